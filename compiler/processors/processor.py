@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Literal, Protocol
@@ -23,10 +23,10 @@ class KeyValueState(Protocol):
         """Sets the value of a key. None removes it."""
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
-        """Sets the value of a key that has none. Gives the value that was there."""
+        """Sets the value of a key unless it has one. Returns the value that it had, or None."""
 
     def delete(self, key: Any) -> Any:
-        """Removes a key. Gives its value."""
+        """Removes a key. Returns its value, or None."""
 
     def all(self) -> Iterator[tuple[Any, Any]]:
         """All keys and values, in the order of the keys. The store may be changed meanwhile."""
@@ -167,7 +167,7 @@ class ProcessorContext(Protocol):
         """The time of the wall clock when this run began, in ms."""
 
 
-class Processor:
+class Processor(ABC):
     """Processes the records of one task, one at a time. An object of its class, or of the factory that the topology names, is made for
     each task.
 
@@ -189,12 +189,11 @@ class Processor:
 
         A record for which this raises becomes a dead letter, and nothing that it has done takes effect.
         """
-        raise NotImplementedError
 
-    def punctuate(self, timestamp: int) -> None:
+    def punctuate(self, timestamp: int) -> None:  # noqa: B027  (most processors have none)
         """A scheduled time has come, in ms. An exception fails the query, which is tried again: no record is to blame."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  (most processors have none)
         """The task ends, or the object is replaced after a failure."""
 
 
@@ -209,4 +208,3 @@ class BatchProcessor(Processor):
         """The next records of a source: its columns by name, ROWTIME (ms) and ROWOP ('insert', 'update', 'delete'). How many come
         together differs from run to run. Its parents are sources. If it raises, it is called again with fewer, down to the one that becomes a dead letter.
         """
-        raise NotImplementedError

@@ -76,6 +76,9 @@ class Topology:
         if not callable(given) or isinstance(given, Processor):
             hint = "give the class, not an object: each task has an object of its own"
             raise DefinitionError(f"processor {name} of {self.name} is an object of {type(given).__name__}", hint)
+        if missing := sorted(getattr(given, "__abstractmethods__", ())):
+            hint = f"def {missing[0]}(self, {'batch' if 'batch' in missing[0] else 'key, value'}): ..."
+            raise DefinitionError(f"processor {name} of {self.name} has no method {missing[0]}", hint)
         self._add(ProcessorStep(name, "processor", self._known(name, parents)))
         self._factories[name] = factory
         return self

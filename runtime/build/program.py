@@ -114,7 +114,7 @@ class TaskProgram:
         )
 
     def tick(self, run: RunContext) -> list[Output]:
-        """What is there because a time has come."""
+        """Runs the operators whose timer is due, without input rows."""
         return self._execute({}, run)
 
     def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:

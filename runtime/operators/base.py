@@ -169,7 +169,7 @@ class Starting(RuntimeOperator, Protocol):
 
 @runtime_checkable
 class Timed(RuntimeOperator, Protocol):
-    """An operator that is also called when a time has come and no rows have."""
+    """An operator that is also called without input rows, when its timer is due."""
 
     due_ms: int | None  # by the wall clock; None: it waits for none
 

@@ -67,11 +67,11 @@ class Program(Protocol):
 
     @property
     def due_ms(self) -> int | None:
-        """By the wall clock, when `tick` is to be called although no rows have come. Any thread may ask."""
+        """The earliest timer, in ms of the wall clock, at which `tick` is to be called. Any thread may ask."""
         ...
 
     def tick(self, run: RunContext) -> list[Output]:
-        """One run without rows, as a time has come."""
+        """One run without input rows, when `due_ms` has passed."""
         ...
 
     def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> Staged:

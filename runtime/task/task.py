@@ -152,7 +152,7 @@ class Task:
 
     @property
     def is_due(self) -> bool:
-        """A time has come that its program waits for. Not while its query is to stop somewhere."""
+        """A timer of its program is due. Not while its query is to stop at a horizon."""
         due_ms = self.program.due_ms
         if due_ms is None or self.horizon.ms is not None or self.status is TaskStatus.RESTORING:
             return False
@@ -270,7 +270,7 @@ class Task:
         return 1
 
     def _tick(self) -> int:
-        """A run without rows."""
+        """A run without input rows, for timers that are due."""
         metadata = self.state.metadata
         try:
             run = self._context(metadata)

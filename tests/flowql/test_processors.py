@@ -111,6 +111,10 @@ MISTAKES = {
     "on_change": ('Topology("A", on_change="ask")', "on_change='ask' is not known"),
     "nothing_read": ('Topology("A").add_source("s")', "source s of A reads nothing"),
     "object": ('Topology("A").add_source("s", "X").add_processor("p", P(), "s")', "processor p of A is an object of P"),
+    "no_process": (
+        'Topology("A").add_source("s", "X").add_processor("p", Processor, "s")',
+        "p of A has no method process",
+    ),
     "no_parents": ('Topology("A").add_source("s", "X").add_processor("p", P)', "p of A gets no records"),
     "parent": ('Topology("A").add_source("s", "X").add_processor("p", P, "q")', "has the parent q, which is not there"),
     "sink_as_parent": (

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 
-from flowql.compiler.driver import compile_project
-from flowql.compiler.functions.registry import forget_projects
-from flowql.compiler.functions.user import MARK, UserDefined, entry_of
 from flowql.compiler.processors.processor import Processor, ProcessorContext
 from flowql.compiler.processors.stores import KeyValueStore
 from flowql.compiler.processors.topology import Topology
 from tests.sim import project
 from tests.sim.__main__ import live
+from tests.sim.declared import declared
 
 SEEDS = 15
-PLANS = (project.plan, project.later_plan, project.changed_plan)
 ITEMS = """CREATE TABLE ITEMS WITH (KAFKA_TOPIC='items') AS
   SELECT ITEM, COUNT(*) AS N, SUM(QTY) AS QTY FROM ORDERS GROUP BY ITEM EMIT CHANGES;"""
 DECLARED = """CREATE STREAM BY_ITEM WITH (KAFKA_TOPIC='by-item') AS SELECT ITEM, QTY FROM ORDERS PARTITION BY ITEM EMIT CHANGES;
@@ -63,18 +59,8 @@ COUNTING = (
 
 @pytest.fixture
 def _counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    user = getattr(COUNTING, MARK)
-    assert isinstance(user, UserDefined)
-    declared = {"COUNTING": entry_of(user, "mine", "1")}
-    monkeypatch.setattr(project, "compile_project", partial(compile_project, functions=declared))
-    for name in ("SQL", "LATER"):
-        monkeypatch.setattr(project, name, getattr(project, name).replace(ITEMS, DECLARED))
-    for made in PLANS:
-        made.cache_clear()
-    yield
-    for made in PLANS:
-        made.cache_clear()
-    forget_projects()
+    with declared(monkeypatch, COUNTING, ITEMS, DECLARED):
+        yield
 
 
 @pytest.mark.usefixtures("_counting")

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
-from flowql.compiler.driver import compile_project
-from flowql.compiler.functions.registry import forget_projects
-from flowql.compiler.functions.user import MARK, UserDefined, entry_of
 from flowql.compiler.functions.user_aggregates import udaf
 from tests.sim import project
 from tests.sim.__main__ import live
+from tests.sim.declared import declared
 
 SEEDS = 15
-PLANS = (project.plan, project.later_plan, project.changed_plan)
 
 
 @udaf(version="1")
@@ -38,18 +34,8 @@ class Kept:
 
 @pytest.fixture
 def _kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    user = getattr(Kept, MARK)
-    assert isinstance(user, UserDefined)
-    functions = {"KEPT": entry_of(user, "mine", "1")}
-    monkeypatch.setattr(project, "compile_project", partial(compile_project, functions=functions))
-    for name in ("SQL", "LATER"):
-        monkeypatch.setattr(project, name, getattr(project, name).replace("SUM(QTY", "KEPT(QTY"))
-    for made in PLANS:
-        made.cache_clear()
-    yield
-    for made in PLANS:
-        made.cache_clear()
-    forget_projects()
+    with declared(monkeypatch, Kept, "SUM(QTY", "KEPT(QTY"):
+        yield
 
 
 @pytest.mark.usefixtures("_kept")

@@ -17,12 +17,12 @@ from flowql.runtime.operators.processors.running import RunningTopology
 
 
 class ProcessOperator:
-    """Implements `RuntimeOperator` and `Timed`."""
+    """Implements `Timed`."""
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
         assert isinstance(plan.spec, Process)
         self.plan, self._spec = plan, plan.spec
-        self._schemas = [i.schema for i in inputs]
+        self._inputs = inputs
         self._stores = {s.name: spec.name for s, spec in zip(plan.spec.stores, plan.stores, strict=True)}
         self._running: RunningTopology | None = None
         self._runs = 0
@@ -50,7 +50,7 @@ class ProcessOperator:
             return self._running
         self._drop()
         stream_time = run.stream_times.get(self.plan.id, NO_TIME)
-        made = RunningTopology(self.plan, self._schemas, self._stores, saved.get("schedules", ()), stream_time)
+        made = RunningTopology(self.plan, self._inputs, self._stores, saved.get("schedules", ()), stream_time)
         if self._close not in run.state.closing:
             run.state.closing.append(self._close)
         made.begin(run)

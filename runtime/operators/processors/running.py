@@ -17,8 +17,8 @@ import pyarrow as pa
 from flowql.compiler.functions.registry import FAILURES, QueryFailure
 from flowql.compiler.functions.user_types import DefinitionError, called
 from flowql.compiler.plan.processors import Process, ProcessorStep
-from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import arrow_type
 from flowql.compiler.processors.processor import BatchProcessor, ClockKind, Headers, Processor
 from flowql.compiler.processors.stores import milliseconds
 from flowql.compiler.processors.topology import Topology, topology_in_plan
@@ -27,10 +27,11 @@ from flowql.runtime.errors import BadRecord
 from flowql.runtime.operators.base import NO_TIME, RunContext
 from flowql.runtime.operators.processors.schedules import Schedule, Schedules
 from flowql.runtime.operators.processors.stores import store_of
-from flowql.runtime.operators.processors.values import RecordOfRow, RowOfRecord, checked_time
-from flowql.runtime.operators.rows import Emitter, interleave
+from flowql.runtime.operators.processors.values import RecordOfRow, RowOfRecord, checked_time, checked_times
+from flowql.runtime.operators.rows import Emitter, interleave, record_of
 
 FRAMES_MAX = 5  # of the user's code in messages
+_LIBRARY = Path(__file__).parents[3]
 _OPS = {INSERT: "insert", UPDATE_AFTER: "update", DELETE: "delete"}
 
 
@@ -80,8 +81,8 @@ class Context:
     def send(
         self, sink: str, key: Any, value: Any, *, timestamp: int | None = None, headers: Headers | None = None
     ) -> None:
-        if sink not in self._running.sinks:
-            raise ValueError(f"{sink} is no sink of the topology: {', '.join(sorted(self._running.sinks))}")
+        if not self._running.is_sink(sink):
+            raise ValueError(f"{sink} is no sink of the topology: {', '.join(self._running.sinks)}")
         with self._as(timestamp, headers):
             self._running.deliver(sink, key, value)
 
@@ -89,7 +90,7 @@ class Context:
         if to is not None and to not in self._children:
             raise ValueError(f"{to} is no child of {self.name}: {', '.join(self._children) or 'it has none'}")
         for child in self._children if to is None else (to,):
-            if child not in self._running.sinks:
+            if not self._running.is_sink(child):
                 raise ValueError(f"{child} is no sink: only sinks take batches")
             self._running.emit_batch(child, batch)
 
@@ -190,7 +191,7 @@ class RunningTopology:
     def __init__(
         self,
         plan: Operator,
-        schemas: Sequence[Schema],
+        inputs: Sequence[Operator],
         stores: Mapping[str, str],
         schedules: Sequence[Sequence[Any]],
         stream_time: int,
@@ -211,15 +212,14 @@ class RunningTopology:
         schemas_of = {r.relation: r.schema for r in spec.routes} or {s.relations[0]: plan.schema for s in sinks}
         self._rows = {name: RowOfRecord(schema, name) for name, schema in schemas_of.items()}
         self._routed = [r.relation for r in spec.routes]
-        self._readers = [RecordOfRow(schema) for schema in schemas]
-        self._schemas = schemas
+        self._readers = [RecordOfRow(i.schema) for i in inputs]
+        self._has_old = [i.change == "retract" for i in inputs]  # a deleted row has its values
         self.processors = {s.name: self._made(topology, s) for s in spec.steps if s.kind == "processor"}
         self.children = {p: tuple(s.name for s in spec.steps if p in s.parents) for p in (s.name for s in spec.steps)}
-        self.sinks = frozenset(n for s in spec.steps if s.kind == "sink" for n in (s.name, *s.relations))
         self.contexts = {s.name: Context(self, s) for s in spec.steps if s.kind == "processor"}
-        self._by_input = [self._first_steps(spec, r) for r in spec.reads]
-        self._batches = [[n for n in steps if self._is_batch(n)] for steps in self._by_input]
-        self._plain = [[n for n in steps if not self._is_batch(n)] for steps in self._by_input]
+        by_input = [self._first_steps(spec, r) for r in spec.reads]
+        self._batches = [[n for n in steps if self._is_batch(n)] for steps in by_input]
+        self._plain = [[n for n in steps if not self._is_batch(n)] for steps in by_input]
         self._reads = spec.reads
         self.run_context: RunContext
         self._out: Emitter
@@ -312,7 +312,7 @@ class RunningTopology:
 
     def _record(self, i: int, row: Row, before: Row | None, ms: int, op: int, headers: Any) -> None:
         reader = self._readers[i]
-        old = row if op == DELETE and self._has_old(i) else before
+        old = row if op == DELETE and self._has_old[i] else before
         self.current = Current(
             self._reads[i],
             ms,
@@ -324,17 +324,25 @@ class RunningTopology:
         for step in self._plain[i]:
             self.deliver(step, key, value)
 
-    def _has_old(self, i: int) -> bool:
-        """Whether a deleted row has its values."""
-        return self._plan.inputs[i].startswith("materialise")
-
     def deliver(self, step: str, key: Any, value: Any) -> None:
         """Gives a record to a processor or sink. Raises ProcessingFailed."""
-        if step in self.sinks:
+        if step in self._sink_of:
             self.emit(step, key, value)
-            return
+        else:
+            self._call(step, self.processors[step].process, key, value)
+
+    def is_sink(self, name: str) -> bool:
+        """Whether it is the name of a sink, or of what one writes."""
+        return name in self._sink_of
+
+    @property
+    def sinks(self) -> list[str]:
+        return sorted(self._sink_of)
+
+    def _call(self, step: str, method: Callable[..., None], *args: Any) -> None:
+        """Raises ProcessingFailed where the record is to blame, QueryFailure where the code is."""
         try:
-            called(step, self.processors[step].process, key, value)
+            called(step, method, *args)
         except (ProcessingFailed, QueryFailure):
             raise
         except FAILURES as error:
@@ -365,13 +373,26 @@ class RunningTopology:
 
     def emit_batch(self, sink: str, batch: pa.RecordBatch) -> None:
         """Records for a sink. Raises TypeError, ValueError."""
-        relation = self._sink_of[sink]
-        times = np.full(len(batch), self.current.timestamp, np.int64)
+        rows, n = self._rows[self._sink_of[sink]], len(batch)
+        columns = rows.columns(batch)
+        if self._is_table and any(c.null_count for c in columns[: len(rows.schema.key)]):
+            raise ValueError("a row of a table needs a key")
+        if self._routed:
+            columns = self._columns_on_their_way(self._sink_of[sink], columns, n)
+        times = np.full(n, self.current.timestamp, np.int64)
         if "ROWTIME" in batch.schema.names:
-            times = np.asarray(batch.column("ROWTIME").cast(pa.int64()))
-        rows = [self._on_its_way(relation, _row(self._rows[relation], r)) for r in batch.to_pylist()]
-        for row, ms in zip(rows, times.tolist(), strict=True):
-            self._out.add(row, ms, UPDATE_AFTER if self._is_table else INSERT, self.seq)
+            times = checked_times(batch.column("ROWTIME"))
+        op = np.full(n, UPDATE_AFTER if self._is_table else INSERT, np.int8)
+        self._take_rows()
+        arrow = record_of(columns, self._plan.schema)
+        self._parts.append(Batch(self._plan.schema, arrow=arrow, rowtime=times, op=op, seq=np.full(n, self.seq)))
+
+    def _columns_on_their_way(self, relation: str, columns: Sequence[pa.Array], n: int) -> list[pa.Array]:
+        """As `_on_its_way`, for many records."""
+        record = pa.StructArray.from_arrays(columns, names=list(self._rows[relation].schema.names))
+        others = [arrow_type(f.type) for f in self._plan.schema][1:]
+        routed = zip(self._routed, others, strict=True)
+        return [pa.array([relation] * n), *(record if r == relation else pa.nulls(n, t) for r, t in routed)]
 
     def _at_once(self, i: int, batch: Batch) -> None:
         kept = batch.take(np.flatnonzero(batch.op != UPDATE_BEFORE)) if (batch.op == UPDATE_BEFORE).any() else batch
@@ -383,14 +404,7 @@ class RunningTopology:
         for step in self._batches[i]:
             processor = self.processors[step]
             assert isinstance(processor, BatchProcessor)
-            try:
-                called(step, processor.process_batch, given)
-            except (ProcessingFailed, QueryFailure):
-                raise
-            except FAILURES as error:
-                raise QueryFailure(f"processor {step}: {said(error)}") from error
-            except Exception as error:
-                raise ProcessingFailed(f"processor {step}: {said(error)}") from error
+            self._call(step, processor.process_batch, given)
 
     def origin(self) -> tuple[str, int, int] | None:
         """Topic, partition and offset of the record that is processed."""
@@ -398,10 +412,16 @@ class RunningTopology:
             return None
         return self.run_context.origins(np.array([self.seq])).of(0)
 
-    def _batch(self) -> Batch | None:
+    def _take_rows(self) -> None:
+        """What follows in columns comes behind the rows that were emitted so far."""
         made = self._out.batch()
-        parts = [*self._parts, *([made] if made is not None else [])]
-        return concat(self._plan.schema, parts) if parts else None
+        if made is not None:
+            self._parts.append(made)
+            self._out = Emitter(self._plan.schema)
+
+    def _batch(self) -> Batch | None:
+        self._take_rows()
+        return concat(self._plan.schema, self._parts) if self._parts else None
 
     # -- punctuations
 
@@ -437,13 +457,6 @@ def _failing(what: str) -> Iterator[None]:
 
 def said(error: BaseException) -> str:
     """An exception with the places in the user's code: `ZeroDivisionError: division by zero (totals.py:12 process, totals.py:30 share)`."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "flowql" not in Path(f.filename).parts]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not Path(f.filename).is_relative_to(_LIBRARY)]
     places = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames[-FRAMES_MAX:])
     return f"{type(error).__name__}: {error}{f' ({places})' if places else ''}"
-
-
-def _row(rows: RowOfRecord, columns: Mapping[str, Any]) -> Row:
-    names = [f.name for f in rows.schema.key]
-    key = tuple(columns.get(n) for n in names)
-    value = {n: v for n, v in columns.items() if n not in names and n not in ("ROWTIME", "ROWOP")}
-    return (*rows.key(key[0] if len(key) == 1 else key), *rows.value(value))

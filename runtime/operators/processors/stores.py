@@ -1,4 +1,4 @@
-"""State stores as processors see them: values that they may change, over rows that nobody changes."""
+"""State stores of processors: typed keys and values, copied on their way in and out."""
 
 from __future__ import annotations
 

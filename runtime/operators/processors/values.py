@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.functions.user_types import giver, taker
 from flowql.compiler.plan.event_times import EARLIEST_MS, LATEST_MS
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.runtime.batch import Row
+from flowql.compiler.plan.types import arrow_type
+from flowql.runtime.batch import Ints, Row
 from flowql.runtime.operators.keys import key_fields, value_fields
 
 Convert = Callable[[Any], Any]
@@ -69,6 +72,15 @@ class RowOfRecord:
         columns = self._columns(value)
         return tuple([_given(columns.get(f.name), f, give) for f, give in self._value])
 
+    def columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of many records, in the order of the schema; NULLs for those that are not given. Raises ValueError."""
+        known = {*self.schema.names, "ROWTIME", "ROWOP"}
+        if unknown := [n for n in batch.schema.names if n not in known]:
+            raise ValueError(f"{self._sink} has no column {unknown[0]}")
+        types = [(f.name, arrow_type(f.type)) for f in self.schema]
+        given = set(batch.schema.names)
+        return [batch.column(n).cast(t) if n in given else pa.nulls(len(batch), t) for n, t in types]
+
     def _columns(self, value: Any) -> Mapping[str, Any]:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
@@ -93,6 +105,14 @@ def checked_time(timestamp: Any) -> int:
     if not EARLIEST_MS <= timestamp < LATEST_MS:
         raise ValueError(f"the timestamp {timestamp} is outside of 1900 to 2200")
     return timestamp
+
+
+def checked_times(timestamps: pa.Array) -> Ints:
+    """Event times of many records. Raises ValueError."""
+    times: Ints = timestamps.cast(pa.int64()).to_numpy()
+    if timestamps.null_count or ((times < EARLIEST_MS) | (times >= LATEST_MS)).any():
+        raise ValueError("a ROWTIME is NULL, or outside of 1900 to 2200")
+    return times
 
 
 def _taken(value: Any, take: Convert | None) -> Any:

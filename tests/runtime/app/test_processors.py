@@ -25,6 +25,7 @@ from flowql.compiler.processors.topology import Topology
 from flowql.runtime.app.query_state import FAILED
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.operators.processors.running import said
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.world import World
 
@@ -411,6 +412,47 @@ def test_batches_go_through_as_columns() -> None:
     world.rows((1, 1, 10), (1, 2, 20), (1, 13, 25), (2, 3, 30))
     assert world.out() == [(1, 2, 20), (2, 3, 30)]
     assert [letter["OFFSET"] for letter in world.dead_letters("MINE")] == [2]
+
+
+def test_batches_go_to_several_streams() -> None:
+    class Both(BatchProcessor):
+        def process_batch(self, batch: pa.RecordBatch) -> None:
+            self.context.send("OUT", 0, {"S": "first"})
+            for sink in ("to", "more"):
+                self.context.forward_batch(batch.drop_columns(["ROWOP"]), to=sink)
+
+    more = "CREATE STREAM MORE (K BIGINT KEY, N BIGINT) WITH (KAFKA_TOPIC='more', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');"
+    world = Topologies(topology(Both).add_sink("more", "MORE", "p"), sql=SQL + more)
+    world.rows((1, 1, 10), (2, 2, 20))
+    assert world.out() == [(0, "first", 20), (1, 1, 10), (2, 2, 20)]
+    assert world.out("more") == [(1, 1, 10), (2, 2, 20)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"K": [1], "M": [1]}, "KEPT has no column M"),
+        ({"K": [None], "N": [1]}, "a row of a table needs a key"),
+        ({"K": [1], "N": ["x"]}, "ArrowInvalid"),
+        ({"K": [1], "ROWTIME": [1 << 60]}, "outside of 1900 to 2200"),
+    ],
+)
+def test_what_sinks_do_not_take_in_batches(columns: dict[str, list[Any]], message: str) -> None:
+    class Wrong(BatchProcessor):
+        def process_batch(self, batch: pa.RecordBatch) -> None:
+            self.context.forward_batch(pa.RecordBatch.from_pydict(columns))
+
+    world = Topologies(topology(Wrong, sink="KEPT"))
+    world.rows((1, 1, 10))
+    (letter,) = world.dead_letters("MINE")
+    assert message in letter["MESSAGE"]
+
+
+def test_the_users_lines_are_shown_wherever_the_project_lies() -> None:
+    code = compile("1 / 0", "of-ada/flowql/totals.py", "exec")
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(code, {})
+    assert "totals.py:1 <module>" in said(caught.value)
 
 
 class Aliasing(Processor):

@@ -1,0 +1,35 @@
+"""Simulated worlds whose queries use what a module of a project declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from flowql.compiler.driver import compile_project
+from flowql.compiler.functions.registry import forget_projects
+from flowql.compiler.functions.user import MARK, UserDefined, entry_of
+from tests.sim import project
+
+PLANS = (project.plan, project.later_plan, project.changed_plan)
+
+
+@contextmanager
+def declared(patch: pytest.MonkeyPatch, marked: Any, old: str, new: str) -> Iterator[None]:
+    """Within, the worlds' plans have `new` in place of `old`, and know what is marked."""
+    user = getattr(marked, MARK)
+    assert isinstance(user, UserDefined)
+    functions = {user.name: entry_of(user, "mine", "1")}
+    patch.setattr(project, "compile_project", partial(compile_project, functions=functions))
+    for name in ("SQL", "LATER"):
+        assert old in getattr(project, name)
+        patch.setattr(project, name, getattr(project, name).replace(old, new))
+    for made in PLANS:
+        made.cache_clear()
+    yield
+    for made in PLANS:
+        made.cache_clear()
+    forget_projects()
