@@ -438,6 +438,8 @@ class Instance:
         """Positions of new tasks are resolved once, at deploy (rule R3)."""
         with self.state.epoch_lock:
             for task in built.tasks:
+                if isinstance(task.state, ManagedTask):  # an epoch may have been aborted since it was opened
+                    task.state.begin_again()
                 if not task.state.metadata:
                     task.state.publish({"positions": task.positions, "stream_times": {}})
                     self.commit.dirty = True

@@ -111,6 +111,8 @@ class MemberTasks:
         with self._owner.state.epoch_lock:
             for name, tasks in made.items():
                 for task in tasks:
+                    if isinstance(task.state, ManagedTask):  # an epoch may have been aborted since it was opened
+                        task.state.begin_again()
                     if not task.state.metadata:  # resolved once, by its first owner (rule R3)
                         task.state.publish({**task.progress, "stream_times": {}})
                         self._owner.commit.dirty = True

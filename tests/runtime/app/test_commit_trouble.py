@@ -2,9 +2,10 @@
 
 import pytest
 
+from flowql.runtime.build.query import build_query, ensure_topics
 from flowql.runtime.errors import Fenced, RuntimeFailure
 from flowql.runtime.log.memory import MemoryLog
-from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, produce, read
+from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, plan, produce, read
 
 
 def rounds(driver, n=40):
@@ -80,3 +81,16 @@ def test_a_fenced_instance_commits_no_more():
     with pytest.raises(RuntimeFailure, match="no more commits"):
         waiting.result(0)
     assert read(log, "doubled") == []
+
+
+def test_tasks_that_are_made_while_an_epoch_is_aborted_run():
+    """An abort between the opening of their state and their first commit left them open, and they could not be made again."""
+    log = MemoryLog()
+    instance, driver = make(log, DOUBLED)
+    driver.run_until_idle()
+    wanted = plan(DOUBLED, COUNTS)
+    ensure_topics(wanted, instance.admin)
+    built = build_query(wanted.query("CTAS_COUNTS"), wanted, instance)
+    instance.state.abort()
+    instance.begin(built)
+    assert [task.state.metadata["positions"] for task in built.tasks] == [{"input": 0}]
