@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from flowql.api.instance import Instance as Instance
     from flowql.api.notebook import load_ipython_extension as load_ipython_extension
     from flowql.api.result import Result as Result
+    from flowql.compiler.functions.async_options import RetryAfter as RetryAfter
+    from flowql.compiler.functions.asynchronous import exponential as exponential
+    from flowql.compiler.functions.asynchronous import fixed as fixed
     from flowql.compiler.functions.user import udf as udf
     from flowql.compiler.functions.user import udtf as udtf
     from flowql.compiler.functions.user_aggregates import udaf as udaf
+    from flowql.compiler.processors.processor import AsyncProcessor as AsyncProcessor
     from flowql.compiler.processors.processor import BatchProcessor as BatchProcessor
     from flowql.compiler.processors.processor import Processor as Processor
     from flowql.compiler.processors.processor import ProcessorContext as ProcessorContext
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from flowql.query.tail import Change as Change
 
 _HOMES = {
+    "AsyncProcessor": "flowql.compiler.processors.processor",
     "BatchProcessor": "flowql.compiler.processors.processor",
     "Change": "flowql.query.tail",
     "CommandError": "flowql.errors",
@@ -54,12 +59,15 @@ _HOMES = {
     "ProjectError": "flowql.errors",
     "Rebuilt": "flowql.api.following",
     "Result": "flowql.api.result",
+    "RetryAfter": "flowql.compiler.functions.async_options",
     "RuntimeFailure": "flowql.errors",
     "SessionStore": "flowql.compiler.processors.stores",
     "Subscription": "flowql.api.changes",
     "Topology": "flowql.compiler.processors.topology",
     "WindowStore": "flowql.compiler.processors.stores",
     "connect": "flowql.api.connection",
+    "exponential": "flowql.compiler.functions.asynchronous",
+    "fixed": "flowql.compiler.functions.asynchronous",
     "load_ipython_extension": "flowql.api.notebook",
     "udaf": "flowql.compiler.functions.user_aggregates",
     "udf": "flowql.compiler.functions.user",

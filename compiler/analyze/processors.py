@@ -13,11 +13,13 @@ from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import did_you_mean
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.parser import parse_statements
+from flowql.compiler.functions.async_options import strictest
+from flowql.compiler.plan.asynchronous import AsyncCall, AsyncMap
 from flowql.compiler.plan.logical import Format, Node
-from flowql.compiler.plan.processors import Process, ProcessorStep, Route
+from flowql.compiler.plan.processors import CALL, RESULT_OF, Process, ProcessorStep, Route
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
-from flowql.compiler.plan.types import STRING, struct
+from flowql.compiler.plan.types import BYTES, STRING, struct
 from flowql.compiler.processors.topology import Topology, TopologyEntry
 
 CODE = "FQ2071"
@@ -29,7 +31,7 @@ def bind_topology(entry: TopologyEntry, catalog: Catalog, session: Mapping[str, 
     steps = tuple(_resolved(s, topology, catalog) for s in topology.steps)
     reads = tuple(dict.fromkeys(r for s in steps if s.kind == "source" for r in s.relations))
     targets = _targets(topology, steps, catalog)
-    inputs = tuple(_read(catalog.sources[name], session) for name in reads)
+    inputs = tuple(_asked(_read(catalog.sources[name], session), name, entry) for name in reads)
     options = _options(topology, topology.name)
     routes = tuple(Route(t.name, f"TO_{t.name}", _written(t)) for t in targets) if len(targets) > 1 else ()
     spec = Process(entry.name, steps, reads, topology.stores, routes)
@@ -96,6 +98,25 @@ def _read(source: SourceDef, session: Mapping[str, str]) -> Node:
     node = scan(source, session)
     columns = Schema(tuple(f for f in node.schema if f.role != "pseudo"), node.schema.window)
     return retracting(replace(node, schema=columns))
+
+
+def _asked(node: Node, relation: str, entry: TopologyEntry) -> Node:
+    """With the results of the calls that asynchronous processors make for its rows."""
+    options = entry.topology.calls(relation)
+    if not options:
+        return node
+    if node.change != "append":
+        title = f"topology {entry.topology.name}: the asynchronous processor {next(iter(options))} reads {relation}, which is a table"
+        raise unsupported(
+            title, help="read a stream, or call an asynchronous function in SQL:  CREATE TABLE ... AS SELECT"
+        )
+    columns, names = [Field(f"{RESULT_OF}{step}", BYTES) for step in options], node.schema.names
+    calls = [
+        AsyncCall(c.name, f"{entry.name}{CALL}{step}", names, BYTES) for c, step in zip(columns, options, strict=True)
+    ]
+    schema = Schema((*node.schema.fields, *columns), node.schema.window)
+    spec = AsyncMap(tuple(calls), strictest([o.order for o in options.values()]))
+    return Node(spec, (node,), schema, node.change)
 
 
 def _targets(topology: Topology, steps: Sequence[ProcessorStep], catalog: Catalog) -> list[SourceDef]:

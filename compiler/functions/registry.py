@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from flowql.compiler.plan.types import SqlType
+
+if TYPE_CHECKING:
+    from flowql.compiler.functions.async_options import AsyncOptions
 
 
 class FunctionTypeError(Exception):
@@ -78,6 +81,22 @@ class ArrowCall:
 
 
 @dataclass(frozen=True, slots=True)
+class AsyncFunction:
+    """A function whose calls take long and are made many at once. call: over reference values; it blocks, or gives a coroutine.
+
+    required: places of the arguments that may not be NULL; without one of them the value is NULL, and no call is made. key: names the same function
+    to everyone who makes its calls. home: of calls in a process of their own; None: in threads of the engine.
+    """
+
+    options: AsyncOptions
+    call: Callable[..., Any]
+    is_coroutine: bool
+    required: tuple[int, ...]
+    key: str
+    home: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
     """One function.
 
@@ -96,6 +115,7 @@ class Function:
     lambda_params: (types of the arguments before the lambda, index of lambda) -> types of the lambda's parameters.
     table:     a table function: the reference returns a list of elements, one output row each.
     deterministic: False for NOW, UUID, RANDOM (never folded, evaluated once per row).
+    asynchronous: of a function that queries call without waiting for it (`AsyncMap`); `reference` waits.
     """
 
     name: str
@@ -113,6 +133,7 @@ class Function:
     deterministic: bool = True
     summary: str = ""
     example: str = ""
+    asynchronous: AsyncFunction | None = None
 
 
 _FUNCTIONS: dict[str, Function] = {}

@@ -6,17 +6,21 @@ function of the same name, may be in one process, and a query whose function was
 
 from __future__ import annotations
 
+import asyncio
 import re
 import typing
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from types import ModuleType
 from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
+from flowql.compiler.functions.async_options import IN_FLIGHT, AsyncOptions, Order, Retry
+from flowql.compiler.functions.asynchronous import checked_options
 from flowql.compiler.functions.registry import (
     AggregateFunction,
+    AsyncFunction,
     Function,
     QueryFailure,
     Registered,
@@ -84,17 +88,34 @@ class UserFunction:
     deterministic: bool = True
     version: str = ""
     limits: Limits | None = None
+    asynchronous: AsyncOptions | None = None
+
+    @property
+    def required(self) -> tuple[int, ...]:
+        """Places of the parameters that may not be NULL."""
+        return tuple(i for i, nullable in enumerate(self.nullable) if not nullable)
+
+    @property
+    def is_coroutine(self) -> bool:
+        """Whether a call gives something to await."""
+        return bool(self.call.__code__.co_flags & 0x80)
 
     def entry(self, name: str) -> Function:
-        required = tuple(i for i, nullable in enumerate(self.nullable) if not nullable)
         return Function(
             name,
             resolver(self.name, Overload(self.params, self.result)),
-            lambda _: _reference(self, required),
-            null_propagating=len(required) == len(self.params),
+            lambda _: _reference(self),
+            null_propagating=len(self.required) == len(self.params),
             table=self.table,
             deterministic=self.deterministic,
+            asynchronous=self._asynchronous(name),
         )
+
+    def _asynchronous(self, name: str) -> AsyncFunction | None:
+        if self.asynchronous is None:
+            return None
+        call = awaited(self) if self.is_coroutine else _reference(self)
+        return AsyncFunction(self.asynchronous, call, self.is_coroutine, self.required, name)
 
 
 @overload
@@ -104,11 +125,15 @@ def udf(
     *,
     name: str | None = None,
     vectorized: bool = False,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     version: str = "",
     isolation: Isolation = "process",
     timeout: float = TIMEOUT_S,
     memory_mb: int = MEMORY_MB,
+    asynchronous: bool = False,
+    max_in_flight: int = IN_FLIGHT,
+    retry: Retry | None = None,
+    order: Order = "key",
 ) -> Callable[[F], F]: ...
 def udf(
     function: Any = None,
@@ -116,11 +141,15 @@ def udf(
     *,
     name: str | None = None,
     vectorized: bool = False,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     version: str = "",
     isolation: Isolation = "process",
     timeout: float = TIMEOUT_S,
     memory_mb: int = MEMORY_MB,
+    asynchronous: bool = False,
+    max_in_flight: int = IN_FLIGHT,
+    retry: Retry | None = None,
+    order: Order = "key",
 ) -> Any:
     """Makes a Python function callable in SQL, for projects that name its module in `functions` of flowql.yaml.
 
@@ -138,8 +167,15 @@ def udf(
     BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms). Each value of the result depends on the values of its row alone; NULLs are
     in the arrays. Where it fails for a batch, it is called for each row alone.
 
-    name: in SQL, in capitals; default: the function's. deterministic: False if the same arguments may give another result; a
-    rebuild then says so. version: of letters and digits; queries are rebuilt when it changes, in place of whenever the source of the
+    asynchronous: the function waits for something outside, such as a service; it is an `async def`, or a plain function that blocks, which is called
+    in threads. Rows do not wait for each other: up to `max_in_flight` calls of a task are under way at once. `timeout` is of one call. retry: when
+    a call that failed is made again (`flowql.exponential()`, `flowql.fixed(5)`); without it the record is a dead letter at once. The function raises
+    `flowql.RetryAfter(timedelta(minutes=5))` to be called again later for the same row. order: "key" keeps the order of rows with one
+    key, "input" that of all rows of a partition, "none" keeps none. Results are exactly once; the call itself is made at least once, and
+    again for rows that were under way when an instance ended.
+
+    name: in SQL, in capitals; default: the function's. deterministic: False if the same arguments may give another result, which is the default for
+    asynchronous functions; a rebuild then says so. version: of letters and digits; queries are rebuilt when it changes, in place of whenever the source of the
     module or of one that it imports does. Raises DefinitionError.
 
     >>> @udf
@@ -151,11 +187,28 @@ def udf(
 
     def mark(f: Callable[..., Any]) -> Callable[..., Any]:
         sql_name, limits = checked_name(name or f.__name__, version), checked_limits(isolation, timeout, memory_mb)
+        repeatable = not asynchronous if deterministic is None else deterministic
         if vectorized:
-            made = over_columns(f, sql_name, deterministic=deterministic, version=version, limits=limits)
+            if asynchronous:
+                raise DefinitionError(f"{sql_name} is vectorized and asynchronous", "leave vectorized out")
+            made = over_columns(f, sql_name, deterministic=repeatable, version=version, limits=limits)
             setattr(f, MARK, made)
             return f
-        return _marked(f, sql_name, table=False, deterministic=deterministic, version=version, limits=limits)
+        if not asynchronous and (retry is not None or max_in_flight != IN_FLIGHT or order != "key"):
+            raise DefinitionError(
+                f"{sql_name} has retry, max_in_flight or order, and is called one row after the other",
+                "asynchronous=True",
+            )
+        options = checked_options(max_in_flight, float(timeout), retry, order) if asynchronous else None
+        return _marked(
+            f,
+            sql_name,
+            table=False,
+            deterministic=repeatable,
+            version=version,
+            limits=limits,
+            asynchronous=options,
+        )
 
     return mark if function is None else mark(function)
 
@@ -229,15 +282,16 @@ def _marked(
     deterministic: bool,
     version: str,
     limits: Limits | None,
+    asynchronous: AsyncOptions | None = None,
 ) -> Callable[..., Any]:
-    names = parameters_of(function, name)
+    names = parameters_of(function, name, asynchronous=asynchronous is not None)
     if not table and function.__code__.co_flags & 0x20:
         raise DefinitionError(f"{name} is a generator", "return a value or a list, or decorate it with @udtf")
     found = [parameter_type(hint_of(function, n, name), name, i) for i, n in enumerate(names)]
     given = hint_of(function, "return", name)
     result = _rows_type(given, name) if table else sql_type(given, name)[0]
     params, nullable = tuple(t for t, _ in found), tuple(n for _, n in found)
-    made = UserFunction(name, function, params, nullable, result, table, deterministic, version, limits)
+    made = UserFunction(name, function, params, nullable, result, table, deterministic, version, limits, asynchronous)
     setattr(function, MARK, made)
     return function
 
@@ -340,10 +394,27 @@ def _missing_aggregate(name: str) -> AggregateFunction:
     return AggregateFunction(name, as_in_plan, lambda *_: None, bind, bind, undo=bind, merge=bind, of_rows=bind)
 
 
-def _reference(user: UserFunction, required: Sequence[int]) -> Callable[..., Any]:
-    take = [taker(t) for t in user.params]
+def awaited(user: UserFunction) -> Callable[..., Any]:
+    """A coroutine function over reference values. Its required arguments are not NULL."""
+    take, give = [taker(t) for t in user.params], giver(user.result)
+
+    async def call(*args: Any) -> Any:
+        taken = [a if t is None or a is None else t(a) for a, t in zip(args, take, strict=True)]
+        try:
+            value = await user.call(*taken)
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            raise RuntimeError(f"{user.name} raised {type(error).__name__}") from None
+        return None if value is None else give(value)
+
+    return call
+
+
+def _reference(user: UserFunction) -> Callable[..., Any]:
+    take, required = [taker(t) for t in user.params], user.required
     give = giver(array(user.result) if user.table else user.result)
     call = (lambda *args: _rows(user, args)) if user.table else user.call
+    if user.asynchronous is not None and user.is_coroutine:
+        call = lambda *args: asyncio.run(user.call(*args))  # noqa: E731
     skips, plain = len(required) < len(user.params), not any(take)
 
     def reference(*args: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -49,6 +50,8 @@ def _prune(node: Node, needed: Names) -> Node:
             made = frozenset(f.name for f in functions)
             below = _prune(node.inputs[0], (needed - made) | columns_of(*exprs_of(node.spec)))
             return replace(node, inputs=(below,), schema=_only(node.schema, frozenset(below.schema.names) | made))
+        case AsyncMap():
+            return _prune_calls(node, node.spec, needed)
         case Rekey(keys):
             names = frozenset(k.name for k in keys)
             below = _prune(node.inputs[0], (needed - names) | columns_of(*(k.expr for k in keys)))
@@ -80,6 +83,18 @@ def _prune(node: Node, needed: Names) -> Node:
             below = _prune(node.inputs[0], needed | _read(node.spec) | _keys(node.inputs[0]))
             return replace(node, inputs=(below,), schema=below.schema)
     return replace(node, inputs=tuple(_prune(i, frozenset(i.schema.names)) for i in node.inputs))
+
+
+def _prune_calls(node: Node, spec: AsyncMap, needed: Names) -> Node:
+    """Calls that nobody wants to know are not made. The key stays: the order of rows goes by it."""
+    made, calls = frozenset(c.name for c in spec.calls), tuple(c for c in spec.calls if c.name in needed)
+    if not calls:
+        return _prune(node.inputs[0], needed)
+    read = frozenset(a for c in calls for a in c.args)
+    below = _prune(node.inputs[0], (needed - made) | read | _keys(node.inputs[0]))
+    columns = tuple(f for f in node.schema if f.name in needed & made)
+    schema = Schema((*below.schema.fields, *columns), node.schema.window)
+    return replace(node, spec=replace(spec, calls=calls), inputs=(below,), schema=schema)
 
 
 def _read(spec: Consolidate | AppendOnly | EmitClosed) -> Names:

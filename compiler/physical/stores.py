@@ -13,6 +13,7 @@
 - SetOperation: how often each row is on each side. Consolidate: the rows of each identity, unless rows only come.
 - EmitClosed: rows that are not closed yet, by the time when they are.
 - Where a watermark closes groups, partitions or rows of a join, these operators also keep the open ones by the time when they are closed.
+- AsyncMap: rows that wait, by the order in which they came.
 - Process: the stores of the topology.
 - Sink of a table: its rows under the table's own name, for people to ask; a windowed table keeps all its windows.
 """
@@ -24,6 +25,7 @@ from dataclasses import replace
 from typing import Literal
 
 from flowql.compiler.functions.change_aggregates import names_of_best, needs_values
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -57,6 +59,8 @@ def stores_of(spec: Spec, name: str, inputs: Sequence[Schema], schema: Schema) -
         return (_store(name, kind, schema, window_retention_ms(spec.window)),)
     if isinstance(spec, Join):
         return _join_stores(spec, name, inputs)
+    if isinstance(spec, AsyncMap):
+        return (_table(name, (Field("__row", BIGINT, "key"),), inputs[0].fields),)
     if isinstance(spec, Process):
         return tuple(_of_processors(s, name) for s in spec.stores)
     if isinstance(spec, Sink) and spec.kind == "table":

@@ -20,6 +20,7 @@ import msgspec
 import orjson
 
 from flowql.compiler.plan import (
+    asynchronous,
     changes,
     deployed,
     expr,
@@ -34,7 +35,19 @@ from flowql.compiler.plan import (
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
-    for module in (types, schema, expr, watermarks, changes, processors, logical, tables, topology, deployed)
+    for module in (
+        types,
+        schema,
+        expr,
+        watermarks,
+        changes,
+        asynchronous,
+        processors,
+        logical,
+        tables,
+        topology,
+        deployed,
+    )
     for c in vars(module).values()
     if isinstance(c, type) and dataclasses.is_dataclass(c)
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from flowql.compiler.plan.deployed import AS_BEFORE, Deployed, Forward, Hold, TopicHistory, forwards_of, serving_plan
-from flowql.compiler.plan.forward import why_not
+from flowql.compiler.plan.forward import only_functions_differ, why_not
 from flowql.compiler.plan.generations import (
     at_generation,
     inserts_into,
@@ -129,6 +129,8 @@ def _onward(before: Deployed, wanted: Plan, refresh: Collection[str], forward: C
             found[query.id] = "asked for"
         elif query.on_change == "forward" and query.id not in before.refreshed:
             found[query.id] = "ON_CHANGE = 'forward'"
+        elif query.on_change is None and only_functions_differ(served, query) and not why_not(served, query):
+            found[query.id] = "only functions that give other values each time have changed"
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -43,6 +44,7 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan, StoreSpec
 from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
 
+_ORDERS = {"key": "in order per key", "input": "in order", "none": "in no order"}
 _SQL = "sql_"  # in front of the name of an operator: standard SQL's meaning of it
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%", "eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "AND", "or": "OR", "like": "LIKE", "concat": "||"}  # fmt: skip
 
@@ -111,6 +113,9 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
             return "Union"
         case Process():
             return _process(spec)
+        case AsyncMap(calls, order):
+            listed = ", ".join(f"{c.name} := {c.function}({', '.join(c.args)})" for c in calls)
+            return f"AsyncMap {listed}, {_ORDERS[order]}"
         case Sink():
             return f"Sink {spec.kind} {spec.name} (topic {spec.topic}, {_format(spec.key_format)}/{_format(spec.value_format)})"
         case ExchangeSink():

@@ -16,8 +16,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.explain import change_text, expr_text
-from flowql.compiler.plan.expr import Column, Expr, columns_of
+from flowql.compiler.plan.expr import Call, Column, Expr, columns_of
 from flowql.compiler.plan.generations import plain, sink_of, topics_read
 from flowql.compiler.plan.logical import (
     Aggregate,
@@ -38,7 +39,7 @@ from flowql.compiler.plan.logical import (
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import QueryPlan, StoreSpec
-from flowql.compiler.plan.visit import substitute
+from flowql.compiler.plan.visit import map_expr, map_nodes, map_spec, substitute
 
 POSITIONAL = frozenset({"DELIMITED", "KAFKA", "NONE", "PROTOBUF_NOSR"})  # formats that do not name columns or a schema
 
@@ -46,6 +47,25 @@ POSITIONAL = frozenset({"DELIMITED", "KAFKA", "NONE", "PROTOBUF_NOSR"})  # forma
 def why_not(old: QueryPlan, new: QueryPlan) -> str:
     """Why the new text cannot go on from where the old one is; empty if it can. Names the store, if it is one, and what differs."""
     return _results(old, new) or _inputs(old, new) or _stores(old, new) or _meanings(old, new)
+
+
+def only_functions_differ(old: QueryPlan, new: QueryPlan) -> bool:
+    """Whether two plans are the same but for versions of functions that give other values each time."""
+
+    def without_version(name: str) -> str:
+        known = name.partition("@")[0]
+        return known if known in new.unrepeatable else name
+
+    def call(e: Expr) -> Expr:
+        return replace(e, name=without_version(e.name)) if isinstance(e, Call) else e
+
+    def of_node(node: Node) -> Node:
+        if isinstance(node.spec, AsyncMap):
+            calls = tuple(replace(c, function=without_version(c.function)) for c in node.spec.calls)
+            return replace(node, spec=replace(node.spec, calls=calls))
+        return replace(node, spec=map_spec(node.spec, lambda e: map_expr(e, call)))
+
+    return bool(new.unrepeatable) and map_nodes(old.logical, of_node) == map_nodes(new.logical, of_node)
 
 
 # -- results: what is in the topic stays beside what comes
@@ -213,6 +233,9 @@ class _Trace:
         match node.spec:
             case Aggregate():
                 return {name: self.rows(node).steps}
+            case AsyncMap():
+                rows = self.rows(node.inputs[0])
+                return {name: rows.then(_columns("the columns of rows that wait", node.inputs[0], rows))}
             case Materialise():
                 return {name: self.rows(node).then(_columns("its columns", node, self.rows(node)))}
             case Join(shape="stream-table"):
@@ -250,6 +273,9 @@ class _Trace:
                 step = _Step("its table functions", _each(functions, inputs[0]))
                 made = {f.name: Column(f.expr.type, f"{name}.{f.name}") for f in functions}
                 return _Rows(inputs[0].then(step), {**inputs[0].columns, **made})
+            case AsyncMap(calls):
+                made = {c.name: Column(c.type, f"{name}.{c.name}") for c in calls}
+                return _Rows(inputs[0].steps, {**inputs[0].columns, **made})
             case Aggregate():
                 return self._aggregated(node, node.spec, name, inputs[0])
             case Join():

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -276,7 +277,21 @@ ChangeSpec = (
     | AppendOnly
     | EmitClosed
 )
-Spec = Scan | Project | Filter | Explode | Rekey | Aggregate | Join | Materialise | Union | Process | Sink | ChangeSpec
+Spec = (
+    Scan
+    | Project
+    | Filter
+    | Explode
+    | AsyncMap
+    | Rekey
+    | Aggregate
+    | Join
+    | Materialise
+    | Union
+    | Process
+    | Sink
+    | ChangeSpec
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,10 @@ from typing import Literal
 
 from flowql.compiler.plan.schema import Schema
 
+RESULT_OF = (
+    "__result_of_"  # in front of the name of an asynchronous processor: a column with the pickled results of its calls
+)
+CALL = "#"  # between the name of a topology in plans and that of such a processor: the name of its calls
 StoreKind = Literal["table", "window"]
 STORE_KINDS = ("key-value", "window", "session")
 
@@ -55,7 +59,8 @@ class Process:
 
     topology: its name in plans, with the version of its module (`TOTALS@totals:3f2a91c04b1d`). reads: the relation that each input is.
     Tables come with the row before (change kind `retract`). The node's schema is that of what the sinks write. routes: where these are
-    several streams: a row has the stream's name in the first column, and its record in a column of its own.
+    several streams: a row has the stream's name in the first column, and its record in a column of its own. Inputs of asynchronous processors have
+    the results of their calls behind their columns (RESULT_OF).
     """
 
     topology: str

@@ -155,7 +155,8 @@ class QueryPlan:
     definition: hash of the bound, unoptimised logical plan: the compatibility check, never a name.
     sink: name of the stream or table it writes. logical: optimised tree (Spark lowers it).
     repartitions: names of its internal topics. generation: see `flowql.compiler.plan.generations`. on_change: whether a new text is to
-    compute all history, or what comes from then on (`flowql.compiler.plan.forward`).
+    compute all history, or what comes from then on (`flowql.compiler.plan.forward`); None: not said, and it calls functions of the project
+    that give other values each time. unrepeatable: these, by the names that people use.
     """
 
     id: str
@@ -169,7 +170,8 @@ class QueryPlan:
     latency_target_ms: int | None = None
     repartitions: tuple[str, ...] = ()
     generation: int = 1
-    on_change: OnChange = "rebuild"
+    on_change: OnChange | None = "rebuild"
+    unrepeatable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -214,6 +215,11 @@ def _verify_output(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: 
         case Filter():
             _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
             _holds(spec.predicate.type.kind is Kind.BOOLEAN, f"{where}: predicate is {spec.predicate.type}")
+        case AsyncMap(calls):
+            _known([a for c in calls for a in c.args], inputs[0], where)
+            own = [(f.name, f.type, f.role) for f in inputs[0]]
+            same = [(f.name, f.type, f.role) for f in schema] == [*own, *((c.name, c.type, "value") for c in calls)]
+            _holds(same, f"{where}: schema and calls differ")
         case Rekey(keys):
             _holds([k.name for k in keys] == [f.name for f in schema.key], f"{where}: keys and schema differ")
         case Aggregate():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, TemporalJoin
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
 from flowql.compiler.plan.logical import (
@@ -19,7 +20,7 @@ from flowql.compiler.plan.logical import (
     Spec,
     walk_nodes,
 )
-from flowql.compiler.plan.processors import Process
+from flowql.compiler.plan.processors import CALL, Process
 
 ExprRule = Callable[[Expr], Expr]
 NodeRule = Callable[[Node], Node]
@@ -92,4 +93,6 @@ def functions_called(root: Node) -> set[str]:
     aggregates = {call.function for node in nodes if isinstance(node.spec, Aggregate) for call in node.spec.aggregates}
     aggregates |= {call.function for node in nodes if isinstance(node.spec, GroupAggregate) for call in node.spec.calls}
     topologies = {node.spec.topology for node in nodes if isinstance(node.spec, Process)}
-    return {e.name for e in exprs if isinstance(e, Call)} | aggregates | topologies
+    calls = [call.function for node in nodes if isinstance(node.spec, AsyncMap) for call in node.spec.calls]
+    asynchronous = {name.partition(CALL)[0] for name in calls}
+    return {e.name for e in exprs if isinstance(e, Call)} | aggregates | topologies | asynchronous

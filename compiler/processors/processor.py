@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from flowql.compiler.functions.async_options import IN_FLIGHT, Retry
+
 Headers = tuple[tuple[str, bytes | None], ...]
 ClockKind = Literal["stream", "wall"]
 
@@ -208,3 +210,28 @@ class BatchProcessor(Processor):
         """The next records of a source: its columns by name, ROWTIME (ms) and ROWOP ('insert', 'update', 'delete'). How many come
         together differs from run to run. Its parents are sources. If it raises, it is called again with fewer, down to the one that becomes a dead letter.
         """
+
+
+class AsyncProcessor(Processor):
+    """Asks something outside, such as a service, about each record before it processes it, of many records at once.
+
+    `call` is awaited outside of the task; `process` gets what it returned, in the task, with its stores. Its parents are sources that read streams.
+    Attributes of the class say how calls are made: `max_in_flight` (100), `timeout` of one in seconds (30), `retry` (None, or
+    `flowql.exponential()`, `flowql.fixed(5)`), and `order`: "input" (the records of a partition are processed in their order) or "key" (those of one key are).
+    """
+
+    max_in_flight: int = IN_FLIGHT
+    timeout: float = 30.0
+    retry: Retry | None = None
+    order: Literal["input", "key"] = "input"
+
+    @abstractmethod
+    def call(self, key: Any, value: Any) -> Any:
+        """A coroutine, or a function that blocks. It runs in another thread, on an object of its own: of attributes it sees those that `__init__` has
+        set. What it returns has to be picklable. It is called at least once for a record, and again for records that were under way when an instance ended.
+        Raises `flowql.RetryAfter` to be called again later. If all attempts fail, the record is a dead letter, and is not processed.
+        """
+
+    @abstractmethod
+    def process(self, key: Any, value: Any, result: Any = None) -> None:
+        """A record, as for other processors. result: what `call` returned for it; None for a record without a value, of which `call` is not asked."""

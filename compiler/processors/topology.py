@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from flowql.compiler.functions.async_options import AsyncOptions
+from flowql.compiler.functions.asynchronous import checked_options
 from flowql.compiler.functions.registry import QueryFailure, registered
 from flowql.compiler.functions.user import MARK, checked_name, found_in_plan, module_name, plain_name
 from flowql.compiler.functions.user_types import DefinitionError, Limits
 from flowql.compiler.plan.processors import ProcessorStep, ProcessorStore
 from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, OnChange, Priority
-from flowql.compiler.processors.processor import BatchProcessor, Processor
+from flowql.compiler.processors.processor import AsyncProcessor, BatchProcessor, Processor
 from flowql.compiler.processors.stores import StateStore
 
 Factory = Callable[[], Processor]
@@ -117,6 +119,20 @@ class Topology:
     def stores(self) -> tuple[ProcessorStore, ...]:
         return tuple(s.spec() for s in self._stores.values())
 
+    def calls(self, relation: str) -> dict[str, AsyncOptions]:
+        """The asynchronous processors that get the records of a relation, and how they make their calls."""
+        wanted = relation.casefold()
+        sources = {s.name for s in self._steps.values() if wanted in map(str.casefold, s.relations)}
+        return {
+            s.name: checked_options(made.max_in_flight, made.timeout, made.retry, made.order)
+            for s in self._steps.values()
+            if (made := self._asynchronous(s)) is not None and not sources.isdisjoint(s.parents)
+        }
+
+    def _asynchronous(self, step: ProcessorStep) -> type[AsyncProcessor] | None:
+        made = self._factories.get(step.name)
+        return made if isinstance(made, type) and issubclass(made, AsyncProcessor) else None
+
     def store(self, name: str) -> StateStore:
         """The declaration of a store."""
         return self._stores[name]
@@ -184,6 +200,18 @@ class Topology:
                     f"{s.name} of {self.name} processes batches, and gets records of a processor",
                     "make sources its parents",
                 )
+            if (asynchronous := self._asynchronous(s)) is None:
+                continue
+            if not sources.issuperset(s.parents):
+                raise DefinitionError(
+                    f"{s.name} of {self.name} is asynchronous, and gets records of a processor",
+                    "make sources its parents",
+                )
+            if asynchronous.order not in ("input", "key"):
+                raise DefinitionError(
+                    f"{s.name} of {self.name} has order={asynchronous.order!r}", 'order = "input" or order = "key"'
+                )
+            checked_options(asynchronous.max_in_flight, asynchronous.timeout, asynchronous.retry, asynchronous.order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ import flowql
 PARTS = {
     "Projects": ("connect", "Connection", "Instance"),
     "Answers and changes": ("Result", "Subscription", "Change", "Rebuilt"),
-    "Functions in SQL": ("udf", "udtf", "udaf"),
+    "Functions in SQL": ("udf", "udtf", "udaf", "exponential", "fixed", "RetryAfter"),
     "Processors": (
         "Topology",
         "Processor",
         "BatchProcessor",
+        "AsyncProcessor",
         "ProcessorContext",
         "KeyValueStore",
         "WindowStore",

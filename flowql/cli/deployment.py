@@ -84,4 +84,5 @@ def _reads(change: Change) -> str:
     if reads is None:
         return ""
     rate = "" if reads["measured"] else "?"
-    return f"{reads['records']:,} records, {shown_size(reads['bytes'])}, {duration(reads['seconds'] * 1000)}{rate}"
+    said = f"{reads['records']:,} records, {shown_size(reads['bytes'])}, {duration(reads['seconds'] * 1000)}{rate}"
+    return said + (f", up to {reads['records']:,} calls of {' and of '.join(reads['calls'])}" if reads["calls"] else "")

@@ -30,6 +30,8 @@ COLUMNS = {
 }
 BUILT = "built, waits for promote"  # as the engine says it
 SKIPPED = {"skipped_records": "skipped"}  # shown where there are any
+# Shown where queries call asynchronous functions.
+WAITING = {"in_flight": "calls", "waiting_rows": "waiting", "parked_rows": "parked"}
 # The last batch in the log, and records a second.
 ON_SPARK = {"batch": "batch", "rate": "rate"}
 
@@ -66,8 +68,9 @@ def command(
     if not found["queries"]:
         note("nothing is deployed")
         return
-    rows = [{**q, "priority": _priority(q)} for q in found["queries"]]
+    rows = [{**q, "priority": _priority(q), **_waiting(q)} for q in found["queries"]]
     columns = COLUMNS | (SKIPPED if any(q.get("skipped_records") for q in found["queries"]) else {})
+    columns |= WAITING if any(q.get("waiting") for q in found["queries"]) else {}
     columns |= ON_SPARK if found["instance"]["engine"] == "spark" else {}
     print_rows(list(columns.values()), [["" if row.get(c) is None else row[c] for c in columns] for row in rows])
     if lines := function_lines(found):
@@ -83,6 +86,14 @@ def command(
             note(f"{q['id']}: {each}")
         if q.get("building"):
             note(f"{q['id']}: {described(q['building'])}")
+
+
+def _waiting(query: dict[str, Any]) -> dict[str, int]:
+    """Rows that wait for calls, and calls under way, as columns."""
+    found = query.get("waiting")
+    if not found:
+        return {}
+    return {"in_flight": found["in_flight"], "waiting_rows": found["rows"], "parked_rows": found["parked"]}
 
 
 def far_ahead(ahead: dict[str, Any]) -> str:

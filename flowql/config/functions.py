@@ -9,6 +9,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +22,7 @@ from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFu
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.processors.topology import UserTopology
 from flowql.runtime.functions.asked import AskedFunction
+from flowql.runtime.functions.async_workers import ProcessCalls
 from flowql.runtime.functions.calls import inline, isolated, isolated_aggregate
 from flowql.runtime.functions.workers import Code, Source
 
@@ -170,6 +172,11 @@ def _with_calls(entry: Entry, user: UserDefined, code: Code) -> Entry:
     if isinstance(user, UserTopology):
         return entry
     assert isinstance(entry, Function)
+    if entry.asynchronous is not None:
+        if user.limits is None:
+            return entry
+        home = ProcessCalls(user.name, entry.asynchronous.options.timeout_s, code)
+        return replace(entry, asynchronous=replace(entry.asynchronous, home=home))
     if user.limits is None:
         return inline(entry)
     assert isinstance(user, UserFunction | UserVectorFunction)

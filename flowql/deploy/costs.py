@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from flowql.compiler.functions.user import plain_name
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.generations import topic_written, topics_read, writers_of
+from flowql.compiler.plan.logical import walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.deploy.extents import Extent
 from flowql.errors import CommandError
@@ -20,13 +23,17 @@ MEASURED_RECORDS = 10_000  # so many a query must have processed for its rate to
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a query reads from the beginning, transitively. rate: records a second; measured: of this very query."""
+    """What a query reads from the beginning, transitively. rate: records a second; measured: of this very query.
+
+    calls: asynchronous functions that it calls for these records.
+    """
 
     topics: tuple[str, ...]
     records: int
     bytes: int
     rate: int
     measured: bool
+    calls: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -39,6 +46,7 @@ class Reads:
             "bytes": self.bytes,
             "seconds": round(self.seconds, 1),
             "measured": self.measured,
+            "calls": list(self.calls),
         }
 
 
@@ -88,13 +96,18 @@ def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], place: Pl
     found = place.extents({t for topics in inputs.values() for t in topics} | made)
     known = {q["id"]: q for q in place.status()["queries"]}  # of the generations that serve
     there = [q for q in queries if any(t in found for t in inputs[q.id])]
-    reads = {q.id: _reads(inputs[q.id], found, known.get(q.id, {})) for q in there}
+    reads = {q.id: replace(_reads(inputs[q.id], found, known.get(q.id, {})), calls=_calls(q)) for q in there}
     outside = {t for q in rebuilt for t in inputs[q.id] if t not in writers}
     second = {topic_written(q) for q in rebuilt}
     disk = sum(found[t].bytes for t in second if t in found)
     disk += sum(_state_bytes(q, known.get(q.id, {}), found) for q in rebuilt)
     lost = tuple(s for t in sorted(outside) if t in found for s in _lost(t, found[t], deployed))
     return Costs(reads, lost, disk, place.free_bytes())
+
+
+def _calls(query: QueryPlan) -> tuple[str, ...]:
+    specs = [node.spec for node in walk_nodes(query.logical)]
+    return tuple(sorted({plain_name(c.function) for s in specs if isinstance(s, AsyncMap) for c in s.calls}))
 
 
 def _state_bytes(query: QueryPlan, known: Mapping[str, Any], found: Mapping[str, Extent]) -> int:

@@ -57,7 +57,9 @@ def fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Colle
             change, "compatible", f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed {use}"
         )
     if old.on_change != new.on_change:
-        return Fate(change, "metadata", f"ON_CHANGE is {new.on_change}, was {old.on_change}")
+        return Fate(
+            change, "metadata", f"ON_CHANGE is {new.on_change or 'not given'}, was {old.on_change or 'not given'}"
+        )
     if old.sql.split() != new.sql.split():
         return Fate(change, "metadata", "written otherwise, and means the same")
     return Fate(change, "unchanged")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.expr import Expr, columns_of
 from flowql.compiler.plan.logical import Aggregate, Explode, Join, Node, Project, Rekey, Scan
 from flowql.compiler.plan.processors import Process
@@ -84,6 +85,8 @@ def _made(node: Node, below: list[Origins]) -> Origins:
         case Join(key_name=key):
             sides = [i.schema.fields[0].name for i in node.inputs if i.schema.fields]
             return {key: _all(_named(below, side) for side in sides)}
+        case AsyncMap(calls):
+            return {c.name: _all(_named(below, a) for a in c.args) for c in calls}
         case Process():  # what code makes of a row is not known
             every = _all(places for b in below for places in b.values())
             return dict.fromkeys(node.schema.names, every)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from flowql.compiler.functions.user import plain_name
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Rekey, Scan, Window, walk_nodes
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
@@ -96,6 +98,8 @@ def _words(node: Node) -> str:
             return f"{kind} join" if shape != "foreign-key" else f"{kind} foreign-key join"
         case Explode():
             return "explode"
+        case AsyncMap(calls):
+            return f"calls of {', '.join(dict.fromkeys(plain_name(c.function) for c in calls))}"
         case Process(topology=topology):
             return f"processors of {topology.partition('@')[0]}"
         case Aggregate(window=None):

@@ -72,6 +72,15 @@ PANELS = (
         "bytes",
     ),
     Panel(
+        "Asynchronous functions",
+        {
+            f"flowql_query_waiting_rows{{{_ONLY}}}": "{{query}} rows that wait",
+            f"flowql_query_parked_rows{{{_ONLY}}}": "{{query}} parked",
+            f"flowql_query_calls_in_flight{{{_ONLY}}}": "{{query}} calls under way",
+        },
+        "short",
+    ),
+    Panel(
         "Trouble",
         {
             f"increase(flowql_query_errors_total{{{_ONLY}}}[$__rate_interval])": "{{query}} failures",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import orjson
 import pyarrow as pa
@@ -22,6 +23,7 @@ from flowql.runtime.log.base import EARLIEST, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.dead_letters import topic_name
+from flowql.testing.asynchronous import await_calls, in_input_order
 from flowql.testing.case import Case, Row
 from flowql.testing.feed import Timing
 from flowql.topics.codecs import RecordReader, shown
@@ -88,9 +90,9 @@ def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> Outcom
     for topic, count in partitions_of(case, plan).items():
         log.create_topic(topic, count, POLICY if topic in own else {})
     instance = Instance(log, MemoryPhysical(), clock, CONFIG)
-    driver = Driver(instance)
+    driver = Driver(instance, tick=partial(await_calls, instance, clock))
     try:
-        instance.deploy(plan)
+        instance.deploy(in_input_order(plan))
         carry_out(log, plan, CONFIG.application_id, clock.wall_ms())
         producer = log.producer("rows of the test")
         for chunk in timing.chunks:

@@ -73,6 +73,6 @@ class Driver:
                     return False
                 if any(i.position < i.end_offset for i in task.logs.values()):
                     return False
-                if any(x.has_rows for x in task.exchanges.values()):
+                if task.holds_rows or any(x.has_rows for x in task.exchanges.values()):
                     return False
         return True

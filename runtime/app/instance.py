@@ -328,6 +328,10 @@ class Instance:
         if result.wants_commit:
             self.commit.hurry()
 
+    def wake(self) -> None:
+        """Any thread."""
+        self.manager.signal()
+
     def broke(self, task: Task, error: BaseException) -> None:
         """A run could be published in part only: its query goes on from the last commit, alone. The epoch lock is held.
 

@@ -19,6 +19,7 @@ from flowql.runtime.log.embedded.log import skipped_records
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.lost import losses_of
 from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import Task
 
 AWAY = (LogUnavailable, LogDenied, LogIOError)  # the log does not answer just now
 
@@ -67,7 +68,8 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
     with instance.state.epoch_lock:  # positions move and the epoch gets dirty in one step
         if any(i.position < target for i, target in zip(inputs, targets, strict=True)):
             return False
-        if any(x.has_rows for q in queries for task in q.built.tasks for x in task.exchanges.values()):
+        tasks = [task for q in queries for task in q.built.tasks]
+        if any(task.holds_rows or any(x.has_rows for x in task.exchanges.values()) for task in tasks):
             return False
         return instance.commit.idle and instance.metrics.commits == commits
 
@@ -82,6 +84,8 @@ def _group_caught_up(
     position is committed, so nothing can be on its way that is not seen here.
     """
     if _suspended(instance):  # what it reads may not even be known
+        return False
+    if any(task.holds_rows for q in list(instance.queries.values()) for task in q.built.tasks):
         return False
     admin, tps, inside = instance.admin, sorted(readers), [tp for tp in sorted(readers) if tp not in ends]
     try:
@@ -160,7 +164,8 @@ def query_status(
     ends: Mapping[TopicPartition, int] | None = None,
     query: RunningQuery | None = None,
 ) -> dict[str, Any]:
-    """What an entry of `status` says of progress (its shape is public). `restored` is there only while the query is restored.
+    """What an entry of `status` says of progress (its shape is public). `restored` is there only while the query is restored, `waiting` where it
+    calls asynchronous functions.
 
     ends: of the partitions it reads, where they are known. query: as of `DeployedQueries`, where it is known.
     """
@@ -180,10 +185,26 @@ def query_status(
         "errors": m.errors,
         "last_error": _last_error(instance, instance.query_states.of(query_id).hung or m.last_error),
     }
+    if waiting := waiting_of(q.built.tasks):
+        status["waiting"] = waiting
     restoring = instance.restoration.progress().get(query_id)
     if restoring is not None:
         status["restored"] = {"records": restoring.done, "total": restoring.total}
     return status
+
+
+def waiting_of(tasks: Iterable[Task]) -> dict[str, Any]:
+    """Rows that wait for calls of asynchronous functions; empty where a query makes none. oldest_ms: row time of the first of them."""
+    facts = [f for task in tasks for f in task.program.waiting]
+    if not facts:
+        return {}
+    oldest = min((f.oldest_ms for f in facts if f.oldest_ms is not None), default=None)
+    return {
+        "rows": sum(f.rows for f in facts),
+        "parked": sum(f.parked for f in facts),
+        "in_flight": sum(f.in_flight for f in facts),
+        "oldest_ms": oldest,
+    }
 
 
 def _positions(q: RunningQuery) -> dict[TopicPartition, int]:

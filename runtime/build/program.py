@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.logical import Explode, Filter, Materialise, Project, Rekey, Scan, Sink, Union
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
 from flowql.compiler.plan.watermarks import AppendOnly
-from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, concat
+from flowql.runtime.batch import DELETE, UNKNOWN, UPDATE_BEFORE, Batch, Ints, Origins, concat
 from flowql.runtime.build.scans import Scans, SharedScan
 from flowql.runtime.build.watermarks import Watermarks
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators import factory
-from flowql.runtime.operators.base import Following, RunContext, RuntimeOperator, Starting, Timed
+from flowql.runtime.operators.base import AsyncFacts, Following, RunContext, RuntimeOperator, Starting, Timed, Waits
 from flowql.runtime.operators.changes.placement import PlacementKeys
 from flowql.runtime.operators.encode import Encoder, KeyEncoder
 from flowql.runtime.operators.fused import FusedPipeline
@@ -31,7 +34,8 @@ from flowql.runtime.task.repartition import enclose, open_envelopes, topic_of
 Stage = tuple[Operator, ...]
 NONE_START: Mapping[str, Starting] = {}
 # A row that such an operator gives was made from the one row whose `seq` it has; a row of a join or an aggregation from several.
-_ONE_TO_ONE = (Scan, AppendOnly, ExchangeSource, Project, Filter, Rekey, Explode, Union, Materialise)
+_STATELESS = (Project, Filter, AsyncMap)
+_ONE_TO_ONE = (Scan, AppendOnly, AsyncMap, ExchangeSource, Project, Filter, Rekey, Explode, Union, Materialise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class TaskProgram:
         self._steps = [self._step(s) for s in _stages(operators)]
         self._starting = self._starts()
         self._timed: dict[str, Timed] = {s.id: s.operator for s in self._steps if isinstance(s.operator, Timed)}
+        self._waiting: tuple[Waits, ...] = tuple(t for t in self._timed.values() if isinstance(t, Waits))
         self._watermarks = Watermarks(operators, partition, partitions)
         self._marked = {op.id for op in operators if isinstance(op.spec, ExchangeSource) and op.spec.marks}
         self._following = {
@@ -115,7 +120,18 @@ class TaskProgram:
 
     def tick(self, run: RunContext) -> list[Output]:
         """Runs the operators whose timer is due, without input rows."""
+        run.is_tick, run.origins = True, partial(_origins_of_retired, run)
         return self._execute({}, run)
+
+    @property
+    def room(self) -> int | None:
+        if not self._waiting:
+            return None
+        return min((room for w in self._waiting if (room := w.room) is not None), default=None)
+
+    @property
+    def waiting(self) -> list[AsyncFacts]:
+        return [w.facts for w in self._waiting]
 
     def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
         return self._execute(batches, run)
@@ -237,6 +253,17 @@ class TaskProgram:
         return _Step(last.id, last.inputs, factory.build(last, inputs))
 
 
+def _origins_of_retired(run: RunContext, seq: Ints) -> Origins:
+    """Of rows that go on in a run without input, by `seq`."""
+    found = [run.retired[s] for s in seq.tolist()]
+    places = {(r.topic, r.partition): 0 for r in found if r is not None}
+    for n, place in enumerate(places):
+        places[place] = n
+    which = [0 if r is None else places[r.topic, r.partition] for r in found]
+    offsets = [UNKNOWN if r is None or r.offset is None else r.offset for r in found]
+    return Origins(tuple(places), np.array(which, np.int16), np.array(offsets, np.int64))
+
+
 class _SinkEnd:
     """A sink: encodes records, and keeps the rows of a table so that it can be asked."""
 
@@ -310,7 +337,7 @@ def _coalescible(operators: Sequence[Operator]) -> set[str]:
     found: set[str] = set()
     for op in reversed(operators):
         after = readers.get(op.id, [])
-        if after and all(_is_table_sink(r) or (isinstance(r.spec, (Project, Filter)) and r.id in found) for r in after):
+        if after and all(_is_table_sink(r) or (isinstance(r.spec, _STATELESS) and r.id in found) for r in after):
             found.add(op.id)
     return found
 

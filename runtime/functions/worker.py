@@ -5,6 +5,7 @@ python -P -m flowql.runtime.functions.worker SOCKET LIFELINE PAGE   (file descri
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import importlib
 import importlib.abc
@@ -35,6 +36,7 @@ from flowql.compiler.functions.user import UserDefined, UserFunction, marked
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType
 from flowql.runtime.batch import to_arrow, to_python
+from flowql.runtime.functions.outcomes import Outcome, outcome_of
 from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, Source, from_ipc, to_ipc
 
 
@@ -78,7 +80,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         )
 
 
-def _imported(code: Code) -> ModuleType:
+def imported(code: Code) -> ModuleType:
+    """The module, from the sources that were loaded when the query was deployed."""
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, _Finder(_Texts(code.sources)))
     for source in code.sources:  # for the lines in tracebacks; None: they are not compared with the file
@@ -86,7 +89,7 @@ def _imported(code: Code) -> ModuleType:
     return importlib.import_module(code.module)
 
 
-def _limit_memory(more_bytes: int) -> None:
+def limit_memory(more_bytes: int) -> None:
     """Beyond what the process has now, an allocation is refused: MemoryError. Counted is what can be written to, not what is only reserved."""
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[5])
@@ -100,7 +103,7 @@ class Server:
     def __init__(self, code: Code, begun: memoryview) -> None:
         """Imports the module."""
         self._begun = begun
-        self._users = {user.name: user for user in marked(_imported(code))}
+        self._users = {user.name: user for user in marked(imported(code))}
         self._bound: dict[tuple[str, str | None], Callable[..., Any]] = {}
 
     def reply(self, request: Request) -> Any:
@@ -160,11 +163,14 @@ class Server:
     def _of_rows(self, user: UserDefined, columns: Sequence[pa.Array]) -> tuple[bytes, list[int]]:
         """The values, and which rows have none as the function raised."""
         assert isinstance(user, UserFunction)
+        types = [t for t in user.params if isinstance(t, SqlType)]
+        rows = zip(*(to_python(c, t) for c, t in zip(columns, types, strict=True)), strict=True)
+        if user.asynchronous is not None:
+            return self._of_all_rows(user, list(rows))
         call, begun = self._call(user), self._begun
         values: list[Any] = []
         failed: list[int] = []
-        types = [t for t in user.params if isinstance(t, SqlType)]
-        for args in zip(*(to_python(c, t) for c, t in zip(columns, types, strict=True)), strict=True):
+        for args in rows:
             begun[0] += 1
             try:
                 values.append(call(*args))
@@ -174,6 +180,28 @@ class Server:
                 failed.append(len(values))
                 values.append(None)
         return to_ipc([to_arrow(values, user.result)]), failed
+
+    def _of_all_rows(self, user: UserFunction, rows: Sequence[tuple[Any, ...]]) -> tuple[bytes, list[int]]:
+        """As `_of_rows`, with many calls at once. Attempts of rows that fail are made again when they are asked for alone."""
+        function = user.entry(user.name).asynchronous
+        assert function is not None
+
+        async def of_all() -> list[Outcome]:
+            free = asyncio.Semaphore(function.options.max_in_flight)
+            return await asyncio.gather(*(one(free, args) for args in rows))
+
+        async def one(free: asyncio.Semaphore, args: tuple[Any, ...]) -> Outcome:
+            if any(args[n] is None for n in function.required):
+                return Outcome()
+            async with free:
+                self._begun[0] += 1
+                outcome = await outcome_of(function, args)
+                self._begun[0] += 1  # also a sign of life
+            return outcome
+
+        outcomes = asyncio.run(of_all())
+        failed = [n for n, o in enumerate(outcomes) if o.error or o.again_ms is not None]
+        return to_ipc([to_arrow([o.value for o in outcomes], user.result)]), failed
 
 
 def _bound(user: UserDefined, part: AggregatePart | None) -> Callable[..., Any]:
@@ -201,7 +229,7 @@ def _serve(connection: socket.socket, begun: memoryview) -> None:
             connection.sendall(LENGTH.pack(len(data)) + data)
 
         code = receive()
-        _limit_memory(code.memory_bytes)
+        limit_memory(code.memory_bytes)
         try:
             server = Server(code, begun)
         except (Exception, SystemExit) as error:

@@ -100,7 +100,7 @@ class ProcessLost(FunctionFailed):
     """How the process of a function ended in a call, or that it had to be ended after it."""
 
 
-class _Ended(Exception):
+class Ended(Exception):
     """A process ended, or was ended, before it replied. begun: it had begun a call."""
 
     def __init__(self, why: str, *, begun: bool) -> None:
@@ -111,18 +111,21 @@ class _Ended(Exception):
 class Worker:
     """One process. Used by one thread at a time.
 
-    fresh: it has not replied to a request.
+    socket: where requests go, and replies come. page: shared with it; the first number counts the calls that it has begun. fresh: it has not
+    replied to a request.
     """
 
-    def __init__(self, code: Code) -> None:
-        """Raises OSError, and QueryFailure where it cannot import the module."""
-        self._socket, theirs = socket.socketpair()
+    def __init__(self, code: Code, program: str = PROGRAM) -> None:
+        """program: a module, given the descriptors of a socket, of a lifeline and of a page. Raises OSError, Ended, and QueryFailure where it cannot
+        import the module.
+        """
+        self.socket, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         with theirs, tempfile.TemporaryFile() as page:
             page.truncate(mmap.PAGESIZE)
-            self._begun = memoryview(mmap.mmap(page.fileno(), mmap.PAGESIZE)).cast("Q")
+            self.page = memoryview(mmap.mmap(page.fileno(), mmap.PAGESIZE)).cast("Q")
             passed = [theirs.fileno(), lifeline, page.fileno()]
-            command = [sys.executable, "-P", "-m", PROGRAM, *map(str, passed)]
+            command = [sys.executable, "-P", "-m", program, *map(str, passed)]
             try:
                 self._process = subprocess.Popen(
                     command,
@@ -132,7 +135,7 @@ class Worker:
                     start_new_session=True,
                 )
             except BaseException:
-                self._socket.close()
+                self.socket.close()
                 os.close(self._lifeline)
                 raise
             finally:
@@ -148,7 +151,7 @@ class Worker:
         return self._process.poll() is None
 
     def ask(self, request: Request, timeout_s: float) -> Any:
-        """The reply. timeout_s: of each call that it begins. Raises _Ended."""
+        """The reply. timeout_s: of each call that it begins. Raises Ended."""
         reply = self._asked(request, timeout_s)
         self.fresh = False
         return reply
@@ -157,23 +160,23 @@ class Worker:
         """Kills the process. A reply that it was computing is lost."""
         self._process.kill()
         self._process.wait()
-        if self._socket.fileno() >= 0:
-            self._socket.close()
+        if self.socket.fileno() >= 0:
+            self.socket.close()
             os.close(self._lifeline)
 
     def _asked(self, message: Code | Request, timeout_s: float) -> Any:
-        data, before = pickle.dumps(message, 5), self._begun[0]
+        data, before = pickle.dumps(message, 5), self.page[0]
         try:
-            self._socket.settimeout(None)
-            self._socket.sendall(LENGTH.pack(len(data)) + data)
-            self._socket.settimeout(LOOK_S)
-            patience = _Patience(self._begun, timeout_s)
+            self.socket.settimeout(None)
+            self.socket.sendall(LENGTH.pack(len(data)) + data)
+            self.socket.settimeout(LOOK_S)
+            patience = _Patience(self.page, timeout_s)
             (size,) = LENGTH.unpack(self._receive(LENGTH.size, patience))
             return pickle.loads(self._receive(size, patience))
         except OSError as error:
-            why = str(error) if isinstance(error, TimeoutError) else self._exit()
+            why = str(error) if isinstance(error, TimeoutError) else self.exit_said()
             self.end()
-            raise _Ended(why, begun=self._begun[0] != before) from error
+            raise Ended(why, begun=self.page[0] != before) from error
         except BaseException:  # what was sent is not answered, or the answer not read to its end
             self.end()
             raise
@@ -183,7 +186,7 @@ class Worker:
         view, place = memoryview(data), 0
         while place < size:
             try:
-                n = self._socket.recv_into(view[place:])
+                n = self.socket.recv_into(view[place:])
             except TimeoutError:
                 patience.look()
                 continue
@@ -192,7 +195,7 @@ class Worker:
             place += n
         return data
 
-    def _exit(self) -> str:
+    def exit_said(self) -> str:
         """How it ended. Its end of the socket is closed before it is gone."""
         try:
             status = self._process.wait(EXIT_S)
@@ -205,12 +208,12 @@ class _Patience:
     """Raises TimeoutError when a call takes too long."""
 
     def __init__(self, begun: memoryview, timeout_s: float) -> None:
-        self._begun, self._timeout_s = begun, timeout_s
+        self.page, self._timeout_s = begun, timeout_s
         self._last, self._since = begun[0], time.monotonic()
 
     def look(self) -> None:
-        if self._begun[0] != self._last:
-            self._last, self._since = self._begun[0], time.monotonic()
+        if self.page[0] != self._last:
+            self._last, self._since = self.page[0], time.monotonic()
         elif time.monotonic() - self._since > self._timeout_s:
             raise TimeoutError(f"it did not return within {self._timeout_s:g} s")
 
@@ -231,7 +234,7 @@ class Workers:
             fresh = worker.fresh
             try:
                 reply = worker.ask(request, timeout_s)
-            except _Ended as ended:
+            except Ended as ended:
                 if ended.begun or fresh:
                     raise self._failure(request, str(ended)) from ended
                 continue  # it ended while it was idle
@@ -273,7 +276,7 @@ class Workers:
             found.end()
         try:
             return Worker(self._code)
-        except (OSError, _Ended) as error:
+        except (OSError, Ended) as error:
             raise QueryFailure(f"no process can be started for {self._code.module}: {error}") from error
 
     def _put(self, worker: Worker) -> None:

@@ -23,6 +23,7 @@ from flowql.runtime.batch import Batch, Ints, Origins
 from flowql.runtime.state.store import Store, TaskState
 
 NO_TIME = -(2**62)  # before all times that a source may have
+AT_ONCE = NO_TIME  # of a timer
 OriginsOf = Callable[[Ints], Origins]
 
 
@@ -33,6 +34,37 @@ class DeadLetter:
     seq: int
     code: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """The record that a row was made from. offset: None where it is not known. timestamp, key, value: None where only its place is."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp: int | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncFacts:
+    """Rows that wait in an operator for calls of asynchronous functions.
+
+    is_known: False before its first run. in_flight: calls under way. parked: rows that have waited for more than a second. oldest_ms: row time of
+    the first of them.
+    """
+
+    is_known: bool = True
+    rows: int = 0
+    in_flight: int = 0
+    parked: int = 0
+    oldest_ms: int | None = None
+
+
+def _asleep() -> None:
+    """Nobody is to be woken."""
 
 
 @dataclass(slots=True)
@@ -57,6 +89,8 @@ class RunContext:
     last_seq, last_ms: of the last row of the run, and the latest time of its rows.
     timers: operator id -> what it keeps of its timers, as of the run before; JSON-like values.
     partition: the task's. wall_ms: when the run began. wants_commit: an operator asks for a commit soon.
+    is_tick: a run without input rows, in which rows that waited go on. retired: the records of those, by `seq`. retire_max: how many may still go
+    on. refused: code and message of the one row that goes on, which leaves no result. wake: tells that the task has something to do; any thread.
     vector: None = choose by batch size and cost; True/False = forced (differential tests).
     """
 
@@ -77,6 +111,23 @@ class RunContext:
     partition: int = 0
     wall_ms: int = 0
     wants_commit: bool = False
+    is_tick: bool = False
+    retired: list[SourceRecord | None] = field(default_factory=list)
+    retire_max: int = 0
+    refused: tuple[str, str] | None = None
+    records: Callable[[Ints], list[SourceRecord | None]] | None = None
+    wake: Callable[[], None] = _asleep
+
+    def records_of(self, seq: Ints) -> list[SourceRecord | None]:
+        """The records that rows of the run were made from, where they are known."""
+        if self.is_tick:
+            return [self.retired[s] if s < len(self.retired) else None for s in seq.tolist()]
+        return [None] * len(seq) if self.records is None else self.records(seq)
+
+    def add_retired(self, record: SourceRecord | None) -> int:
+        """A row that has waited goes on in this run; gives its `seq`."""
+        self.retired.append(record)
+        return len(self.retired) - 1
 
     def advance(self, operator: str, rowtime: Ints) -> Ints:
         """Stream time as of each row (running maximum, the row included); remembers the last."""
@@ -172,6 +223,19 @@ class Timed(RuntimeOperator, Protocol):
     """An operator that is also called without input rows, when its timer is due."""
 
     due_ms: int | None  # by the wall clock; None: it waits for none
+
+
+@runtime_checkable
+class Waits(Timed, Protocol):
+    """An operator in which rows wait until it is their turn, in runs without input rows. Any thread may ask."""
+
+    @property
+    def room(self) -> int | None:
+        """How many more rows it takes; None where it does not know yet."""
+        ...
+
+    @property
+    def facts(self) -> AsyncFacts: ...
 
 
 OperatorFactory = Callable[[OperatorPlan, Sequence[OperatorPlan]], RuntimeOperator]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -21,6 +22,7 @@ from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 from flowql.runtime.errors import PlanUnsupported
 from flowql.runtime.operators.aggregate import AggregateOperator
 from flowql.runtime.operators.append_only import AppendOnlyOperator
+from flowql.runtime.operators.asynchronous.operator import AsyncMapOperator
 from flowql.runtime.operators.base import RuntimeOperator
 from flowql.runtime.operators.changes.consolidate import ConsolidateOperator
 from flowql.runtime.operators.changes.emit_closed import EmitClosedOperator
@@ -53,6 +55,7 @@ _JOINS: dict[str, Factory] = {
 }
 _PLAIN: dict[type, Factory] = {
     AppendOnly: AppendOnlyOperator,
+    AsyncMap: AsyncMapOperator,
     Consolidate: ConsolidateOperator,
     EmitClosed: EmitClosedOperator,
     EquiJoin: EquiJoinOperator,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -29,6 +30,7 @@ _REASONS: dict[type, str] = {
     Consolidate: "updates and deletions of single rows are put together by the runtime's operator",
     AppendOnly: "rows that are late by the watermark of their partition are left out by the runtime's operator",
     EmitClosed: "rows that wait for a watermark are kept by the runtime's operator",
+    AsyncMap: "calls of asynchronous functions wait in the runtime's tasks, in an order that Spark's tasks do not keep",
     Process: "processors of a project, whose code Spark's workers do not have, run in the runtime's tasks",
 }
 

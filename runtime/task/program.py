@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowql.runtime.batch import Batch
 from flowql.runtime.log.base import RawBatch
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import AsyncFacts, RunContext
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.input_buffer import Staged
 
@@ -72,6 +72,16 @@ class Program(Protocol):
 
     def tick(self, run: RunContext) -> list[Output]:
         """One run without input rows, when `due_ms` has passed."""
+        ...
+
+    @property
+    def room(self) -> int | None:
+        """How many more rows of input may come, where rows wait in its operators; None for as many as there are. Any thread may ask."""
+        ...
+
+    @property
+    def waiting(self) -> list[AsyncFacts]:
+        """Of its operators in which rows wait. Any thread may ask."""
         ...
 
     def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> Staged:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+import pyarrow as pa
 
 from flowql.runtime.batch import Batch, Ints, Origins, concat, concat_origins
-from flowql.runtime.log.base import RawBatch
-from flowql.runtime.operators.base import DeadLetter, OriginsOf
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import DeadLetter, OriginsOf, SourceRecord
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
 from flowql.runtime.task.front import EMPTY, Front
 from flowql.runtime.task.input_buffer import OF_SOURCE, Staged
@@ -81,6 +82,51 @@ def _merged(lanes: Sequence[Taken]) -> Batch:
     order[seq] = np.arange(len(seq))
     order = order[order >= 0]  # other operators have rows in between
     return rows.take(order).numbered(seq[order])
+
+
+def records_of(taken: Sequence[Taken], origins: OriginsOf | None) -> Callable[[Ints], list[SourceRecord | None]]:
+    """Gives the records behind rows of a run, by `seq`, with their bytes where they were read from a topic of the user."""
+
+    def records(seq: Ints) -> list[SourceRecord | None]:
+        found: list[SourceRecord | None] = [None] * len(seq)
+        for t in taken:
+            if not len(t.seq):
+                continue
+            places = np.minimum(np.searchsorted(t.seq, seq), len(t.seq) - 1)
+            here = np.flatnonzero(t.seq[places] == seq)
+            for n, record in zip(here.tolist(), _records(t, places[here], origins), strict=True):
+                found[n] = record
+        return found
+
+    return records
+
+
+def _records(t: Taken, places: Ints, origins: OriginsOf | None) -> list[SourceRecord | None]:
+    """Of the rows at these places of an input."""
+    raw = t.records
+    if raw is None or t.staged is None:
+        if origins is None:
+            return [None] * len(places)
+        of = origins(t.seq[places])
+        found = [of.of(n) for n in range(len(places))]
+        return [None if origin is None else SourceRecord(*origin) for origin in found]
+    index = pa.array(t.staged.origin[t.cursor + places])
+    columns = [raw.records.column(n).take(index).to_pylist() for n in range(4)]
+    return [SourceRecord(*raw.tp, *values) for values in zip(*columns, strict=True)]
+
+
+def locate_retired(letter: DeadLetter, retired: Sequence[SourceRecord | None]) -> LocatedDeadLetter:
+    """The record behind a row that had waited. retired: those of the run, by `seq`."""
+    record = retired[letter.seq] if letter.seq < len(retired) else None
+    if record is None or record.offset is None:
+        return LocatedDeadLetter(letter, None)
+    if record.timestamp is None:
+        return LocatedDeadLetter(letter, None, origin=(record.topic, record.partition, record.offset))
+    columns = [[record.offset], [record.timestamp], [record.key], [record.value], [None]]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)]
+    records = pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+    tp = TopicPartition(record.topic, record.partition)
+    return LocatedDeadLetter(letter, RawBatch(tp, records, record.offset + 1, 0))
 
 
 def locate(letter: DeadLetter, taken: Sequence[Taken], origins: OriginsOf | None) -> LocatedDeadLetter:

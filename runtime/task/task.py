@@ -23,7 +23,8 @@ from flowql.runtime.log.base import RawBatch, even_share
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.state.task_state import BatchRevoked
-from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once, records_of
+from flowql.runtime.task import dead_letters
+from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once
 from flowql.runtime.task.delivery import Delivered, Delivery
 from flowql.runtime.task.front import NOTHING, Front
 from flowql.runtime.task.id import TaskId
@@ -34,10 +35,11 @@ from flowql.runtime.task.merge import MergeInput, merge_order
 from flowql.runtime.task.program import Output, Program
 from flowql.runtime.task.sizing import RunSizer
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.taken import Taken, by_operator, locate, origins_of
+from flowql.runtime.task.taken import Taken, by_operator, locate, locate_retired, origins_of, records_of
 
 # A run takes longer than its processor time for other work on the machine; far longer, for what it waits for.
 WAIT_FACTOR = 10
+RETIRED_MAX = 10_000  # rows that have waited and go on in one run
 WATERMARKS = "watermarks"  # in the metadata of a task: `RunContext.watermarks`
 TIMERS = "timers"  # `RunContext.timers`
 STARTED = "started"  # in the metadata of a task whose program has given its results of no rows
@@ -71,6 +73,10 @@ class Publisher(Protocol):
 
     def lock(self) -> Any:
         """The epoch lock, a context manager."""
+        ...
+
+    def wake(self) -> None:
+        """A task may have become runnable without input. Any thread."""
         ...
 
     def broke(self, task: Task, error: BaseException) -> None:
@@ -111,6 +117,8 @@ class Task:
         self._sizer = RunSizer()
         self.check: Check | None = None  # of results that commits have refused: before they are published
         self._limit, self._tried = RowLimit(), 0  # rows of the last attempt
+        self._retire_limit = RowLimit()
+        self._ticked_at_ms = 0  # by the wall clock; when that has been set back, timers are looked at anew
         self._tried_ends: dict[str, int] = {}  # where they end in each input
         self._publishing = False  # its input is consumed, its output is not in the exchange yet
         self._has_started = False
@@ -135,6 +143,12 @@ class Task:
         """Some input has rows, every input without rows is idle, none has to wait, and the exchanges it feeds have room."""
         if self.is_due and not any(i.stopped for i in self.logs.values()):
             return self._has_room
+        return self._takes_input
+
+    @property
+    def _takes_input(self) -> bool:
+        if self.program.room == 0:
+            return False
         has_rows, ms = bool(self.deliveries) or self.must_start, self.horizon.ms
         known: dict[TaskId, bool] = {}
         for i in self.inputs.values():
@@ -152,11 +166,19 @@ class Task:
 
     @property
     def is_due(self) -> bool:
-        """A timer of its program is due. Not while its query is to stop at a horizon."""
+        """A timer of its program is due. While its query is to stop at a horizon, only for rows that were taken before."""
         due_ms = self.program.due_ms
-        if due_ms is None or self.horizon.ms is not None or self.status is TaskStatus.RESTORING:
+        if due_ms is None or self.status is TaskStatus.RESTORING:
             return False
-        return self._clock.wall_ms() >= due_ms
+        if self.horizon.ms is not None and not self.holds_rows:
+            return False
+        now_ms = self._clock.wall_ms()
+        return now_ms >= due_ms or now_ms < self._ticked_at_ms
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether rows wait in its operators, or may do so. Any thread may ask."""
+        return any(not f.is_known or f.rows for f in self.program.waiting)
 
     @property
     def inputs(self) -> dict[str, LogInput | ExchangeInput]:
@@ -179,7 +201,7 @@ class Task:
             idle = self.status is not TaskStatus.RESTORING and all(
                 i.idle_with(known) or _beyond(i, ms) for i in self.inputs.values()
             )
-            found = known[self.id] = idle and not self._publishing and not self.must_start
+            found = known[self.id] = idle and not self._publishing and not self.must_start and not self.holds_rows
         return found
 
     @property
@@ -196,7 +218,7 @@ class Task:
 
     def process(self, budget_ns: int) -> int:
         """Runs until the budget is spent or input is exhausted; at least one run. Returns rows processed."""
-        start, rows = self._clock.cost_ns(), 0
+        start, rows, ticked = self._clock.cost_ns(), 0, False
         while self.runnable:
             if rows and self._clock.cost_ns() - start >= budget_ns:
                 break
@@ -204,13 +226,16 @@ class Task:
             if self.must_start:
                 rows += self._start()
                 continue
-            if self.is_due:
-                rows += self._tick()
+            if self.is_due and not (
+                ticked and self._takes_input
+            ):  # in turns: calls that end must not keep others from being begun
+                rows, ticked = rows + self._tick(), True
                 continue
+            ticked = False
             if self.deliveries:
                 rows += self._deliver(self.deliveries.popleft())
                 continue
-            done = self._run(self._config.rows_per_run or self._sizer.rows(budget_ns))
+            done = self._run(self._rows_max(budget_ns))
             if done is None:
                 break
             # A function that sleeps costs no processor time, and would be given ever more rows to sleep over.
@@ -218,6 +243,10 @@ class Task:
             self._sizer.learn(done, max(self._clock.cpu_ns() - cpu, waited))
             rows += done
         return rows
+
+    def _rows_max(self, budget_ns: int) -> int:
+        rows, room = self._config.rows_per_run or self._sizer.rows(budget_ns), self.program.room
+        return rows if room is None else max(1, min(rows, room))
 
     def _run(self, rows_max: int) -> int | None:
         """One run; None when the inputs have nothing to give yet. What fails for its values is isolated (`flowql.runtime.task.isolate`)."""
@@ -270,24 +299,44 @@ class Task:
         return 1
 
     def _tick(self) -> int:
-        """A run without input rows, for timers that are due."""
+        """A run without input rows, for timers that are due and rows that have waited. Of rows that fail together fewer go on at a time, down
+        to one, which becomes a dead letter.
+        """
         metadata = self.state.metadata
+        run = self._context(metadata)
+        run.retire_max, self._ticked_at_ms = self._retire_limit.of(RETIRED_MAX), run.wall_ms
         try:
-            run = self._context(metadata)
-            outputs = self.program.tick(run)
-            if self.check is not None:
-                self.check(self, outputs)
-            if not outputs and not run.wants_commit and run.timers == metadata.get(TIMERS, {}):
-                self.state.discard()
-                return 1
-            with self._publication():
-                times = {"stream_times": run.stream_times} if run.stream_times else {}
-                self.state.publish({**metadata, **self.progress, **times, **_timers(run)})
-                self._publisher.publish(self, RunResult(outputs, [], 0, {}, run.wants_commit))
+            return self._ticked(metadata, run)
+        except VALUE_ERRORS as error:
+            self.state.discard()
+            self._check_revoked(error)
+            if not run.retired:
+                raise
+            if self._retire_limit.failed(len(run.retired)):
+                return self._tick()
+            refusing = self._context(metadata)
+            refusing.retire_max, refusing.refused = 1, letter_of(error)
+            return self._ticked(metadata, refusing)
         except BaseException:
             self.state.discard()
             raise
-        return 1
+
+    def _ticked(self, metadata: Mapping[str, Any], run: RunContext) -> int:
+        outputs = self.program.tick(run)
+        if self.check is not None:
+            self.check(self, outputs)
+        if not outputs and not run.wants_commit and not run.dead_letters and run.timers == metadata.get(TIMERS, {}):
+            self.state.discard()
+            return 1
+        dead = each_once([locate_retired(d, run.retired) for d in run.dead_letters])
+        with self._publication():
+            times = {"stream_times": run.stream_times} if run.stream_times else {}
+            self.state.publish(
+                {**metadata, **self.progress, **times, **_watermarks(run), **_timers(run), **self._lost(run, dead)}
+            )
+            self._publisher.publish(self, RunResult(outputs, dead, 0, run.late, run.wants_commit))
+        self._retire_limit.succeeded(RETIRED_MAX)
+        return max(1, len(run.retired))
 
     def _deliver(self, delivery: Delivery) -> int:
         """One run of rows that are no input. Where any of them fails, none is delivered."""
@@ -320,8 +369,11 @@ class Task:
         return rows
 
     def _context(self, metadata: Mapping[str, Any], taken: Sequence[Taken] = ()) -> RunContext:
+        origins = origins_of(taken)
         return RunContext(
-            origins=origins_of(taken),
+            origins=origins,
+            records=records_of(taken, origins),
+            wake=self._publisher.wake,
             state=self.state,
             stream_times=dict(metadata.get("stream_times", {})),
             watermarks=dict(metadata.get(WATERMARKS, {})),
@@ -404,7 +456,7 @@ class Task:
 
     def _lost(self, run: RunContext, dead: Sequence[LocatedDeadLetter]) -> dict[str, Any]:
         """For its metadata: what is lost with this run and before. The epoch lock is held."""
-        lost = with_run(self.losses, run.late, run.behind, run.stream_times, records_of(dead), run.looks)
+        lost = with_run(self.losses, run.late, run.behind, run.stream_times, dead_letters.records_of(dead), run.looks)
         return {LOST: lost} if lost else {}
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -10,23 +10,31 @@ from typing import Any
 import pytest
 
 from flowql.compiler.driver import compile_project
-from flowql.compiler.functions.registry import forget_projects
+from flowql.compiler.functions.registry import Registered, forget_projects
 from flowql.compiler.functions.user import MARK, UserDefined, entry_of
 from tests.sim import project
+
+
+def _same(entry: Registered) -> Registered:
+    return entry
+
 
 PLANS = (project.plan, project.later_plan, project.changed_plan)
 
 
 @contextmanager
-def declared(patch: pytest.MonkeyPatch, marked: Any, old: str, new: str) -> Iterator[None]:
-    """Within, the worlds' plans have `new` in place of `old`, and know what is marked."""
+def declared(
+    patch: pytest.MonkeyPatch, marked: Any, edits: Mapping[str, str], of: Callable[[Registered], Registered] = _same
+) -> Iterator[None]:
+    """Within, the worlds' plans are edited, and know what is marked. of: what is registered in place of an entry."""
     user = getattr(marked, MARK)
     assert isinstance(user, UserDefined)
-    functions = {user.name: entry_of(user, "mine", "1")}
+    functions = {user.name: of(entry_of(user, "mine", "1"))}
     patch.setattr(project, "compile_project", partial(compile_project, functions=functions))
     for name in ("SQL", "LATER"):
-        assert old in getattr(project, name)
-        patch.setattr(project, name, getattr(project, name).replace(old, new))
+        for old, new in edits.items():
+            assert old in getattr(project, name)
+            patch.setattr(project, name, getattr(project, name).replace(old, new))
     for made in PLANS:
         made.cache_clear()
     yield

@@ -59,7 +59,7 @@ COUNTING = (
 
 @pytest.fixture
 def _counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with declared(monkeypatch, COUNTING, ITEMS, DECLARED):
+    with declared(monkeypatch, COUNTING, {ITEMS: DECLARED}):
         yield
 
 

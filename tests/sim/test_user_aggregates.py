@@ -34,7 +34,7 @@ class Kept:
 
 @pytest.fixture
 def _kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with declared(monkeypatch, Kept, "SUM(QTY", "KEPT(QTY"):
+    with declared(monkeypatch, Kept, {"SUM(QTY": "KEPT(QTY"}):
         yield
 
 

@@ -435,8 +435,9 @@ def _steps_of(process: Process) -> dict[str, Step]:
         return instance.main.loop.run_once(now_ms)
 
     def processing(step: ProcessingStep, now_ms: int) -> int:
-        """It waits for a signal and for nothing else: every change that lets a task run must give one."""
-        if instance.manager._seen.get(step.name) == instance.manager._signals:
+        """It waits for a signal and for the timers of tasks, and for nothing else: every change that lets a task run must give one."""
+        due = any(task.is_due for task in instance.manager.tasks())
+        if instance.manager._seen.get(step.name) == instance.manager._signals and not due:
             return IDLE_MS
         return step.run_once(now_ms)
 

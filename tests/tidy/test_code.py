@@ -41,6 +41,10 @@ DRIVERS = {
     "runtime/functions/worker.py": {"multiprocessing", "socket"},
     # threading.local: what a statement of a thread has failed for; time: what calls cost
     "runtime/functions/calls.py": {"threading", "time"},
+    "runtime/functions/async_workers.py": {"socket", "threading", "time"},  # a thread talks to each process
+    "runtime/functions/async_worker.py": {"socket", "threading", "time"},  # a thread watches the event loop
+    "runtime/functions/outcomes.py": {"threading"},  # calls that block
+    "runtime/functions/event_loop.py": {"threading", "time"},  # the loop has a thread; time: what calls cost
     "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls
     "runtime/functions/runs.py": {"threading"},  # threading.local: of the run of this thread
     "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once

@@ -57,6 +57,11 @@ def _number(key: str) -> Callable[[Query], Any]:
     return lambda q: q.get(key)
 
 
+def _waiting(q: Query) -> Any:
+    """Rows that wait for calls of asynchronous functions."""
+    return (q.get("waiting") or {}).get("rows")
+
+
 _p50, _p99 = _percentile("p50"), _percentile("p99")
 COLUMNS: Sequence[Column] = (
     Column("query", "QUERY", 0, 12, lambda q: str(q["id"]), lambda q: str(q["id"]), left=True, rising=True),
@@ -74,6 +79,7 @@ COLUMNS: Sequence[Column] = (
     Column("late", "LATE", 8, 4, lambda q: count(q.get("late_records")), _number("late_records")),
     Column("dead", "DEAD", 8, 4, lambda q: count(q["dead_letters"]), _number("dead_letters")),
     Column("skipped", "SKIP", 8, 4, lambda q: count(q.get("skipped_records")), _number("skipped_records"), rare=True),
+    Column("waiting", "WAIT", 8, 4, lambda q: count(_waiting(q)), _waiting, rare=True),
     Column("errors", "ERR", 7, 3, lambda q: count(q["errors"]), _number("errors")),
     Column("doing", "DOING", 4, 16, _doing, lambda q: -WORST_FIRST.get(q["state"], 9), left=True),
 )

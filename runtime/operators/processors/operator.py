@@ -12,7 +12,7 @@ from typing import Any
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Batch
-from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.base import AT_ONCE, NO_TIME, RunContext
 from flowql.runtime.operators.processors.running import RunningTopology
 
 
@@ -26,7 +26,7 @@ class ProcessOperator:
         self._stores = {s.name: spec.name for s, spec in zip(plan.spec.stores, plan.stores, strict=True)}
         self._running: RunningTopology | None = None
         self._runs = 0
-        self.due_ms: int | None = 0  # at once: `init` is called before there are records
+        self.due_ms: int | None = AT_ONCE  # `init` is called before there are records
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         saved: Mapping[str, Any] = run.timers.get(self.plan.id, {})

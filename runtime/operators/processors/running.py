@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,10 +17,11 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import FAILURES, QueryFailure
 from flowql.compiler.functions.user_types import DefinitionError, called
-from flowql.compiler.plan.processors import Process, ProcessorStep
+from flowql.compiler.plan.processors import RESULT_OF, Process, ProcessorStep
+from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import arrow_type
-from flowql.compiler.processors.processor import BatchProcessor, ClockKind, Headers, Processor
+from flowql.compiler.processors.processor import AsyncProcessor, BatchProcessor, ClockKind, Headers, Processor
 from flowql.compiler.processors.stores import milliseconds
 from flowql.compiler.processors.topology import Topology, topology_in_plan
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, concat
@@ -212,14 +214,20 @@ class RunningTopology:
         schemas_of = {r.relation: r.schema for r in spec.routes} or {s.relations[0]: plan.schema for s in sinks}
         self._rows = {name: RowOfRecord(schema, name) for name, schema in schemas_of.items()}
         self._routed = [r.relation for r in spec.routes]
-        self._readers = [RecordOfRow(i.schema) for i in inputs]
+        self._schemas = [_without_results(i.schema) for i in inputs]
+        self._readers = [RecordOfRow(schema) for schema in self._schemas]
         self._has_old = [i.change == "retract" for i in inputs]  # a deleted row has its values
+        self._relations = [r for s in topology.steps for r in s.relations]
         self.processors = {s.name: self._made(topology, s) for s in spec.steps if s.kind == "processor"}
         self.children = {p: tuple(s.name for s in spec.steps if p in s.parents) for p in (s.name for s in spec.steps)}
         self.contexts = {s.name: Context(self, s) for s in spec.steps if s.kind == "processor"}
         by_input = [self._first_steps(spec, r) for r in spec.reads]
         self._batches = [[n for n in steps if self._is_batch(n)] for steps in by_input]
         self._plain = [[n for n in steps if not self._is_batch(n)] for steps in by_input]
+        self._results = [
+            {n: place for n in steps if (place := _place_of_result(n, i.schema)) is not None}
+            for steps, i in zip(by_input, inputs, strict=True)
+        ]
         self._reads = spec.reads
         self.run_context: RunContext
         self._out: Emitter
@@ -235,6 +243,10 @@ class RunningTopology:
     def _made(self, topology: Topology, step: ProcessorStep) -> Processor:
         made = topology.make(step.name)
         sources = {s.name for s in topology.steps if s.kind == "source"}
+        if isinstance(made, AsyncProcessor) and not any(step.name in topology.calls(r) for r in self._relations):
+            raise QueryFailure(
+                f"processor {step.name} is asynchronous: give the class to add_processor, and not what makes its objects"
+            )
         if isinstance(made, BatchProcessor) and not sources.issuperset(step.parents):
             raise QueryFailure(f"processor {step.name} processes batches, and gets records of another processor")
         return made
@@ -322,7 +334,16 @@ class RunningTopology:
         )
         key, value = reader.key(row), None if op == DELETE else reader.value(row)
         for step in self._plain[i]:
-            self.deliver(step, key, value)
+            if step in self._results[i]:
+                self._deliver_result(step, key, value, row[self._results[i][step]])
+            else:
+                self.deliver(step, key, value)
+
+    def _deliver_result(self, step: str, key: Any, value: Any, result: bytes | None) -> None:
+        """A record and what the call of a processor returned. Without any, all attempts have failed: it is a dead letter already."""
+        if result is not None or value is None:
+            given = None if result is None else pickle.loads(result)
+            self._call(step, self.processors[step].process, key, value, given)
 
     def deliver(self, step: str, key: Any, value: Any) -> None:
         """Gives a record to a processor or sink. Raises ProcessingFailed."""
@@ -396,7 +417,7 @@ class RunningTopology:
 
     def _at_once(self, i: int, batch: Batch) -> None:
         kept = batch.take(np.flatnonzero(batch.op != UPDATE_BEFORE)) if (batch.op == UPDATE_BEFORE).any() else batch
-        columns = kept.arrow()
+        columns = kept.arrow().select(list(self._schemas[i].names))
         arrays = [*columns.columns, pa.array(kept.rowtime), pa.array([_OPS[o] for o in kept.op.tolist()])]
         given = pa.RecordBatch.from_arrays(arrays, [*columns.schema.names, "ROWTIME", "ROWOP"])
         self.seq = int(kept.seq[-1])
@@ -442,6 +463,16 @@ class RunningTopology:
             return
         with _failing(f"{s.method} of processor {s.processor}"):
             called(s.processor, method, now_ms)
+
+
+def _without_results(schema: Schema) -> Schema:
+    """The columns of the source: results of calls are behind them."""
+    return Schema(tuple(f for f in schema if not f.name.startswith(RESULT_OF)), schema.window)
+
+
+def _place_of_result(step: str, schema: Schema) -> int | None:
+    name = f"{RESULT_OF}{step}"
+    return schema.names.index(name) if name in schema.names else None
 
 
 @contextlib.contextmanager

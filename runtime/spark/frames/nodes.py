@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from flowql.compiler.functions.spark_sql import lower, lower_predicate
 from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, columns_of
 from flowql.compiler.plan.logical import (
     Aggregate,
@@ -252,5 +253,5 @@ HANDLERS: dict[type[Any], Handler] = {
     Materialise: _materialise,
     Union: _union,
     Sink: _sink,
-    **dict.fromkeys((*get_args(ChangeSpec), Process), _refused),
+    **dict.fromkeys((*get_args(ChangeSpec), AsyncMap, Process), _refused),
 }

@@ -153,6 +153,9 @@ class _Publisher:
     def publish(self, _task: Task, result: RunResult) -> None:
         self._results.append(result)
 
+    def wake(self) -> None:
+        """Nothing waits for anything."""
+
     def broke(self, task: Task, error: BaseException) -> None:
         """Nothing of a stage that fails is kept."""
 

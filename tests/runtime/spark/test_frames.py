@@ -14,6 +14,7 @@ import pytest
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.logical import Aggregate, ChangeSpec, Join, JoinShape, Node, Spec, Union, Window, walk_nodes
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Plan
@@ -94,9 +95,9 @@ def test_every_node_has_a_form_or_a_refusal() -> None:
 
 
 def test_every_node_is_compared_with_duckdb() -> None:
-    """But a union, and what is refused: operators over changes, and processors."""
+    """But a union, and what is refused: operators over changes, asynchronous calls, and processors."""
     specs = [n.spec for q in plan().queries for n in walk_nodes(q.logical)]
-    assert {type(s) for s in specs} == set(get_args(Spec)) - {Union, Process} - set(get_args(ChangeSpec))
+    assert {type(s) for s in specs} == set(get_args(Spec)) - {AsyncMap, Union, Process} - set(get_args(ChangeSpec))
     assert {s.shape for s in specs if isinstance(s, Join)} == set(get_args(JoinShape))
     windows = [s.window for s in specs if isinstance(s, Aggregate) and s.window is not None]
     assert {w.kind for w in windows} == set(WINDOWS)

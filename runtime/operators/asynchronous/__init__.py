@@ -1,0 +1,1 @@
+"""Calls of asynchronous functions as operators of tasks (KIP-311)."""

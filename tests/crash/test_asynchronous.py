@@ -1,0 +1,9 @@
+"""A few rounds of `python -m tests.crash.asynchronous`."""
+
+from __future__ import annotations
+
+from tests.crash.asynchronous import live
+
+
+def test_each_row_is_there_once_whatever_is_killed() -> None:
+    live(rounds=4, seed=5)
