@@ -167,9 +167,8 @@ def _with_calls(entry: Entry, user: UserDefined, code: Code) -> Entry:
     if isinstance(user, UserAggregate):
         assert isinstance(entry, AggregateFunction)
         return entry if user.limits is None else isolated_aggregate(entry, user, code)
-    if isinstance(user, UserTopology):
+    if not isinstance(entry, Function):
         return entry
-    assert isinstance(entry, Function)
     if user.limits is None:
         return inline(entry)
     assert isinstance(user, UserFunction | UserVectorFunction)

@@ -1,0 +1,189 @@
+"""What builders of streams have collected, as statements that wait for what they read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flowql.compiler.analyze.dependencies import Pending
+from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from flowql.compiler.analyze.streams.declaring import source_of
+from flowql.compiler.analyze.streams.names import known_name
+from flowql.compiler.analyze.streams.steps import Lowering
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import CreateAs, InsertInto, Property, Query, SelectItem, Statement
+from flowql.compiler.functions.registry import Registered
+from flowql.compiler.streams.builder import StreamsEntry
+from flowql.compiler.streams.graph import Graph
+from flowql.compiler.streams.steps import Aggregate, Join, Merge, Output, Read, RelationKind, Step
+from flowql.compiler.streams.trees import fold
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatement(Statement):
+    """A statement that is known when what it reads is. make: raises CompileError."""
+
+    make: Callable[[Catalog], Statement] | None = None
+    name_span: Span = NOWHERE
+
+
+def made_of(statement: Statement, catalog: Catalog) -> Statement:
+    """The statement itself. Raises CompileError."""
+    if not isinstance(statement, StreamStatement):
+        return statement
+    assert statement.make is not None
+    return statement.make(catalog)
+
+
+def stream_statements(
+    declared: Mapping[str, Registered], others: Sequence[Pending], case: str, session: Mapping[str, str]
+) -> list[Pending]:
+    """The statements of all builders. others: those of the project's SQL. case: how names fold. session: properties of the project."""
+    entries = [e for e in declared.values() if isinstance(e, StreamsEntry)]
+    if not entries:
+        return []
+    known = {n for p in others for n in p.defines}
+    made = [_Statements(e.graph, case, session) for e in entries]
+    names = known.union(*(m.creates() for m in made))
+    taken = set(known)
+    found: list[Pending] = []
+    for statements in made:
+        found += statements.declarations(names)
+        taken |= {fold(d.name, case) for d in statements.graph.declared}
+    for statements in made:
+        found += statements.outputs(names, taken)
+    return found
+
+
+class _Statements:
+    """Those of one builder."""
+
+    def __init__(self, graph: Graph, case: str, session: Mapping[str, str]) -> None:
+        self.graph, self._case, self._session = graph, case, session
+        self._outputs, self._written = with_shared(graph, case)
+
+    def creates(self) -> set[str]:
+        """Names of all that is declared or written."""
+        names = [*(d.name for d in self.graph.declared), *(o.name for o in self._outputs)]
+        return {fold(n, self._case) for n in names}
+
+    def declarations(self, names: Collection[str]) -> Iterator[Pending]:
+        for d in self.graph.declared:
+            name = fold(d.name, self._case)
+            like = known_name(d.like, names, self._case) or d.like
+            make = lambda catalog, d=d, name=name, like=like: source_of(d, name, like, catalog)  # noqa: E731
+            needs = {like} & set(names)
+            yield self._pending(make, d.at, name, needs)
+
+    def outputs(self, names: Collection[str], taken: set[str]) -> Iterator[Pending]:
+        """taken: names of what exists without an output; those of outputs are added."""
+        for output in self._outputs:
+            name = known_name(output.name, taken, self._case) or fold(output.name, self._case)
+            needs = {known_name(r, names, self._case) or r for r in self._reads(output.step)}
+            for place in range(_branches(output.step, self._written)):
+                creates = name not in taken
+                taken.add(name)
+                make = lambda c, o=output, n=name, i=place, new=creates: self._statement(o, n, i, c, creates=new)  # noqa: E731
+                given = output.options
+                options = QueryOptions(given.priority, None, given.latency_target_ms, None, given.on_change)
+                yield self._pending(make, output.at, name if creates else "", needs | {name} - {""}, options)
+
+    def _pending(
+        self,
+        make: Callable[[Catalog], Statement],
+        at: Span,
+        name: str,
+        needs: Collection[str],
+        options: QueryOptions = NO_OPTIONS,
+    ) -> Pending:
+        statement = StreamStatement("", at, make, at)
+        defines = frozenset({name} if name else ())
+        return Pending(statement, self._session, options, False, defines, frozenset(needs))
+
+    def _reads(self, step: Step) -> Iterator[str]:
+        """Names of what the query of an output reads."""
+        if isinstance(step, Read):
+            yield step.relation
+        for i in step.inputs:
+            yield from [self._written[i]] if i in self._written else self._reads(i)
+
+    def _statement(self, output: Output, name: str, place: int, catalog: Catalog, *, creates: bool) -> Statement:
+        query = Lowering(catalog, self._written).queries(output.step)[place]
+        if not creates:
+            return InsertInto("", output.at, name, _in_order(query, name, catalog), (), output.at)
+        properties = tuple(Property(k, v, output.at, output.at) for k, v in output.properties)
+        return CreateAs("", output.at, name, output.kind, query, properties, name_span=output.at)
+
+
+def _in_order(query: Query, target: str, catalog: Catalog) -> Query:
+    """With the columns in the order of a stream that has the same ones."""
+    found = catalog.sources.get(target)
+    items = {_output(i): i for i in query.select}
+    wanted = [f.name for f in found.schema] if found is not None else []
+    if set(items) != set(wanted):
+        return query
+    return replace(query, select=tuple(items[n] for n in wanted))
+
+
+def _output(item: SelectItem) -> str:
+    return item.alias or getattr(item.expr, "parts", ("",))[-1]
+
+
+def with_shared(graph: Graph, case: str) -> tuple[list[Output], dict[Step, str]]:
+    """The outputs of a builder, and those of steps whose rows several read and that keep state, or that are merged and read by such.
+
+    Steps without state are part of every query that reads them, so they are not written for that.
+    """
+    consumers = _consumers(graph.outputs)
+    written: dict[Step, str] = {}
+    extra: list[Output] = []
+    for step, count in consumers.items():
+        if not (isinstance(step, (Join, Aggregate)) and count > 1) and not _is_merged_input(step, consumers):
+            continue
+        own = next((o for o in graph.outputs if o.step is step), None)
+        written[step] = fold((own.name if own is not None else step.label), case)
+        if own is None:
+            kind: RelationKind = "table" if _is_table(step) else "stream"
+            extra.append(Output(step.label, kind, step, step.at, (), graph.options))
+    return [*extra, *graph.outputs], written
+
+
+def _consumers(outputs: Sequence[Output]) -> dict[Step, int]:
+    """For each step how many queries would have it in them: an output is one, and so is a step with state."""
+    found: Counter[Step] = Counter()
+    seen: set[Step] = set()
+
+    def visit(step: Step, count: int) -> None:
+        found[step] += count
+        keeps = isinstance(step, (Join, Aggregate))
+        if keeps and step in seen:
+            return
+        seen.add(step)
+        for i in step.inputs:
+            visit(i, 1 if keeps else count)
+
+    for output in outputs:
+        visit(output.step, 1)
+    return dict(found)
+
+
+def _is_merged_input(step: Step, steps: Collection[Step]) -> bool:
+    """Whether a join or an aggregation reads several streams here."""
+    read_by_state = any(isinstance(s, (Join, Aggregate)) and step in s.inputs for s in steps)
+    return read_by_state and _branches(step, {}) > 1
+
+
+def _branches(step: Step, written: Mapping[Step, str], *, root: bool = True) -> int:
+    """The number of queries that give its rows."""
+    if isinstance(step, (Read, Join, Aggregate)) or (not root and step in written):
+        return 1
+    return sum(_branches(i, written, root=False) for i in step.inputs)
+
+
+def _is_table(step: Step) -> bool:
+    """Whether a step with state gives a table."""
+    return isinstance(step, Aggregate) or (
+        not isinstance(step, Merge) and bool(step.inputs) and _is_table(step.inputs[0])
+    )

@@ -1,0 +1,192 @@
+"""Steps of streams as SELECTs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.streams.draft import (
+    Draft,
+    around,
+    filtered,
+    is_plain,
+    query_of,
+    read,
+    struct_of,
+    with_items,
+)
+from flowql.compiler.analyze.streams.joining import joined
+from flowql.compiler.analyze.streams.names import Wording, known_name
+from flowql.compiler.catalog.catalog import Catalog, find_source
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, Query
+from flowql.compiler.streams.callables import RowAggregate, RowFunction
+from flowql.compiler.streams.steps import Aggregate, Call, Filter, Join, Merge, Read, Rekey, Select, Step
+from flowql.compiler.streams.trees import fold
+
+CODE = "FQ2072"
+RESULT = "PYTHON_RESULT"  # what a function of the user returned, before its fields are columns
+_TRUE = Lit("bool", True)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """Makes queries of steps. written: steps whose rows are in a stream or table, by its name."""
+
+    catalog: Catalog
+    written: Mapping[Step, str]
+
+    def queries(self, step: Step) -> list[Query]:
+        """What gives the rows of a step: one query, or one for each stream that is merged."""
+        return [query_of(d) for d in self.made(step)]
+
+    def drafts(self, step: Step) -> list[Draft]:
+        relation = self.written.get(step)
+        return [self._read(relation, step.at)] if relation is not None else self.made(step)
+
+    def made(self, step: Step) -> list[Draft]:
+        """As `drafts`, of a step that is about to be written."""
+        match step:
+            case Read():
+                name = known_name(step.relation, self.catalog.sources, self.catalog.fold)
+                return [self._read(name or fold(step.relation, self.catalog.fold), step.at)]
+            case Merge():
+                return [d for i in step.inputs for d in self.drafts(i)]
+            case Join():
+                left, right = (self.drafts(i) for i in step.inputs)
+                return [joined(step, left[0], right[0], self._wording(step), self._is_table)]
+        lower = _STEPS[type(step)]
+        return [replace(lower(step, d, self._wording(step)), at=step.at) for d in self.drafts(step.inputs[0])]
+
+    def _wording(self, step: Step) -> Wording:
+        return Wording(self.catalog, _METHODS[type(step)])
+
+    def _read(self, relation: str, at: Span) -> Draft:
+        source = find_source(self.catalog, relation, at)
+        columns = source.visible if source.relation else [f.name for f in source.schema]
+        return read(relation, [f.name for f in source.schema.key], columns, at)
+
+    def _is_table(self, step: Step) -> bool:
+        """Whether the rows of this input of a join are those of a table."""
+        name = self.written.get(step)
+        if name is None and isinstance(step, Read):
+            name = known_name(step.relation, self.catalog.sources, self.catalog.fold)
+        if name is not None:
+            found = self.catalog.sources.get(name)
+            return found is not None and found.kind == "table"
+        return isinstance(step, Aggregate) or (bool(step.inputs) and all(map(self._is_table, step.inputs)))
+
+
+def _filter(step: Filter, draft: Draft, wording: Wording) -> Draft:
+    if isinstance(step.condition, RowFunction):
+        draft, condition = _call(step.condition, draft, step.at)
+    else:
+        draft, (condition,) = wording.terms(draft, [step.condition], grouped=True)
+    if step.others:
+        condition = Func("is_distinct", (condition, _TRUE), step.at)
+    return filtered(draft, condition)
+
+
+def _call(function: RowFunction | RowAggregate, draft: Draft, at: Span) -> tuple[Draft, Ast]:
+    """A function of the user over whole rows."""
+    if draft.group_by or not all(map(is_plain, draft.items.values())):
+        draft = around(draft)
+    with_key = isinstance(function, RowFunction) and function.arity == 2
+    keys = tuple(draft.items[k] for k in draft.keys) if with_key else ()
+    return draft, Func(function.name, (struct_of(draft, draft.values, at), *keys), at)
+
+
+def _select(step: Select, draft: Draft, wording: Wording) -> Draft:
+    exprs = [c.expr for c in step.columns]
+    draft, found = wording.terms(draft, exprs, grouped=True)
+    items = dict(draft.items) if step.keep else {k: draft.items[k] for k in draft.keys}
+    for column, expr in zip(step.columns, found, strict=True):
+        name = _name(column.name, column.expr, draft, wording)
+        if name in draft.keys and items[name] != expr:
+            help = "another name, or select_key for another key"
+            raise mistake(CODE, f"{wording.clause}: {name} is the key", step.at, "a key column", help=help)
+        items[name] = expr
+    return with_items(draft, items)
+
+
+def _name(written: str, expr: Ast, draft: Draft, wording: Wording) -> str:
+    """Of a column: as it is there, where it is selected by its name alone."""
+    if isinstance(expr, Name) and expr.parts == (written,):
+        return wording.column(draft, expr)
+    return wording.name(written)
+
+
+def _rekey(step: Rekey, draft: Draft, wording: Wording) -> Draft:
+    if draft.group_by or draft.partition_by:
+        draft = around(draft)
+    columns = (*step.keys, *(step.values or ()))
+    draft, found = wording.terms(draft, [c.expr for c in columns])
+    names = [_name(c.name, c.expr, draft, wording) for c in columns]
+    keys = names[: len(step.keys)]
+    given = dict(zip(names, found, strict=True))
+    items = given if step.values is not None else {**draft.items, **given}
+    return replace(with_items(draft, items, keys), partition_by=tuple(given[k] for k in keys))
+
+
+def _mapped(step: Call, draft: Draft, wording: Wording) -> Draft:
+    """The result of the function in a SELECT of its own, so that it is called once, and its fields around that."""
+    function = step.function
+    draft, result = _call(function, draft, step.at)
+    inner = around(with_items(draft, {**{k: draft.items[k] for k in draft.keys}, RESULT: result}))
+    keys = {} if function.key is None else _fields([n for n, _ in function.key.fields], wording, step.at)
+    values = _fields([n for n, _ in function.value.fields], wording, step.at) if function.value else {}
+    if not keys:
+        return with_items(inner, {**{k: inner.items[k] for k in inner.keys}, **values})
+    return replace(with_items(inner, {**keys, **values}, tuple(keys)), partition_by=tuple(keys.values()))
+
+
+def _fields(names: list[str], wording: Wording, at: Span) -> dict[str, Ast]:
+    return {wording.name(n): Func("field", (Name((RESULT,)), Lit("string", n)), at) for n in names}
+
+
+def _aggregate(step: Aggregate, draft: Draft, wording: Wording) -> Draft:
+    if draft.group_by or not all(is_plain(draft.items[n]) for n in draft.values):
+        draft = around(draft)
+    if step.keys is None:
+        if not draft.keys:
+            help = 'group_by("customer"), or select_key("customer") before'
+            raise mistake(CODE, "group_by_key: the stream has no key", step.at, "no key", help=help)
+        keys = {k: draft.items[k] for k in draft.keys}
+    else:
+        keys = {_name(c.name, c.expr, draft, wording): wording.within(draft, c.expr) for c in step.keys}
+    base = replace(draft, partition_by=(), group_by=tuple(keys.values()), window=step.window, whole=False)
+    base = replace(base, emit="final" if step.final else None)
+    if isinstance(step.values, RowAggregate):
+        return _reduced(step.values, base, keys, wording, step.at)
+    values = {wording.name(c.name): wording.within(draft, c.expr) for c in step.values}
+    return with_items(base, {**keys, **values}, tuple(keys))
+
+
+def _reduced(function: RowAggregate, base: Draft, keys: dict[str, Ast], wording: Wording, at: Span) -> Draft:
+    result = Func(function.name, (struct_of(base, base.values, at),), at)
+    inner = around(with_items(base, {**keys, RESULT: result}, tuple(keys)))
+    names = list(base.values) if function.value is None else [n for n, _ in function.value.fields]
+    fields = _fields(names, wording, at)
+    if function.value is None:  # they are columns already
+        fields = dict(zip(names, fields.values(), strict=True))
+    return with_items(inner, {**{k: inner.items[k] for k in inner.keys}, **fields})
+
+
+_STEPS: dict[type[Step], Callable[..., Draft]] = {
+    Filter: _filter,
+    Select: _select,
+    Call: _mapped,
+    Rekey: _rekey,
+    Aggregate: _aggregate,
+}
+_METHODS: dict[type[Step], str] = {
+    Read: "stream",
+    Filter: "filter",
+    Select: "map_values",
+    Call: "map",
+    Rekey: "select_key",
+    Merge: "merge",
+    Join: "join",
+    Aggregate: "aggregate",
+}

@@ -1,0 +1,34 @@
+"""Where in a module of a project something is written."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from itertools import islice
+from types import FrameType
+
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+
+_OWN = "flowql."
+
+
+def here() -> Span:
+    """The expression of the nearest frame outside FlowQL that is being evaluated; NOWHERE outside a file."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OWN):
+        frame = frame.f_back
+    return NOWHERE if frame is None else _span(frame)
+
+
+def _span(frame: FrameType) -> Span:
+    path, line = frame.f_code.co_filename, frame.f_lineno
+    text = linecache.getline(path, line).rstrip("\n")
+    if not text:
+        return NOWHERE
+    first, last, start, end = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+    if first != line or start is None or end is None:
+        start = len(text) - len(text.lstrip())
+        last = None
+    begin = len(text.encode()[:start].decode(errors="replace"))  # positions count bytes
+    stop = len(text.encode()[:end].decode(errors="replace")) if last == line else len(text.rstrip())
+    return Span(path, line, begin + 1, max(1, stop - begin), text)
