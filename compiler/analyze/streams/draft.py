@@ -49,9 +49,15 @@ class Draft:
         return tuple(n for n in self.items if n not in self.keys)
 
     @property
-    def is_read(self) -> bool:
-        """Whether it is a stream or table as it is."""
-        return self.whole and self.where is None and self.source.query is None
+    def is_chosen(self) -> bool:
+        """Whether it has columns of a stream or table as they are, all of its rows."""
+        plain = self.where is None and self.source.query is None and self.names_rows
+        return plain and all(isinstance(e, Name) and len(e.parts) == 1 for e in self.items.values())
+
+    def inner_name(self, name: str) -> str:
+        """What its source calls a column, where that is the source of a join; else the draft is, with names of its own."""
+        expr = self.items[name]
+        return expr.parts[-1] if self.is_chosen and isinstance(expr, Name) else name
 
     @property
     def names_rows(self) -> bool:

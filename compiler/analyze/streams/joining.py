@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.streams.draft import Draft, conjunction, query_of
 from flowql.compiler.analyze.streams.names import Wording
-from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, Func, JoinClause, Name, TableRef
 from flowql.compiler.streams.steps import Join, Step
 
@@ -27,12 +26,15 @@ class _Side:
     column: str | None
 
     def items(self) -> dict[str, Ast]:
-        return {n: Name((self.alias, n)) for n in self.draft.items}
+        return {n: self.item(n) for n in self.draft.items}
+
+    def item(self, name: str) -> Name:
+        return Name((self.alias, self.draft.inner_name(name)))
 
 
 def joined(step: Join, left: Draft, right: Draft, wording: Wording, is_table: Callable[[Step], bool]) -> Draft:
     """The join of two inputs. Raises CompileError."""
-    by_name = left.is_read and right.is_read and left.source.name != right.source.name
+    by_name = left.is_chosen and right.is_chosen and left.source.name != right.source.name
     a = _side(step, left, step.on[0], wording, left.source.name if by_name else "L")
     b = _side(step, right, step.on[1], wording, right.source.name if by_name else "R")
     conditions: list[Ast] = [Func("eq", (a.on, b.on), step.at)]
@@ -45,7 +47,7 @@ def joined(step: Join, left: Draft, right: Draft, wording: Wording, is_table: Ca
 
 
 def _side(step: Join, draft: Draft, on: Ast | None, wording: Wording, alias: str) -> _Side:
-    plain = draft.is_read
+    plain = draft.is_chosen
     name = draft.source.name if plain else ""
     query = None if plain else query_of(draft)
     ref = TableRef(name, None if name == alias else alias, query, step.at)
@@ -54,7 +56,7 @@ def _side(step: Join, draft: Draft, on: Ast | None, wording: Wording, alias: str
             title = f"join: {name or 'one side'} has {len(draft.keys) or 'no'} key columns"
             help = 'on="customer", a column of both sides, or on=("customer", "id")'
             raise mistake(CODE, title, step.at, "joined on what?", help=help)
-        return _Side(draft, ref, alias, Name((alias, draft.keys[0])), draft.keys[0])
+        return _Side(draft, ref, alias, Name((alias, draft.inner_name(draft.keys[0]))), draft.keys[0])
     column = wording.column(draft, on) if isinstance(on, Name) else None
     return _Side(draft, ref, alias, wording.within(draft, on, (alias,)), column)
 
@@ -63,13 +65,13 @@ def _columns(step: Join, a: _Side, b: _Side, *, foreign: bool) -> tuple[tuple[st
     """The key of the result, and its columns: the key, those of the left side, those of the right side without what is equal."""
     key: dict[str, Ast] = {}
     if foreign:
-        key = {k: Name((a.alias, k)) for k in a.draft.keys}
+        key = {k: a.item(k) for k in a.draft.keys}
     elif step.kind == "full" or (a.column is None and b.column is None):
         key = {a.column or b.column or _SYNTHETIC: Name((_SYNTHETIC,))}
     elif a.column is not None:
-        key = {a.column: Name((a.alias, a.column))}
+        key = {a.column: a.item(a.column)}
     elif b.column is not None:
-        key = {b.column: Name((b.alias, b.column))}
+        key = {b.column: b.item(b.column)}
     items = {**key, **{n: e for n, e in a.items().items() if n not in key}}
     for name, expr in b.items().items():
         if name != b.column:
@@ -83,4 +85,4 @@ def _free(name: str, taken: dict[str, Ast], step: Join) -> str:
     if (made := name + step.suffix) not in taken and step.suffix:
         return made
     title = f"join: both sides have the column {name}"
-    raise mistake(CODE, title, step.at if step.at != NOWHERE else NOWHERE, "names clash", help='suffix="_OTHER"')
+    raise mistake(CODE, title, step.at, "names clash", help='suffix="_OTHER"')

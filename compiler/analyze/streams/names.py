@@ -62,7 +62,8 @@ class Wording:
         def column(name: Name) -> Ast:
             found = self.column(draft, name)
             if qualifier:
-                return Name((*qualifier, found), name.span)
+                inner = draft.inner_name(found) if found in draft.items else found
+                return Name((*qualifier, inner), name.span)
             expr = draft.items.get(found)
             if expr is None or (isinstance(expr, Name) and len(expr.parts) == 1):
                 return Name((found,) if expr is None else expr.parts, name.span)
