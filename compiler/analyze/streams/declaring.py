@@ -17,7 +17,9 @@ def source_of(declared: Declared, name: str, like: str, catalog: Catalog) -> Cre
     columns = [*_key(declared, other, catalog), *_values(declared, other, catalog)]
     properties = dict(declared.properties)
     if other is not None:
-        properties = {**_of_topic(other), **properties} if declared.value is None else _sized(properties, other)
+        known = _partitions(other, catalog)
+        sized: dict[str, str | int] = {} if known is None else {"PARTITIONS": known}
+        properties = {**({} if declared.value is not None else _of_topic(other)), **sized, **properties}
     given = tuple(Property(k, v, declared.at, declared.at) for k, v in properties.items())
     return CreateSource(
         "", declared.at, name=name, kind=declared.kind, columns=tuple(columns), properties=given, name_span=declared.at
@@ -49,16 +51,16 @@ def _column(declared: Declared, name: str, field: Field, *, key: bool) -> Column
 
 def _of_topic(other: SourceDef) -> dict[str, str | int]:
     """What a second declaration says of the topic of another one."""
-    found: dict[str, str | int] = {
+    return {
         "KAFKA_TOPIC": other.topic,
         "KEY_FORMAT": other.key_format.name,
         "VALUE_FORMAT": other.value_format.name,
     }
-    return _sized(found, other)
 
 
-def _sized(properties: dict[str, str | int], other: SourceDef) -> dict[str, str | int]:
-    """With the number of partitions of the other one, where it is declared."""
-    if other.partitions is None or "PARTITIONS" in properties:
-        return properties
-    return {**properties, "PARTITIONS": other.partitions}
+def _partitions(source: SourceDef, catalog: Catalog) -> int | None:
+    """Those that are declared of a stream or table, or of what its query reads; None where nothing says it."""
+    if source.partitions is not None or source.query is None:
+        return source.partitions
+    read = [s for n, s in catalog.sources.items() if source.query in catalog.readers.get(n, ()) and n != source.name]
+    return max((p for s in read if (p := _partitions(s, catalog)) is not None), default=None)
