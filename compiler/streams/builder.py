@@ -100,7 +100,7 @@ class StreamsBuilder:
         elif key is not None or (value is not None and made is None):
             hint = f'streams.{kind}("{name}", topic="orders", key={{"id": int}}, value=Order)'
             raise DefinitionError(f"{kind} {name} has columns and no topic", hint)
-        return self._graph, Read(self._graph.label("READ"), at, (), name), made
+        return self._graph, Read(self._graph.label("READ"), at, (), name, kind), made
 
     def _declare(
         self, name: str, kind: RelationKind, key: Any, value: Any, properties: tuple[tuple[str, str | int], ...]

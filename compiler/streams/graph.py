@@ -18,7 +18,7 @@ from flowql.compiler.streams.callables import Call as Callback
 from flowql.compiler.streams.callables import RowAggregate, RowFunction, arity_of
 from flowql.compiler.streams.expression import Expression, as_ast
 from flowql.compiler.streams.rows import RowType, row_type
-from flowql.compiler.streams.steps import Column, Declared, Options, Output
+from flowql.compiler.streams.steps import Column, Declared, Label, Options, Output
 from flowql.compiler.streams.windows import duration
 
 Named = Mapping[str, Any]
@@ -37,40 +37,41 @@ class Graph:
         self.topologies: list[Topology] = []
         self._labels: Counter[str] = Counter()
 
-    def label(self, kind: str) -> str:
+    def label(self, kind: str) -> Label:
+        """kind: in capitals, as steps are called in names of topics."""
         self._labels[kind] += 1
-        return f"{self.name}_{kind}_{self._labels[kind]}"
+        return Label(f"{self.name}_{kind}_{self._labels[kind]}", kind.lower())
 
-    def condition(self, given: Any, label: str, row: type | None, *, deterministic: bool = True) -> Ast | RowFunction:
+    def condition(self, given: Any, label: Label, row: type | None, *, deterministic: bool = True) -> Ast | RowFunction:
         """Of `filter` and `branch`: an expression, or a function that says whether a record passes."""
         if isinstance(given, Expression):
             return given.ast
         if not callable(given):
-            raise DefinitionError(f"{label}: {given!r} is no condition", 'col("price") > 10')
+            raise DefinitionError(f"{label.method}: {given!r} is no condition", 'col("price") > 10')
         return self.function(label, given, row, deterministic=deterministic)
 
-    def function(self, label: str, call: Callback, row: type | None, **options: Any) -> RowFunction:
-        arity = options.pop("arity", None) or arity_of(call, label)
+    def function(self, label: Label, call: Callback, row: type | None, **options: Any) -> RowFunction:
+        arity = options.pop("arity", None) or arity_of(call, label.method)
         made = RowFunction(label, call, arity, row, version=self.version, **options)
         self.functions.append(made)
         return made
 
-    def aggregate(self, label: str, call: Callback, row: type | None, **options: Any) -> RowAggregate:
+    def aggregate(self, label: Label, call: Callback, row: type | None, **options: Any) -> RowAggregate:
         made = RowAggregate(label, call, row, version=self.version, **options)
         self.functions.append(made)
         return made
 
 
-def columns(label: str, given: tuple[Any, ...], named: Named, at: Span) -> tuple[Column, ...]:
+def columns(label: Label, given: tuple[Any, ...], named: Named, at: Span) -> tuple[Column, ...]:
     """Names of columns, fields and columns as expressions, and expressions by name. Raises DefinitionError."""
     found = [_own_name(label, item, at) for item in given]
     found += [Column(name, _value(label, name, value, at)) for name, value in named.items()]
     if not found:
-        raise DefinitionError(f"{label} has no columns", 'total=col("price") * 2')
+        raise DefinitionError(f"{label.method} has no columns", 'total=col("price") * 2')
     return tuple(found)
 
 
-def _own_name(label: str, given: Any, at: Span) -> Column:
+def _own_name(label: Label, given: Any, at: Span) -> Column:
     if isinstance(given, str):
         return Column(given, Name((given,), at))
     if isinstance(given, Expression):
@@ -79,40 +80,40 @@ def _own_name(label: str, given: Any, at: Span) -> Column:
             return Column(ast.parts[0], ast)
         if isinstance(ast, Func) and ast.name == "field" and isinstance(ast.args[1], Lit):
             return Column(str(ast.args[1].value), ast)
-        raise DefinitionError(f"{label}: {given!r} has no name", f"name it:  total={given!r}")
-    raise DefinitionError(f"{label}: {given!r} is no column", '"price", col("price"), or total=col("price") * 2')
+        raise DefinitionError(f"{label.method}: {given!r} has no name", "name it:  total=...")
+    raise DefinitionError(f"{label.method}: {given!r} is no column", '"price", col("price"), or total=col("price") * 2')
 
 
-def _value(label: str, name: str, given: Any, at: Span) -> Ast:
+def _value(label: Label, name: str, given: Any, at: Span) -> Ast:
     if isinstance(given, str):
         raise DefinitionError(
-            f"{label}: {name}={given!r} may be a column or a text", f'col("{given}") or lit("{given}")'
+            f"{label.method}: {name}={given!r} may be a column or a text", f'col("{given}") or lit("{given}")'
         )
     return as_ast(given, at)
 
 
-def keys(label: str, given: Any, at: Span) -> tuple[Column, ...]:
+def keys(label: Label, given: Any, at: Span) -> tuple[Column, ...]:
     """`key=` with expressions: a column, several in a list, or a dict of expressions by name."""
     if isinstance(given, Mapping):
         return columns(label, (), given, at)
     return columns(label, tuple(given) if isinstance(given, list | tuple) else (given,), {}, at)
 
 
-def key_row(label: str, given: Any) -> RowType:
+def key_row(label: Label, given: Any) -> RowType:
     """`key=` with types. Raises DefinitionError."""
     if given is None:
-        raise DefinitionError(f"{label} does not say the type of its key", 'key={"word": str}')
-    return row_type(given, f"key of {label}")
+        raise DefinitionError(f"{label.method} does not say the type of its key", 'key={"word": str}')
+    return row_type(given, f"key of {label.method}")
 
 
-def value_row(label: str, given: Any, call: Callable[..., Any], *, many: bool, pairs: bool = False) -> RowType:
+def value_row(label: Label, given: Any, call: Callable[..., Any], *, many: bool, pairs: bool = False) -> RowType:
     """`value=`, else what the function is annotated to return. Raises DefinitionError."""
     if given is None and not pairs:
         given = _returned(call, many=many)
     if given is None:
         hint = "value=Order, where Order is a dataclass, or " + 'value={"total": float}'
-        raise DefinitionError(f"{label} does not say the columns of what its function returns", hint)
-    return row_type(given, f"value of {label}")
+        raise DefinitionError(f"{label.method} does not say the columns of what its function returns", hint)
+    return row_type(given, f"value of {label.method}")
 
 
 def _returned(call: Callable[..., Any], *, many: bool) -> Any:
@@ -126,13 +127,13 @@ def _returned(call: Callable[..., Any], *, many: bool) -> Any:
     return get_args(hint)[0] if origin in _LISTS and get_args(hint) else None
 
 
-def within_clause(label: str, within: Within, grace: timedelta | None, at: Span) -> WithinClause:
+def within_clause(label: Label, within: Within, grace: timedelta | None, at: Span) -> WithinClause:
     """within: how much earlier and later the row of the right side may be."""
     before, after = within if isinstance(within, tuple) else (within, within)
-    first, last = duration(before, f"within of {label}"), duration(after, f"within of {label}")
+    first, last = duration(before, f"within of {label.method}"), duration(after, f"within of {label.method}")
     assert first is not None
     assert last is not None
-    return WithinClause(first, last, duration(grace, f"grace of {label}"), at)
+    return WithinClause(first, last, duration(grace, f"grace of {label.method}"), at)
 
 
 def checked_options(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 from itertools import islice
+from pathlib import Path
 from types import FrameType
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -31,4 +32,12 @@ def _span(frame: FrameType) -> Span:
         last = None
     begin = len(text.encode()[:start].decode(errors="replace"))  # positions count bytes
     stop = len(text.encode()[:end].decode(errors="replace")) if last == line else len(text.rstrip())
-    return Span(path, line, begin + 1, max(1, stop - begin), text)
+    return Span(_shown(path), line, begin + 1, max(1, stop - begin), text)
+
+
+def _shown(path: str) -> str:
+    """From the working directory when it is below that."""
+    try:
+        return Path(path).relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path

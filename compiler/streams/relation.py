@@ -21,7 +21,7 @@ from flowql.compiler.streams.graph import (
     within_clause,
 )
 from flowql.compiler.streams.place import here
-from flowql.compiler.streams.steps import Call, Filter, Join, JoinKind, Output, Read, RelationKind, Select, Step
+from flowql.compiler.streams.steps import Call, Filter, Join, JoinKind, Label, Output, Read, RelationKind, Select, Step
 
 Condition = Expression | Callable[..., Any]
 On = str | Expression | tuple[str | Expression, str | Expression]
@@ -102,7 +102,7 @@ class Relation:
         at = here()
         properties = with_clause(topic=topic, partitions=partitions, format=format, key_format=key_format)
         self._written(name, at, properties, priority, latency_target_ms, on_change)
-        return type(self)(self._graph, Read(self._graph.label("THROUGH"), at, (), name), self._row)
+        return type(self)(self._graph, Read(self._graph.label("THROUGH"), at, (), name, self._kind), self._row)
 
     def _written(
         self,
@@ -139,19 +139,29 @@ class Relation:
         at, label = here(), self._graph.label("JOIN")
         if not isinstance(other, Relation) or other._graph is not self._graph:
             hint = "read it by its name:  streams.table(...)"
-            raise DefinitionError(f"{label}: {type(other).__name__} is no stream or table of this builder", hint)
+            raise DefinitionError(f"{label.method}: {type(other).__name__} is no stream or table of this builder", hint)
+        if other._kind == "stream" and within is None:
+            raise DefinitionError(
+                f"{label.method} joins two streams and does not say within which time", "within=timedelta(hours=1)"
+            )
+        if other._kind == "table" and not (within is None and grace is None):
+            raise DefinitionError(
+                f"{label.method}: the rows of a table have no time to be within", "leave within and grace out"
+            )
         bounds = None if within is None else within_clause(label, within, grace, at)
         sides = _sides(label, on, with_both=other._kind == "stream", at=at)
         return Join(label, at, (self._step, other._step), kind, sides, bounds, suffix, prior)
 
 
-def _sides(label: str, on: On | None, *, with_both: bool, at: Span) -> tuple[Ast | None, Ast | None]:
+def _sides(label: Label, on: On | None, *, with_both: bool, at: Span) -> tuple[Ast | None, Ast | None]:
     """What is equal. with_both: one that is given is of both sides; else the right side is a table, with its key."""
     if on is None:
         return None, None
     if isinstance(on, tuple):
         if len(on) != 2:
-            raise DefinitionError(f"{label}: on={on!r} does not name a column of each side", 'on=("customer", "id")')
+            raise DefinitionError(
+                f"{label.method}: on={on!r} does not name a column of each side", 'on=("customer", "id")'
+            )
         left, right = (columns(label, (), {"on": Expression(_named(s, at))}, at)[0].expr for s in on)
         return left, right
     given = _named(on, at)

@@ -48,10 +48,11 @@ def _hints(given: Any) -> Mapping[str, Any]:
     if not is_row(given):
         return {}
     hints = typing.get_type_hints(given, include_extras=True)
-    return {n: hints[n] for n in _names(given)}
+    return {n: hints[n] for n in names_of(given)}
 
 
-def _names(made: Any) -> Sequence[str]:
+def names_of(made: Any) -> Sequence[str]:
+    """Of the fields of a class of rows."""
     found: Sequence[str] | None = getattr(made, "__struct_fields__", None)  # of msgspec
     return [f.name for f in dataclasses.fields(made)] if found is None else found
 
@@ -125,7 +126,7 @@ def writer(rows: RowType) -> Convert:
 def as_data(value: Any) -> Any:
     """Objects of classes of rows as dicts."""
     if is_row(type(value)):
-        return {n: as_data(getattr(value, n)) for n in _names(type(value))}
+        return {n: as_data(getattr(value, n)) for n in names_of(type(value))}
     if isinstance(value, list | tuple):
         return [as_data(v) for v in value]
     if isinstance(value, dict):

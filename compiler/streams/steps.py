@@ -15,6 +15,17 @@ JoinKind = Literal["inner", "left", "full"]
 RelationKind = Literal["stream", "table"]
 
 
+class Label(str):
+    """A name that no other step of its builder has, for the topic of its rows if they need one. method: what the user called."""
+
+    method: str
+
+    def __new__(cls, text: str, method: str) -> Label:
+        made = super().__new__(cls, text)
+        made.method = method
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a result, and what it is. name: as written."""
@@ -25,18 +36,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """label: a name that no other step of its builder has, for the topic of its rows if they need one. at: in the user's program."""
+    """at: in the user's program."""
 
-    label: str
+    label: Label
     at: Span
     inputs: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read(Step):
-    """The rows of a stream or table, by its name as written."""
+    """The rows of a stream or table, by its name as written. kind: what it was read as."""
 
     relation: str
+    kind: RelationKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,6 +24,7 @@ from flowql.compiler.streams.steps import (
     Declared,
     Filter,
     JoinKind,
+    Label,
     Merge,
     Read,
     Rekey,
@@ -76,7 +77,7 @@ class Stream(Relation):
         return Stream(self._graph, Select(label, at, (self._step,), found))
 
     def _called(
-        self, label: str, at: Span, function: Callable[..., Any], key: Any, value: Any, *, many: bool
+        self, label: Label, at: Span, function: Callable[..., Any], key: Any, value: Any, *, many: bool
     ) -> Stream:
         row = value_row(label, value, function, many=many, pairs=True)
         made = self._graph.function(label, function, self._row, key=key_row(label, key), value=row, many=many)
@@ -92,13 +93,13 @@ class Stream(Relation):
         """A stream per condition: a row is in that of the first one that is true of it, and in none if none is."""
         at, found = here(), []
         if not conditions:
-            raise DefinitionError(f"{self._graph.name}: branch without conditions", 'branch(col("n") > 10, lit(True))')
+            raise DefinitionError("branch without conditions", 'branch(col("n") > 10, lit(True))')
         rest: Stream = self
         for condition in conditions:
             label = self._graph.label("BRANCH")
             made = self._graph.condition(condition, label, self._row)
             found.append(Stream(self._graph, Filter(label, at, (rest._step,), made), self._row))
-            others = Filter(f"{label}_REST", at, (rest._step,), made, others=True)
+            others = Filter(Label(f"{label}_REST", label.method), at, (rest._step,), made, others=True)
             rest = Stream(self._graph, others, self._row)
         return found
 
@@ -106,7 +107,7 @@ class Stream(Relation):
         """The rows of several streams with the same columns."""
         at, label = here(), self._graph.label("MERGE")
         if not others or not all(isinstance(o, Stream) and o._graph is self._graph for o in others):
-            raise DefinitionError(f"{label}: streams of the same builder can be merged", "orders.merge(returns)")
+            raise DefinitionError(f"{label.method}: streams of the same builder can be merged", "orders.merge(returns)")
         row = self._row if all(o._row is self._row for o in others) else None
         return Stream(self._graph, Merge(label, at, (self._step, *(o._step for o in others))), row)
 
@@ -118,14 +119,14 @@ class Stream(Relation):
             function(*args)
             return True
 
-        made = self._graph.function(label, seen, self._row, deterministic=False, arity=arity_of(function, label))
+        made = self._graph.function(label, seen, self._row, deterministic=False, arity=arity_of(function, label.method))
         return Stream(self._graph, Filter(label, at, (self._step,), made), self._row)
 
     def repartition(self, partitions: int | None = None) -> Stream:
         """The same rows in a topic with that number of partitions, by their key."""
         label = self._graph.label("REPARTITION")
         self._written(label, here(), with_clause(partitions=partitions))
-        return Stream(self._graph, Read(f"{label}_READ", here(), (), label), self._row)
+        return Stream(self._graph, Read(Label(f"{label}_READ", label.method), here(), (), label, "stream"), self._row)
 
     def process(
         self,
@@ -144,7 +145,7 @@ class Stream(Relation):
         """
         at, label = here(), self._graph.label("PROCESS")
         source, sink = self._relation(f"{label}_INPUT", at), name or f"{label}_OUTPUT"
-        given = row_type(value, f"value of {label}")
+        given = row_type(value, f"value of {label.method}")
         key_type = None if key is None else key_row(label, key)
         properties = with_clause(topic=sink, partitions=partitions, format="JSON")
         self._graph.declared.append(Declared(sink, "stream", at, key_type, given, properties, source))
@@ -160,7 +161,7 @@ class Stream(Relation):
         for store in stores:
             made.add_state_store(store, "process")
         self._graph.topologies.append(made.add_sink("sink", sink, "process"))
-        return Stream(self._graph, Read(f"{label}_READ", at, (), sink), given.made)
+        return Stream(self._graph, Read(Label(f"{label}_READ", label.method), at, (), sink, "stream"), given.made)
 
     def window(self, size: timedelta) -> WindowedStream:
         """For joins: for how long each row can be joined with rows that come later."""
@@ -232,7 +233,7 @@ class Stream(Relation):
         at, label = here(), self._graph.label("TO_TABLE")
         source = self._relation(f"{name or label}_ROWS", at)
         self._graph.declared.append(Declared(name or label, "table", at, None, None, (), source))
-        return Table(self._graph, Read(f"{label}_READ", at, (), name or label), self._row)
+        return Table(self._graph, Read(Label(f"{label}_READ", label.method), at, (), name or label, "table"), self._row)
 
 
 class WindowedStream:
@@ -293,7 +294,7 @@ class Table(Relation):
         step = self._step
         if not isinstance(step, Aggregate) or step.window is None:
             hint = "orders.group_by_key().window(TumblingWindow(...)).count().suppress()"
-            raise DefinitionError(f"{step.label}: only rows of windows are final at some time", hint)
+            raise DefinitionError(f"{step.label.method}: only rows of windows are final at some time", hint)
         label, at = self._graph.label("SUPPRESS"), here()
         return Table(self._graph, Aggregate(label, at, step.inputs, step.keys, step.values, step.window, final=True))
 
@@ -302,7 +303,9 @@ class Table(Relation):
         at, label = here(), self._graph.label("TO_STREAM")
         source = self._relation(f"{name or label}_ROWS", at)
         self._graph.declared.append(Declared(name or label, "stream", at, None, None, (), source))
-        return Stream(self._graph, Read(f"{label}_READ", at, (), name or label), self._row)
+        return Stream(
+            self._graph, Read(Label(f"{label}_READ", label.method), at, (), name or label, "stream"), self._row
+        )
 
 
 class Grouped:
@@ -321,7 +324,7 @@ class Grouped:
 
     def count(self, name: str = "count") -> Table:
         """The number of rows. name: of its column."""
-        return self._table("COUNT", (Column(name, Func("COUNT", (), here())),))
+        return self._table(self._graph.label("COUNT"), (Column(name, Func("COUNT", (), here())),))
 
     def aggregate(
         self,
@@ -339,13 +342,13 @@ class Grouped:
         tables. merge: of two aggregates, for sessions.
         """
         at = here()
-        if function is None:
-            return self._table("AGGREGATE", columns(f"aggregate of {self._rows._step.label}", (), named, at))
         label = self._graph.label("AGGREGATE")
+        if function is None:
+            return self._table(label, columns(label, (), named, at))
         row = value_row(label, value, function, many=False)
         made_first = initial if initial is not None else row.made
         if made_first is None:
-            raise DefinitionError(f"{label} does not say what it begins with", 'initial=lambda: {"total": 0.0}')
+            raise DefinitionError(f"{label.method} does not say what it begins with", 'initial=lambda: {"total": 0.0}')
         self._graph.aggregate(label, function, self._rows._row, initial=made_first, value=row, undo=undo, merge=merge)
         return self._called(label, at, row.made)
 
@@ -361,12 +364,12 @@ class Grouped:
     def _graph(self) -> Graph:
         return self._rows._graph
 
-    def _called(self, label: str, at: Span, row: type | None) -> Table:
+    def _called(self, label: Label, at: Span, row: type | None) -> Table:
         made = self._graph.functions[-1]
         assert isinstance(made, RowAggregate)
         step = Aggregate(label, at, (self._rows._step,), self._key, made, self._window)
         return Table(self._graph, step, row)
 
-    def _table(self, kind: str, values: tuple[Column, ...]) -> Table:
-        step = Aggregate(self._graph.label(kind), here(), (self._rows._step,), self._key, values, self._window)
+    def _table(self, label: Label, values: tuple[Column, ...]) -> Table:
+        step = Aggregate(label, here(), (self._rows._step,), self._key, values, self._window)
         return Table(self._graph, step)

@@ -42,16 +42,10 @@ def compile_sources(
         registry=registry_at(url) if url else NO_SCHEMAS,
         functions=functions,
     )
-    found = [*project.diagnostics, *mistakes, *map(_shown, project.places.placed(compiled.diagnostics))]
+    found = [*project.diagnostics, *mistakes, *project.places.placed(compiled.diagnostics)]
     if compiled.ok:
         found += _unknown_priorities(project, compiled.plan)
     return replace(compiled, diagnostics=tuple(found))
-
-
-def _shown(diagnostic: Diagnostic) -> Diagnostic:
-    """With the path of a module as messages show it."""
-    span = diagnostic.span
-    return replace(diagnostic, span=replace(span, path=shown_path(Path(span.path)))) if span != NOWHERE else diagnostic
 
 
 def functions_of(project: Project) -> tuple[Mapping[str, Entry], list[Diagnostic]]:

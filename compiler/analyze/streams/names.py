@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.scope import BOUNDS, PSEUDO, Scope, ScopeColumn, resolve
 from flowql.compiler.analyze.streams.draft import Draft, around, is_plain
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.diagnostic import CompileError
-from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.dialect.ast import Ast, Name, TypeRef
 from flowql.compiler.dialect.parser import parse_type
 from flowql.compiler.plan.types import STRING
@@ -82,10 +82,17 @@ class Wording:
         if not ref.custom:
             return ref
         try:
-            return parse_type(SourceText("", ref.custom), "standard" if self.catalog.standard else "ksql")
+            parsed = parse_type(SourceText("", ref.custom), "standard" if self.catalog.standard else "ksql")
+            return _placed(parsed, ref.span)
         except CompileError as error:
             title = f"{self.clause}: {ref.custom!r} is no type"
             why = error.diagnostics[0].title
             raise mistake(
                 "FQ2005", title, ref.span, "not a type", why=why, help='cast("DOUBLE"), cast(float)'
             ) from None
+
+
+def _placed(ref: TypeRef, at: Span) -> TypeRef:
+    """With the place of the text that it was parsed from."""
+    args = tuple(_placed(a, at) for a in ref.args)
+    return replace(ref, span=at, args=args, fields=tuple((n, _placed(t, at)) for n, t in ref.fields))

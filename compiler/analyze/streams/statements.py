@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flowql.compiler.analyze.dependencies import Pending
+from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.streams.declaring import source_of
 from flowql.compiler.analyze.streams.names import known_name
-from flowql.compiler.analyze.streams.steps import Lowering
+from flowql.compiler.analyze.streams.steps import CODE, Lowering
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import CreateAs, InsertInto, Property, Query, SelectItem, Statement
@@ -112,9 +113,23 @@ class _Statements:
     def _statement(self, output: Output, name: str, place: int, catalog: Catalog, *, creates: bool) -> Statement:
         query = Lowering(catalog, self._written).queries(output.step)[place]
         if not creates:
+            _check_target(output, name, catalog)
             return InsertInto("", output.at, name, _in_order(query, name, catalog), (), output.at)
         properties = tuple(Property(k, v, output.at, output.at) for k, v in output.properties)
         return CreateAs("", output.at, name, output.kind, query, properties, name_span=output.at)
+
+
+def _check_target(output: Output, name: str, catalog: Catalog) -> None:
+    """Raises CompileError for what exists and cannot be written."""
+    if output.kind == "table":
+        help = "another name; or leave out what declares it, so that it is created here"
+        raise unsupported(
+            f"to: rows of a table are written to {name}, which exists", output.at, "a new table", help=help
+        )
+    target = catalog.sources.get(name)
+    if target is not None and target.kind == "table":
+        title = f"to: rows of a stream are written to {name}, which is a table"
+        raise mistake(CODE, title, output.at, "a table", help="another name; to_table() is the latest row of each key")
 
 
 def _in_order(query: Query, target: str, catalog: Catalog) -> Query:

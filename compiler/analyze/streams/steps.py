@@ -19,10 +19,12 @@ from flowql.compiler.analyze.streams.draft import (
 from flowql.compiler.analyze.streams.joining import joined
 from flowql.compiler.analyze.streams.names import Wording, known_name
 from flowql.compiler.catalog.catalog import Catalog, find_source
+from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, Query
 from flowql.compiler.streams.callables import RowAggregate, RowFunction
-from flowql.compiler.streams.steps import Aggregate, Call, Filter, Join, Merge, Read, Rekey, Select, Step
+from flowql.compiler.streams.rows import names_of
+from flowql.compiler.streams.steps import Aggregate, Call, Filter, Join, Merge, Read, Rekey, RelationKind, Select, Step
 from flowql.compiler.streams.trees import fold
 
 CODE = "FQ2072"
@@ -50,7 +52,7 @@ class Lowering:
         match step:
             case Read():
                 name = known_name(step.relation, self.catalog.sources, self.catalog.fold)
-                return [self._read(name or fold(step.relation, self.catalog.fold), step.at)]
+                return [self._read(name or fold(step.relation, self.catalog.fold), step.at, step.kind)]
             case Merge():
                 return [d for i in step.inputs for d in self.drafts(i)]
             case Join():
@@ -62,8 +64,11 @@ class Lowering:
     def _wording(self, step: Step) -> Wording:
         return Wording(self.catalog, _METHODS[type(step)])
 
-    def _read(self, relation: str, at: Span) -> Draft:
+    def _read(self, relation: str, at: Span, kind: RelationKind | None = None) -> Draft:
         source = find_source(self.catalog, relation, at)
+        if kind is not None and source.kind != kind:
+            title = f"{relation} is read as a {kind}, and is a {source.kind}"
+            raise mistake(CODE, title, at, f"a {source.kind}", help=f'streams.{source.kind}("{relation}")')
         columns = source.visible if source.relation else [f.name for f in source.schema]
         return read(relation, [f.name for f in source.schema.key], columns, at)
 
@@ -89,12 +94,24 @@ def _filter(step: Filter, draft: Draft, wording: Wording) -> Draft:
 
 
 def _call(function: RowFunction | RowAggregate, draft: Draft, at: Span) -> tuple[Draft, Ast]:
-    """A function of the user over whole rows."""
+    """A function of the user over whole rows. Raises CompileError if its class has other fields than they."""
+    _check_fields(function, draft, at)
     if draft.group_by or not all(map(is_plain, draft.items.values())):
         draft = around(draft)
     with_key = isinstance(function, RowFunction) and function.arity == 2
     keys = tuple(draft.items[k] for k in draft.keys) if with_key else ()
     return draft, Func(function.name, (struct_of(draft, draft.values, at), *keys), at)
+
+
+def _check_fields(function: RowFunction | RowAggregate, draft: Draft, at: Span) -> None:
+    made = function.made
+    if made is None:
+        return
+    known = {n.casefold() for n in draft.values}
+    unknown = next((n for n in names_of(made) if n.casefold() not in known), None)
+    if unknown is not None:
+        title = f"{made.__name__} has the field {unknown}, and the stream has no column of that name"
+        raise mistake(CODE, title, at, "another row", help=f"its columns are {listing(draft.values)}")
 
 
 def _select(step: Select, draft: Draft, wording: Wording) -> Draft:
