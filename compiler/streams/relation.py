@@ -21,7 +21,19 @@ from flowql.compiler.streams.graph import (
     within_clause,
 )
 from flowql.compiler.streams.place import here
-from flowql.compiler.streams.steps import Call, Filter, Join, JoinKind, Label, Output, Read, RelationKind, Select, Step
+from flowql.compiler.streams.steps import (
+    Call,
+    Filter,
+    Join,
+    JoinKind,
+    Label,
+    Output,
+    Read,
+    RelationKind,
+    Select,
+    Step,
+    shown,
+)
 
 Condition = Expression | Callable[..., Any]
 On = str | Expression | tuple[str | Expression, str | Expression]
@@ -35,6 +47,9 @@ class Relation:
     def __init__(self, graph: Graph, step: Step, row: type | None = None) -> None:
         """row: the class of values that functions are given; None for dicts by column name."""
         self._graph, self._step, self._row = graph, step, row
+
+    def __repr__(self) -> str:
+        return shown(self._step)
 
     def filter(self, condition: Condition) -> Self:
         """The rows for which a condition is true: an expression, or a function of (key, value) or of (value).

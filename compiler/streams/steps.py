@@ -140,3 +140,12 @@ class Declared:
     value: RowType | None
     properties: tuple[tuple[str, str | int], ...] = ()
     like: str = ""
+
+
+def shown(step: Step) -> str:
+    """The way of its rows: `ORDERS -> filter -> count`."""
+    if isinstance(step, Read):
+        return step.relation
+    ways = [shown(i) for i in step.inputs]
+    begin = ways[0] if len(ways) == 1 else "(" + ", ".join(ways) + ")"
+    return f"{begin} -> {step.label.method}"

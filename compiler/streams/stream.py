@@ -35,7 +35,16 @@ from flowql.compiler.streams.windows import HoppingWindow, SessionWindow, Tumbli
 
 
 class Stream(Relation):
-    """A stream: each row is an event of its own."""
+    """A stream: each row is an event of its own. Made by `StreamsBuilder.stream` and by methods, which leave the stream as it is.
+
+    >>> streams = StreamsBuilder("SHOP")
+    >>> orders = streams.stream("ORDERS")
+    >>> large, small = orders.branch(col("amount") > 100, lit(True))
+    >>> large.map_values("item", gross=col("amount") * 1.19).to("LARGE")
+    >>> small.select_key("item").join(streams.table("ITEMS")).to("NAMED")
+    >>> orders.flat_map_values(word=fn.SPLIT(col("text"), " "))
+    ORDERS -> flat_map_values
+    """
 
     _kind: RelationKind = "stream"
 
@@ -237,7 +246,13 @@ class Stream(Relation):
 
 
 class WindowedStream:
-    """A stream whose rows can be joined with those of another one for a time (`Stream.window`)."""
+    """A stream whose rows can be joined with those of another one for a time (`Stream.window`).
+
+    >>> streams = StreamsBuilder("SHOP")
+    >>> clicks = streams.stream("CLICKS").window(timedelta(minutes=30))
+    >>> streams.stream("ORDERS").window(timedelta(minutes=1)).join_prior(clicks)
+    (ORDERS, CLICKS) -> join
+    """
 
     def __init__(self, stream: Stream, size: timedelta) -> None:
         self._stream, self._size = stream, size
@@ -263,7 +278,12 @@ class WindowedStream:
 
 
 class Table(Relation):
-    """A table: each row is the latest one of its key."""
+    """A table: each row is the latest one of its key. Made by `StreamsBuilder.table`, by aggregations and by `Stream.to_table`.
+
+    >>> streams = StreamsBuilder("SHOP")
+    >>> customers, regions = streams.table("CUSTOMERS"), streams.table("REGIONS")
+    >>> customers.left_join(regions, on="region").filter(col("country") == "FR").to("FRENCH")
+    """
 
     _kind: RelationKind = "table"
 
@@ -309,7 +329,13 @@ class Table(Relation):
 
 
 class Grouped:
-    """Rows in groups, to be aggregated to a table."""
+    """Rows in groups, to be aggregated to a table.
+
+    >>> orders = StreamsBuilder("SHOP").stream("ORDERS")
+    >>> hourly = orders.group_by("customer").window(TumblingWindow(timedelta(hours=1)))
+    >>> hourly.aggregate(orders=fn.COUNT(), spent=fn.SUM(col("amount"))).suppress()
+    ORDERS -> suppress
+    """
 
     def __init__(self, rows: Relation, key: tuple[Column, ...] | None, window: WindowClause | None = None) -> None:
         self._rows, self._key, self._window = rows, key, window
