@@ -375,27 +375,22 @@ class Grouped:
         made_first = initial if initial is not None else row.made
         if made_first is None:
             raise DefinitionError(f"{label.method} does not say what it begins with", 'initial=lambda: {"total": 0.0}')
-        self._graph.aggregate(label, function, self._rows._row, initial=made_first, value=row, undo=undo, merge=merge)
-        return self._called(label, at, row.made)
+        options = {"initial": made_first, "value": row, "undo": undo, "merge": merge}
+        made = self._graph.aggregate(label, function, self._rows._row, **options)
+        return self._table(label, made, row.made)
 
     def reduce(self, function: Callable[..., Any], *, undo: Callable[..., Any] | None = None) -> Table:
         """A function of (a, b), two values of the group, that returns one; the first value of a group is as it comes. undo: as for
         `aggregate`.
         """
         label = self._graph.label("REDUCE")
-        self._graph.aggregate(label, function, self._rows._row, undo=undo, merge=function)
-        return self._called(label, here(), self._rows._row)
+        made = self._graph.aggregate(label, function, self._rows._row, undo=undo, merge=function)
+        return self._table(label, made, self._rows._row)
 
     @property
     def _graph(self) -> Graph:
         return self._rows._graph
 
-    def _called(self, label: Label, at: Span, row: type | None) -> Table:
-        made = self._graph.functions[-1]
-        assert isinstance(made, RowAggregate)
-        step = Aggregate(label, at, (self._rows._step,), self._key, made, self._window)
-        return Table(self._graph, step, row)
-
-    def _table(self, label: Label, values: tuple[Column, ...]) -> Table:
+    def _table(self, label: Label, values: tuple[Column, ...] | RowAggregate, row: type | None = None) -> Table:
         step = Aggregate(label, here(), (self._rows._step,), self._key, values, self._window)
-        return Table(self._graph, step)
+        return Table(self._graph, step, row)

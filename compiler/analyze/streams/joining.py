@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flowql.compiler.analyze.mistakes import mistake
@@ -71,7 +71,7 @@ def _columns(step: Join, a: _Side, b: _Side, *, foreign: bool) -> tuple[tuple[st
     elif a.column is not None:
         key = {a.column: a.item(a.column)}
     elif b.column is not None:
-        key = {b.column: b.item(b.column)}
+        key = {_free(b.column, a.items(), step): b.item(b.column)}
     items = {**key, **{n: e for n, e in a.items().items() if n not in key}}
     for name, expr in b.items().items():
         if name != b.column:
@@ -79,7 +79,7 @@ def _columns(step: Join, a: _Side, b: _Side, *, foreign: bool) -> tuple[tuple[st
     return tuple(key), items
 
 
-def _free(name: str, taken: dict[str, Ast], step: Join) -> str:
+def _free(name: str, taken: Mapping[str, Ast], step: Join) -> str:
     if name not in taken:
         return name
     if (made := name + step.suffix) not in taken and step.suffix:

@@ -10,11 +10,12 @@ from flowql.compiler.analyze.dependencies import Pending
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.streams.declaring import source_of
+from flowql.compiler.analyze.streams.draft import Draft, query_of
 from flowql.compiler.analyze.streams.names import known_name
 from flowql.compiler.analyze.streams.steps import CODE, Lowering
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import CreateAs, InsertInto, Property, Query, SelectItem, Statement
+from flowql.compiler.dialect.ast import CreateAs, InsertInto, Property, Statement
 from flowql.compiler.functions.registry import Registered
 from flowql.compiler.streams.builder import StreamsEntry
 from flowql.compiler.streams.graph import Graph
@@ -46,7 +47,9 @@ def stream_statements(
     if not entries:
         return []
     known = {n for p in others for n in p.defines}
-    made = [_Statements(e.graph, case, session) for e in entries]
+    writes = Counter(fold(o.name, case) for e in entries for o in e.graph.outputs)
+    own = {n for n, count in writes.items() if count == 1 and known_name(n, known, case) is None}
+    made = [_Statements(e.graph, case, session, own) for e in entries]
     names = known.union(*(m.creates() for m in made))
     taken = set(known)
     found: list[Pending] = []
@@ -61,9 +64,10 @@ def stream_statements(
 class _Statements:
     """Those of one builder."""
 
-    def __init__(self, graph: Graph, case: str, session: Mapping[str, str]) -> None:
+    def __init__(self, graph: Graph, case: str, session: Mapping[str, str], own: Collection[str]) -> None:
+        """own: names of what one output alone writes."""
         self.graph, self._case, self._session = graph, case, session
-        self._outputs, self._written = with_shared(graph, case)
+        self._outputs, self._written = with_shared(graph, case, own)
 
     def creates(self) -> set[str]:
         """Names of all that is declared or written."""
@@ -111,12 +115,12 @@ class _Statements:
             yield from [self._written[i]] if i in self._written else self._reads(i)
 
     def _statement(self, output: Output, name: str, place: int, catalog: Catalog, *, creates: bool) -> Statement:
-        query = Lowering(catalog, self._written).queries(output.step)[place]
+        draft = Lowering(catalog, self._written).made(output.step)[place]
         if not creates:
             _check_target(output, name, catalog)
-            return InsertInto("", output.at, name, _in_order(query, name, catalog), (), output.at)
+            return InsertInto("", output.at, name, query_of(_in_order(draft, name, catalog)), (), output.at)
         properties = tuple(Property(k, v, output.at, output.at) for k, v in output.properties)
-        return CreateAs("", output.at, name, output.kind, query, properties, name_span=output.at)
+        return CreateAs("", output.at, name, output.kind, query_of(draft), properties, name_span=output.at)
 
 
 def _check_target(output: Output, name: str, catalog: Catalog) -> None:
@@ -132,24 +136,20 @@ def _check_target(output: Output, name: str, catalog: Catalog) -> None:
         raise mistake(CODE, title, output.at, "a table", help="another name; to_table() is the latest row of each key")
 
 
-def _in_order(query: Query, target: str, catalog: Catalog) -> Query:
+def _in_order(draft: Draft, target: str, catalog: Catalog) -> Draft:
     """With the columns in the order of a stream that has the same ones."""
     found = catalog.sources.get(target)
-    items = {_output(i): i for i in query.select}
-    wanted = [f.name for f in found.schema] if found is not None else []
-    if set(items) != set(wanted):
-        return query
-    return replace(query, select=tuple(items[n] for n in wanted))
+    wanted = [] if found is None else [f.name for f in found.schema]
+    if set(draft.items) != set(wanted) or list(draft.items) == wanted:
+        return draft
+    return replace(draft, items={n: draft.items[n] for n in wanted}, whole=False)
 
 
-def _output(item: SelectItem) -> str:
-    return item.alias or getattr(item.expr, "parts", ("",))[-1]
-
-
-def with_shared(graph: Graph, case: str) -> tuple[list[Output], dict[Step, str]]:
+def with_shared(graph: Graph, case: str, sole: Collection[str]) -> tuple[list[Output], dict[Step, str]]:
     """The outputs of a builder, and those of steps whose rows several read and that keep state, or that are merged and read by such.
 
-    Steps without state are part of every query that reads them, so they are not written for that.
+    Steps without state are part of every query that reads them, so they are not written for that. sole: names of what one output alone
+    writes, so that its rows are those of a step.
     """
     consumers = _consumers(graph.outputs)
     written: dict[Step, str] = {}
@@ -157,7 +157,7 @@ def with_shared(graph: Graph, case: str) -> tuple[list[Output], dict[Step, str]]
     for step, count in consumers.items():
         if not (isinstance(step, (Join, Aggregate)) and count > 1) and not _is_merged_input(step, consumers):
             continue
-        own = next((o for o in graph.outputs if o.step is step), None)
+        own = next((o for o in graph.outputs if o.step is step and fold(o.name, case) in sole), None)
         written[step] = fold((own.name if own is not None else step.label), case)
         if own is None:
             kind: RelationKind = "table" if _is_table(step) else "stream"

@@ -11,7 +11,6 @@ from flowql.compiler.analyze.streams.draft import (
     around,
     filtered,
     is_plain,
-    query_of,
     read,
     struct_of,
     with_items,
@@ -21,7 +20,7 @@ from flowql.compiler.analyze.streams.names import Wording, known_name
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, Query
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
 from flowql.compiler.streams.callables import RowAggregate, RowFunction
 from flowql.compiler.streams.rows import names_of
 from flowql.compiler.streams.steps import Aggregate, Call, Filter, Join, Merge, Read, Rekey, RelationKind, Select, Step
@@ -39,16 +38,13 @@ class Lowering:
     catalog: Catalog
     written: Mapping[Step, str]
 
-    def queries(self, step: Step) -> list[Query]:
-        """What gives the rows of a step: one query, or one for each stream that is merged."""
-        return [query_of(d) for d in self.made(step)]
-
     def drafts(self, step: Step) -> list[Draft]:
+        """As `made`, of a step that others read."""
         relation = self.written.get(step)
         return [self._read(relation, step.at)] if relation is not None else self.made(step)
 
     def made(self, step: Step) -> list[Draft]:
-        """As `drafts`, of a step that is about to be written."""
+        """What gives the rows of a step that is about to be written: one SELECT, or one for each stream that is merged."""
         match step:
             case Read():
                 name = known_name(step.relation, self.catalog.sources, self.catalog.fold)

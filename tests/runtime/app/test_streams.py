@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flowql import KeyValueStore, Processor, SessionWindow, StreamsBuilder, TumblingWindow, col, fn
+from flowql import KeyValueStore, Processor, SessionWindow, StreamsBuilder, TumblingWindow, col, fn, lit
 from flowql.compiler.functions.registry import forget_projects
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.streams_world import Feed, StreamsWorld, results
@@ -178,6 +178,106 @@ LIKE_SQL: dict[str, tuple[Build, str]] = {
         "CREATE TABLE A (K BIGINT PRIMARY KEY, N BIGINT) WITH (KAFKA_TOPIC='in', VALUE_FORMAT='JSON');"
         "CREATE TABLE OUT AS SELECT * FROM A WHERE N > 6;",
     ),
+    "joined_with_itself": (
+        lambda s: s.stream("IN_").map_values("n").join(s.stream("IN_").filter(col("n") > 6), within=MINUTE).to("OUT"),
+        "CREATE STREAM A AS SELECT * FROM IN_ WHERE N > 6;"
+        "CREATE STREAM OUT AS SELECT IN_.K AS K, IN_.N AS N, A.N AS N_RIGHT, A.T AS T FROM IN_ JOIN A WITHIN 1 MINUTE ON IN_.K = A.K;",
+    ),
+    "another_key_is_joined": (
+        lambda s: (
+            s.stream("IN_")
+            .select_key(x=col("n") - 4)
+            .map_values("k")
+            .join(s.table("MORE").map_values(y=col("w") + 1))
+            .to("OUT")
+        ),
+        "CREATE STREAM A AS SELECT N - 4 AS X, K FROM IN_ PARTITION BY N - 4; CREATE TABLE B AS SELECT K, W + 1 AS Y FROM MORE;"
+        "CREATE STREAM OUT AS SELECT A.X AS X, A.K AS K, Y FROM A JOIN B ON A.X = B.K;",
+    ),
+    "joined_by_an_expression": (
+        lambda s: s.stream("IN_").map_values("n").join(s.table("MORE"), on=col("n") - 4).to("OUT"),
+        "CREATE STREAM OUT AS SELECT MORE.K AS K_RIGHT, IN_.K AS K, N, W FROM IN_ JOIN MORE ON IN_.N - 4 = MORE.K;",
+    ),
+    "groups_of_groups": (
+        lambda s: (
+            s.stream("IN_")
+            .group_by("k")
+            .aggregate(most=fn.MAX(col("n")), n=fn.COUNT())
+            .group_by("n")
+            .aggregate(sum=fn.SUM(col("most")))
+            .to("OUT")
+        ),
+        "CREATE TABLE A AS SELECT K, MAX(N) AS MOST, COUNT(*) AS N FROM IN_ GROUP BY K;"
+        "CREATE TABLE OUT AS SELECT N, SUM(MOST) AS SUM FROM A GROUP BY N;",
+    ),
+    "several_joins": (
+        lambda s: (
+            s.stream("IN_")
+            .join(s.table("ROWS_"))
+            .left_join(s.table("MORE"), on="f")
+            .map_values("n", "v", "w")
+            .to("OUT")
+        ),
+        "CREATE STREAM A AS SELECT IN_.K AS K, N, V, F FROM IN_ JOIN ROWS_ ON IN_.K = ROWS_.K;"
+        "CREATE STREAM OUT AS SELECT A.F AS F, N, V, W FROM A LEFT JOIN MORE ON A.F = MORE.K;",
+    ),
+    "a_function_over_a_table": (
+        lambda s: (
+            s.table("ROWS_")
+            .filter(lambda row: row["V"] > 10)
+            .map_values(lambda k, v: {"x": k + v["V"]}, value={"x": int})
+            .to("OUT")
+        ),
+        "CREATE TABLE OUT AS SELECT K, K + V AS X FROM ROWS_ WHERE V > 10;",
+    ),
+    "a_function_behind_a_join_and_a_group": (
+        lambda s: (
+            s.stream("IN_")
+            .join(s.table("ROWS_"))
+            .filter(lambda v: v["V"] < 30)
+            .group_by("f")
+            .aggregate(n=fn.COUNT())
+            .map_values(lambda k, v: {"x": k * 10 + v["N"]}, value={"x": int})
+            .to("OUT")
+        ),
+        "CREATE TABLE A AS SELECT F, COUNT(*) AS N FROM IN_ JOIN ROWS_ ON IN_.K = ROWS_.K WHERE V < 30 GROUP BY F;"
+        "CREATE TABLE OUT AS SELECT F, F * 10 + N AS X FROM A;",
+    ),
+    "times_of_rows_behind_a_join": (
+        lambda s: (
+            s.stream("IN_").join(s.table("ROWS_")).with_columns(at=col("ROWTIME")).map_values("n", "at").to("OUT")
+        ),
+        "CREATE STREAM A AS SELECT IN_.K AS K, N FROM IN_ JOIN ROWS_ ON IN_.K = ROWS_.K;"
+        "CREATE STREAM OUT AS SELECT K, N, ROWTIME AS AT FROM A;",
+    ),
+    "bounds_of_windows_behind_an_aggregation": (
+        lambda s: (
+            s.stream("IN_")
+            .group_by_key()
+            .window(TumblingWindow(MINUTE))
+            .count("N")
+            .filter(col("WINDOWSTART") > 0)
+            .map_values("n", start=col("windowstart"))
+            .to("OUT")
+        ),
+        "CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM IN_ WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY K;"
+        "CREATE TABLE OUT AS SELECT K, N, WINDOWSTART AS START FROM A WHERE WINDOWSTART > 0;",
+    ),
+    "other_order_of_columns": (
+        lambda s: s.stream("IN_").map_values("n", "t").merge(s.stream("IN_").map_values("t", "n")).to("OUT"),
+        "CREATE STREAM OUT AS SELECT * FROM IN_; INSERT INTO OUT SELECT * FROM IN_;",
+    ),
+    "several_arrays": (
+        lambda s: (
+            s.stream("IN_")
+            .flat_map_values(x=lit([1, 2, 3]))
+            .merge(s.stream("IN_").map_values(x=fn.EXPLODE(lit([4]))))
+            .filter(col("x") != 2)
+            .to("OUT")
+        ),
+        "CREATE STREAM A AS SELECT K, EXPLODE(ARRAY[1, 2, 3]) AS X FROM IN_; INSERT INTO A SELECT K, EXPLODE(ARRAY[4]) AS X FROM IN_;"
+        "CREATE STREAM OUT AS SELECT * FROM A WHERE X <> 2;",
+    ),
     "merge": (
         lambda s: s.stream("IN_").map_values(x=col("n")).merge(s.stream("OTHER").map_values(x=col("m"))).to("OUT"),
         "CREATE STREAM OUT AS SELECT K, N AS X FROM IN_; INSERT INTO OUT SELECT K, M AS X FROM OTHER;",
@@ -190,9 +290,11 @@ def test_results_are_those_of_sql(name: str) -> None:
     build, sql = LIKE_SQL[name]
     s = StreamsBuilder("S")
     build(s)
-    found = results("", ROWS, s)
-    assert found == results(sql, ROWS)
-    assert found["OUT"]
+    found, expected = results("", ROWS, s)["OUT"], results(sql, ROWS)["OUT"]
+    if name == "groups_of_groups":  # a topic between queries changes which row of two tasks is the later one
+        found, expected = ([(k, v) for k, v, _ in rows] for rows in (found, expected))
+    assert found == expected
+    assert found
 
 
 def test_the_stream_job_of_kip_28() -> None:
