@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -184,3 +186,64 @@ def test_every_mistake_is_shown_with_its_place(
         found = [d for d in compile_sources(load_project(folder)).diagnostics if d.severity == "error"]
         shown.append(f"-- {name}\n{render(found)}".rstrip())
     golden("functions/stream_mistakes.txt", "\n\n".join(shown) + "\n")
+
+
+SCORED = """
+from flowql import StreamsBuilder, col, fn, udf
+
+@udf
+def taxed(price: float) -> float:
+    return price * 2
+
+streams = StreamsBuilder("SCORED")
+streams.stream("ORDERS").map_values(taxed=fn(taxed, col("price"))).group_by_key().aggregate(total=fn.SUM(col("taxed"))).to("TAXED")
+"""
+
+
+def test_a_module_may_have_functions_in_processes_of_their_own_and_streams_that_call_them(tmp_path: Path) -> None:
+    folder = made(tmp_path, YAML.replace("enrich", "scored"), SQL, scored=SCORED)
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS[:2])
+        until(lambda: [r["TOTAL"] for r in instance.sql("SELECT TOTAL FROM TAXED ORDER BY ID")], [40.0, 30.0])
+
+
+def test_tests_of_a_project_run_its_streams(folder: Path) -> None:
+    (folder / "tests").mkdir()
+    case = "name: totals\ngiven: {ORDERS: [{ID: 1, CUSTOMER: 7, PRICE: 30.0}]}\nexpect: {SPENT: [{CUSTOMER: 7, TOTAL: 60.0}]}\n"
+    (folder / "tests" / "t.yaml").write_text(case)
+    command = [sys.executable, "-m", "flowql", "test", "-p", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+COUNTED = """
+from flowql import KeyValueStore, Processor, StreamsBuilder, col
+
+class Nth(Processor):
+    def init(self, context):
+        self.context, self.seen = context, context.store("seen")
+
+    def process(self, key, value):
+        self.seen.put(key, self.seen.get(key, 0) + 1)
+        self.context.forward(key, {"nth": self.seen.get(key)})
+
+streams = StreamsBuilder("COUNTED", priority="high")
+orders = streams.stream("ORDERS").select_key("customer")
+nth = orders.process(Nth, value={"`nth`": int}, stores=[KeyValueStore("seen", key=int, value=int)], name="NTH")
+nth.select_key("`nth`").group_by_key().count("N").to("TIMES")
+"""
+
+
+def test_a_processor_between_streams_goes_on_after_a_restart(tmp_path: Path) -> None:
+    folder = made(tmp_path, YAML.replace("enrich", "counted"), SQL, counted=COUNTED)
+
+    def times(instance: flowql.Connection) -> list[tuple[int, int]]:
+        return [(r["nth"], r["N"]) for r in instance.sql("SELECT * FROM TIMES ORDER BY 1")]
+
+    with running(folder) as instance:
+        instance.produce("ORDERS", ORDERS)
+        until(lambda: times(instance), [(1, 2), (2, 2)])
+        assert {q["priority"] for q in instance.status()["queries"]} == {"high"}
+    with resumed(folder) as instance:
+        instance.produce("ORDERS", ORDERS[:1])
+        until(lambda: times(instance), [(1, 2), (2, 2), (3, 1)])

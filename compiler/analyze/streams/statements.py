@@ -14,6 +14,7 @@ from flowql.compiler.analyze.streams.draft import Draft, query_of
 from flowql.compiler.analyze.streams.names import known_name
 from flowql.compiler.analyze.streams.steps import CODE, Lowering
 from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import CreateAs, InsertInto, Property, Statement
 from flowql.compiler.functions.registry import Registered
@@ -37,6 +38,23 @@ def made_of(statement: Statement, catalog: Catalog) -> Statement:
         return statement
     assert statement.make is not None
     return statement.make(catalog)
+
+
+_HELPS = {  # what SQL is told to write -> what Python is
+    "use HAVING for conditions on aggregates": "filter what aggregate(...) gives",
+    "add it to GROUP BY, or put it into an aggregate": "name it in group_by, or put it into an aggregate: fn.MAX(...)",
+    "add COUNT(*), or write SELECT without GROUP BY": "add an aggregate, as fn.COUNT()",
+    "select the columns of the sink, in its order and by its names": "give it the columns of the sink with map_values, and its key",
+    "CAST one side": 'cast one side: .cast("BIGINT")',
+    "you might need an explicit CAST": "you might need .cast(...)",
+}
+
+
+def in_python(statement: Statement, diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """What is said of a statement: of one that Python has made with help for Python, and without edits, which are of SQL."""
+    if not isinstance(statement, StreamStatement):
+        return list(diagnostics)
+    return [replace(d, help=_HELPS.get(d.help, d.help), edit=None) for d in diagnostics]
 
 
 def stream_statements(
@@ -162,7 +180,15 @@ def with_shared(graph: Graph, case: str, sole: Collection[str]) -> tuple[list[Ou
         if own is None:
             kind: RelationKind = "table" if _is_table(step) else "stream"
             extra.append(Output(step.label, kind, step, step.at, (), graph.options))
-    return [*extra, *graph.outputs], written
+    return [*extra, *(_reading(o, written, case) for o in graph.outputs)], written
+
+
+def _reading(output: Output, written: Mapping[Step, str], case: str) -> Output:
+    """The output, which reads the rows of its step where they are written by another name."""
+    name, step = written.get(output.step), output.step
+    if name is None or name == fold(output.name, case):
+        return output
+    return replace(output, step=Read(step.label, step.at, (), f"`{name}`", output.kind))
 
 
 def _consumers(outputs: Sequence[Output]) -> dict[Step, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.streams.draft import (
     Draft,
     around,
@@ -65,8 +65,12 @@ class Lowering:
         if kind is not None and source.kind != kind:
             title = f"{relation} is read as a {kind}, and is a {source.kind}"
             raise mistake(CODE, title, at, f"a {source.kind}", help=f'streams.{source.kind}("{relation}")')
-        columns = source.visible if source.relation else [f.name for f in source.schema]
-        return read(relation, [f.name for f in source.schema.key], columns, at)
+        if source.relation:
+            title = f"streams in Python over {relation}, whose rows are updated and deleted by statements"
+            raise unsupported(
+                title, at, "a relation of standard SQL", help=f"write  CREATE MATERIALIZED VIEW ... FROM {relation}"
+            )
+        return read(relation, [f.name for f in source.schema.key], [f.name for f in source.schema], at)
 
     def _is_table(self, step: Step) -> bool:
         """Whether the rows of this input of a join are those of a table."""

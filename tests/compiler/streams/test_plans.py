@@ -356,3 +356,58 @@ def test_an_unchanged_stream_keeps_its_operators_and_an_edited_function_changes_
     edited = compiled("", t, previous=before).plan
     changed = [a.definition != b.definition for a, b in zip(before.queries, edited.queries, strict=True)]
     assert changed == [True, False]
+
+
+def test_an_existing_stream_has_other_rows_than_the_step_that_is_written_to_it() -> None:
+    s = StreamsBuilder("S")
+    joined = s.stream("SHIPMENTS").join(s.table("LIMITS")).map_values("order_id", state=lit("joined"))
+    both = s.stream("SHIPMENTS").join(s.table("LIMITS"))
+    both.to("ORDERS_OF_ALL")
+    s.stream("SHIPMENTS").left_join(s.table("LIMITS")).to("ORDERS_OF_ALL")
+    both.filter(col("credit") > 1).to("A")
+    joined.to("SHIPMENTS")
+    plan = plan_of("", s)
+    assert [(q.id, "FROM S_JOIN_2" in q.sql) for q in plan.queries] == [
+        ("CSAS_S_JOIN_2", False),
+        ("CSAS_ORDERS_OF_ALL", True),
+        ("INSERT_ORDERS_OF_ALL_1", False),
+        ("CSAS_A", True),
+        ("INSERT_SHIPMENTS_1", False),
+    ]
+
+
+def test_windowed_tables_are_read_with_their_bounds() -> None:
+    s = StreamsBuilder("S")
+    hourly = s.stream("ORDERS").group_by("customer").window(TumblingWindow(HOUR)).count("N").through("HOURLY")
+    hourly.filter(col("WINDOWSTART") > 0).map_values("n", start=col("WINDOWSTART")).to("T")
+    sql = """
+    CREATE TABLE HOURLY AS SELECT CUSTOMER, COUNT(*) AS N FROM ORDERS WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY CUSTOMER;
+    CREATE TABLE T AS SELECT CUSTOMER, N, WINDOWSTART AS START FROM HOURLY WHERE WINDOWSTART > 0;
+    """
+    assert parts_of(plan_of("", s)) == parts_of(plan_of(sql))
+
+
+STANDARD = "CREATE TABLE orders (id BIGINT, price DOUBLE PRECISION) APPEND ONLY WITH (KAFKA_TOPIC = 'o', VALUE_FORMAT = 'JSON');"
+
+
+def test_a_project_of_standard_sql_folds_to_small_letters() -> None:
+    s = StreamsBuilder("S")
+    dear, others = s.stream("ORDERS").branch(col("Price") > 1, lit(True))
+    dear.map_values(total=col("price").cast("numeric(10, 2)"), mean=fn.round(col("price"))).to("big")
+    others.map_values(lambda value: {"Double": value["price"] * 2}, value={"Double": float}).to("small")
+    plan = plan_of(
+        "CREATE MATERIALIZED VIEW w AS SELECT * FROM big WHERE total > 1;", s, sources=STANDARD, dialect="standard"
+    )
+    assert {x.name: x.schema.names for x in plan.sources if x.name in ("big", "small", "w")} == {
+        "big": ("total", "mean"),
+        "small": ("double",),
+        "w": ("total", "mean"),
+    }
+
+
+def test_relations_of_standard_sql_are_refused() -> None:
+    s = StreamsBuilder("S")
+    s.table("own").to("copy")
+    made = compiled("", s, sources="CREATE TABLE own (id INT PRIMARY KEY, a TEXT);", dialect="standard")
+    assert [(d.code, d.unsupported) for d in made.diagnostics] == [("FQ2090", True)]
+    assert "CREATE MATERIALIZED VIEW ... FROM own" in made.diagnostics[0].help
