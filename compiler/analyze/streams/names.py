@@ -56,6 +56,10 @@ class Wording:
             draft = around(draft)
         return draft, [self.within(draft, ast) for ast in written]
 
+    def names_row(self, draft: Draft, written: Sequence[Ast]) -> bool:
+        """Whether expressions name ROWTIME or its like, which are of the row and no columns of the draft."""
+        return any(self.column(draft, n) not in draft.items for ast in written for n in names_in(ast))
+
     def within(self, draft: Draft, ast: Ast, qualifier: Sequence[str] = ()) -> Ast:
         """In terms of the sources of the draft. qualifier: in front of names of columns, where the draft is a side of a join."""
 

@@ -163,7 +163,9 @@ def _fields(names: list[str], wording: Wording, at: Span) -> dict[str, Ast]:
 
 
 def _aggregate(step: Aggregate, draft: Draft, wording: Wording) -> Draft:
-    if draft.group_by or not all(is_plain(draft.items[n]) for n in draft.values):
+    written = [c.expr for c in (*(step.keys or ()), *(() if isinstance(step.values, RowAggregate) else step.values))]
+    of_row = draft.joins and wording.names_row(draft, written)
+    if draft.group_by or of_row or not all(is_plain(draft.items[n]) for n in draft.values):
         draft = around(draft)
     if step.keys is None:
         if not draft.keys:

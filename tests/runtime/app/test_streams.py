@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flowql import KeyValueStore, Processor, SessionWindow, StreamsBuilder, TumblingWindow, col, fn, lit
+from flowql import KeyValueStore, Processor, SessionWindow, Stream, StreamsBuilder, TumblingWindow, col, fn, lit
 from flowql.compiler.functions.registry import forget_projects
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.streams_world import Feed, StreamsWorld, results
@@ -404,7 +404,14 @@ def test_a_processor_between_steps_and_its_state_after_a_restart() -> None:
     assert again.written("OUT") == [(1, {"count": 2, "n": 8}, 4), (2, {"count": 2, "n": 9}, 5)]
 
 
-def test_a_function_is_called_once_for_each_row_of_a_map() -> None:
+def behind(stream: Stream) -> Stream:
+    return stream.with_columns(x=col("n") + 1, y=col("n") + 2).filter(col("x") > 3)
+
+
+@pytest.mark.parametrize(
+    "then", [lambda s: s, behind, lambda s: behind(s).select_key("y"), lambda s: s.select_key("n")]
+)
+def test_a_function_is_called_once_for_each_row_of_a_map(then: Callable[[Stream], Stream]) -> None:
     calls: list[Any] = []
 
     def split(value: Any) -> Item:
@@ -412,9 +419,15 @@ def test_a_function_is_called_once_for_each_row_of_a_map() -> None:
         return Item(value["N"], value["T"])
 
     s = StreamsBuilder("S")
-    s.stream("IN_").map_values(split).to("OUT")
+    then(s.stream("IN_").map_values(split)).to("OUT")
     results("", {"in": [(1, {"N": n, "T": "x"}, n) for n in range(5)]}, s)
     assert sorted(calls) == [0, 1, 2, 3, 4]
+
+
+def test_times_of_joined_rows_are_those_of_the_result() -> None:
+    s = StreamsBuilder("S")
+    s.stream("IN_").join(s.table("ROWS_")).group_by_key().aggregate(last=fn.MAX(col("ROWTIME"))).to("OUT")
+    assert [v["LAST"] for _, v, _ in results("", ROWS, s)["OUT"]][-1] == 70_000
 
 
 def test_a_row_that_a_function_fails_for_becomes_a_dead_letter() -> None:
