@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
@@ -61,3 +61,16 @@ def names_in(ast: Ast, bound: frozenset[str] = frozenset()) -> Iterator[Name]:
             yield from names_in(ast.operand, bound)
         case LambdaFn():
             yield from names_in(ast.body, bound | set(ast.params))
+
+
+def calls_in(asts: Iterable[Ast]) -> Iterator[str]:
+    """The names of the functions and operators that they call."""
+    for ast in asts:
+        match ast:
+            case Func():
+                yield ast.name
+                yield from calls_in(ast.args)
+            case CastTo():
+                yield from calls_in((ast.operand,))
+            case LambdaFn():
+                yield from calls_in((ast.body,))

@@ -132,6 +132,8 @@ MISTAKES = {
     "unnamed": ('orders.map_values(col("price") * 2).to("A")', "PRICE * 2 has no name"),
     "nothing": ('orders.map_values().to("A")', "has no columns"),
     "key": ('orders.map_values(id=col("customer")).to("A")', "ID is the key"),
+    "key_again": ('orders.group_by("customer").aggregate(customer=fn.COUNT()).to("A")', "two columns of the result are called CUSTOMER"),
+    "key_of_a_row": ('orders.map_values(lambda v: v, value={"id": int}).to("A")', "two columns of the result are called ID"),
     "no_key": ('clicks.group_by_key().count().to("A")', "group_by_key: the stream has no key"),
     "lambda": ('orders.map_values(lambda value: {"x": 1}).to("A")', "does not say the columns of what its function returns"),
     "lambda_key": ('orders.map(lambda k, v: (k, v), value=Order).to("A")', "does not say the type of its key"),

@@ -13,8 +13,10 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.compiler.dialect.ast import Ast, Name, TypeRef
 from flowql.compiler.dialect.parser import parse_type
+from flowql.compiler.functions.dialects import function_name
+from flowql.compiler.functions.registry import lookup
 from flowql.compiler.plan.types import STRING
-from flowql.compiler.streams.trees import Renaming, fold, names_in, renamed
+from flowql.compiler.streams.trees import Renaming, calls_in, fold, names_in, renamed
 
 
 def known_name(written: str, known: Collection[str], case: str) -> str | None:
@@ -55,6 +57,14 @@ class Wording:
         if not self._fits(draft, found, grouped=grouped):
             draft = around(draft)
         return draft, [self.within(draft, ast) for ast in written]
+
+    def exploded(self, draft: Draft) -> Draft:
+        """The draft, or one around it where it has table functions: their rows are there whichever columns are chosen of them."""
+        return around(draft) if any(map(self._is_table_function, calls_in(draft.items.values()))) else draft
+
+    def _is_table_function(self, name: str) -> bool:
+        found = self.catalog.function(name) or lookup(function_name(name, standard=self.catalog.standard))
+        return found is not None and found.table
 
     def names_row(self, draft: Draft, written: Sequence[Ast]) -> bool:
         """Whether expressions name ROWTIME or its like, which are of the row and no columns of the draft."""

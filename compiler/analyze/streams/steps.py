@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flowql.compiler.analyze.mistakes import mistake, unsupported
@@ -58,7 +58,7 @@ class Lowering:
         return [replace(lower(step, d, self._wording(step)), at=step.at) for d in self.drafts(step.inputs[0])]
 
     def _wording(self, step: Step) -> Wording:
-        return Wording(self.catalog, _METHODS[type(step)])
+        return Wording(self.catalog, step.label.method)
 
     def _read(self, relation: str, at: Span, kind: RelationKind | None = None) -> Draft:
         source = find_source(self.catalog, relation, at)
@@ -115,8 +115,7 @@ def _check_fields(function: RowFunction | RowAggregate, draft: Draft, at: Span) 
 
 
 def _select(step: Select, draft: Draft, wording: Wording) -> Draft:
-    exprs = [c.expr for c in step.columns]
-    draft, found = wording.terms(draft, exprs, grouped=True)
+    draft, found = wording.terms(wording.exploded(draft), [c.expr for c in step.columns], grouped=True)
     items = dict(draft.items) if step.keep else {k: draft.items[k] for k in draft.keys}
     for column, expr in zip(step.columns, found, strict=True):
         name = _name(column.name, column.expr, draft, wording)
@@ -135,15 +134,23 @@ def _name(written: str, expr: Ast, draft: Draft, wording: Wording) -> str:
 
 
 def _rekey(step: Rekey, draft: Draft, wording: Wording) -> Draft:
-    if draft.group_by or draft.partition_by:
-        draft = around(draft)
+    draft = around(draft) if draft.group_by or draft.partition_by else wording.exploded(draft)
     columns = (*step.keys, *(step.values or ()))
     draft, found = wording.terms(draft, [c.expr for c in columns])
     names = [_name(c.name, c.expr, draft, wording) for c in columns]
+    _check_distinct(names, step, wording)
     keys = names[: len(step.keys)]
     given = dict(zip(names, found, strict=True))
     items = given if step.values is not None else {**draft.items, **given}
     return replace(with_items(draft, items, keys), partition_by=tuple(given[k] for k in keys))
+
+
+def _check_distinct(names: Sequence[str], step: Step, wording: Wording) -> None:
+    """Raises CompileError for columns of one name."""
+    twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
+    if twice is not None:
+        title = f"{wording.clause}: two columns of the result are called {twice}"
+        raise mistake(CODE, title, step.at, "names clash", help="another name for one of them")
 
 
 def _mapped(step: Call, draft: Draft, wording: Wording) -> Draft:
@@ -153,13 +160,18 @@ def _mapped(step: Call, draft: Draft, wording: Wording) -> Draft:
     inner = around(with_items(draft, {**{k: draft.items[k] for k in draft.keys}, RESULT: result}))
     keys = {} if function.key is None else _fields([n for n, _ in function.key.fields], wording, step.at)
     values = _fields([n for n, _ in function.value.fields], wording, step.at) if function.value else {}
+    _check_distinct([*(keys or inner.keys), *values], step, wording)
     if not keys:
         return with_items(inner, {**{k: inner.items[k] for k in inner.keys}, **values})
     return replace(with_items(inner, {**keys, **values}, tuple(keys)), partition_by=tuple(keys.values()))
 
 
 def _fields(names: list[str], wording: Wording, at: Span) -> dict[str, Ast]:
-    return {wording.name(n): Func("field", (Name((RESULT,)), Lit("string", n)), at) for n in names}
+    return {wording.name(n): _field(n, at) for n in names}
+
+
+def _field(name: str, at: Span) -> Ast:
+    return Func("field", (Name((RESULT,)), Lit("string", name)), at)
 
 
 def _aggregate(step: Aggregate, draft: Draft, wording: Wording) -> Draft:
@@ -177,18 +189,20 @@ def _aggregate(step: Aggregate, draft: Draft, wording: Wording) -> Draft:
     base = replace(draft, partition_by=(), group_by=tuple(keys.values()), window=step.window, whole=False)
     base = replace(base, emit="final" if step.final else None)
     if isinstance(step.values, RowAggregate):
-        return _reduced(step.values, base, keys, wording, step.at)
+        return _reduced(step, step.values, base, keys, wording)
     values = {wording.name(c.name): wording.within(draft, c.expr) for c in step.values}
+    _check_distinct([*keys, *values], step, wording)
     return with_items(base, {**keys, **values}, tuple(keys))
 
 
-def _reduced(function: RowAggregate, base: Draft, keys: dict[str, Ast], wording: Wording, at: Span) -> Draft:
-    result = Func(function.name, (struct_of(base, base.values, at),), at)
+def _reduced(step: Step, function: RowAggregate, base: Draft, keys: dict[str, Ast], wording: Wording) -> Draft:
+    result = Func(function.name, (struct_of(base, base.values, step.at),), step.at)
     inner = around(with_items(base, {**keys, RESULT: result}, tuple(keys)))
-    names = list(base.values) if function.value is None else [n for n, _ in function.value.fields]
-    fields = _fields(names, wording, at)
-    if function.value is None:  # they are columns already
-        fields = dict(zip(names, fields.values(), strict=True))
+    if function.value is None:  # rows of the input, whose columns that are grouped by are the key
+        fields = {n: _field(n, step.at) for n in base.values if n not in keys}
+    else:
+        fields = _fields([n for n, _ in function.value.fields], wording, step.at)
+    _check_distinct([*inner.keys, *fields], step, wording)
     return with_items(inner, {**{k: inner.items[k] for k in inner.keys}, **fields})
 
 
@@ -198,14 +212,4 @@ _STEPS: dict[type[Step], Callable[..., Draft]] = {
     Call: _mapped,
     Rekey: _rekey,
     Aggregate: _aggregate,
-}
-_METHODS: dict[type[Step], str] = {
-    Read: "stream",
-    Filter: "filter",
-    Select: "map_values",
-    Call: "map",
-    Rekey: "select_key",
-    Merge: "merge",
-    Join: "join",
-    Aggregate: "aggregate",
 }

@@ -133,6 +133,17 @@ LIKE_SQL: dict[str, tuple[Build, str]] = {
         ),
         "CREATE TABLE OUT AS SELECT K, SUM(N) AS N FROM IN_ WHERE N IS NOT NULL GROUP BY K;",
     ),
+    "reduce_rows_of_another_key": (
+        lambda s: (
+            s.stream("IN_")
+            .join(s.table("ROWS_"))
+            .map_values("n", "f")
+            .group_by("f")
+            .reduce(lambda a, b: {"N": max(a["N"] or 0, b["N"] or 0), "F": a["F"]})
+            .to("OUT")
+        ),
+        "CREATE TABLE OUT AS SELECT F, MAX(N) AS N FROM IN_ JOIN ROWS_ ON IN_.K = ROWS_.K GROUP BY F;",
+    ),
     "aggregate_by_a_function_in_sessions": (
         lambda s: (
             s.stream("IN_", value=Item)
@@ -266,6 +277,21 @@ LIKE_SQL: dict[str, tuple[Build, str]] = {
     "other_order_of_columns": (
         lambda s: s.stream("IN_").map_values("n", "t").merge(s.stream("IN_").map_values("t", "n")).to("OUT"),
         "CREATE STREAM OUT AS SELECT * FROM IN_; INSERT INTO OUT SELECT * FROM IN_;",
+    ),
+    "another_key_behind_a_join": (
+        lambda s: (
+            s.stream("IN_")
+            .filter(col("n") > 1)
+            .join(s.table("MORE").filter(col("w") > 1))
+            .map(key={"x": col("w")}, n=col("n"))
+            .to("OUT")
+        ),
+        "CREATE STREAM A AS SELECT * FROM IN_ WHERE N > 1; CREATE TABLE B AS SELECT * FROM MORE WHERE W > 1;"
+        "CREATE STREAM OUT AS SELECT W AS X, N FROM A JOIN B ON A.K = B.K PARTITION BY W;",
+    ),
+    "another_value_in_the_place_of_an_array": (
+        lambda s: s.stream("IN_").flat_map_values(x=lit([1, 2, 3])).with_columns(x=col("k")).to("OUT"),
+        "CREATE STREAM A AS SELECT K, EXPLODE(ARRAY[1, 2, 3]) AS X FROM IN_; CREATE STREAM OUT AS SELECT K, AS_VALUE(K) AS X FROM A;",
     ),
     "several_arrays": (
         lambda s: (
