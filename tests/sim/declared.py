@@ -22,7 +22,7 @@ def declared(patch: pytest.MonkeyPatch, marked: Any, old: str, new: str) -> Iter
     """Within, the worlds' plans have `new` in place of `old`, and know what is marked."""
     user = getattr(marked, MARK)
     assert isinstance(user, UserDefined)
-    functions = {user.name: entry_of(user, "mine", "1")}
+    functions = {part.name: entry_of(part, "mine", "1") for part in (user, *getattr(user, "parts", ()))}
     patch.setattr(project, "compile_project", partial(compile_project, functions=functions))
     for name in ("SQL", "LATER"):
         assert old in getattr(project, name)
