@@ -14,14 +14,15 @@ _OWN = "flowql."
 
 
 def here() -> Span:
-    """The expression of the nearest frame outside FlowQL that is being evaluated; NOWHERE outside a file."""
+    """What the nearest frame outside FlowQL is evaluating: of a chain of methods the last one; NOWHERE outside a file."""
     frame: FrameType | None = sys._getframe(1)
+    called = ""
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OWN):
-        frame = frame.f_back
-    return NOWHERE if frame is None else _span(frame)
+        called, frame = frame.f_code.co_name, frame.f_back
+    return NOWHERE if frame is None else _span(frame, called)
 
 
-def _span(frame: FrameType) -> Span:
+def _span(frame: FrameType, called: str) -> Span:
     path, line = frame.f_code.co_filename, frame.f_lineno
     text = linecache.getline(path, line).rstrip("\n")
     if not text:
@@ -32,7 +33,23 @@ def _span(frame: FrameType) -> Span:
         last = None
     begin = len(text.encode()[:start].decode(errors="replace"))  # positions count bytes
     stop = len(text.encode()[:end].decode(errors="replace")) if last == line else len(text.rstrip())
+    begin = _last_method(text, begin, stop, called)
     return Span(_shown(path), line, begin + 1, max(1, stop - begin), text)
+
+
+def _last_method(text: str, begin: int, stop: int, called: str) -> int:
+    """Where the name of the method stands whose call ends at `stop`; begin, if it is not found.
+
+    >>> _last_method('a.filter(f(x)).to("B")', 0, 14, "filter")
+    2
+    """
+    depth = 0
+    for at in range(stop - 1, begin, -1):
+        depth += (text[at] == ")") - (text[at] == "(")
+        if depth == 0:
+            name = at - len(called)
+            return name if text[begin:at].endswith("." + called) else begin
+    return begin
 
 
 def _shown(path: str) -> str:
