@@ -143,6 +143,11 @@ MISTAKES = {
     "aggregate": ('orders.filter(fn.SUM(col("price")) > 5).to("A")', "SUM"),
     "outside": ('orders.group_by("customer").aggregate(x=col("price"), n=fn.COUNT()).to("A")', "PRICE"),
     "initial": ('orders.group_by("customer").aggregate(lambda a, v: a, value={"x": int}).to("A")', "what it begins with"),
+    "undo": ('customers.group_by("name").reduce(lambda a, b: a).to("A")', "reduce: a function over a table has no undo"),
+    "merge_of_sessions": (
+        'totals = orders.group_by_key().window(SessionWindow(timedelta(minutes=1)))\ntotals.aggregate(lambda a, v: a, initial=dict, value={"x": int}).to("A")',
+        "aggregate: a function in sessions has no merge",
+    ),
     "window": ('orders.window(TumblingWindow(timedelta(hours=1)))', "TumblingWindow is a window of an aggregation"),
     "table_window": ('customers.group_by("name").window(TumblingWindow(timedelta(hours=1)))', "rows of tables cannot"),
     "size": ('orders.group_by_key().window(TumblingWindow(timedelta()))', "is no duration"),

@@ -54,8 +54,22 @@ class Lowering:
             case Join():
                 left, right = (self.drafts(i) for i in step.inputs)
                 return [joined(step, left[0], right[0], self._wording(step), self._is_table)]
+        if isinstance(step, Aggregate) and isinstance(step.values, RowAggregate):
+            self._check_parts(step, step.values)
         lower = _STEPS[type(step)]
         return [replace(lower(step, d, self._wording(step)), at=step.at) for d in self.drafts(step.inputs[0])]
+
+    def _check_parts(self, step: Aggregate, function: RowAggregate) -> None:
+        """Raises CompileError for a function that lacks what its input asks for."""
+        method = step.label.method
+        if function.undo is None and self._is_table(step.inputs[0]):
+            title, help = f"{method}: a function over a table has no undo", "undo=lambda total, value: ..."
+            why = "a row of a table that changes must be taken out of its group again"
+            raise mistake(CODE, title, step.at, "cannot be undone", why=why, help=help)
+        if function.merge is None and step.window is not None and step.window.kind == "session":
+            title, help = f"{method}: a function in sessions has no merge", "merge=lambda a, b: ..."
+            why = "a row between two sessions makes one of them"
+            raise mistake(CODE, title, step.at, "cannot be merged", why=why, help=help)
 
     def _wording(self, step: Step) -> Wording:
         return Wording(self.catalog, step.label.method)

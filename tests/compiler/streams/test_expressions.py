@@ -156,3 +156,9 @@ def test_mistakes_are_named(name: str) -> None:
     with pytest.raises(DefinitionError, match=title.replace("(", r"\(").replace(")", r"\)")) as caught:
         write()
     assert caught.value.hint
+
+
+def test_a_null_that_is_cast_to_a_text_has_no_type_beside_numbers() -> None:
+    """It was found by the expressions above: the compiler failed."""
+    sql = "CREATE STREAM T AS SELECT ID, CASE WHEN ID > 1 THEN PRICE ELSE CAST(NULL AS STRING) END AS X FROM ORDERS;"
+    assert [str(f.type) for f in plan_of(sql).queries[0].logical.schema] == ["BIGINT", "DOUBLE"]

@@ -411,3 +411,10 @@ def test_relations_of_standard_sql_are_refused() -> None:
     made = compiled("", s, sources="CREATE TABLE own (id INT PRIMARY KEY, a TEXT);", dialect="standard")
     assert [(d.code, d.unsupported) for d in made.diagnostics] == [("FQ2090", True)]
     assert "CREATE MATERIALIZED VIEW ... FROM own" in made.diagnostics[0].help
+
+
+def test_a_project_changes_from_sql_to_python_without_a_rebuild() -> None:
+    before = plan_of("CREATE STREAM GROSS AS SELECT ID, PRICE * 1.19e0 AS GROSS FROM ORDERS WHERE PRICE >= 100;")
+    s = StreamsBuilder("S")
+    s.stream("ORDERS").filter(col("price") >= 100).map_values(gross=col("price") * 1.19).to("GROSS")
+    assert compiled("", s, previous=before).plan.queries == before.queries
