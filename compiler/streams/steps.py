@@ -143,7 +143,7 @@ class Declared:
 
 
 def shown(step: Step) -> str:
-    """The way of its rows: `ORDERS -> filter -> count`."""
+    """The sources and the methods that lead to it: `ORDERS -> filter -> count`."""
     if isinstance(step, Read):
         return step.relation
     ways = [shown(i) for i in step.inputs]

@@ -20,6 +20,7 @@ from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.processors.topology import UserTopology
+from flowql.compiler.streams.builder import UserStreams
 from flowql.runtime.functions.asked import AskedFunction
 from flowql.runtime.functions.calls import inline, isolated, isolated_aggregate
 from flowql.runtime.functions.workers import Code, Source
@@ -59,7 +60,7 @@ def _declared(root: Path, modules: Sequence[str]) -> Iterator[tuple[UserDefined,
             users = marked(module)
             version, code = _version(root, sources), _code(name, sources, users)
         for user in users:
-            is_called = not isinstance(user, UserTopology)
+            is_called = not isinstance(user, UserTopology | UserStreams)
             if is_called and (lookup(user.name) is not None or lookup_aggregate(user.name) is not None):
                 raise LoadError(name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)")
             home, same = homes.setdefault(user.name, (name, user))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.streams.draft import Draft, conjunction, query_of
-from flowql.compiler.analyze.streams.names import Wording
+from flowql.compiler.analyze.streams.names import Resolver
 from flowql.compiler.dialect.ast import Ast, Func, JoinClause, Name, TableRef
 from flowql.compiler.streams.steps import Join, Step
 
@@ -32,11 +32,11 @@ class _Side:
         return Name((self.alias, self.draft.inner_name(name)))
 
 
-def joined(step: Join, left: Draft, right: Draft, wording: Wording, is_table: Callable[[Step], bool]) -> Draft:
+def joined(step: Join, left: Draft, right: Draft, resolver: Resolver, is_table: Callable[[Step], bool]) -> Draft:
     """The join of two inputs. Raises CompileError."""
     by_name = left.is_chosen and right.is_chosen and left.source.name != right.source.name
-    a = _side(step, left, step.on[0], wording, left.source.name if by_name else "L")
-    b = _side(step, right, step.on[1], wording, right.source.name if by_name else "R")
+    a = _side(step, left, step.on[0], resolver, left.source.name if by_name else "L")
+    b = _side(step, right, step.on[1], resolver, right.source.name if by_name else "R")
     conditions: list[Ast] = [Func("eq", (a.on, b.on), step.at)]
     if step.prior:
         conditions.append(Func("lt", (Name((b.alias, "ROWTIME")), Name((a.alias, "ROWTIME"))), step.at))
@@ -46,7 +46,7 @@ def joined(step: Join, left: Draft, right: Draft, wording: Wording, is_table: Ca
     return Draft(a.ref, keys, items, joins=(clause,), at=step.at)
 
 
-def _side(step: Join, draft: Draft, on: Ast | None, wording: Wording, alias: str) -> _Side:
+def _side(step: Join, draft: Draft, on: Ast | None, resolver: Resolver, alias: str) -> _Side:
     plain = draft.is_chosen
     name = draft.source.name if plain else ""
     query = None if plain else query_of(draft)
@@ -57,8 +57,8 @@ def _side(step: Join, draft: Draft, on: Ast | None, wording: Wording, alias: str
             help = 'on="customer", a column of both sides, or on=("customer", "id")'
             raise mistake(CODE, title, step.at, "joined on what?", help=help)
         return _Side(draft, ref, alias, Name((alias, draft.inner_name(draft.keys[0]))), draft.keys[0])
-    column = wording.column(draft, on) if isinstance(on, Name) else None
-    return _Side(draft, ref, alias, wording.within(draft, on, (alias,)), column)
+    column = resolver.column(draft, on) if isinstance(on, Name) else None
+    return _Side(draft, ref, alias, resolver.within(draft, on, (alias,)), column)
 
 
 def _columns(step: Join, a: _Side, b: _Side, *, foreign: bool) -> tuple[tuple[str, ...], dict[str, Ast]]:

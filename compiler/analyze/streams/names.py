@@ -26,8 +26,8 @@ def known_name(written: str, known: Collection[str], case: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
-    """Reads expressions of Python. clause: the method they were given to, for messages."""
+class Resolver:
+    """Resolves names in expressions of Python. clause: the method that was given them, for messages."""
 
     catalog: Catalog
     clause: str
