@@ -14,6 +14,7 @@ from flowql.compiler.analyze.processors import bind_routes, bind_topology
 from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
 from flowql.compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
+from flowql.compiler.analyze.streams.statements import in_python, made_of, stream_statements
 from flowql.compiler.catalog.catalog import EMPTY, Catalog
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, ParseError, UnsupportedError
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
@@ -92,6 +93,7 @@ def compile_project(
     calls, and topologies of processors.
     """
     pending, diagnostics = _pending(sources, dialect, properties, variables)
+    pending += stream_statements(functions, pending, _empty(dialect, registry).fold, properties)
     order, mistakes = in_order(pending)
     diagnostics += mistakes
     for entry in functions.values():
@@ -105,6 +107,7 @@ def compile_project(
             continue
         try:
             statement = _with_kind(p.statement, world.catalog) if p.infer_kind else p.statement
+            statement = made_of(statement, world.catalog)
             bound = analyze(statement, world.catalog, p.properties)
             if isinstance(bound, BoundChange) and bound.change.select:
                 raise _once_refused(bound)
@@ -112,7 +115,7 @@ def compile_project(
             if made.query is not None:
                 diagnostics += hints_about(made.query, world.catalog.sources, p.span)
         except CompileError as error:
-            diagnostics += error.diagnostics
+            diagnostics += in_python(p.statement, error.diagnostics)
             failed |= p.defines
     diagnostics += _apply_topologies(functions, world, failed, properties)
     final = {**properties, **(pending[-1].properties if pending else {})}

@@ -39,6 +39,19 @@ if TYPE_CHECKING:
     from flowql.compiler.processors.stores import SessionStore as SessionStore
     from flowql.compiler.processors.stores import WindowStore as WindowStore
     from flowql.compiler.processors.topology import Topology as Topology
+    from flowql.compiler.streams.builder import StreamsBuilder as StreamsBuilder
+    from flowql.compiler.streams.expression import Expression as Expression
+    from flowql.compiler.streams.expression import col as col
+    from flowql.compiler.streams.expression import fn as fn
+    from flowql.compiler.streams.expression import lit as lit
+    from flowql.compiler.streams.expression import when as when
+    from flowql.compiler.streams.stream import Grouped as Grouped
+    from flowql.compiler.streams.stream import Stream as Stream
+    from flowql.compiler.streams.stream import Table as Table
+    from flowql.compiler.streams.stream import WindowedStream as WindowedStream
+    from flowql.compiler.streams.windows import HoppingWindow as HoppingWindow
+    from flowql.compiler.streams.windows import SessionWindow as SessionWindow
+    from flowql.compiler.streams.windows import TumblingWindow as TumblingWindow
     from flowql.errors import CommandError as CommandError
     from flowql.errors import CompileError as CompileError
     from flowql.errors import ProjectError as ProjectError
@@ -52,6 +65,9 @@ _HOMES = {
     "CommandError": "flowql.errors",
     "CompileError": "flowql.errors",
     "Connection": "flowql.api.connection",
+    "Expression": "flowql.compiler.streams.expression",
+    "Grouped": "flowql.compiler.streams.stream",
+    "HoppingWindow": "flowql.compiler.streams.windows",
     "Instance": "flowql.api.instance",
     "KeyValueStore": "flowql.compiler.processors.stores",
     "Processor": "flowql.compiler.processors.processor",
@@ -62,16 +78,26 @@ _HOMES = {
     "RetryAfter": "flowql.compiler.functions.async_options",
     "RuntimeFailure": "flowql.errors",
     "SessionStore": "flowql.compiler.processors.stores",
+    "SessionWindow": "flowql.compiler.streams.windows",
+    "Stream": "flowql.compiler.streams.stream",
+    "StreamsBuilder": "flowql.compiler.streams.builder",
     "Subscription": "flowql.api.changes",
+    "Table": "flowql.compiler.streams.stream",
     "Topology": "flowql.compiler.processors.topology",
+    "TumblingWindow": "flowql.compiler.streams.windows",
     "WindowStore": "flowql.compiler.processors.stores",
+    "WindowedStream": "flowql.compiler.streams.stream",
+    "col": "flowql.compiler.streams.expression",
     "connect": "flowql.api.connection",
     "exponential": "flowql.compiler.functions.asynchronous",
     "fixed": "flowql.compiler.functions.asynchronous",
+    "fn": "flowql.compiler.streams.expression",
+    "lit": "flowql.compiler.streams.expression",
     "load_ipython_extension": "flowql.api.notebook",
     "udaf": "flowql.compiler.functions.user_aggregates",
     "udf": "flowql.compiler.functions.user",
     "udtf": "flowql.compiler.functions.user",
+    "when": "flowql.compiler.streams.expression",
 }
 __all__ = sorted(n for n in _HOMES if n != "load_ipython_extension")
 

@@ -255,5 +255,5 @@ def _after_rekey(columns: Sequence[ScopeColumn], *, joined: bool) -> list[ScopeC
     keys = [c for c in columns if c.role == "key"]
     values = [c for c in columns if c.role in ("value", "header")]
     by_name = {c.name: c for c in columns}
-    pseudo = [by_name[n] for n in ("ROWTIME", "ROWPARTITION", "ROWOFFSET")] if joined else []
+    pseudo = [by_name[n] for n in ("ROWTIME", "ROWPARTITION", "ROWOFFSET") if n in by_name] if joined else []
     return [*values, *pseudo, *keys]

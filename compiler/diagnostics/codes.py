@@ -288,6 +288,14 @@ CODES: dict[str, CodePage] = {
         'Topology("TOTALS").add_source("orders", "ODERS")',
         'Topology("TOTALS").add_source("orders", "ORDERS")',
     ),
+    "FQ2072": CodePage(
+        "A stream in Python does not fit what it reads",
+        "A stream of a StreamsBuilder is a query over streams and tables, and is checked as one: columns exist, types fit, and groups and joins without "
+        "columns of their own are by the key, which is one column. Columns of a result have different names, and the key is changed by "
+        "`select_key` and `map` alone.",
+        'orders.map_values(id=col("customer"))  # the key is ID',
+        'orders.select_key("customer")',
+    ),
     "FQ2090": CodePage(
         "Valid, but not supported yet",
         "The construct is part of the language and FlowQL does not support it yet. This is not a mistake of yours.",

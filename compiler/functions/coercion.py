@@ -139,6 +139,8 @@ def _all_literal_before(exprs: Sequence[Expr], e: Expr) -> bool:
 def _weak_number(e: Expr, common: SqlType) -> SqlType:
     """The type a text literal has among numbers; the error names the type that was expected."""
     assert isinstance(e, Literal)
+    if e.value is None:  # CAST(NULL AS STRING)
+        return common
     assert isinstance(e.value, str)
     _parse_literal(e, e.value, common)
     return _number_literal(e, parse_decimal(e.value)).type

@@ -307,9 +307,10 @@ def _rows_type(hint: Any, name: str) -> SqlType:
 
 
 def marked(module: ModuleType) -> list[UserDefined]:
-    """What decorators have marked, in the order of the module's names, what it imports included."""
+    """What decorators have marked, in the order of the module's names, what it imports included, with what is part of it."""
     found = [getattr(value, MARK) for value in vars(module).values() if hasattr(value, MARK)]
-    return [user for user in found if isinstance(user, UserDefined)]
+    users = [user for user in found if isinstance(user, UserDefined)]
+    return [each for user in users for each in (user, *getattr(user, "parts", ()))]
 
 
 def plain_name(name: str) -> str:

@@ -4,7 +4,7 @@ before: Filter(L_A > 1, Project(L_A := A, Scan))     after: Project(L_A := A, Fi
 before: Filter(L_A > 1 AND R_B = 2, Join(L, R))      after: Filter(R_B = 2, Join(Filter(L_A > 1, L), R))
 
 Never past an operator that looks at time (stream-stream joins, aggregations): rows that are dropped below it would
-no longer move its stream time (rule R4). Only deterministic predicates move.
+no longer move its stream time (rule R4). Only deterministic predicates move, and none over the result of a user-defined function.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.user import is_users
 from flowql.compiler.plan.expr import Call, Expr, columns_of, conjunction, conjuncts, walk
 from flowql.compiler.plan.logical import Filter, Join, Node, Project, Rekey
 from flowql.compiler.plan.visit import map_nodes, substitute
@@ -41,7 +42,7 @@ def below_project(node: Node, below: Node, spec: Project, push: Callable[[Node],
     assert isinstance(node.spec, Filter)
     columns = {c.name: c.expr for c in spec.columns}
     used = [columns[n] for n in columns_of(node.spec.predicate) if n in columns]
-    if not all(is_deterministic(e) for e in used):
+    if not all(is_deterministic(e) and not calls_users(e) for e in used):
         return node
     source = below.inputs[0]
     filtered = Node(Filter(substitute(node.spec.predicate, columns)), (source,), source.schema, source.change)
@@ -69,6 +70,11 @@ def _below_join(node: Node, join: Node) -> Node:
     lower = Node(Filter(conjunction(moved)), (left,), left.schema, left.change)
     joined = replace(join, inputs=(_push(lower), right))
     return replace(node, spec=Filter(conjunction(kept)), inputs=(joined,)) if kept else joined
+
+
+def calls_users(e: Expr) -> bool:
+    """Whether it calls a user-defined function: with a copy of it below, each row would be given to the function twice."""
+    return any(isinstance(c, Call) and is_users(c.name) for c in walk(e))
 
 
 def is_deterministic(e: Expr) -> bool:

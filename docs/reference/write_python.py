@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import flowql
+from flowql.compiler.streams.relation import Relation
 
 # What belongs together, in the order of the page.
 PARTS = {
@@ -25,6 +26,21 @@ PARTS = {
         "KeyValueStore",
         "WindowStore",
         "SessionStore",
+    ),
+    "Streams in Python": (
+        "StreamsBuilder",
+        "Stream",
+        "Table",
+        "Grouped",
+        "WindowedStream",
+        "TumblingWindow",
+        "HoppingWindow",
+        "SessionWindow",
+        "Expression",
+        "col",
+        "lit",
+        "fn",
+        "when",
     ),
     "Errors": ("ProjectError", "CompileError", "CommandError", "RuntimeFailure"),
 }
@@ -63,7 +79,7 @@ def _class(name: str) -> Iterator[str]:
             yield f"- `{f.name}: {f.type}`"
     if fields:
         yield ""
-    for member, value in vars(made).items():
+    for member, value in _members(made):
         if member.startswith("_") or member in fields or not inspect.getdoc(value):
             continue
         if isinstance(value, property):
@@ -73,6 +89,13 @@ def _class(name: str) -> Iterator[str]:
             yield f"#### {name}.{member}\n"
             yield f"`{member}{_signature(value, bound=True)}`\n"
             yield _prose(value)
+
+
+def _members(made: type) -> Iterator[tuple[str, Any]]:
+    """Of the class, and of what streams and tables have in common."""
+    yield from vars(made).items()
+    if issubclass(made, Relation):
+        yield from vars(Relation).items()
 
 
 def _signature(function: Callable[..., Any], *, bound: bool = False) -> str:

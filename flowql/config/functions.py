@@ -21,6 +21,7 @@ from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.processors.topology import UserTopology
+from flowql.compiler.streams.builder import UserStreams
 from flowql.runtime.functions.asked import AskedFunction
 from flowql.runtime.functions.async_workers import ProcessCalls
 from flowql.runtime.functions.calls import inline, isolated, isolated_aggregate
@@ -61,7 +62,7 @@ def _declared(root: Path, modules: Sequence[str]) -> Iterator[tuple[UserDefined,
             users = marked(module)
             version, code = _version(root, sources), _code(name, sources, users)
         for user in users:
-            is_called = not isinstance(user, UserTopology)
+            is_called = not isinstance(user, UserTopology | UserStreams)
             if is_called and (lookup(user.name) is not None or lookup_aggregate(user.name) is not None):
                 raise LoadError(name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)")
             home, same = homes.setdefault(user.name, (name, user))
@@ -169,9 +170,8 @@ def _with_calls(entry: Entry, user: UserDefined, code: Code) -> Entry:
     if isinstance(user, UserAggregate):
         assert isinstance(entry, AggregateFunction)
         return entry if user.limits is None else isolated_aggregate(entry, user, code)
-    if isinstance(user, UserTopology):
+    if not isinstance(entry, Function):
         return entry
-    assert isinstance(entry, Function)
     if entry.asynchronous is not None:
         if user.limits is None:
             return entry

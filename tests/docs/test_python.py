@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,12 @@ def test_what_the_guide_shows_is_what_python_says(shell: Shell, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", flowql.__all__)
 def test_examples_of_the_reference_are_what_python_says(name: str) -> None:
-    scope = {"flowql": flowql, "Iterator": Iterator, **{n: getattr(flowql, n) for n in flowql.__all__}}
+    scope = {
+        "flowql": flowql,
+        "Iterator": Iterator,
+        "timedelta": timedelta,
+        **{n: getattr(flowql, n) for n in flowql.__all__},
+    }
     said: list[str] = []
     for test in doctest.DocTestFinder(recurse=False).find(getattr(flowql, name), name, globs=scope):
         doctest.DocTestRunner().run(test, out=said.append)

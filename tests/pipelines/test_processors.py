@@ -16,7 +16,7 @@ from tests.flowql.projects_with_modules import until
 PIPELINES = Path(__file__).resolve().parents[2] / "pipelines"
 
 
-@pytest.mark.parametrize("project", ["clicks", "fraud", "sensors", "wordcount"])
+@pytest.mark.parametrize("project", ["clicks", "fraud", "parcels", "sensors", "wordcount"])
 def test_the_tests_of_the_project_pass(project: str) -> None:
     command = [sys.executable, "-m", "flowql", "test", "-p", str(PIPELINES / project)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -29,7 +29,7 @@ def declared(
     """Within, the worlds' plans are edited, and know what is marked. of: what is registered in place of an entry."""
     user = getattr(marked, MARK)
     assert isinstance(user, UserDefined)
-    functions = {user.name: of(entry_of(user, "mine", "1"))}
+    functions = {part.name: of(entry_of(part, "mine", "1")) for part in (user, *getattr(user, "parts", ()))}
     patch.setattr(project, "compile_project", partial(compile_project, functions=functions))
     for name in ("SQL", "LATER"):
         for old, new in edits.items():
