@@ -38,13 +38,13 @@ DRIVERS = {
         "time",
         "threading",
     },  # starts the one below, and talks to it
-    "runtime/functions/worker.py": {"multiprocessing", "socket"},
+    "runtime/functions/worker.py": {"asyncio", "multiprocessing", "socket"},
     # threading.local: what a statement of a thread has failed for; time: what calls cost
     "runtime/functions/calls.py": {"threading", "time"},
-    "runtime/functions/async_workers.py": {"socket", "threading", "time"},  # a thread talks to each process
-    "runtime/functions/async_worker.py": {"socket", "threading", "time"},  # a thread watches the event loop
-    "runtime/functions/outcomes.py": {"threading"},  # calls that block
-    "runtime/functions/event_loop.py": {"threading", "time"},  # the loop has a thread; time: what calls cost
+    "runtime/functions/async_workers.py": {"selectors", "socket", "threading", "time"},  # a thread talks to each process
+    "runtime/functions/async_worker.py": {"asyncio", "socket", "threading", "time"},  # a thread watches the event loop
+    "runtime/functions/outcomes.py": {"asyncio", "threading"},  # calls that block have threads
+    "runtime/functions/event_loop.py": {"asyncio", "threading", "time"},  # the loop has a thread; time: what calls cost
     "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls
     "runtime/functions/runs.py": {"threading"},  # threading.local: of the run of this thread
     "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
@@ -65,6 +65,7 @@ LOCK_HOLDERS = {
     "runtime/log/memory.py",
     "runtime/log/repairs.py",
     "runtime/metrics.py",
+    "runtime/operators/asynchronous/operator.py",
     "runtime/scheduler/manager.py",
     "runtime/state/locks.py",
     "runtime/state/rocks.py",
