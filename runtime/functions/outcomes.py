@@ -44,6 +44,8 @@ async def outcome_of(function: AsyncFunction, args: tuple[Any, ...]) -> Outcome:
             return Outcome(await (function.call(*args) if function.is_coroutine else _blocking(function.call, args)))
     except RetryAfter as again:
         return Outcome(again_ms=again.delay_ms)
+    except (SystemExit, KeyboardInterrupt) as error:  # which would end the loop
+        return Outcome(error=f"{type(error).__name__}: {error}")
     except TimeoutError as error:
         said = f"it did not return within {timeout_s:g} s" if limit.expired() else str(error)
         return Outcome(error=f"TimeoutError: {said}")

@@ -234,8 +234,7 @@ class Waits(Timed, Protocol):
         """How many more rows it takes; None where it does not know yet."""
         ...
 
-    @property
-    def facts(self) -> AsyncFacts: ...
+    facts: AsyncFacts
 
 
 OperatorFactory = Callable[[OperatorPlan, Sequence[OperatorPlan]], RuntimeOperator]

@@ -41,7 +41,12 @@ DRIVERS = {
     "runtime/functions/worker.py": {"asyncio", "multiprocessing", "socket"},
     # threading.local: what a statement of a thread has failed for; time: what calls cost
     "runtime/functions/calls.py": {"threading", "time"},
-    "runtime/functions/async_workers.py": {"selectors", "socket", "threading", "time"},  # a thread talks to each process
+    "runtime/functions/async_workers.py": {
+        "selectors",
+        "socket",
+        "threading",
+        "time",
+    },  # a thread talks to each process
     "runtime/functions/async_worker.py": {"asyncio", "socket", "threading", "time"},  # a thread watches the event loop
     "runtime/functions/outcomes.py": {"asyncio", "threading"},  # calls that block have threads
     "runtime/functions/event_loop.py": {"asyncio", "threading", "time"},  # the loop has a thread; time: what calls cost

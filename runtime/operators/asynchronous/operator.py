@@ -1,8 +1,8 @@
 """Calls of asynchronous functions as an operator of a task.
 
 Rows that come are written to the operator's store and leave it when they are retired, in the same epochs as positions and results: what is
-committed says which rows above the first unfinished one are done, and with which rows a restart begins. A row that comes and goes within an epoch
-is never written. Calls are begun after the run that issued their rows was published, and again after a restart: at least once.
+committed says which rows above the first unfinished one are done, and with which rows a restart begins. Of a row that comes and goes within an epoch
+only the removal is written. Calls are begun after the run that issued their rows was published, and again after a restart: at least once.
 
 What happens between runs is known by a counter in the task's metadata, as that of a topology of processors: rows of a run that was dropped are
 dropped here, too, and after an abort everything is read from the store.
@@ -62,6 +62,8 @@ class AsyncMapOperator:
         self._ended: deque[tuple[Stations, Pending, Outcome]] = deque()  # added to by threads of calls
         self._lock = threading.Lock()  # guards the wish to be woken
         self._wake: Callable[[], None] | None = None  # asked for, and not called yet
+        # What others may ask is replaced at the end of each run, and never changed: they ask at any time.
+        self.facts = AsyncFacts(is_known=False)
         self._next_ms: int | None = AT_ONCE
         self._room: int | None = None
         self._closes = False
@@ -76,13 +78,6 @@ class AsyncMapOperator:
     @property
     def room(self) -> int | None:
         return self._room
-
-    @property
-    def facts(self) -> AsyncFacts:
-        stations = self._stations
-        if stations is None:
-            return AsyncFacts(is_known=False)
-        return AsyncFacts(True, len(stations.rows), stations.in_flight, stations.parked, stations.oldest_ms)
 
     # -- runs
 
@@ -107,7 +102,10 @@ class AsyncMapOperator:
             self._next_ms = AT_ONCE  # only then it is known that this run was published
         else:
             self._next_ms = stations.due_ms(run.wall_ms)
-        self._room = max(0, stations.room - len(self._changes.added))
+        added = len(self._changes.added)  # which wait, too, if this run is published
+        self._room = max(0, stations.room - added)
+        rows = len(stations.rows) + added
+        self.facts = AsyncFacts(True, rows, stations.in_flight, stations.parked, stations.oldest_ms)
         with self._lock:
             self._wake = run.wake
         return out
@@ -144,7 +142,7 @@ class AsyncMapOperator:
 
     def close(self) -> None:
         """The task ends, or begins again."""
-        stations, self._stations = self._stations, None
+        stations, self._stations, self.facts = self._stations, None, AsyncFacts(is_known=False)
         if stations is not None:
             stations.abandon()
 

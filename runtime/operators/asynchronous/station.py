@@ -72,7 +72,7 @@ class Stations:
         self._ready: dict[int, Waiting] = {}  # rows that may be retired, by their numbers
         self._begin: deque[Pending] = deque()  # calls that could be made
         self._later: list[tuple[int, int, int, Pending]] = []  # a heap of calls to be made at a time
-        self._young: deque[Waiting] = deque()  # rows that are not parked, the oldest first
+        self._young: deque[Waiting] = deque()  # rows that may have to be parked, the oldest first
         self.in_flight = 0
         self.parked = 0
 
@@ -83,7 +83,8 @@ class Stations:
             self._of_key.setdefault(row.key, deque()).append(row)
         for call in row.calls.values():
             self._schedule(call)
-        self._young.append(row)
+        if self.order != "input":
+            self._young.append(row)
         if not row.calls:
             self._executed(row)
 
@@ -193,8 +194,6 @@ class Stations:
 
     def park(self, now_ms: int) -> None:
         """Rows that have waited for long, and those behind them."""
-        if self.order == "input":
-            return
         while self._young:
             row = self._young[0]
             if self.rows.get(row.number) is not row or row.parked:
@@ -227,7 +226,7 @@ class Stations:
         if self._ready or (self._begin and self.in_flight < self._max):
             return AT_ONCE
         times = [self._later[0][0]] if self._later else []
-        if self.order != "input" and self._young:
+        if self._young:
             times.append(min(self._young[0].since_ms, now_ms) + PARK_MS)
         return min(times, default=None)
 
