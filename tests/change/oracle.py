@@ -33,8 +33,11 @@ def results_of(plan: Plan) -> dict[str, SourceDef]:
 
 def run_fresh(engine: Engine, plan: Plan, topics: Iterable[str], *, seed: int) -> Fresh:
     """A fresh engine that has read the same records. Close it."""
-    log = MemoryLog()
-    copy_topics(engine.log, log, topics)
+    log, given = MemoryLog(), set(topics)
+    written = {s.topic for s in plan.sources if s.query is not None}
+    # A stream over the topic that a result was in before it moved: where that stream was not selected, its records are input now.
+    left = {s.topic for s in plan.sources if s.query is None} - written - given
+    copy_topics(engine.log, log, sorted(given | (left & set(engine.log.topics()))))
     fresh = Fresh(log, seed=seed)
     fresh.run(plan)
     return fresh
