@@ -190,6 +190,8 @@ class PollingStep:
                     continue
                 if i.chunk is not None and i.chunk.done():
                     progress |= self._take_chunk(i)
+                    if all(other is not i for other in self._inputs.get(tp, ())):  # it was unreadable
+                        continue
                 if i.chunk is None and not self._join_head(tp, i) and not self._full(i):
                     i.chunk = self._restore.read_chunk(tp, i.next_fetch, now_ms)
         return progress

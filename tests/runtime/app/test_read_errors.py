@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import Future
 
 import pytest
 
-from flowql.runtime.app.query_state import RUNNING
+from flowql.runtime.app.query_state import FAILED, RUNNING
 from flowql.runtime.app.status import instance_figures
 from flowql.runtime.app.troubles import CURRENT_MS
-from flowql.runtime.errors import LogIOError
+from flowql.runtime.errors import LogDenied, LogIOError
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.files import DiskFiles
+from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.engine import DOUBLED, OTHERS, make, produce, read
 from tests.runtime.log.records import produce as append
 
@@ -110,3 +112,20 @@ def test_a_commit_log_that_cannot_be_read_is_in_status_and_read_again(log, files
     assert instance_figures(instance)["trouble"] == []
     instance.close()
     outside.close()
+
+
+def test_a_lane_whose_topic_may_not_be_read_any_more_leaves_the_polling_thread_alive():
+    """Its inputs leave while its lanes are served; looking for its head then ended the thread, and with it the instance."""
+    log = MemoryLog()
+    instance, driver = make(log, DOUBLED)
+    produce(log, "input", 1)
+    driver.run_until_caught_up()
+    (task,) = instance.queries["CSAS_DOUBLED"].built.tasks
+    (lane,) = task.logs.values()
+    lane.attached, lane.chunk = False, Future()
+    lane.chunk.set_exception(LogDenied("input-0 is not for you"))
+    instance.polling.run_once(driver.instance.clock.timer_ms())
+    assert instance.query_states.of("CSAS_DOUBLED").state is FAILED
+    produce(log, "input", 2)
+    driver.run_until_caught_up()
+    assert read(log, "doubled") == [{"V": 2}, {"V": 4}]
