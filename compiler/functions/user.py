@@ -284,7 +284,8 @@ def _marked(
     limits: Limits | None,
     asynchronous: AsyncOptions | None = None,
 ) -> Callable[..., Any]:
-    names = parameters_of(function, name, asynchronous=asynchronous is not None)
+    coroutine = "@udf(asynchronous=True), or def it without async"
+    names = parameters_of(function, name, asynchronous=asynchronous is not None, help=coroutine)
     if not table and function.__code__.co_flags & 0x20:
         raise DefinitionError(f"{name} is a generator", "return a value or a list, or decorate it with @udtf")
     found = [parameter_type(hint_of(function, n, name), name, i) for i, n in enumerate(names)]

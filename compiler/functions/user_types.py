@@ -67,15 +67,20 @@ def called(user: str, call: Callable[..., Any], *args: Any) -> Any:
         raise RuntimeError(f"{user} raised {type(error).__name__}") from None
 
 
-def parameters_of(function: Callable[..., Any], name: str, *, asynchronous: bool = False) -> tuple[str, ...]:
-    """The names of its parameters. Raises DefinitionError for those of which SQL has none, and for coroutines where no asynchronous function is made."""
+def parameters_of(
+    function: Callable[..., Any], name: str, *, asynchronous: bool = False, help: str = "def it without async"
+) -> tuple[str, ...]:
+    """The names of its parameters. Raises DefinitionError for those of which SQL has none, and for coroutines where no asynchronous function is made.
+
+    help: what to write instead of a coroutine.
+    """
     code = getattr(function, "__code__", None)
     if code is None:
         raise DefinitionError(f"{name} is not a function that `def` makes", "def it, and call the other one inside")
     if code.co_flags & (0x04 | 0x08) or code.co_kwonlyargcount:
         raise DefinitionError(f"{name} has parameters without a place of their own", "def it with plain parameters")
     if code.co_flags & 0x200 or (code.co_flags & 0x80 and not asynchronous):
-        raise DefinitionError(f"{name} is asynchronous", "@udf(asynchronous=True), or def it without async")
+        raise DefinitionError(f"{name} is asynchronous", help)
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
     return names
 
