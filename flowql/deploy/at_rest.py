@@ -10,6 +10,7 @@ from flowql.compiler.plan.deployed import Deployed
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
 from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.app.unrecorded import unrecorded
 
 PROCESS_ID = "process-id"
 
@@ -31,7 +32,9 @@ def deployed_at_rest(settings: Settings) -> tuple[Deployed, Mapping[str, int]]:
         return Deployed(), {}
     log = log_at(settings.log_dir, settings.kafka, settings.application_id)
     try:
-        partitions = {name: info.partitions for name, info in log.admin().topics().items()}
-        return read_deployed(log, settings.application_id) or Deployed(), partitions
+        deployed = read_deployed(log, settings.application_id) or Deployed()
+        left = unrecorded(log.admin(), settings.application_id, deployed)
+        partitions = {name: info.partitions for name, info in log.admin().topics().items() if name not in left}
+        return deployed, partitions
     finally:
         log.close()

@@ -31,10 +31,11 @@ from flowql.runtime.app.procedures import Procedure
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Asked, Reconciler
 from flowql.runtime.app.swapping import all_wait
+from flowql.runtime.app.unrecorded import made_by, unrecorded
 from flowql.runtime.build.partitions import check_partitions, planned_partitions
 from flowql.runtime.build.query import ensure_sources, ensure_topics
 from flowql.runtime.build.table_declarations import check_tables
-from flowql.runtime.errors import CommitsBlocked, RuntimeFailure, StaleMember, Superseded
+from flowql.runtime.errors import CommitsBlocked, LogError, RuntimeFailure, StaleMember, Superseded
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
@@ -90,6 +91,7 @@ class Deployer:
             begin = self._deployment.remade if host.state_lost else self._deployment.resumed
             self._wait(self._reconciler.ask(partial(begin, stored)))
             say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
+        self._delete_unrecorded()
         return host.deployed.serving
 
     def _after_others(self, stored: Deployed) -> Deployed:
@@ -196,9 +198,21 @@ class Deployer:
         before, change = host.deployed, decide()
         ensure_sources(change.deployed.plan, host.admin)
         planned = planned_partitions(before, change.deployed, self._partitions())
-        ensure_topics(change.deployed.plan, host.admin, planned)
-        yield from self._deployment.changed(change.deployed, self._entry(change, about))
+        options = made_by(host.config.application_id, change.deployed) if host.log.drops_with_commits else {}
+        try:
+            ensure_topics(change.deployed.plan, host.admin, planned, options)
+            yield from self._deployment.changed(change.deployed, self._entry(change, about))
+        except Exception:
+            with suppress(LogError):  # the next start does it
+                self._delete_unrecorded()
+            raise
         return change
+
+    def _delete_unrecorded(self) -> None:
+        """Deletes topics of a deployment that never was: the next may want other partitions for them."""
+        host = self._host
+        for topic in unrecorded(host.admin, host.config.application_id, host.deployed):
+            host.admin.delete_topic(topic)
 
     def _pause(self, plan: Plan, decide: Callable[[], Change], about: About) -> Change:
         """Queries are paused and let go. The record may be committed later: who dies before has not paused them."""

@@ -101,8 +101,13 @@ def _check_own(source: SourceDef, info: TopicInfo) -> None:
         )
 
 
-def ensure_topics(plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KNOWN) -> None:
-    """As `ensure_sources`, and the topics that queries write. planned: partitions of results, where a change decides them."""
+def ensure_topics(
+    plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KNOWN, options: Mapping[str, str] | None = None
+) -> None:
+    """As `ensure_sources`, and the topics that queries write.
+
+    planned: partitions of results, where a change decides them. options: for the config of topics of results.
+    """
     ensure_sources(plan, admin)
     creators = {queries[0].id for queries in writers_of(plan).values()}
     for query in (q for q in plan.queries if q.id in creators):
@@ -112,7 +117,7 @@ def ensure_topics(plan: Plan, admin: Admin, planned: Mapping[str, int] = NONE_KN
                 if isinstance(op.spec, Sink) and op.spec.topic not in admin.topics():
                     config = {"cleanup.policy": "compact"} if op.spec.kind == "table" else {}
                     n = planned.get(op.spec.topic) or op.spec.partitions or counts[sub.number]
-                    admin.create_topic(op.spec.topic, n, config)
+                    admin.create_topic(op.spec.topic, n, {**config, **(options or {})})
 
 
 def check_outputs(query: QueryPlan, admin: Admin) -> None:

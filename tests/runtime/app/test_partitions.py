@@ -174,10 +174,25 @@ def test_a_death_at_any_moment_leaves_the_old_or_the_new(after: str) -> None:
         _die_at(after, n, expected)
 
 
-def _die_at(after: str, at: int | None, expected: dict[str, Any]) -> int:
+def test_a_deployment_that_died_and_is_given_up_leaves_no_topic_of_its_results() -> None:
+    """The topic stayed, empty, and the next deployment wrote into as many partitions as the dead one had wanted."""
+    wanted = project(2).replace(" WITH (PARTITIONS=2) AS SELECT K, N FROM COUNTS", " AS SELECT K, N FROM COUNTS")
+    died = project(2, some=6)
+    before = died[: died.index("CREATE TABLE SOME")]
+    expected = seen(fresh(wanted, 60))
+    moments = _die_at(died, None, expected, before=before, then=wanted)
+    assert moments > 8
+    for n in range(1, moments + 1):
+        _die_at(died, n, expected, before=before, then=wanted)
+
+
+def _die_at(
+    after: str, at: int | None, expected: dict[str, Any], *, before: str = project(2), then: str | None = None
+) -> int:
+    """How many moments there were. then: what is deployed after the death, `after` if None is given."""
     life = Life()
     machine = Memory(life)
-    world = Changing(project(2), log=machine.log, physical=machine.physical, rows_per_run=7)
+    world = Changing(before, log=machine.log, physical=machine.physical, rows_per_run=7)
     for first in (0, 20, 40):
         world.feed(first, 20)
         world.settle()
@@ -187,7 +202,7 @@ def _die_at(after: str, at: int | None, expected: dict[str, Any]) -> int:
             world.instance.deploy(world.plan(after))
             world.settle()
     except Killed:
-        for topic in ("s", "COPY", "BOTH"):
+        for topic in ("s", "COPY"):
             assert world.partitions(topic) in (2, 6)
         machine.die(random.Random(at))
         world.instance = Instance(
@@ -195,8 +210,8 @@ def _die_at(after: str, at: int | None, expected: dict[str, Any]) -> int:
         )
         world.driver = Driver(world.instance)
         world.instance.resume()
-        world.instance.deploy(world.plan(after))
-        world.settle()
+    world.instance.deploy(world.plan(then or after))
+    world.settle()
     assert seen(world) == expected, f"died at moment {at}"
     return life.moments
 

@@ -1,0 +1,31 @@
+"""Topics that a deployment made for its results before the commit that records it, which then never came.
+
+They say who made them, on logs that keep options of ours. An instance that is alone deletes those that are empty, as the next
+deployment may want other partitions for them.
+"""
+
+from __future__ import annotations
+
+from flowql.compiler.plan.deployed import Deployed
+from flowql.runtime.log.base import Admin, TopicPartition
+
+MADE_BY = "flowql.deployment"  # option of a topic: application/deployment
+
+
+def made_by(application_id: str, deployed: Deployed) -> dict[str, str]:
+    """The option for topics that this deployment makes."""
+    return {MADE_BY: f"{application_id}/{deployed.id}"}
+
+
+def unrecorded(admin: Admin, application_id: str, deployed: Deployed) -> list[str]:
+    """Empty topics of deployments later than what is on record."""
+    found = []
+    for name, info in admin.topics().items():
+        application, _, number = info.config.get(MADE_BY, "").rpartition("/")
+        if application == application_id and int(number) > deployed.id and _is_empty(admin, name, info.partitions):
+            found.append(name)
+    return found
+
+
+def _is_empty(admin: Admin, name: str, partitions: int) -> bool:
+    return not any(admin.end_offsets([TopicPartition(name, p) for p in range(partitions)]).values())
