@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from flowql.compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
@@ -101,7 +102,7 @@ class World:
         return Plan(
             sources=tuple(self.catalog.sources.values()),
             queries=tuple(self._queries.values()),
-            inserts=tuple(self._inserts),
+            inserts=_numbered(self._inserts),
             properties=tuple(sorted(properties.items())),
             paused=tuple(q for q in self._queries if q in self._paused),
             schemas=self._schemas(),
@@ -338,3 +339,12 @@ def _merged(base: QueryOptions, over: QueryOptions) -> QueryOptions:
         over.query_id or base.query_id,
         over.on_change or base.on_change,
     )
+
+
+def _numbered(inserts: Iterable[InsertValues]) -> tuple[InsertValues, ...]:
+    """Each row with its occurrence among equal ones."""
+    seen, found = Counter[InsertValues](), list[InsertValues]()
+    for insert in inserts:
+        found.append(replace(insert, occurrence=seen[insert]))
+        seen[insert] += 1
+    return tuple(found)

@@ -176,12 +176,16 @@ class QueryPlan:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class InsertValues:
-    """Rows written once at deploy: key and value expressions are constants by column name."""
+    """A row that is written once at deploy: key and value expressions are constants by column name.
+
+    occurrence: how many equal ones the plan has before it. Each of them is a row of its own.
+    """
 
     target: str
     columns: tuple[str, ...]
     values: tuple[Expr, ...]
     rowtime: int | None = None
+    occurrence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

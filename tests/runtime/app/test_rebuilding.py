@@ -297,6 +297,25 @@ def test_a_row_that_was_new_with_an_abandoned_generation_is_written() -> None:
     assert [v["V"] for v in world.values("BIG")].count(1000) == 1
 
 
+@pytest.mark.parametrize("over", [0, 5], ids=["served", "rebuilt"])
+def test_a_row_that_equals_another_is_a_row_of_its_own(over: int) -> None:
+    """A second INSERT with the same values was taken for the first, and not written."""
+    row = "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
+    world = World(CHAIN.format(over=0) + row)
+    world.send("s", sent(0, 20))
+    world.settle()
+    world.deploy(CHAIN.format(over=over) + row + row)
+    world.settle()
+    assert [v["V"] for v in world.values("BIG")].count(1000) == 2
+    assert {c.query for c in world.deploy(CHAIN.format(over=over) + row) if c.because} == {
+        "CSAS_BIG",
+        "CTAS_COUNTS",
+        "CTAS_SOME",
+    }
+    world.settle()
+    assert [v["V"] for v in world.values("BIG")].count(1000) == 1
+
+
 def test_an_unchanged_query_can_be_rebuilt_on_demand() -> None:
     world = World(CHAIN.format(over=0))
     world.send("s", sent(0, 40))

@@ -176,8 +176,11 @@ def test_rows_of_insert_values_are_written_once(site: Site) -> None:
     for _ in range(2):
         deployed(site)
         assert held(site, "s") == 1
-    deployed(site, SQL + "INSERT INTO S (K, V) VALUES ('b', 6);\n")
+    row = "INSERT INTO S (K, V) VALUES ('b', 6);\n"
+    deployed(site, SQL + row)
     assert held(site, "s") == 2
+    deployed(site, SQL + row + row)
+    assert held(site, "s") == 3, "an equal row is a row of its own"
 
 
 def test_a_missing_topic_is_named_before_anything_is_written(site: Site) -> None:
