@@ -178,9 +178,13 @@ def _names_read(query: QueryPlan, plan: Plan) -> list[str]:
 
 
 def _growing(old: Plan, new: Plan) -> set[str]:
-    """Results that get more without being made anew: new ones, those with a new writer or row, and their readers."""
+    """Results that get more without being made anew: new ones, those with a new writer or row, and their readers.
+
+    Readers by the old texts, too: what still serves reads a new row before it is replaced.
+    """
     begun = {q.id for q in new.queries} - {q.id for q in old.queries}
     found = {q.sink for q in new.queries if q.id in begun} | {i.target for i in new.inserts if i not in old.inserts}
-    while more := {q.sink for q in new.queries if q.sink not in found and found & set(_names_read(q, new))}:
+    reads = [(q.sink, set(_names_read(q, plan))) for plan in (old, new) for q in plan.queries]
+    while more := {sink for sink, read in reads if sink not in found and found & read}:
         found |= more
     return found
