@@ -58,8 +58,10 @@ def refuse(host: Host, queries: Collection[str], error: Exception) -> dict[Topic
         isolated = host.careful.begin(name, running.built.tasks, error)
         host.query_states.suspend(name, error, missing_changelog=missing, at_once=isolated)
         host.exchanges.put_aside(x for task in running.built.tasks for x in task.exchanges.values())
-        running.refused_at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
-        for tp, position in running.refused_at.items():
+        at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
+        # What left with this cut has no tasks here in the next: of it alone this query would then say where the partition is.
+        running.refused_at = running.staying(at)
+        for tp, position in at.items():
             positions[tp] = min(position, positions.get(tp, position))
     return positions
 

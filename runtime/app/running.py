@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flowql.compiler.plan.topology import QueryPlan
@@ -29,13 +29,22 @@ class RunningQuery:
 
     def committed_positions(self) -> dict[TopicPartition, int]:
         """Of the tasks of the last cut, after they were sent back to the last commit; 0 where there was none."""
-        found: dict[TopicPartition, int] = {}
-        for task in (*self.built.tasks, *self.parting):
-            committed = task.state.metadata.get("positions", {})
-            for i in task.logs.values():
-                position = committed.get(i.name, 0)
-                found[i.tp] = min(position, found.get(i.tp, position))
-        return found
+        return _committed((*self.built.tasks, *self.parting))
+
+    def staying(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Those of partitions that have tasks here after the last cut."""
+        here = {i.tp for task in self.built.tasks for i in task.logs.values()}
+        return {tp: position for tp, position in positions.items() if tp in here}
+
+
+def _committed(tasks: Iterable[Task]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for task in tasks:
+        committed = task.state.metadata.get("positions", {})
+        for i in task.logs.values():
+            position = committed.get(i.name, 0)
+            found[i.tp] = min(position, found.get(i.tp, position))
+    return found
 
 
 def positions_of(queries: Mapping[str, RunningQuery], states: QueryStates) -> dict[TopicPartition, Reading]:

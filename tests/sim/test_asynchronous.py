@@ -19,3 +19,10 @@ def test_results_are_those_of_calls_that_do_not_wait(rebuilds: bool, monkeypatch
             world, wrong = live(seed, rebuilds=rebuilds)
             assert not wrong, f"seed {seed}\n" + "\n".join([*world.trace, *wrong])
         assert calls.failed > 10
+
+
+def test_a_suspended_query_says_nothing_of_a_partition_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was refused in the commit that handed the partition over, and said from then on that this is where it had got to alone."""
+    with calling(monkeypatch):
+        world, wrong = live(21065)
+        assert not wrong, "\n".join([*world.trace, *wrong])
