@@ -9,22 +9,19 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
-from flowql.compiler.functions.registry import AggregateFunction, Function, lookup, lookup_aggregate
+from flowql.compiler.functions.registry import lookup, lookup_aggregate
 from flowql.compiler.functions.user import DEFAULT_LIMITS, Entry, UserDefined, UserFunction, entry_of, marked
-from flowql.compiler.functions.user_aggregates import UserAggregate
 from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.processors.topology import UserTopology
 from flowql.compiler.streams.builder import UserStreams
 from flowql.runtime.functions.asked import AskedFunction
-from flowql.runtime.functions.async_workers import ProcessCalls
-from flowql.runtime.functions.calls import inline, isolated, isolated_aggregate
+from flowql.runtime.functions.shipping import with_calls
 from flowql.runtime.functions.workers import Code, Source
 
 VERSION_CHARS = 12
@@ -45,7 +42,7 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
     The version of a function is a hash of the source of its module and of all modules of the folder that this one imports. Modules are
     not left in `sys.modules`: another project, or a later version, may have some of the same name.
     """
-    return {user.name: _with_calls(entry, user, code) for user, entry, code in _declared(root, modules)}
+    return {user.name: with_calls(entry, user, code) for user, entry, code in _declared(root, modules)}
 
 
 def load_query_functions(root: Path, modules: Sequence[str]) -> dict[str, AskedFunction]:
@@ -60,7 +57,7 @@ def _declared(root: Path, modules: Sequence[str]) -> Iterator[tuple[UserDefined,
     for name in modules:
         with _imported(root, name) as (module, sources):
             users = marked(module)
-            version, code = _version(root, sources), _code(name, sources, users)
+            code = _code(root, name, sources, users)
         for user in users:
             is_called = not isinstance(user, UserTopology | UserStreams)
             if is_called and (lookup(user.name) is not None or lookup_aggregate(user.name) is not None):
@@ -71,7 +68,7 @@ def _declared(root: Path, modules: Sequence[str]) -> Iterator[tuple[UserDefined,
             if same is not user:
                 raise LoadError(name, f"{user.name} is there twice", "give one of them another name")
             try:
-                entry = entry_of(user, name, version)
+                entry = entry_of(user, name, code.version)
             except DefinitionError as error:
                 raise LoadError(name, str(error), error.hint) from error
             yield user, entry, code
@@ -161,23 +158,7 @@ def _version(root: Path, sources: Sequence[Source]) -> str:
     return digest.hexdigest()[:VERSION_CHARS]
 
 
-def _code(name: str, sources: Sequence[Source], users: Sequence[UserDefined]) -> Code:
+def _code(root: Path, name: str, sources: Sequence[Source], users: Sequence[UserDefined]) -> Code:
     """What processes run. They have the most memory that a function of the module asks for."""
-    return Code(name, tuple(sources), max([(u.limits or DEFAULT_LIMITS).memory_bytes for u in users], default=0))
-
-
-def _with_calls(entry: Entry, user: UserDefined, code: Code) -> Entry:
-    if isinstance(user, UserAggregate):
-        assert isinstance(entry, AggregateFunction)
-        return entry if user.limits is None else isolated_aggregate(entry, user, code)
-    if not isinstance(entry, Function):
-        return entry
-    if entry.asynchronous is not None:
-        if user.limits is None:
-            return entry
-        home = ProcessCalls(user.name, entry.asynchronous.options.timeout_s, code)
-        return replace(entry, asynchronous=replace(entry.asynchronous, home=home))
-    if user.limits is None:
-        return inline(entry)
-    assert isinstance(user, UserFunction | UserVectorFunction)
-    return isolated(entry, user, code)
+    memory_bytes = max([(u.limits or DEFAULT_LIMITS).memory_bytes for u in users], default=0)
+    return Code(name, tuple(sources), memory_bytes, version=_version(root, sources))

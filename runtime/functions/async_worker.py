@@ -23,7 +23,8 @@ from typing import Any
 from flowql.compiler.functions.registry import AsyncFunction, Function
 from flowql.compiler.functions.user import marked
 from flowql.runtime.functions.outcomes import Outcome, outcome_of
-from flowql.runtime.functions.worker import end_with_parent, imported, limit_memory
+from flowql.runtime.functions.texts import imported
+from flowql.runtime.functions.worker import end_with_parent, limit_memory
 from flowql.runtime.functions.workers import LENGTH, Code, Failed
 
 LOOK_S = 0.25

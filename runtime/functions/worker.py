@@ -7,11 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import linecache
 import mmap
 import os
 import pickle
@@ -21,12 +16,10 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.util import decode_source
 from multiprocessing.connection import (
     wait,  # select(2) takes no descriptor above 1,023, and these have the numbers of the parent
 )
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -37,7 +30,8 @@ from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType
 from flowql.runtime.batch import to_arrow, to_python
 from flowql.runtime.functions.outcomes import Outcome, outcome_of
-from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, Source, from_ipc, to_ipc
+from flowql.runtime.functions.texts import imported
+from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, from_ipc, to_ipc
 
 
 def end_with_parent(lifeline: int) -> None:
@@ -46,47 +40,6 @@ def end_with_parent(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
     if wait([lifeline], 0):  # it has ended before
         os._exit(1)
-
-
-class _Texts(importlib.abc.SourceLoader):
-    """Loads modules of a project as they were, whatever their files say now."""
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self.sources = {s.name: s for s in sources}
-        self._texts = {s.path: s.text for s in sources}
-
-    def get_data(self, path: str | bytes) -> bytes:
-        with suppress(KeyError):
-            return self._texts[str(path)]
-        raise OSError(f"{path!r} was not loaded")
-
-    def get_filename(self, name: str) -> str:
-        return self.sources[name].path
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, loader: _Texts) -> None:
-        self._loader = loader
-        parts = [name.split(".") for name in loader.sources]
-        self._folders = {".".join(p[:n]) for p in parts for n in range(1, len(p))}
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        found = self._loader.sources.get(name)
-        if found is None:
-            return importlib.machinery.ModuleSpec(name, None, is_package=True) if name in self._folders else None
-        inside = [str(Path(found.path).parent)] if found.is_package else None
-        return importlib.util.spec_from_file_location(
-            name, found.path, loader=self._loader, submodule_search_locations=inside
-        )
-
-
-def imported(code: Code) -> ModuleType:
-    """The module, from the sources that were loaded when the query was deployed."""
-    sys.dont_write_bytecode = True
-    sys.meta_path.insert(0, _Finder(_Texts(code.sources)))
-    for source in code.sources:  # for the lines in tracebacks; None: they are not compared with the file
-        linecache.cache[source.path] = len(source.text), None, decode_source(source.text).splitlines(True), source.path
-    return importlib.import_module(code.module)
 
 
 def limit_memory(more_bytes: int) -> None:

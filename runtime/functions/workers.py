@@ -52,12 +52,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A module with functions, and those of its project that it imports. memory_bytes, idle_s: of a process that runs it."""
+    """A module with functions, and those of its project that it imports. memory_bytes, idle_s: of a process that runs it.
+
+    version: of the functions that have none of their own.
+    """
 
     module: str
     sources: tuple[Source, ...]
     memory_bytes: int
     idle_s: float = IDLE_S
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

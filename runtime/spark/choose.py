@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from flowql.compiler.functions.spark_sql import lower
+from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.explain import spec_text
 from flowql.compiler.plan.expr import Call, Column, Expr, walk
 from flowql.compiler.plan.logical import (
@@ -110,31 +111,25 @@ def _tree(node: Node, choices: dict[int, NodeChoice], first: str, rest: str) -> 
 def _unsupported(node: Node) -> tuple[str, str]:
     """(reason, way round), both empty for what Spark can run."""
     from flowql.compiler.functions.registry import lookup, lookup_aggregate
-    from flowql.compiler.functions.user import is_users, plain_name
 
     if reason := why_not(node.spec):
         return reason, WAY_ROUND
-    for e in exprs_of(node.spec):
-        for name in (x.name for x in walk(e) if isinstance(x, Call)):
-            if lookup(name) is None or is_users(name):
-                return (
-                    f"{plain_name(name)} is no built-in function, and Spark's workers do not know it",
-                    "run it on the runtime",
-                )
+    called = {x.name for e in exprs_of(node.spec) for x in walk(e) if isinstance(x, Call)}
+    for name in sorted(called):
+        if lookup(name) is None and not is_users(name):
+            return f"{name} is no built-in function, and Spark's workers do not know it", "run it on the runtime"
     if isinstance(node.spec, Aggregate):
         for call in node.spec.aggregates:
-            if lookup_aggregate(call.function) is None or is_users(call.function):
-                return (
-                    f"{plain_name(call.function)} is no built-in aggregate, and Spark's workers do not know it",
-                    "run it on the runtime",
-                )
+            if lookup_aggregate(call.function) is None and not is_users(call.function):
+                reason = f"{call.function} is no built-in aggregate, and Spark's workers do not know it"
+                return reason, "run it on the runtime"
     return "", ""
 
 
 def _in_python(node: Node) -> str:
     """Functions of a native node that run as the reference, in one Arrow UDF."""
     without = [e for e in exprs_of(node.spec) if not isinstance(node.spec, Explode) and lower(e) is None]
-    names = sorted({x.name for e in without for x in walk(e) if isinstance(x, Call) and _unlowered(x)})
+    names = sorted({plain_name(x.name) for e in without for x in walk(e) if isinstance(x, Call) and _unlowered(x)})
     return f"{', '.join(names)} in an Arrow UDF of the reference" if without else ""
 
 

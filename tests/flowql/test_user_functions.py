@@ -15,20 +15,13 @@ import flowql
 from flowql.compiler.functions.registry import Resolution, all_functions, forget_projects
 from flowql.compiler.functions.user import udf
 from flowql.compiler.functions.user_types import DefinitionError
-from flowql.compiler.plan.expr import Call
-from flowql.compiler.plan.logical import NamedExpr, walk_nodes
 from flowql.compiler.plan.types import BIGINT
-from flowql.compiler.plan.visit import exprs_of
 from flowql.config.compile import compile_sources
 from flowql.config.functions import LoadError, load_functions
 from flowql.config.load import load_project
 from flowql.deploy.functions import check_functions, functions_of
 from flowql.errors import CommandError, CompileError
 from flowql.runtime.functions.workers import FunctionFailed
-from flowql.runtime.spark.choose import choose
-from flowql.runtime.spark.errors import SparkUnsupported
-from flowql.runtime.spark.native.udf import reference_udf
-from flowql.runtime.spark.settings import SparkSettings
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
 YAML = "name: shop\nfunctions: [scoring]\nsql: [shop.sql]\n"
@@ -376,17 +369,6 @@ expect:
         (folder / "tests" / "rates.yaml").write_text(case % value)
         done = subprocess.run([sys.executable, "-m", "flowql", "test"], cwd=folder, capture_output=True, text=True)
         assert done.returncode == exit_code, done.stdout + done.stderr
-
-
-def test_spark_refuses_them_by_their_name(folder: Path) -> None:
-    plan = compile_sources(load_project(folder)).plan
-    query = plan.query("CSAS_SCORED")
-    assert query is not None
-    with pytest.raises(SparkUnsupported, match=r"SCORE is no built-in function[\s\S]*run it on the runtime"):
-        choose(plan, query, SparkSettings(), "bounded")
-    call = next(e for n in walk_nodes(query.logical) for e in exprs_of(n.spec) if isinstance(e, Call))
-    with pytest.raises(SparkUnsupported, match="SCORE is a function of the project"):
-        reference_udf(plan.sources[0].schema, [NamedExpr("SCORE", call)])
 
 
 def test_a_decorated_function_stays_a_function() -> None:

@@ -51,6 +51,8 @@ DRIVERS = {
     "runtime/functions/outcomes.py": {"asyncio", "threading"},  # calls that block have threads
     "runtime/functions/event_loop.py": {"asyncio", "threading", "time"},  # the loop has a thread; time: what calls cost
     "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls
+    "runtime/functions/texts.py": {"threading"},  # modules are imported one version at a time
+    "runtime/functions/shipping.py": {"threading"},  # tasks of Spark in one worker register the same functions
     "runtime/functions/runs.py": {"threading"},  # threading.local: of the run of this thread
     "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
     "runtime/spark/engine/thread.py": {"threading"},

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from flowql.compiler.functions.spark_sql import lower, lower_predicate
 from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, columns_of
 from flowql.compiler.plan.logical import (
@@ -30,7 +31,7 @@ from flowql.compiler.plan.logical import (
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import QueryPlan
-from flowql.compiler.plan.types import Kind, spark_type
+from flowql.compiler.plan.types import Kind, array, spark_type
 from flowql.compiler.plan.visit import exprs_of
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.frames.aggregates import aggregated, grown
@@ -172,11 +173,7 @@ def _explode(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     (relation,) = inputs
     if relation.form != "rows":
         raise Refused("several rows for one of a table")
-    args = []
-    for f in node.spec.functions:
-        if not isinstance(f.expr, Call) or f.expr.name != "EXPLODE":
-            raise Refused(f"of table functions only EXPLODE is Spark's, not {getattr(f.expr, 'name', f.expr)}")
-        args.append(f.expr.args[0])
+    args = [_list_of(f.expr, in_python=nodes.letters is not None) for f in node.spec.functions]
     types = [spark_type(e.type) for e in args]
     relation, lists = nodes.computed(relation, node.inputs[0].schema, args)
     source = [*names(node.inputs[0].schema), quoted(ROWTIME)]
@@ -191,6 +188,15 @@ def _explode(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     rows = held.selectExpr(*source, f"explode(arrays_zip({zipped})) AS __element")
     parts = [f"__element.__list{i} AS {quoted(f.name)}" for i, f in enumerate(node.spec.functions)]
     return replace(relation, frame=rows.selectExpr(*source, *parts)).select(names(node.schema))
+
+
+def _list_of(expr: Expr, *, in_python: bool) -> Expr:
+    """The list of which a table function gives the elements. in_python: it may be computed by an Arrow UDF."""
+    if isinstance(expr, Call) and expr.name == "EXPLODE":
+        return expr.args[0]
+    if isinstance(expr, Call) and is_users(expr.name) and in_python:
+        return replace(expr, type=array(expr.type))
+    raise Refused(f"of table functions only EXPLODE is Spark's, not {plain_name(getattr(expr, 'name', str(expr)))}")
 
 
 def _aggregate(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowql.compiler.functions.spark_sql import SparkSql, lower
+from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.expr import ROWTIME, Call, Expr, columns_of, walk
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import SqlType
@@ -38,7 +39,7 @@ def _culprits(expr: Expr) -> str:
     """The innermost calls that cannot be lowered."""
     calls = [e for e in walk(expr) if isinstance(e, Call) and lower(e) is None]
     inner = [e for e in calls if not any(lower(a) is None for a in e.args if isinstance(a, Call))]
-    named = sorted({f"CAST to {e.type}" if e.name == "cast" else e.name for e in inner})
+    named = sorted({f"CAST to {e.type}" if e.name == "cast" else plain_name(e.name) for e in inner})
     return ", ".join(named) or "an expression of this size"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.functions.spark_sql import lower
 from flowql.compiler.functions.spark_text import quoted, wrapped_int
+from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.logical import AggregateCall
 from flowql.compiler.plan.types import Kind, SqlType, spark_type
 from flowql.runtime.spark.native.frames import OFFSET, PARTITION
@@ -43,7 +44,7 @@ def reason_against(call: AggregateCall, *, bounded: bool, placed: bool) -> str:
         return "" if _ordered(types[0]) else f"{call.function} of {types[0]}"
     if call.function in ("LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET"):
         return _by_offset(call, bounded=bounded, placed=placed)
-    return f"{call.function} has no equal in Spark"
+    return f"{plain_name(call.function)} has no equal in Spark"
 
 
 def _of_sql_sum(name: str, t: SqlType) -> str:

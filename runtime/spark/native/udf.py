@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.spark_text import quoted
-from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.codec import from_data, to_data
 from flowql.compiler.plan.expr import ROWTIME, Call, columns_of, walk
 from flowql.compiler.plan.logical import NamedExpr, Project
@@ -24,9 +23,9 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import spark_type
 from flowql.runtime.batch import Batch
+from flowql.runtime.functions.shipping import register_shipped, shipped
 from flowql.runtime.operators.base import NO_STATE, RunContext
 from flowql.runtime.operators.stages import StageChain
-from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.native.frames import from_spark, spark_arrow, to_spark
 
 if TYPE_CHECKING:
@@ -39,10 +38,10 @@ def reference_udf(schema: Schema, exprs: Sequence[NamedExpr]) -> Column:
     """A column of STRUCT<v0, v1, ..., errors ARRAY<STRING>>: the expressions over a row of `schema` and its row time."""
     from pyspark.sql import functions as F
 
-    _refuse_functions_of_projects(exprs)
     read = columns_of(*(e.expr for e in exprs))
     given = Schema(tuple(Field(f.name, f.type) for f in schema if f.name in read))
-    text = json.dumps([to_data(given), [[e.name, to_data(e.expr)] for e in exprs]])
+    functions = shipped({x.name for e in exprs for x in walk(e.expr) if isinstance(x, Call)})
+    text = json.dumps([to_data(given), [[e.name, to_data(e.expr)] for e in exprs], functions])
     fields = [f"v{i}: {spark_type(e.expr.type)}" for i, e in enumerate(exprs)]
     made = f"STRUCT<{', '.join([*fields, f'{ERRORS}: ARRAY<STRING>'])}>"
 
@@ -56,13 +55,6 @@ def reference_udf(schema: Schema, exprs: Sequence[NamedExpr]) -> Column:
     return called
 
 
-def _refuse_functions_of_projects(exprs: Sequence[NamedExpr]) -> None:
-    for e in exprs:
-        for name in (x.name for x in walk(e.expr) if isinstance(x, Call) and is_users(x.name)):
-            reason = f"{plain_name(name)} is a function of the project, and Spark's workers do not know it"
-            raise SparkUnsupported("Project", reason, "run it on the runtime")
-
-
 def _deterministic(e: NamedExpr) -> bool:
     calls = (lookup(x.name) for x in walk(e.expr) if isinstance(x, Call))
     return all(f is None or f.deterministic for f in calls)
@@ -70,7 +62,8 @@ def _deterministic(e: NamedExpr) -> bool:
 
 @lru_cache(maxsize=256)
 def _kernel(text: str) -> _Kernel:
-    given, exprs = json.loads(text)
+    given, exprs, functions = json.loads(text)
+    register_shipped(functions)
     return _Kernel(from_data(given), [NamedExpr(f"{i}:{n}", from_data(e)) for i, (n, e) in enumerate(exprs)])
 
 

@@ -8,14 +8,17 @@ may be cut anywhere, so it runs where they are read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from flowql.compiler.plan.codec import from_data, to_data
 from flowql.compiler.plan.logical import Explode, Filter, Project, Rekey, Scan, SchemaRef, Sink
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Plan, QueryPlan, SubTopology
+from flowql.compiler.plan.visit import functions_called
 from flowql.runtime.build.query import task_counts, upsert_topics
+from flowql.runtime.functions.shipping import shipped
 
 _FREE = (Explode, Filter, Project, Rekey, Scan, Sink, ExchangeSink)
 
@@ -25,7 +28,7 @@ class Layout:
     """counts: tasks of each sub-topology, in order. partitions: of every topic and repartition that is written.
 
     coalesce: one update per key and run is enough, for everyone reads the sink as a table (rule R13). schemas: that records may
-    name and no registry keeps.
+    name and no registry keeps. functions: modules with the user-defined ones that are called (`flowql.runtime.functions.shipping`).
     """
 
     query: str
@@ -34,6 +37,7 @@ class Layout:
     partitions: Mapping[str, int]
     coalesce: bool = False
     schemas: tuple[SchemaRef, ...] = ()
+    functions: Sequence[Any] = ()
     free: frozenset[int] = field(init=False)
     levels: Mapping[int, int] = field(init=False)
 
@@ -90,14 +94,15 @@ class Layout:
                 sorted(self.partitions.items()),
                 self.coalesce,
                 to_data(self.schemas),
+                self.functions,
             ]
         )
 
 
 def loads(text: str) -> Layout:
     """The inverse of `Layout.dumps`."""
-    query, subs, counts, partitions, coalesce, schemas = json.loads(text)
-    return Layout(query, from_data(subs), dict(counts), dict(partitions), coalesce, from_data(schemas))
+    query, subs, counts, partitions, coalesce, schemas, functions = json.loads(text)
+    return Layout(query, from_data(subs), dict(counts), dict(partitions), coalesce, from_data(schemas), functions)
 
 
 def layout_of(plan: Plan, query: QueryPlan, partitions: Mapping[str, int], *, coalesce: bool = True) -> Layout:
@@ -116,7 +121,8 @@ def layout_of(plan: Plan, query: QueryPlan, partitions: Mapping[str, int], *, co
                 written[op.spec.topic] = counts[sub.number]
     sink = plan.source(query.sink)
     merge = coalesce and sink is not None and sink.topic in upsert_topics(plan)
-    return Layout(query.id, query.subtopologies, counts, written, merge, plan.schemas)
+    functions = shipped(functions_called(query.logical))
+    return Layout(query.id, query.subtopologies, counts, written, merge, plan.schemas, functions)
 
 
 def _writes(spec: object) -> bool:

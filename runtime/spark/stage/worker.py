@@ -12,6 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowql.runtime.functions.shipping import register_shipped
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.spark.shapes import to_ipc
@@ -25,9 +26,10 @@ from flowql.runtime.spark.stage.state import GroupState
 
 @lru_cache(maxsize=64)
 def layout_from(text: str) -> Layout:
-    """The layout a stage was made with; built once per process, which knows its schemas from then on."""
+    """The layout a stage was made with; built once per process, which knows its schemas and functions from then on."""
     layout = layouts.loads(text)
     KNOWN.remember(layout.schemas)
+    register_shipped(layout.functions)
     return layout
 
 

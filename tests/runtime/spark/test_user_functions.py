@@ -1,0 +1,266 @@
+"""User-defined functions and streams in Python on Spark: results are those of the runtime, wherever the project's files are."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from flowql.cli import main
+from flowql.compiler.functions.registry import forget_projects
+from flowql.config.compile import compile_sources
+from flowql.config.load import load_project
+from flowql.deploy.functions import functions_of
+from flowql.runtime.functions.shipping import shipped
+from flowql.runtime.spark.choose import choose
+from flowql.runtime.spark.errors import SparkUnsupported
+from flowql.runtime.spark.settings import SparkSettings
+from flowql.spark import run
+from tests.flowql.projects_with_modules import made
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+YAML = """
+name: shop
+sql: [shop.sql]
+functions: [scoring, words]
+targets:
+  default: {engine: runtime}
+  spark: {engine: spark, spark: {master: 'local[2]'}}
+"""
+ORDERS = """
+CREATE STREAM ORDERS (ID BIGINT KEY, AMOUNT DOUBLE, COUNTRY STRING, NOTE STRING)
+  WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+"""
+STATELESS = """
+CREATE STREAM SCORED AS SELECT ID, SCORE(AMOUNT, COUNTRY) AS S, TWICE(AMOUNT) AS T, ADDED(AMOUNT, AMOUNT) AS A
+  FROM ORDERS WHERE SCORE(AMOUNT, COUNTRY) > 1;
+CREATE STREAM WORDS AS SELECT ID, SPLITTED(NOTE) AS WORD FROM ORDERS;
+"""
+AGGREGATES = """
+CREATE TABLE RANGES AS SELECT COUNTRY, SPREAD(AMOUNT) AS R, COUNT(*) AS N FROM ORDERS GROUP BY COUNTRY;
+CREATE TABLE HOURLY AS SELECT COUNTRY, SPREAD(AMOUNT) AS R FROM ORDERS WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY COUNTRY;
+CREATE TABLE OF_TABLE AS SELECT N, SPREAD(R) AS R FROM RANGES GROUP BY N;
+"""
+SCORING = '''
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowql import udaf, udf, udtf
+from rates import RATES
+
+@udf
+def score(amount: float, country: str | None) -> float:
+    if amount == 13.0:
+        raise ValueError("thirteen is not scored")
+    if amount == 14.0:
+        os._exit(1)
+    return amount * RATES.get(country, 1.0)
+
+@udf(isolation="inline")
+def twice(amount: float) -> float:
+    return 2 * amount
+
+@udf(vectorized=True)
+def added(a: pa.DoubleArray, b: pa.DoubleArray) -> pa.DoubleArray:
+    return pc.add(a, b)
+
+@udtf
+def splitted(note: str) -> Iterator[str]:
+    yield from note.split()
+
+@udaf
+class Spread:
+    """Greatest less least."""
+
+    def init(self) -> list[float]:
+        return []
+
+    def add(self, acc: list[float], value: float) -> list[float]:
+        return sorted([*acc, value])
+
+    def undo(self, acc: list[float], value: float) -> list[float]:
+        acc.remove(value)
+        return acc
+
+    def result(self, acc: list[float]) -> float | None:
+        return acc[-1] - acc[0] if acc else None
+'''
+WORDS = """
+from dataclasses import dataclass
+
+from flowql import StreamsBuilder, col, fn
+
+@dataclass
+class Order:
+    amount: float
+    country: str | None
+    note: str
+
+@dataclass
+class Letter:
+    amount: float
+
+def letters(id: int, order: Order):
+    for letter in sorted(set(order.note)):
+        yield letter, Letter(order.amount)
+
+streams = StreamsBuilder("LETTERS")
+orders = streams.stream("ORDERS", value=Order)
+made = orders.flat_map(letters, key={"letter": str}, value=Letter)
+made.to("LETTERS")
+made.group_by_key().reduce(lambda a, b: a if a.amount >= b.amount else b).to("MOST")
+orders.filter(col("amount") > 3).map_values("country", twice=fn.TWICE(col("amount"))).to("GROSS")
+"""
+RATES = 'RATES = {"DE": 2.0}\n'
+
+
+def rows() -> list[dict[str, Any]]:
+    r = random.Random(3)
+    return [
+        {
+            "ID": i,
+            "AMOUNT": float(r.randrange(1, 30)),
+            "COUNTRY": r.choice(["DE", "FR", None]),
+            "NOTE": r.choice(["a b c", "x", "p q"]),
+        }
+        for i in range(200)
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return made(tmp_path, YAML, ORDERS + STATELESS + AGGREGATES, scoring=SCORING, words=WORDS, rates=RATES)
+
+
+@pytest.fixture
+def call(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A verb, with 200 orders in the log of the target `default`; its stdout and stderr."""
+    monkeypatch.chdir(folder)
+
+    def called(*arguments: str, code: int = 0) -> str:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        out, err = capsys.readouterr()
+        assert ended.value.code == code, out + err
+        return out + err
+
+    (folder / "orders.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    called("topic", "import", "orders", "orders.jsonl")
+    return called
+
+
+@pytest.mark.turns("spark")
+def test_both_engines_call_them_alike(spark: SparkSession, call: Callable[..., str]) -> None:
+    """Of each kind, in each place, with a value that raises and one that ends its process."""
+    said = call("verify", "--targets", "default,spark")
+    assert "default and spark are equal: 8 results" in said
+    dead = sum(row["AMOUNT"] in (13.0, 14.0) for row in rows())
+    assert f"spark: CSAS_SCORED: {dead} dead letters" in said
+    assert dead > 5
+
+
+@pytest.mark.turns("spark")
+def test_an_edited_function_is_a_change_of_the_queries_that_call_it(
+    spark: SparkSession, call: Callable[..., str], folder: Path
+) -> None:
+    call("topic", "import", "orders", "orders.jsonl", "-t", "spark")
+    call("run", "-t", "spark", "--until-caught-up", "-s", "SCORED")
+    (folder / "rates.py").write_text('RATES = {"DE": 20.0}\n')
+    assert "error[FQ4112]: CSAS_SCORED has changed" in call(
+        "run", "-t", "spark", "--until-caught-up", "-s", "SCORED", code=1
+    )
+    call("run", "-t", "spark", "--until-caught-up", "-s", "SCORED", "--rebuild")
+    (found,) = json.loads(call("query", "-t", "spark", "-o", "json", "SELECT SUM(S) AS S FROM SCORED"))
+    scored = [r["AMOUNT"] * (20.0 if r["COUNTRY"] == "DE" else 1.0) for r in rows() if r["AMOUNT"] not in (13.0, 14.0)]
+    assert found["S"] == sum(s for s in scored if s > 1)
+
+
+def test_a_batch_over_frames_calls_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Over complete history, on Spark's own operators; the workers do not see the project's files."""
+    yaml = YAML.replace("functions: [scoring, words]", "functions: [scoring]")
+    folder = made(tmp_path / "shop", yaml, ORDERS + STATELESS, scoring=SCORING, rates=RATES)
+    named = [{**row, "ROWTIME": 1_700_000_000_000 + row["ID"]} for row in rows()]
+    frame = spark.createDataFrame(named, "ID LONG, AMOUNT DOUBLE, COUNTRY STRING, NOTE STRING, ROWTIME LONG")
+    done = run(folder, spark, {"ORDERS": frame}, target="spark")
+    shutil.rmtree(folder)
+    try:
+        found = sorted((r.ID, r.S, r.T, r.A) for r in done.results["SCORED"].collect())
+        words = sorted((r.ID, r.WORD) for r in done.results["WORDS"].collect())
+    finally:
+        done.close()
+    scored = [(r, r["AMOUNT"] * (2.0 if r["COUNTRY"] == "DE" else 1.0)) for r in rows()]
+    kept = [(r, s) for r, s in scored if s > 1 and r["AMOUNT"] not in (13.0, 14.0)]
+    assert found == [(r["ID"], s, 2 * r["AMOUNT"], 2 * r["AMOUNT"]) for r, s in kept]
+    assert words == [(r["ID"], word) for r in rows() for word in r["NOTE"].split()]
+
+
+def test_another_process_makes_them_of_what_is_shipped(folder: Path) -> None:
+    """Of texts alone: it has neither the folder nor the modules."""
+    plan = compile_sources(load_project(folder)).plan
+    names = sorted(functions_of(plan))
+    data = json.dumps(shipped(names))
+    assert {module for module, *_ in json.loads(data)} == {"scoring", "words"}
+    shutil.rmtree(folder)
+    program = (
+        "import json, sys\n"
+        "from flowql.compiler.functions.registry import lookup\n"
+        "from flowql.compiler.plan.types import DOUBLE, STRING\n"
+        "from flowql.runtime.functions.shipping import register_shipped\n"
+        "register_shipped(json.loads(sys.argv[1]))\n"
+        "assert not {'scoring', 'rates', 'words'} & sys.modules.keys()\n"
+        "score = lookup(sys.argv[2])\n"
+        "print(score.reference(score.resolve((DOUBLE, STRING)))(4.0, 'DE'))\n"
+    )
+    name = next(n for n in names if n.startswith("SCORE@"))
+    done = subprocess.run([sys.executable, "-c", program, data, name], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "8.0\n", done.stderr
+
+
+def test_a_version_that_is_nowhere_found_is_not_shipped() -> None:
+    forget_projects()
+    assert shipped(["GONE@nowhere:000000000000", "UCASE"]) == []
+
+
+ASYNCHRONOUS = """
+from flowql import udf
+
+@udf(asynchronous=True)
+async def looked_up(id: int) -> int:
+    return id
+"""
+
+
+@pytest.mark.parametrize(
+    ("sql", "module", "files", "said"),
+    [
+        (AGGREGATES, SCORING, True, "SPREAD has no equal in Spark"),
+        ("CREATE STREAM L AS SELECT ID, LOOKED_UP(ID) AS N FROM ORDERS;", ASYNCHRONOUS, False, "asynchronous"),
+    ],
+)
+def test_what_spark_cannot_call_is_said_by_its_name(
+    tmp_path: Path, sql: str, module: str, files: bool, said: str
+) -> None:
+    yaml = YAML.replace("functions: [scoring, words]", "functions: [scoring]")
+    if files:
+        yaml = yaml.replace("'local[2]'", "'local[2]', files: {orders: {format: json, path: in}}")
+    project = load_project(made(tmp_path, yaml, ORDERS + sql, scoring=module, rates=RATES), target="spark")
+    plan = compile_sources(project).plan
+    with pytest.raises(SparkUnsupported, match=said) as refused:
+        choose(plan, plan.queries[0], project.target.spark if files else SparkSettings(), "bounded")
+    assert "@" not in str(refused.value)
