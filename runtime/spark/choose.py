@@ -14,6 +14,7 @@ from typing import Literal
 
 from flowql.compiler.functions.spark_sql import lower
 from flowql.compiler.functions.user import is_users, plain_name
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.explain import spec_text
 from flowql.compiler.plan.expr import Call, Column, Expr, walk
 from flowql.compiler.plan.logical import (
@@ -112,7 +113,8 @@ def _unsupported(node: Node) -> tuple[str, str]:
     """(reason, way round), both empty for what Spark can run."""
     from flowql.compiler.functions.registry import lookup, lookup_aggregate
 
-    if reason := why_not(node.spec):
+    reason = why_not(node.spec)
+    if reason and not isinstance(node.spec, AsyncMap):
         return reason, WAY_ROUND
     called = {x.name for e in exprs_of(node.spec) for x in walk(e) if isinstance(x, Call)}
     for name in sorted(called):
@@ -170,6 +172,8 @@ class _Rules:
         match spec:
             case Scan():
                 return self._scan(spec)
+            case AsyncMap():
+                return "rows wait for calls of asynchronous functions in the runtime's operator"
             case Materialise():
                 return "a table with its changes is kept by the runtime's operator"
             case Aggregate():

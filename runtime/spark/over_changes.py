@@ -30,7 +30,7 @@ _REASONS: dict[type, str] = {
     Consolidate: "updates and deletions of single rows are put together by the runtime's operator",
     AppendOnly: "rows that are late by the watermark of their partition are left out by the runtime's operator",
     EmitClosed: "rows that wait for a watermark are kept by the runtime's operator",
-    AsyncMap: "calls of asynchronous functions wait in the runtime's tasks, in an order that Spark's tasks do not keep",
+    AsyncMap: "rows wait for calls of asynchronous functions in the runtime's operator",
     Process: "processors of a project, with their schedules and stores, run in the runtime's tasks",
 }
 

@@ -36,7 +36,7 @@ from flowql.compiler.plan.visit import exprs_of
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.frames.aggregates import aggregated, grown
 from flowql.runtime.spark.frames.joins import joined
-from flowql.runtime.spark.frames.refusal import Refused, check_names, check_time, sql_of
+from flowql.runtime.spark.frames.refusal import ELSEWHERE, Refused, check_names, check_time, sql_of
 from flowql.runtime.spark.frames.relation import LIVE, Relation, images_of, key_of, names
 from flowql.runtime.spark.frames.source import millis_of
 from flowql.runtime.spark.frames.times import outside
@@ -243,7 +243,7 @@ def _sink(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
 
 
 def _refused(_: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
-    raise Refused(why_not(node.spec), WAY_ROUND)
+    raise Refused(why_not(node.spec), ELSEWHERE if isinstance(node.spec, AsyncMap) else WAY_ROUND)
 
 
 Handler = Callable[[Nodes, Node, list[Relation]], Relation]

@@ -1,12 +1,14 @@
 """A task of the runtime, fed with the rows of one Spark group. Knows no Spark.
 
 Everything a batch has for the task is given at once and counts as all there is: inputs without more rows are idle, so the task
-merges by time and processes to the end, as the runtime does when it has caught up.
+merges by time and processes to the end, as the runtime does when it has caught up. Rows that wait for asynchronous calls are waited for: none is left in
+the state that a batch leaves.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +36,7 @@ from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.task import RunResult, Task
 
+LOOK_S = 0.01  # between two looks whether a call is to be made again
 TOTALS = "totals"  # in a task's metadata
 ROWS_PER_RUN = 20_000
 # Merged updates of a table wait for the end of the batch, but not more of them than this between two merges.
@@ -99,10 +102,15 @@ class StageProgram:
         likes are made physical on the way (for runs whose pages stay in this process).
         """
         results: list[RunResult] = []
-        task = self._task(state, results)
+        publisher = _Publisher(state, results)
+        task = self._task(state, publisher)
         self._feed(task, rows)
         out = _Outbox(self.layout, self.id)
-        while task.runnable and task.process(1):
+        while task.runnable or task.holds_rows:
+            if not task.runnable:
+                publisher.rest()  # until a call ends, or is due
+            elif not task.process(1) and not task.holds_rows:
+                break
             for result in results:
                 yield from out.take(result)
             results.clear()
@@ -112,8 +120,7 @@ class StageProgram:
         yield from out.records()
         yield out.note(_remember(state, out.totals))
 
-    def _task(self, state: GroupState, results: list[RunResult]) -> Task:
-        publisher = _Publisher(state, results)
+    def _task(self, state: GroupState, publisher: _Publisher) -> Task:
         task = Task(self.id, self._program, state.task, publisher, SystemClock(), self._config)
         positions = state.task.metadata.get("positions", {})
         partition = self.id.partition
@@ -146,6 +153,7 @@ class _Publisher:
 
     def __init__(self, state: GroupState, results: list[RunResult]) -> None:
         self._state, self._results = state, results
+        self._woken = threading.Event()
 
     def lock(self) -> Any:
         return self._state.lock
@@ -154,7 +162,13 @@ class _Publisher:
         self._results.append(result)
 
     def wake(self) -> None:
-        """Nothing waits for anything."""
+        """A call has ended. Any thread."""
+        self._woken.set()
+
+    def rest(self) -> None:
+        """Until a call ends, or another may be due."""
+        self._woken.wait(LOOK_S)
+        self._woken.clear()
 
     def broke(self, task: Task, error: BaseException) -> None:
         """Nothing of a stage that fails is kept."""

@@ -23,7 +23,6 @@ from flowql.deploy.functions import functions_of
 from flowql.runtime.functions.shipping import shipped
 from flowql.runtime.spark.choose import choose
 from flowql.runtime.spark.errors import SparkUnsupported
-from flowql.runtime.spark.settings import SparkSettings
 from flowql.spark import run
 from tests.flowql.projects_with_modules import made
 
@@ -238,29 +237,68 @@ def test_a_version_that_is_nowhere_found_is_not_shipped() -> None:
 
 
 ASYNCHRONOUS = """
+import asyncio
+
+import flowql
 from flowql import udf
 
-@udf(asynchronous=True)
+failed = {}
+
+@udf(asynchronous=True, max_in_flight=20, retry=flowql.fixed(0.01, attempts=3))
 async def looked_up(id: int) -> int:
-    return id
+    await asyncio.sleep(0.005 * (id % 4))
+    if id % 10 == 3 and failed.setdefault(id, 0) < 2:
+        failed[id] += 1
+        raise ValueError("not yet")
+    if id % 50 == 7:
+        raise ValueError("never")
+    return 2 * id
+
+@udf(asynchronous=True, isolation="inline")
+def next_one(id: int) -> int:
+    return id + 1
+"""
+LOOKED_UP = """
+CREATE STREAM FOUND AS SELECT ID, LOOKED_UP(ID) AS N, NEXT_ONE(ID) AS M FROM ORDERS WHERE AMOUNT > 2;
+CREATE TABLE SUMS AS SELECT COUNTRY, COUNT(*) AS N, SUM(LOOKED_UP(ID)) AS S FROM ORDERS GROUP BY COUNTRY;
+CREATE TABLE OF_TABLE AS SELECT COUNTRY, LOOKED_UP(N * 1000) AS S FROM SUMS;
 """
 
 
+@pytest.mark.turns("spark")
+def test_asynchronous_functions_are_waited_for_within_a_batch(
+    spark: SparkSession, call: Callable[..., str], folder: Path
+) -> None:
+    """As batches over all rows, and as streams in two goes; calls that fail are made again, or dead letters."""
+    yaml = YAML.replace("functions: [scoring, words]", "functions: [scoring]")
+    made(folder, yaml, ORDERS + LOOKED_UP, scoring=ASYNCHRONOUS)
+    said = call("verify", "--targets", "default,spark")
+    assert "default and spark are equal: 3 results" in said
+    assert "spark: CTAS_SUMS: 4 dead letters" in said
+    lines = (folder / "orders.jsonl").read_text().splitlines(True)
+    for name, part in (("a.jsonl", lines[:120]), ("b.jsonl", lines[120:])):
+        (folder / name).write_text("".join(part))
+        call("topic", "import", "orders", name, "-t", "spark")
+        call("run", "-t", "spark", "--until-caught-up")
+    sql = "SELECT N, SUM(M) AS M, COUNT(*) AS C FROM FOUND GROUP BY N ORDER BY N"
+    call("run", "--until-caught-up")
+    assert json.loads(call("query", "-t", "spark", "-o", "json", sql)) == json.loads(call("query", "-o", "json", sql))
+
+
 @pytest.mark.parametrize(
-    ("sql", "module", "files", "said"),
+    ("sql", "module", "said"),
     [
-        (AGGREGATES, SCORING, True, "SPREAD has no equal in Spark"),
-        ("CREATE STREAM L AS SELECT ID, LOOKED_UP(ID) AS N FROM ORDERS;", ASYNCHRONOUS, False, "asynchronous"),
+        (AGGREGATES, SCORING, "SPREAD has no equal in Spark"),
+        ("CREATE STREAM L AS SELECT ID, LOOKED_UP(ID) AS N FROM ORDERS;", ASYNCHRONOUS, "asynchronous"),
     ],
 )
-def test_what_spark_cannot_call_is_said_by_its_name(
-    tmp_path: Path, sql: str, module: str, files: bool, said: str
+def test_what_a_batch_over_complete_history_cannot_call_is_said_by_its_name(
+    tmp_path: Path, sql: str, module: str, said: str
 ) -> None:
     yaml = YAML.replace("functions: [scoring, words]", "functions: [scoring]")
-    if files:
-        yaml = yaml.replace("'local[2]'", "'local[2]', files: {orders: {format: json, path: in}}")
+    yaml = yaml.replace("'local[2]'", "'local[2]', files: {orders: {format: json, path: in}}")
     project = load_project(made(tmp_path, yaml, ORDERS + sql, scoring=module, rates=RATES), target="spark")
     plan = compile_sources(project).plan
-    with pytest.raises(SparkUnsupported, match=said) as refused:
-        choose(plan, plan.queries[0], project.target.spark if files else SparkSettings(), "bounded")
+    with pytest.raises(SparkUnsupported, match=rf"{said}[\s\S]*history: arrival") as refused:
+        choose(plan, plan.queries[0], project.target.spark, "bounded")
     assert "@" not in str(refused.value)
