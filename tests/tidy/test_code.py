@@ -53,6 +53,7 @@ DRIVERS = {
     "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls
     "runtime/functions/texts.py": {"threading"},  # modules are imported one version at a time
     "runtime/functions/shipping.py": {"threading"},  # tasks of Spark in one worker register the same functions
+    "runtime/spark/stage/program.py": {"threading"},  # a call of an asynchronous function ends in another thread
     "runtime/functions/runs.py": {"threading"},  # threading.local: of the run of this thread
     "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
     "runtime/spark/engine/thread.py": {"threading"},
