@@ -31,6 +31,7 @@ from flowql.compiler.plan.logical import (
     Union,
     walk_nodes,
 )
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.visit import exprs_of
 from flowql.runtime.build.query import upsert_topics
@@ -114,7 +115,7 @@ def _unsupported(node: Node) -> tuple[str, str]:
     from flowql.compiler.functions.registry import lookup, lookup_aggregate
 
     reason = why_not(node.spec)
-    if reason and not isinstance(node.spec, AsyncMap):
+    if reason and not isinstance(node.spec, AsyncMap | Process):
         return reason, WAY_ROUND
     called = {x.name for e in exprs_of(node.spec) for x in walk(e) if isinstance(x, Call)}
     for name in sorted(called):
@@ -172,6 +173,8 @@ class _Rules:
         match spec:
             case Scan():
                 return self._scan(spec)
+            case Process():
+                return "processors of a project are run by the runtime's operator"
             case AsyncMap():
                 return "rows wait for calls of asynchronous functions in the runtime's operator"
             case Materialise():

@@ -31,7 +31,7 @@ _REASONS: dict[type, str] = {
     AppendOnly: "rows that are late by the watermark of their partition are left out by the runtime's operator",
     EmitClosed: "rows that wait for a watermark are kept by the runtime's operator",
     AsyncMap: "rows wait for calls of asynchronous functions in the runtime's operator",
-    Process: "processors of a project, with their schedules and stores, run in the runtime's tasks",
+    Process: "processors of a project are run by the runtime's operator",
 }
 
 

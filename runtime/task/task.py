@@ -382,6 +382,7 @@ class Task:
             wall_ms=self._clock.wall_ms(),
             coalesce=False,
             vector=self._config.vector,
+            ticks=self._config.ticks,
         )
 
     def _run_raw(self, rows_max: int, bad: Exception | None) -> int | None:

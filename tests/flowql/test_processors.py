@@ -12,9 +12,6 @@ import flowql
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.errors import CompileError
-from flowql.runtime.spark.choose import choose
-from flowql.runtime.spark.errors import SparkUnsupported
-from flowql.runtime.spark.settings import SparkSettings
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
 YAML = "name: shop\nfunctions: [totals]\nsql: [shop.sql]\n"
@@ -94,13 +91,6 @@ def test_a_version_that_is_gone_fails_the_topology_alone(folder: Path) -> None:
             state_of(instance, "TOTALLING")
         )
         assert rows(instance, "TOTALS") == [(1, 13), (2, 3)]
-
-
-def test_spark_refuses_processors_by_name(folder: Path) -> None:
-    plan = compile_sources(load_project(folder)).plan
-    query = next(q for q in plan.queries if q.id == "TOTALLING")
-    with pytest.raises(SparkUnsupported, match="Process of query TOTALLING"):
-        choose(plan, query, SparkSettings(), "bounded")
 
 
 T = "from flowql import *\n\nclass P(Processor):\n    def process(self, key, value): ...\n\n"

@@ -32,6 +32,7 @@ from flowql.runtime.operators.processors.stores import store_of
 from flowql.runtime.operators.processors.values import RecordOfRow, RowOfRecord, checked_time, checked_times
 from flowql.runtime.operators.rows import Emitter, interleave, record_of
 
+WALL_CLOCK = "processor {name} schedules by the wall clock, and a task inside Spark runs only when rows come: schedule by stream time, or run it on the runtime"
 FRAMES_MAX = 5  # of the user's code in messages
 _LIBRARY = Path(__file__).parents[3]
 _OPS = {INSERT: "insert", UPDATE_AFTER: "update", DELETE: "delete"}
@@ -105,6 +106,8 @@ class Context:
             raise ValueError(str(error)) from None
         if clock not in get_args(ClockKind):
             raise ValueError(f"clock={clock!r}: it is 'stream' or 'wall'")
+        if clock == "wall" and not self._running.run_context.ticks:
+            raise QueryFailure(WALL_CLOCK.format(name=self.name))
         made = Schedule(self.name, self._method(callback), clock, every_ms, NO_TIME, not self._running.is_initialised)
         if clock == "wall" or self._running.stream_time != NO_TIME:
             made.advance(self.wall_time if clock == "wall" else self._running.stream_time)

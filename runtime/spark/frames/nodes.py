@@ -243,7 +243,7 @@ def _sink(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
 
 
 def _refused(_: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
-    raise Refused(why_not(node.spec), ELSEWHERE if isinstance(node.spec, AsyncMap) else WAY_ROUND)
+    raise Refused(why_not(node.spec), ELSEWHERE if isinstance(node.spec, AsyncMap | Process) else WAY_ROUND)
 
 
 Handler = Callable[[Nodes, Node, list[Relation]], Relation]

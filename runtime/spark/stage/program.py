@@ -89,7 +89,7 @@ class StageProgram:
         self.layout, self.id = layout, TaskId(layout.query, subtopology, partition)
         self.sub = layout.sub(subtopology)
         self.stores = [s for op in self.sub.operators for s in op.stores]
-        self._config = InstanceConfig(rows_per_run=options.rows_per_run, vector=options.vector)
+        self._config = InstanceConfig(rows_per_run=options.rows_per_run, vector=options.vector, ticks=False)
         self._program = TaskProgram(
             layout.query, self.sub.operators, partition, layout.partitions, Scans(Metrics()), self._config
         )

@@ -36,6 +36,7 @@ sql: [shop.sql]
 functions: [scoring, words]
 targets:
   default: {engine: runtime}
+  timed: {engine: runtime}
   spark: {engine: spark, spark: {master: 'local[2]'}}
 """
 ORDERS = """
@@ -283,6 +284,107 @@ def test_asynchronous_functions_are_waited_for_within_a_batch(
     sql = "SELECT N, SUM(M) AS M, COUNT(*) AS C FROM FOUND GROUP BY N ORDER BY N"
     call("run", "--until-caught-up")
     assert json.loads(call("query", "-t", "spark", "-o", "json", sql)) == json.loads(call("query", "-o", "json", sql))
+
+
+PROCESSORS = """
+import asyncio
+from datetime import timedelta
+
+from flowql import AsyncProcessor, KeyValueStore, Processor, Topology
+
+class Split(Processor):
+    def process(self, key, value):
+        if value["AMOUNT"] == 13.0:
+            raise ValueError("thirteen")
+        for word in value["NOTE"].split():
+            self.context.forward(word, {"AMOUNT": value["AMOUNT"]})
+
+class Most(Processor):
+    def init(self, context):
+        super().init(context)
+        self.most = context.store("most")
+        context.schedule(timedelta(minutes=1), self.tell, clock=CLOCK)
+
+    def process(self, key, value):
+        self.most.put(key, max(self.most.get(key) or 0.0, value["AMOUNT"]))
+
+    def tell(self, timestamp):
+        for word, amount in list(self.most.all()):
+            self.context.forward(word, {"AMOUNT": amount})
+
+class Look(AsyncProcessor):
+    max_in_flight = 20
+
+    async def call(self, key, value):
+        await asyncio.sleep(0.005)
+        return key % 7
+
+    def process(self, key, value, result):
+        self.context.forward(key, {"N": result})
+
+class Total(Processor):
+    def init(self, context):
+        super().init(context)
+        self.sums = context.store("sums")
+
+    def process(self, key, value):
+        total = (self.sums.get(key) or 0.0) + value["AMOUNT"]
+        self.sums.put(key, total)
+        self.context.forward(key, {"TOTAL": total})
+
+total = (
+    Topology("TOTALLING").add_source("words", "WORDS").add_processor("total", Total, "words")
+    .add_state_store(KeyValueStore("sums", key=str, value=float), "total").add_sink("totals", "TOTALS", "total")
+)
+split = Topology("SPLIT").add_source("orders", "ORDERS").add_processor("split", Split, "orders").add_sink("words", "WORDS", "split")
+most = (
+    Topology("MOST").add_source("words", "WORDS").add_processor("most", Most, "words")
+    .add_state_store(KeyValueStore("most", key=str, value=float), "most").add_sink("told", "TOLD", "most")
+)
+look = Topology("LOOK").add_source("orders", "ORDERS").add_processor("look", Look, "orders").add_sink("looked", "LOOKED", "look")
+"""
+WRITTEN = """
+CREATE STREAM WORDS (WORD STRING KEY, AMOUNT DOUBLE) WITH (KAFKA_TOPIC = 'words', PARTITIONS = 2, VALUE_FORMAT = 'JSON');
+CREATE STREAM TOLD (WORD STRING KEY, AMOUNT DOUBLE) WITH (KAFKA_TOPIC = 'told', PARTITIONS = 2, VALUE_FORMAT = 'JSON');
+CREATE TABLE TOTALS (WORD STRING PRIMARY KEY, TOTAL DOUBLE) WITH (KAFKA_TOPIC = 'totals', PARTITIONS = 2, VALUE_FORMAT = 'JSON');
+CREATE TABLE LARGE AS SELECT WORD, TOTAL FROM TOTALS WHERE TOTAL > 900;
+CREATE STREAM LOOKED (ID BIGINT KEY, N BIGINT) WITH (KAFKA_TOPIC = 'looked', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+"""
+
+
+@pytest.mark.turns("spark")
+def test_processors_run_inside_spark(spark: SparkSession, call: Callable[..., str], folder: Path) -> None:
+    """With stores, punctuation by stream time and asynchronous calls; as streams in two goes, from a checkpoint."""
+    yaml = YAML.replace("functions: [scoring, words]", "functions: [scoring]")
+    # From one partition: stream time, and so what is told when, goes by the order of arrival.
+    timed = ORDERS.replace("NOTE STRING", "NOTE STRING, AT BIGINT").replace(
+        "PARTITIONS = 2", "PARTITIONS = 1, TIMESTAMP = 'AT'"
+    )
+    made(folder, yaml, timed + WRITTEN, scoring=PROCESSORS.replace("CLOCK", "'stream'"))
+    lines = [json.dumps({**row, "AT": 1_700_000_000_000 + 20_000 * row["ID"]}) + "\n" for row in rows()]
+    for name, part in (("a.jsonl", lines[:120]), ("b.jsonl", lines[120:])):
+        (folder / name).write_text("".join(part))
+        call("topic", "import", "orders", name, "-t", "spark")
+        call("run", "-t", "spark", "--until-caught-up")
+        call("topic", "import", "orders", name, "-t", "timed")
+        call("run", "-t", "timed", "--until-caught-up")
+    sums = {
+        name: f"SELECT COUNT(*) AS N, SUM({column}) AS S FROM {name}"
+        for name, column in (
+            ("WORDS", "AMOUNT"),
+            ("TOLD", "AMOUNT"),
+            ("LOOKED", "N"),
+            ("TOTALS", "TOTAL"),
+            ("LARGE", "TOTAL"),
+        )
+    }
+    for sql in sums.values():
+        (found,) = json.loads(call("query", "-t", "spark", "-o", "json", sql))
+        assert [found] == json.loads(call("query", "-t", "timed", "-o", "json", sql))
+        assert found["N"] > 2
+    made(folder, yaml, timed + WRITTEN, scoring=PROCESSORS.replace("CLOCK", "'wall'"))
+    said = call("run", "-t", "spark", "--until-caught-up", "--rebuild", code=1)
+    assert "schedules by the wall clock" in said
 
 
 @pytest.mark.parametrize(
