@@ -1,4 +1,8 @@
-"""Operators that Spark does not run: those over changes, and processors of a project. Spark's streams retract nothing, and its batches would have to be asked for the end alone."""
+"""Operators that have no form in Spark's own: those over changes, asynchronous calls and processors.
+
+Those over changes do not run on Spark at all: its streams retract nothing, and its batches would have to be asked for the end alone. The others run in
+the runtime's tasks inside Spark, and not over complete history.
+"""
 
 from __future__ import annotations
 
@@ -36,5 +40,5 @@ _REASONS: dict[type, str] = {
 
 
 def why_not(spec: Spec) -> str:
-    """Why an operator does not run on Spark; empty for those that may."""
+    """Why an operator has no form in Spark's own; empty for those that may have one."""
     return _REASONS.get(type(spec), "")
