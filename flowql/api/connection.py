@@ -18,18 +18,21 @@ import pyarrow as pa
 from flowql.api.asking import asking
 from flowql.api.changes import Subscription
 from flowql.api.changing import execute
-from flowql.api.deploying import Document, asked_of, carry_out, wanted_plan
+from flowql.api.deploying import Document, asked_of, carry_out, history, rolled_back, wanted_plan
 from flowql.api.following import Deployed, Following, compile_text, deployed, refuse_silence
 from flowql.api.producing import RowWriter
 from flowql.api.result import Result
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
 from flowql.config.storage import open_log
+from flowql.deploy.asked import Asked
+from flowql.deploy.history import to_data
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
@@ -175,22 +178,54 @@ class Connection:
         query runs; `status` says how far what is rebuilt has come. Raises CompileError with all mistakes, CommandError.
         """
         project = read_project(self._start, target=self._target, variables=self._variables)
-        client = find_instance(self._settings.data_dir)
-        try:
-            record, topics = at_rest(self._settings).deployed() if client is None else client.deployed()
+
+        def decided(record: Record, topics: Mapping[str, int]) -> tuple[Plan, Asked]:
             wanted = wanted_plan(project, running=record.plan, topics=topics, warn=warn or (lambda _: None))
             asked = asked_of(select, project, wanted, record.plan, prune=prune, rebuild=rebuild)
             refresh = tuple(find_query(wanted, n).id for n in full_refresh)
             about = replace(asked.about, how="deploy from Python")
             asked = replace(asked, refresh=refresh, about=about, forward=forward, shadow=shadow)
-            asked = replace(asked, accept_history=accept_history, dry_run=dry_run)
-            client, done = carry_out(client, self._settings, record, topics, wanted, asked)
-        finally:
-            if client is not None:
-                client.close()
+            return wanted, replace(asked, accept_history=accept_history, dry_run=dry_run)
+
+        done = self._carried_out(decided)
         if not dry_run:
             with self._lock:
                 self._project, self._declared = project, None
+        return done
+
+    def rollback(
+        self,
+        number: int | None = None,
+        *,
+        shadow: bool = False,
+        accept_history: bool = False,
+        dry_run: bool = False,
+    ) -> Document:
+        """Deploy the plan of an earlier deployment, as `flowql deploy --rollback` does; the document that it prints. Files stay as they are.
+
+        number: of `deployments`; None for the one before. Raises CommandError.
+        """
+
+        def decided(_: Record, _topics: Mapping[str, int]) -> tuple[Plan, Asked]:
+            wanted, asked = rolled_back(self._settings, number)
+            return wanted, replace(asked, shadow=shadow, accept_history=accept_history, dry_run=dry_run)
+
+        return self._carried_out(decided)
+
+    def deployments(self) -> list[Document]:
+        """What `flowql deployments -o json` prints: the last 50 deployments, oldest first."""
+        entries, record = history(self._settings)
+        return [to_data(entry, entries, record) for entry in entries]
+
+    def _carried_out(self, decided: Callable[[Record, Mapping[str, int]], tuple[Plan, Asked]]) -> Document:
+        """decided: of what is on record, and the partitions of topics."""
+        client = find_instance(self._settings.data_dir)
+        try:
+            record, topics = at_rest(self._settings).deployed() if client is None else client.deployed()
+            client, done = carry_out(client, self._settings, record, topics, *decided(record, topics))
+        finally:
+            if client is not None:
+                client.close()
         return done
 
     def status(self) -> Document:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from hashlib import sha256
 from os.path import relpath
 from typing import Any
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.plan.deployed import About, Deployed
+from flowql.compiler.plan.deployed import About, Deployed, Entry
 from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.project import Project
 from flowql.deploy.asked import Asked
 from flowql.deploy.assertions import check_assertions
 from flowql.deploy.costs import costs_of
+from flowql.deploy.history import before, entry_of
 from flowql.deploy.selection import chosen
 from flowql.deploy.settings import Settings
 from flowql.deploy.stages import decide
 from flowql.errors import CommandError, CompileError
 from flowql.server.choice import at_rest
-from flowql.server.client import Client
+from flowql.server.client import Client, connect
 from flowql.server.spawn import spawn
 
 RUNNING_S = 60.0
@@ -67,6 +69,23 @@ def _files(project: Project) -> tuple[tuple[str, str], ...]:
     whole = {n: "\n".join(text for path, text in texts if path == n) for n in names}
     root = project.root.resolve()
     return tuple((relpath(name, root), sha256(text.encode()).hexdigest()[:12]) for name, text in whole.items())
+
+
+def history(settings: Settings, *, plans: bool = False) -> tuple[list[Entry], Deployed]:
+    """The entries of the history, with their plans where asked for, and what is on record now."""
+    client = connect(settings.data_dir)
+    if client is None:
+        place = at_rest(settings)
+        return place.deployments(), place.deployed()[0]
+    with closing(client):
+        return client.deployments(plans=plans), client.deployed()[0]
+
+
+def rolled_back(settings: Settings, number: int | None) -> tuple[Plan, Asked]:
+    """The whole plan of an earlier deployment, of the one before if None is named: later queries are removed. Raises CommandError."""
+    entries, deployed = history(settings, plans=True)
+    entry = entry_of(entries, number) if number is not None else before(entries, deployed)
+    return entry.plan, Asked(prune=True, about=About(f"rollback to {entry.id}", entry.about.files))
 
 
 def carry_out(

@@ -1,4 +1,4 @@
-"""The cost of user-defined functions and processors: queries that call them beside the same query with built-in ones, in one run.
+"""The cost of user-defined functions, processors and streams in Python: such queries beside the same query in SQL with built-in functions, in one run.
 
     python -m flowql.bench.functions [--rows 1000000] [--rounds 3]
 
@@ -86,6 +86,13 @@ sums = (
 )
 del {other}
 """
+STREAMED = """
+from flowql import StreamsBuilder, col, fn
+
+streams = StreamsBuilder("STREAMED")
+bids = streams.stream("BIDS")
+{chain}.to("{name}")
+"""
 FORMAT = "PARTITIONS = 4, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON'"
 MULTIPLIED, SUMMED = "PRICE * 0.908", "SUM(PRICE)"
 STREAMS = (
@@ -116,9 +123,21 @@ TOPOLOGIES = {
         f"CREATE TABLE SUMMED (BIDDER BIGINT PRIMARY KEY, PRICE DOUBLE) WITH (KAFKA_TOPIC = 'summed', {FORMAT});",
     ),
 }
+CHAINS = {
+    "a stream": 'bids.map_values(price=col("price") * 0.908, channel=col("channel"))',
+    "a stream, a lambda": 'bids.map_values(lambda v: {"price": v["PRICE"] * 0.908, "channel": v["CHANNEL"]}, value={"price": float, "channel": str})',
+    "a stream, summed": 'bids.group_by_key().aggregate(price=fn.SUM(col("price")))',
+}
+MODULES = {
+    **TOPOLOGIES,
+    **{n: (STREAMED.format(chain=chain, name=f"STREAMED_{i}"), "") for i, (n, chain) in enumerate(CHAINS.items())},
+}
 BUILT_IN = {
     "a processor": MULTIPLIED,
     "a processor with state": SUMMED,
+    "a stream": MULTIPLIED,
+    "a stream, a lambda": MULTIPLIED,
+    "a stream, summed": SUMMED,
     **dict.fromkeys(STREAMS[1:], MULTIPLIED),
     **dict.fromkeys(TABLES[1:], SUMMED),
 }
@@ -126,7 +145,7 @@ BIDDERS, LOOK_S = 10_000, 0.01
 
 
 def seconds(folder: Path, instance: flowql.Connection, query: str, rows: int, module: str = "") -> float:
-    """Of one query over all rows. What ran before it is removed. module: with a topology."""
+    """Of one query over all rows. What ran before it is removed. module: with a topology or a stream."""
     (folder / "processors.py").write_text("")
     (folder / "queries.sql").write_text(SOURCE)
     instance.deploy(prune=True)
@@ -155,7 +174,7 @@ def measured(rows: int, rounds: int) -> dict[str, float]:
             instance = running.connection
             instance.produce("BIDS", pa.table({"BIDDER": bidders, "PRICE": prices, "CHANNEL": channels}))
             for _ in range(rounds):
-                for name, (module, query) in {**{n: ("", q) for n, q in QUERIES.items()}, **TOPOLOGIES}.items():
+                for name, (module, query) in {**{n: ("", q) for n, q in QUERIES.items()}, **MODULES}.items():
                     took = seconds(folder, instance, query, rows, module)
                     best[name] = min(took, best.get(name, took))
     return best

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from flowql.api.deploying import asked_of, carry_out, wanted_plan
+from flowql.api.deploying import asked_of, carry_out, rolled_back, wanted_plan
 from flowql.cli.building import await_built
 from flowql.cli.deployment import show_deployment
-from flowql.cli.deployments import history
 from flowql.cli.options import (
     DeployedOption,
     LogLevelOption,
@@ -25,11 +24,7 @@ from flowql.cli.options import (
     with_log_level,
 )
 from flowql.cli.render import note, show_diagnostics
-from flowql.compiler.plan.deployed import About
-from flowql.compiler.plan.topology import Plan
 from flowql.config.load import shown_path
-from flowql.deploy.asked import Asked
-from flowql.deploy.history import before, entry_of
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings, settings_of
 from flowql.server.choice import at_rest
@@ -97,7 +92,7 @@ def command(
     client = connect(settings.data_dir)
     deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
     if rollback:
-        wanted, asked = _recorded(settings, deployment)
+        wanted, asked = rolled_back(settings, deployment)
     else:
         wanted = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
         asked = asked_of(scope.select, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)
@@ -121,10 +116,3 @@ def _note_started(settings: Settings) -> Callable[[Client], None]:
 def _how(refresh: Sequence[str], *, forward: bool) -> str:
     how = "deploy --forward" if forward else "deploy"
     return f"{how}, full refresh of {', '.join(refresh)}" if refresh else how
-
-
-def _recorded(settings: Settings, number: int | None) -> tuple[Plan, Asked]:
-    """The whole plan of an earlier deployment: later queries are removed."""
-    entries, deployed = history(settings, plans=True)
-    entry = entry_of(entries, number) if number is not None else before(entries, deployed)
-    return entry.plan, Asked(prune=True, about=About(f"rollback to {entry.id}", entry.about.files))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from flowql.api.deploying import history
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.cli.watching.amounts import duration
-from flowql.compiler.plan.deployed import Deployed, Entry
+from flowql.compiler.plan.deployed import Entry
 from flowql.deploy.history import counts_of, entry_of, result_of, to_data
-from flowql.deploy.settings import Settings, settings_of
-from flowql.server.choice import at_rest
-from flowql.server.client import connect
+from flowql.deploy.settings import settings_of
 
 HELP = """Show recent deployments: when, what changed, and the outcome.
 
@@ -77,16 +75,6 @@ def show(
         print_json(data)
     else:
         _print(data)
-
-
-def history(settings: Settings, *, plans: bool = False) -> tuple[list[Entry], Deployed]:
-    """The entries, with their plans where asked for, and what is on record now."""
-    client = connect(settings.data_dir)
-    if client is None:
-        place = at_rest(settings)
-        return place.deployments(), place.deployed()[0]
-    with closing(client):
-        return client.deployments(plans=plans), client.deployed()[0]
 
 
 def _print(data: Mapping[str, Any]) -> None:

@@ -171,6 +171,16 @@ def test_deploying_starts_an_instance_that_outlives_the_program(folder: Path) ->
             assert changes["CSAS_LARGE"] == "rebuilt"
             assert shop.produce("later", {"a": 1}) == 1
             assert {q["state"] for q in shop.status()["queries"]} == {"running"}
+            back = shop.rollback(dry_run=True)
+            assert {c["query"]: c["class"] for c in back["changes"] if c["class"] != "unchanged"} == {
+                c: k for c, k in changes.items() if k != "unchanged"
+            }
+            assert [d["how"] for d in shop.deployments()] == ["deploy from Python"] * 2
+            first = shop.deployments()[0]["id"]
+            assert shop.rollback(first)["applied"]
+            assert [d["how"] for d in shop.deployments()][-1] == f"rollback to {first}"
+            with pytest.raises(flowql.CommandError, match="there is no deployment 99"):
+                shop.rollback(99)
         finally:
             assert shop.stop()
         assert not shop.stop()
