@@ -41,7 +41,12 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, loader: _Texts) -> None:
         self._loader = loader
         parts = [name.split(".") for name in loader.sources]
-        self._folders = {".".join(p[:n]) for p in parts for n in range(1, len(p))}
+        self._folders = frozenset(".".join(p[:n]) for p in parts for n in range(1, len(p)))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of modules, and of folders that are packages without a file."""
+        return frozenset(self._loader.sources) | self._folders
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         found = self._loader.sources.get(name)
@@ -63,7 +68,8 @@ def imported(code: Code) -> ModuleType:
 @contextmanager
 def importing(code: Code) -> Iterator[ModuleType]:
     """The module, for a process that may have other versions of it: nothing is left in `sys.modules`."""
-    finder, names = _finder(code), {s.name for s in code.sources}
+    finder = _finder(code)
+    names = finder.names
     with _importing:
         before = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
         sys.meta_path.insert(0, finder)

@@ -212,6 +212,9 @@ def test_a_batch_over_frames_calls_them(spark: SparkSession, tmp_path: Path) -> 
 
 def test_another_process_makes_them_of_what_is_shipped(folder: Path) -> None:
     """Of texts alone: it has neither the folder nor the modules."""
+    (folder / "lib").mkdir()  # a package without a file of its own
+    (folder / "lib" / "more.py").write_text(RATES)
+    (folder / "scoring.py").write_text(SCORING.replace("from rates", "from lib.more"))
     plan = compile_sources(load_project(folder)).plan
     names = sorted(functions_of(plan))
     data = json.dumps(shipped(names))
@@ -223,7 +226,7 @@ def test_another_process_makes_them_of_what_is_shipped(folder: Path) -> None:
         "from flowql.compiler.plan.types import DOUBLE, STRING\n"
         "from flowql.runtime.functions.shipping import register_shipped\n"
         "register_shipped(json.loads(sys.argv[1]))\n"
-        "assert not {'scoring', 'rates', 'words'} & sys.modules.keys()\n"
+        "assert not {'scoring', 'lib', 'lib.more', 'words'} & sys.modules.keys()\n"
         "score = lookup(sys.argv[2])\n"
         "print(score.reference(score.resolve((DOUBLE, STRING)))(4.0, 'DE'))\n"
     )
