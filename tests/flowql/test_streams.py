@@ -14,7 +14,6 @@ from flowql.compiler.diagnostics.render import render
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.runtime.spark.choose import choose
-from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.settings import SparkSettings
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
@@ -97,12 +96,11 @@ def test_a_version_that_is_gone_fails_the_queries_that_call_it_alone(folder: Pat
         assert state_of(instance, "CSAS_PRICES")["state"] == "running"
 
 
-def test_expressions_run_on_spark_and_functions_of_python_are_refused_by_name(folder: Path) -> None:
+def test_spark_runs_expressions_and_functions_of_python(folder: Path) -> None:
     plan = compile_sources(load_project(folder)).plan
     by_id = {q.id: q for q in plan.queries}
-    assert choose(plan, by_id["CSAS_PRICES"], SparkSettings(), "bounded")
-    with pytest.raises(SparkUnsupported, match="ENRICH_MAP_VALUES_1 is no built-in function"):
-        choose(plan, by_id["CSAS_DEAR"], SparkSettings(), "bounded")
+    for query in ("CSAS_PRICES", "CSAS_DEAR"):
+        assert {c.how for c in choose(plan, by_id[query], SparkSettings(), "bounded")} == {"stateless python"}
 
 
 HEAD = """from dataclasses import dataclass
