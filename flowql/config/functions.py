@@ -98,13 +98,18 @@ def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Source]]
         writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
         try:
             module = _import(root, name)
-            yield module, [_source(n, m) for n, m in list(sys.modules.items()) if _is_in(root, m)]
+            yield module, [_source(n, m) for n, m in _loaded() if _is_in(root, m)]
         finally:
             sys.dont_write_bytecode = writes
             sys.path.remove(str(root))
-            for made in [m for m, module in sys.modules.items() if _is_in(root, module)]:
+            for made in [n for n, m in _loaded() if _is_in(root, m)]:
                 del sys.modules[made]
             sys.modules.update({m: module for m, module in before.items() if _is_in(root, module)})
+
+
+def _loaded() -> list[tuple[str, ModuleType]]:
+    """A copy of `sys.modules`: another thread may import something while it is read."""
+    return list(sys.modules.items())
 
 
 def _import(root: Path, name: str) -> ModuleType:

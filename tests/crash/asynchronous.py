@@ -59,10 +59,12 @@ class Story:
         for name, text in (("flowql.yaml", YAML), ("shop.sql", SQL), ("calls.py", CALLS)):
             (folder / name).write_text(text)
         self.process: subprocess.Popen[bytes] | None = None
+        self.errors = folder / "errors.txt"  # what the instances said
 
     def start(self) -> None:
         command = [sys.executable, "-m", "flowql", "run", "-p", str(self.folder)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with self.errors.open("ab") as errors:
+            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
 
     def feed(self, shop: flowql.Connection) -> None:
         rows = [{"CUSTOMER": f"c{n % KEYS}", "ID": n} for n in range(self.given, self.given + ROWS)]
@@ -114,7 +116,11 @@ class Story:
         assert callable(done)
         limit = time.monotonic() + WAIT_S
         while not done():
-            assert time.monotonic() < limit, f"it never gets there: {self.given} rows were given"
+            assert self.process is not None
+            assert self.process.poll() is None, f"it ended: {self.errors.read_text()}"
+            assert time.monotonic() < limit, (
+                f"it never gets there: {self.given} rows were given; {self.errors.read_text()}"
+            )
             time.sleep(0.1)
 
     def _judge(self, shop: flowql.Connection) -> None:

@@ -7,6 +7,7 @@ import sys
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -355,6 +356,24 @@ def test_what_is_installed_in_the_folder_is_left_alone(tmp_path: Path) -> None:
     finally:
         sys.path.remove(str(package.parent))
         del sys.modules["installed_here"]
+
+
+def test_another_thread_may_import_while_they_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(ModuleType):
+        """Each look at its file adds a module, as the import of another thread may at that moment."""
+
+        looks = 0
+
+        @property
+        def __file__(self) -> str:  # type: ignore[override]
+            Busy.looks += 1
+            monkeypatch.setitem(sys.modules, f"busy_{Busy.looks}", ModuleType("busy"))
+            return "elsewhere.py"
+
+    (tmp_path / "m.py").write_text("from flowql import udf\n@udf\ndef f(a: int) -> int:\n    return a\n")
+    monkeypatch.setitem(sys.modules, "busy", Busy("busy"))
+    assert set(load_functions(tmp_path, ["m"])) == {"F"}
+    assert Busy.looks
 
 
 def test_tests_of_a_project_call_them(folder: Path) -> None:
