@@ -175,6 +175,9 @@ def all_functions() -> Mapping[str, Function]:
 AddMany = Callable[[Sequence[tuple[Any, Sequence[tuple[Any, ...]]]]], Sequence[tuple[Any, Sequence[tuple[int, str]]]]]
 # accumulators -> of each the value, and the text of its failure or nothing.
 ResultMany = Callable[[Sequence[Any]], Sequence[tuple[Any, str]]]
+# (accumulators, offsets, columns of arguments as reference values) -> accumulators; the rows of group `i` are those from
+# `offsets[i]` to `offsets[i + 1]`, in order. Raises what a row raises; then no accumulator has changed.
+AddRuns = Callable[[Sequence[Any], Sequence[int], Sequence[Sequence[Any]]], list[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,7 @@ class AggregateFunction:
     result:   (Resolution, init) -> function acc -> value.
     of_rows:  Resolution -> function (arguments of the rows) -> value: all of a group at once; None where there is none.
     add_many, result_many: `add` and `result` for many groups in one call, where a call has a price; None where it has none.
+    add_runs: `add` for many rows of many groups, with arguments in columns; None where there is none.
     takes_null: NULL is a value like others to it, and not left out.
     duckdb_partial: SQL of the arguments -> list of (SQL aggregate expression, DuckDB type) computing a partial over rows of
               one group in row order (`seq` column available for ordering); None when it has no vector form.
@@ -211,6 +215,7 @@ class AggregateFunction:
     of_rows: Callable[[Resolution], Callable[[Iterable[tuple[Any, ...]]], Any]] | None = None
     add_many: AddMany | None = None
     result_many: ResultMany | None = None
+    add_runs: AddRuns | None = None
     takes_null: bool = False
     summary: str = ""
     example: str = ""

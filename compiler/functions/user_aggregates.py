@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, TypeVar, Union, overload
@@ -77,15 +77,50 @@ class UserAggregate:
             merge=(lambda *_: self._merge()) if hasattr(self.made, "merge") else None,
             result=lambda *_: self._result(),
             of_rows=lambda _: self._of_rows,
+            add_runs=self.add_runs,
             takes_null=any(self.nullable),
         )
 
+    def add_runs(
+        self,
+        accumulators: Sequence[Any],
+        offsets: Sequence[int],
+        columns: Sequence[Sequence[Any]],
+        begin: Callable[[], None] | None = None,
+    ) -> list[Any]:
+        """As `AggregateFunction.add_runs`. begin: called before each row."""
+        add = self._add_run()
+        rows: Sequence[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * offsets[-1]
+        return [
+            add(acc, rows[start:end] if begin is None else _announced(rows[start:end], begin))
+            for acc, start, end in zip(accumulators, offsets[:-1], offsets[1:], strict=True)
+        ]
+
+    def _add_run(self) -> Callable[[Any, Iterable[tuple[Any, ...]]], Any]:
+        """(accumulator, arguments of rows) -> accumulator. One that may be changed in place is copied once, not per row."""
+        method, copy, allowed, of = self.made.add, self.kept.copy, self.kept.allowed, self.kept.of
+        said, required = f"{self.name}.add", [i for i, nullable in enumerate(self.nullable) if not nullable]
+        all_required, take = len(required) == len(self.nullable), [taker(t) for t in self.params]
+        plain = not any(take)
+
+        def run(acc: Any, rows: Iterable[tuple[Any, ...]]) -> Any:
+            if copy is not None:
+                acc = copy(acc)
+            for args in rows:
+                if None in args and (all_required or any(args[i] is None for i in required)):
+                    continue
+                if not plain:
+                    args = tuple(a if t is None or a is None else t(a) for a, t in zip(args, take, strict=True))
+                made = method(acc, *args)
+                if made is None and copy is not None:
+                    continue  # changed in place
+                acc = made if type(made) in allowed else of(made, said)
+            return acc
+
+        return lambda acc, rows: called(said, run, acc, rows)
+
     def _of_rows(self, rows: Iterable[tuple[Any, ...]]) -> Any:
-        """The accumulator is local to this call, so it is not copied."""
-        step, acc = self._step("add", _same if self.kept.copy else None), self.made.init()
-        for args in rows:
-            acc = step(acc, *args)
-        return self._result()(acc)
+        return self._result()(self._add_run()(self.made.init(), rows))
 
     def _step(self, part: str, copy: Copy | None) -> Callable[..., Any]:
         """copy: of an accumulator that may be changed in place."""
@@ -280,6 +315,12 @@ def _tuple_copy(parts: Sequence[Copy | None], *, repeats: bool) -> Copy | None:
         return lambda items: tuple(each(x) for x in items)
     copies = [p or _same for p in parts]
     return lambda items: tuple(c(x) for c, x in zip(copies, items, strict=True))
+
+
+def _announced(rows: Iterable[tuple[Any, ...]], begin: Callable[[], None]) -> Iterator[tuple[Any, ...]]:
+    for args in rows:
+        begin()
+        yield args
 
 
 def _same(value: Any) -> Any:

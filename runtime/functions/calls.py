@@ -105,19 +105,25 @@ class _Remote:
         self, groups: Sequence[tuple[Any, Sequence[tuple[Any, ...]]]]
     ) -> Sequence[tuple[Any, Sequence[tuple[int, str]]]]:
         calls = sum(len(rows) for _, rows in groups)
-        made: Sequence[tuple[Any, Sequence[tuple[int, str]]]] = self._many("add_many", groups, calls)
+        made: Sequence[tuple[Any, Sequence[tuple[int, str]]]] = self._many("add_many", (groups,), calls)
         self._figures.here().failures += sum(len(failed) for _, failed in made)
         return made
 
+    def add_runs(
+        self, accumulators: Sequence[Any], offsets: Sequence[int], columns: Sequence[Sequence[Any]]
+    ) -> list[Any]:
+        made: list[Any] = self._many("add_runs", (accumulators, offsets, columns), offsets[-1] - offsets[0])
+        return made
+
     def result_many(self, accumulators: Sequence[Any]) -> Sequence[tuple[Any, str]]:
-        made: Sequence[tuple[Any, str]] = self._many("result_many", accumulators, len(accumulators))
+        made: Sequence[tuple[Any, str]] = self._many("result_many", (accumulators,), len(accumulators))
         self._figures.here().failures += sum(1 for _, failed in made if failed)
         return made
 
-    def _many(self, part: AggregatePart, groups: Sequence[Any], calls: int) -> Any:
+    def _many(self, part: AggregatePart, given: tuple[Any, ...], calls: int) -> Any:
         start = time.perf_counter()
         try:
-            made = self._workers.ask(Request(self._name, (groups,), part), self._timeout_s)
+            made = self._workers.ask(Request(self._name, given, part), self._timeout_s)
         except Exception as error:
             lost = isinstance(error, ProcessLost)
             self._figures.here().add(0, time.perf_counter() - start, lost=lost)
@@ -182,7 +188,7 @@ def isolated(function: Function, user: UserFunction | UserVectorFunction, code: 
 
 
 def isolated_aggregate(function: AggregateFunction, user: UserAggregate, code: Code) -> AggregateFunction:
-    """As `isolated`. Rows of a stream, and results, go in one message per batch; others in one each."""
+    """As `isolated`. Rows of a stream, and results, go in one message per batch; others in one message each."""
     remote = _Remote(user, workers_of(code), figures_of(function.name))
     return replace(
         function,
@@ -192,6 +198,7 @@ def isolated_aggregate(function: AggregateFunction, user: UserAggregate, code: C
         result=lambda *_: partial(remote.value, part="result"),
         of_rows=lambda _: remote.of_rows,
         add_many=remote.add_many,
+        add_runs=remote.add_runs,
         result_many=remote.result_many,
     )
 

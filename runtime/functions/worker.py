@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Function, Resolution
 from flowql.compiler.functions.user import UserDefined, UserFunction, marked
+from flowql.compiler.functions.user_aggregates import UserAggregate
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType
 from flowql.runtime.batch import to_arrow, to_python
@@ -67,6 +68,10 @@ class Server:
                 self._begun[0] += 1
                 if request.part in ("add_many", "result_many"):
                     return self._of_groups(user, request.part, *request.given)
+                if request.part == "add_runs":
+                    assert isinstance(user, UserAggregate)
+                    accumulators, offsets, columns = request.given
+                    return user.add_runs(accumulators, offsets, columns, self._begin)
                 return self._call(user, request.part)(*request.given)
             columns = from_ipc(request.given)
             if isinstance(user, UserVectorFunction):
@@ -112,6 +117,9 @@ class Server:
             raise
         except Exception as error:
             return None, f"{type(error).__name__}: {error}"
+
+    def _begin(self) -> None:
+        self._begun[0] += 1
 
     def _of_rows(self, user: UserDefined, columns: Sequence[pa.Array]) -> tuple[bytes, list[int]]:
         """The values, and which rows have none as the function raised."""

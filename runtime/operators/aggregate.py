@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from flowql.compiler.plan.logical import Aggregate
 from flowql.compiler.plan.topology import Operator
@@ -10,7 +11,7 @@ from flowql.runtime.batch import DELETE, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.fold import Accs, Fold, Step
 from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups
-from flowql.runtime.operators.partials import Partials, use_vector
+from flowql.runtime.operators.partials import Partials, RowsRefused, use_vector
 from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.operators.unapplied import ALL_APPLIED, NO_RESULT, NOT_ADDED, NOT_RETRACTED, Unapplied
 from flowql.runtime.state.store import Key, Value
@@ -40,7 +41,8 @@ class AggregateOperator:
         if batch is None or not len(batch):
             return None
         if self._partials is not None and use_vector(batch, run) and not self._partials.declines(batch):
-            return self._partials.unwindowed(batch, self.plan, run.state.store(self._store))
+            with suppress(RowsRefused):
+                return self._partials.unwindowed(batch, self.plan, run.state.store(self._store), run)
         if not self._table and run.coalesce:
             return self._coalesced(batch, run)
         return self._rows(batch, run)

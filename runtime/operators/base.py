@@ -131,13 +131,17 @@ class RunContext:
         self.retired.append(record)
         return len(self.retired) - 1
 
-    def advance(self, operator: str, rowtime: Ints) -> Ints:
-        """Stream time as of each row (running maximum, the row included); remembers the last."""
+    def times(self, operator: str, rowtime: Ints) -> Ints:
+        """Stream time as of each row (running maximum, the row included)."""
         if not len(rowtime):
             return rowtime
-        before = self.stream_times.get(operator, NO_TIME)
-        times = np.maximum(np.maximum.accumulate(rowtime), before)
-        self.stream_times[operator] = int(times[-1])
+        return np.maximum(np.maximum.accumulate(rowtime), self.stream_times.get(operator, NO_TIME))
+
+    def advance(self, operator: str, rowtime: Ints) -> Ints:
+        """`times`; remembers the last."""
+        times = self.times(operator, rowtime)
+        if len(times):
+            self.stream_times[operator] = int(times[-1])
         return times
 
     def drop_late(self, operator: str, count: int, behind_ms: int = 0) -> None:

@@ -123,14 +123,15 @@ class Fold:
         row = self.key.parts(key) + window + results
         return row if self._arrange is None else self._arrange(row)
 
-    def result(self, aggregate: BoundAggregate, acc: Any, run: RunContext | None, seq: int) -> Any:
+    @staticmethod
+    def result(aggregate: BoundAggregate, acc: Any, run: RunContext | None, seq: int) -> Any:
         """Of one aggregate, as of `row`."""
         try:
             return aggregate.result(acc)
         except FAILURES:
             raise
         except Exception as error:
-            return self.failed_result(aggregate, f"{type(error).__name__}: {error}", run, seq)
+            return Fold.failed_result(aggregate, f"{type(error).__name__}: {error}", run, seq)
 
     @staticmethod
     def failed_result(aggregate: BoundAggregate, failure: str, run: RunContext | None, seq: int) -> None:

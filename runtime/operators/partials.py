@@ -3,7 +3,8 @@
 Taken for large Arrow batches when updates are coalesced. Arrow groups the batch (33 ns a row with 10,000 groups of 20,000
 rows; the same statement in DuckDB costs 115), `from_partial` makes accumulators of the partial results and `merge` adds
 them to the state, so the meaning stays that of the function. What Arrow would compute differently is declined: NaN, text
-order, decimals, arguments that are not plain columns.
+order, decimals, arguments that are not plain columns. Of aggregates of the user's own Arrow lists the arguments per group; a batch
+with a row that one of them refuses raises `RowsRefused` before anything has changed, and is folded by rows.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, Kind, SqlType
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, to_arrow, to_python
+from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.operators.accumulate import folding
 from flowql.runtime.operators.base import NO_TIME, RunContext
-from flowql.runtime.operators.fold import BoundAggregate, Fold, mergeable
+from flowql.runtime.operators.fold import NOT_FOR_VALUES, BoundAggregate, Fold, mergeable
 from flowql.runtime.operators.open_windows import OpenWindows
 from flowql.runtime.operators.rows import record_of
 from flowql.runtime.operators.winners import can_win, group_codes, has_null_fields, winners
@@ -40,6 +42,7 @@ _ARROW = dict.fromkeys(_SQL_SUMS, ("sum", "count")) | {
     "MAX": ("max",),
     "COUNT": ("count",),
 }
+_LISTED = "__listed_"
 _INTS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64()}
 
 
@@ -61,8 +64,12 @@ class Windowed(Protocol):
     open: OpenWindows | None  # with EMIT FINAL
 
 
+class RowsRefused(Exception):
+    """An aggregate refuses a row of the batch."""
+
+
 class _Part:
-    """One aggregate: the Arrow aggregations of its partial results, and how they become an accumulator."""
+    """One built-in aggregate: the Arrow aggregations of its partial results, and how they become an accumulator."""
 
     __slots__ = (
         "aggregations",
@@ -109,17 +116,58 @@ class _Part:
             made = list(map(self.merge, before, map(self.from_partial, *partial)))
         return made
 
+    def results(self, accs: Sequence[Any], run: RunContext | None, seqs: Sequence[int]) -> Sequence[Any]:
+        return accs if self.result is None else list(map(self.result, accs))
+
+
+class _Called:
+    """One aggregate of the user's own: Arrow lists its arguments per group, and it is called for each of their rows."""
+
+    struct, wide, doubles, best, greatest = None, None, None, "", False
+
+    def __init__(self, b: BoundAggregate) -> None:
+        assert b.function.add_runs is not None
+        self._bound, self._add_runs, self.type = b, b.function.add_runs, b.call.type
+        self.columns = [a.name for a in b.args if isinstance(a, Column)]
+        self.aggregations: list[tuple[Any, str]] = [(_LISTED + name, "list") for name in self.columns]
+
+    def merged(self, before: Sequence[Any], partial: list[pa.ListArray]) -> list[Any]:
+        """Accumulators after the batch. Raises RowsRefused."""
+        columns = [to_python(p.values, a.type) for p, a in zip(partial, self._bound.args, strict=True)]
+        try:
+            return self._add_runs(before, partial[0].offsets.to_pylist(), columns)
+        except NOT_FOR_VALUES:
+            raise
+        except Exception as error:
+            raise RowsRefused from error
+
+    def results(self, accs: Sequence[Any], run: RunContext | None, seqs: Sequence[int]) -> Sequence[Any]:
+        """run: None for results whose dead letters were written before; seqs: where they go."""
+        b = self._bound
+        if b.function.result_many is not None:
+            try:
+                made = b.function.result_many(accs)
+            except FunctionFailed:
+                pass  # a process ended: one by one it is known for which
+            else:
+                return [
+                    Fold.failed_result(b, failure, run, seq) if failure else value
+                    for (value, failure), seq in zip(made, seqs, strict=True)
+                ]
+        return [Fold.result(b, acc, run, seq) for acc, seq in zip(accs, seqs, strict=True)]
+
 
 class Partials:
     """The columnar form of a `Fold`."""
 
     def __init__(self, fold: Fold, source: Schema) -> None:
         self._fold, self._source = fold, source
-        self._parts = [_Part(b, source) for b in fold.bound]
+        self._parts = [_Part(b, source) if b.function.add_runs is None else _Called(b) for b in fold.bound]
         self._names = [f"__key_{i}" for i in range(len(fold.key.fields))]
-        plain = [p for p in self._parts if p.struct is None]
+        plain = [p for p in self._parts if isinstance(p, _Part) and p.struct is None]
         self._used = sorted({c for p in plain for c, _ in p.aggregations if isinstance(c, str)})
-        self._structs = {p.best: p for p in self._parts if p.struct is not None}
+        self._listed = sorted({c for p in self._parts if isinstance(p, _Called) for c in p.columns})
+        self._structs = {p.best: p for p in self._parts if isinstance(p, _Part) and p.struct is not None}
 
     @staticmethod
     def of(fold: Fold, source: Schema) -> Partials | None:
@@ -131,8 +179,8 @@ class Partials:
     def declines(self, batch: Batch) -> bool:
         """The batch holds what Arrow would fold otherwise than the reference."""
         arrow, names = batch.arrow(), self._source.names
-        for p in self._structs.values():
-            if has_null_fields(arrow.column(names.index(p.struct)), p.type):
+        for s in self._structs.values():
+            if has_null_fields(arrow.column(names.index(s.struct)), s.type):
                 return True
         for p in self._parts:
             if p.wide is not None and not _sums_fit(arrow.column(names.index(p.wide))):
@@ -140,19 +188,20 @@ class Partials:
         doubles = [arrow.column(names.index(p.doubles)) for p in self._parts if p.doubles is not None]
         return any(bool(pc.any(pc.is_nan(d)).as_py()) for d in doubles)
 
-    def unwindowed(self, batch: Batch, plan: Operator, store: Store) -> Batch | None:
+    def unwindowed(self, batch: Batch, plan: Operator, store: Store, run: RunContext) -> Batch | None:
+        """Raises RowsRefused."""
         rows = self._taken(batch)
         if not len(rows):
             return None
         groups = self._group(batch, rows, rows, None)
-        return self._merge(groups, store).batch(plan, batch, groups.last, None)
+        return self._merge(groups, store).batch(plan, batch, groups.last, None, run)
 
     def windowed(
         self, batch: Batch, run: RunContext, window: Windowed, store: Store
     ) -> tuple[Ints, Ints, Batch | None]:
-        """(stream time of each row taken, their seqs, updates): as the row path of the windowed operator."""
+        """(stream time of each row taken, their seqs, updates): as the row path of the windowed operator. Raises RowsRefused."""
         taken = self._taken(batch)
-        times = run.advance(window.plan.id, batch.rowtime[taken])
+        times = run.times(window.plan.id, batch.rowtime[taken])
         seqs = batch.seq[taken]
         rowtime = batch.rowtime[taken]
         copies = -(-window.size // window.advance)
@@ -172,16 +221,19 @@ class Partials:
             rows.append(taken[open_])
             starts.append(start[open_])
             order.append(taken[open_] * copies + (copies - 1 - back))  # rows in order, windows rising within
-        run.drop_late(window.plan.id, late, behind)
         at = np.concatenate(rows)
-        if not len(at):
+        merged = groups = None
+        if len(at):
+            groups = self._group(batch, at, np.concatenate(order), np.concatenate(starts))
+            merged = self._merge(groups, store)
+        run.advance(window.plan.id, rowtime)
+        run.drop_late(window.plan.id, late, behind)
+        if merged is None or groups is None:
             return times, seqs, None
-        groups = self._group(batch, at, np.concatenate(order), np.concatenate(starts))
-        merged = self._merge(groups, store)
         if window.open is not None:
             window.open.add(merged.keys)
             return times, seqs, None
-        return times, seqs, merged.batch(window.plan, batch, groups.last // copies, window.size)
+        return times, seqs, merged.batch(window.plan, batch, groups.last // copies, window.size, run)
 
     def _taken(self, batch: Batch) -> Ints:
         """Rows with a value and a key (one whose parts are not all null, unless NULL is a group)."""
@@ -196,6 +248,9 @@ class Partials:
 
     def _group(self, batch: Batch, rows: Ints, order: Ints, starts: Ints | None) -> _Groups:
         arrow, names = batch.arrow(), self._source.names
+        if self._listed and starts is not None:  # lists are in the order of rows
+            place = np.argsort(order)
+            rows, order, starts = rows[place], order[place], starts[place]
         whole = len(rows) == len(batch) and starts is None
         pick = None if whole else pa.array(rows)
         columns: dict[str, pa.Array] = {}
@@ -206,6 +261,9 @@ class Partials:
             kind = self._source.fields[i].type.kind
             column = column.cast(_INTS[kind]) if kind in _INTS else column
             columns[name] = column if pick is None else column.take(pick)
+        for name in self._listed:
+            column = arrow.column(names.index(name))
+            columns[_LISTED + name] = column if pick is None else column.take(pick)
         by = list(self._names)
         if starts is not None:
             columns["__start"] = pa.array(starts)
@@ -282,7 +340,7 @@ class _Merged:
         self._partials, self._groups, self.keys = partials, groups, keys
         self._known, self._old, self._accs, self._times = known, old, accs, times
 
-    def batch(self, plan: Operator, source: Batch, last: Ints, size: int | None) -> Batch | None:
+    def batch(self, plan: Operator, source: Batch, last: Ints, size: int | None, run: RunContext) -> Batch | None:
         """One after-image per group; with its before-image where the output retracts and something changed."""
         n = len(self._times)
         known = np.asarray(self._known, bool)
@@ -290,21 +348,21 @@ class _Merged:
         rowtime = np.asarray(self._times, np.int64)
         seq = source.seq[last]
         headers = None if source.headers is None else [source.headers[i] for i in last.tolist()]
-        results = self._results(self._accs)
+        results = self._results(self._accs, run, seq)
         changed = np.ones(n, bool)
         out = Batch(
             plan.schema, arrow=self._record(plan, results, size), rowtime=rowtime, op=op, seq=seq, headers=headers
         )
         if plan.change != "retract" or not known.any():
             return out
-        before = self._results(self._old[:-1])
+        before = self._results(self._old[:-1], None, seq)
         same = [a == b for a, b in zip(zip(*before, strict=True), zip(*results, strict=True), strict=True)]
         changed = ~(known & np.asarray(same, bool))
         return _paired(plan, out, self._record(plan, before, size), changed, known)
 
-    def _results(self, accs: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        parts = self._partials._parts
-        return [c if p.result is None else list(map(p.result, c)) for p, c in zip(parts, accs, strict=True)]
+    def _results(self, accs: Sequence[Sequence[Any]], run: RunContext | None, seq: Ints) -> list[Sequence[Any]]:
+        parts, seqs = self._partials._parts, seq.tolist()
+        return [p.results(c, run, seqs) for p, c in zip(parts, accs, strict=True)]
 
     def _record(self, plan: Operator, results: Sequence[Sequence[Any]], size: int | None) -> pa.RecordBatch:
         fold, table = self._partials._fold, self._groups.table
@@ -347,6 +405,9 @@ def _sums_fit(column: pa.Array) -> bool:
 
 
 def _columnar(b: BoundAggregate, source: Schema) -> bool:
+    if b.function.add_runs is not None:
+        names = [a.name for a in b.args if isinstance(a, Column) and a.type.kind in _KEYS | _NUMBERS]
+        return bool(names) and len(names) == len(b.args) and set(names) <= set(source.names)
     if b.call.function not in _ARROW or not mergeable(b.function):
         return False
     if b.call.function == "COUNT":
@@ -374,10 +435,10 @@ def _is_identity(result: Callable[[Any], Any]) -> bool:
         return False
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    """A column as Python values; numbers without nulls by way of numpy, which is faster."""
+def _values(column: pa.ChunkedArray) -> Any:
+    """A column as Python values; numbers without nulls by way of numpy, which is faster. Lists stay an array."""
+    if pa.types.is_list(column.type):
+        return column.combine_chunks()
     if not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        values: list[Any] = column.to_numpy().tolist()
-        return values
-    values = column.to_pylist()
-    return values
+        return column.to_numpy().tolist()
+    return column.to_pylist()

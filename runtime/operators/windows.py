@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from flowql.runtime.operators.base import NO_TIME, RunContext
 from flowql.runtime.operators.fold import Accs, Fold
 from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups, result_rows
 from flowql.runtime.operators.open_windows import OpenWindows
-from flowql.runtime.operators.partials import Partials, use_vector
+from flowql.runtime.operators.partials import Partials, RowsRefused, use_vector
 from flowql.runtime.operators.rows import KNOWN, Changes, Emitter
 from flowql.runtime.state.store import Key, Store, Value
 
@@ -65,12 +66,7 @@ class WindowedAggregateOperator:
         store = run.state.store(self._store)
         if self.open is not None:
             self.open.begin(began, self._closed_before(began), store)
-        out: Batch | None
-        vector = self._partials is not None and use_vector(batch, run, silent=self.emits_final)
-        if vector and self._partials is not None and not self._partials.declines(batch):
-            times, seqs, out = self._partials.windowed(batch, run, self, store)
-        else:
-            times, seqs, out = self._rows(batch, run, store)
+        times, seqs, out = self._columns(batch, run, store) or self._rows(batch, run, store)
         now = run.stream_times.get(self.plan.id, NO_TIME)
         if self.open is not None:
             out = self._closed(self.open, store, began, times, seqs, run)
@@ -99,6 +95,15 @@ class WindowedAggregateOperator:
         """Start and end of the window that is kept under `start`."""
         end = start + self.size
         return (end - 1) // self.size * self.size if self._cumulates else start, end
+
+    def _columns(self, batch: Batch, run: RunContext, store: Store) -> tuple[Ints, Ints, Batch | None] | None:
+        """As `_rows`; None for a batch that has to be folded by rows."""
+        partials = self._partials
+        if partials is None or not use_vector(batch, run, silent=self.emits_final) or partials.declines(batch):
+            return None
+        with suppress(RowsRefused):
+            return partials.windowed(batch, run, self, store)
+        return None
 
     def _rows(self, batch: Batch, run: RunContext, store: Store) -> tuple[Ints, Ints, Batch | None]:
         fold, all_rows = self._fold, batch.rows()

@@ -68,6 +68,21 @@ def result_many(accumulators: Any) -> Any:
     return [attempt(result, acc) for acc in accumulators]
 
 
+def ordered(acc: int, v: int | None) -> int:
+    return acc if v is None else (add(acc % 25, v) * 31) % 1009
+
+
+def add_runs(accs: Any, offsets: Any, columns: Any) -> Any:
+    CALLS.append("runs")
+    (values,) = columns
+    made = []
+    for acc, start, end in zip(accs, offsets[:-1], offsets[1:], strict=True):
+        for v in values[start:end]:
+            acc = ordered(acc, v)
+        made.append(acc)
+    return made
+
+
 def fussy(acc: int, v: int | None) -> int:
     if v is not None and v % 7 == 3:
         raise KeyError(v)
@@ -85,9 +100,13 @@ def aggregates() -> Iterator[None]:
     )
     register_aggregate(one)
     register_aggregate(replace(one, name="ALL_AT_ONCE", add_many=add_many, result_many=result_many))
+    by_row = replace(one, name="BY_ROW", add=lambda *_: ordered)
+    register_aggregate(by_row)
+    register_aggregate(replace(by_row, name="IN_RUNS", add_runs=add_runs))
+    register_aggregate(replace(by_row, name="IN_RUNS_AT_ONCE", add_runs=add_runs, result_many=result_many))
     register_aggregate(replace(one, name="FUSSY", add=lambda *_: fussy, result=lambda *_: lambda acc: acc))
     yield
-    for name in ("EACH", "ALL_AT_ONCE", "FUSSY"):
+    for name in ("EACH", "ALL_AT_ONCE", "BY_ROW", "IN_RUNS", "IN_RUNS_AT_ONCE", "FUSSY"):
         unregister_aggregate(name)
 
 
@@ -98,14 +117,14 @@ WINDOWS = [
     Window("cumulating", 12, 4, 6, 9_000),
 ]
 RUNS = st.lists(
-    st.lists(st.tuples(st.integers(0, 2), st.none() | st.integers(0, 30), st.integers(0, 8)), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 2), st.none() | st.integers(0, 30), st.integers(-4, 8)), min_size=1, max_size=12),
     max_size=4,
 )
 
 
-def fed(text: str, runs: Any, **options: Any) -> tuple[Any, Any, Any]:
+def fed(text: str, runs: Any, *, vector: bool = False, **options: Any) -> tuple[Any, Any, Any]:
     """What comes out, the dead letters, and the table."""
-    task = Task(*aggregate(S, text, **options), coalesce=True, vector=False)
+    task = Task(*aggregate(S, text, **options), coalesce=True, vector=vector)
     out, now = [], 1000
     for run in runs:
         rows = []
@@ -138,6 +157,38 @@ def test_in_one_call_as_for_each_row(
         assert at_once[1] == each[1]
     else:
         assert {seq for seq, _ in at_once[1]} == {seq for seq, _ in each[1]}
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    RUNS,
+    st.sampled_from(WINDOWS),
+    st.sampled_from(["upsert", "retract"]),
+    st.booleans(),
+    st.sampled_from(["IN_RUNS", "IN_RUNS_AT_ONCE"]),
+    st.sampled_from(["{}:v", "COUNT {}:v SUM:v", "{}:v {}:v", "{}:v {}:k"]),
+)
+def test_in_columns_as_for_each_row(
+    runs: Any, window: Window | None, change: Any, final: bool, name: str, text: str
+) -> None:
+    LOST[0] = False
+    CALLS.clear()
+    options = {"window": window, "change": "upsert" if window and final else change, "final": bool(window) and final}
+    in_columns = fed(text.replace("{}", name), runs, vector=True, **options)
+    by_row = fed(text.replace("{}", "BY_ROW"), runs, **options)
+    assert in_columns[0] == by_row[0]
+    assert in_columns[2] == by_row[2]
+    assert [(seq, said.replace(name, "BY_ROW")) for seq, said in in_columns[1]] == by_row[1]
+    if runs and (window is None or window.kind != "cumulating"):
+        assert "runs" in CALLS
+
+
+def test_a_process_that_ends_while_it_makes_results_is_asked_for_each() -> None:
+    LOST[0] = True
+    runs = [[(k, v + k, 1) for k in range(3) for v in (2, 4, 5)]]
+    out, dead, table = fed("IN_RUNS_AT_ONCE:v", runs, vector=True)
+    assert (out, [(n, said.replace("IN_RUNS_AT_ONCE", "BY_ROW")) for n, said in dead], table) == fed("BY_ROW:v", runs)
+    assert dead
 
 
 def test_calls_are_as_many_as_runs_and_not_as_rows() -> None:
