@@ -234,6 +234,15 @@ CODES: dict[str, CodePage] = {
         "SELECT id, DATE '2024-13-01' AS day FROM orders;",
         "SELECT id, DATE '2024-12-01' AS day FROM orders;",
     ),
+    "FQ2027": CodePage(
+        "A value has to be the same again",
+        "A key says where a record belongs, also when it is processed again after a failure. When a row of a table changes or goes, its old "
+        "value is computed again to take it out of aggregates and views. So neither is computed by a function that gives another value each "
+        "time: RANDOM(), UUID(), the time of day without an argument, or one of yours with deterministic=False. A column of a stream is "
+        "computed once and stored.",
+        "CREATE STREAM spread AS SELECT * FROM orders PARTITION BY UUID();",
+        "CREATE STREAM numbered AS SELECT *, UUID() AS place FROM orders;\nCREATE STREAM spread AS SELECT * FROM numbered PARTITION BY place;",
+    ),
     "FQ2030": CodePage(
         "The join condition cannot be used",
         "A join is on equality of one expression of each side, of one type; a table on the right is joined on its primary "

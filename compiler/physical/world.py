@@ -33,15 +33,13 @@ from flowql.compiler.catalog.catalog import (
     record_query,
 )
 from flowql.compiler.catalog.names import did_you_mean, listing
-from flowql.compiler.functions.registry import lookup
-from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.optimize.rules import optimise
 from flowql.compiler.physical.definition import definition_of, is_same
 from flowql.compiler.physical.planner import Topology, plan_query
+from flowql.compiler.physical.unrepeatable import refuse_unrepeatable, unrepeatable_calls
 from flowql.compiler.plan.logical import Node, Scan, SchemaRef, walk_nodes
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan, SourceDef
-from flowql.compiler.plan.visit import functions_called
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +186,7 @@ class World:
     def _compile(self, bound: BoundQuery, query_id: str, options: QueryOptions, catalog: Catalog) -> QueryPlan:
         steps: list[tuple[str, Node]] = []
         logical = optimise(place_async_calls(bound.node), observer=lambda rule, _, after: steps.append((rule, after)))
+        refuse_unrepeatable(logical)
         kept = self._unchanged(query_id, bound.node, logical, catalog)
         partitions = self._source_partitions(catalog)
         if kept is not None and not any(name in self._resized for name in bound.reads):
@@ -196,7 +195,7 @@ class World:
             topology = plan_query(logical, query_id, partitions)
         definition = kept.definition if kept is not None else definition_of(bound.node, catalog.sources)
         self.trace[query_id] = RuleTrace(bound.node, tuple(steps))
-        priority, unrepeatable = options.priority or "normal", _unrepeatable(logical)
+        priority, unrepeatable = options.priority or "normal", unrepeatable_calls(logical)
         return QueryPlan(
             id=query_id,
             sink=bound.sink.name,
@@ -322,12 +321,6 @@ class World:
         self._paused.pop(query_id, None)
         self.trace.pop(query_id, None)
         self.catalog = forget_query(self.catalog, query_id)
-
-
-def _unrepeatable(root: Node) -> tuple[str, ...]:
-    """Functions of the project that a plan calls and that give other values each time."""
-    calls = {name: lookup(name) for name in functions_called(root) if is_users(name)}
-    return tuple(sorted({plain_name(name) for name, f in calls.items() if f is not None and not f.deterministic}))
 
 
 def _merged(base: QueryOptions, over: QueryOptions) -> QueryOptions:

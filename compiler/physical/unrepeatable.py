@@ -1,0 +1,65 @@
+"""Functions that give another value each time: where a value has to be the same again, they are refused.
+
+A record may be processed again after a failure, and must then have the key that it had. The old row of a table is computed again to take it out of
+what was made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.user import is_users, plain_name
+from flowql.compiler.optimize.mark_appends import only_adds
+from flowql.compiler.plan.expr import Call, Expr, walk
+from flowql.compiler.plan.logical import Node, Project, Rekey, walk_nodes
+from flowql.compiler.plan.visit import exprs_of, functions_called, substitute
+
+_HELP = "store the value: a column of a stream is computed once"
+
+
+def unrepeatable_calls(root: Node) -> tuple[str, ...]:
+    """Functions of the project that a plan calls and that give other values each time."""
+    calls = {name: lookup(name) for name in functions_called(root) if is_users(name)}
+    return tuple(sorted({plain_name(name) for name, f in calls.items() if f is not None and not f.deterministic}))
+
+
+def refuse_unrepeatable(root: Node) -> None:
+    """Raises CompileError for one in a key, or over rows that are computed again."""
+    for node in walk_nodes(root):
+        is_key = isinstance(node.spec, Rekey)
+        calls = [c for e in (_keys(node) if is_key else exprs_of(node.spec)) for c in _calls(e)]
+        if not calls:
+            continue
+        name = f"{plain_name(calls[0].name).upper()}, which gives another value each time"
+        if is_key:
+            why = (
+                "a record that is processed again after a failure would have another key, and its results another place"
+            )
+            raise mistake(
+                "FQ2027", f"the key is computed by {name}", calls[0].span, "another each time", why=why, help=_HELP
+            )
+        if any(i.change == "retract" and not only_adds(i) for i in node.inputs):
+            why = "when a row of a table changes or goes, its old value is computed again to take it out of the results"
+            title = f"a value of a table is computed by {name}"
+            raise mistake("FQ2027", title, calls[0].span, "another each time", why=why, help=_HELP)
+
+
+def _keys(node: Node) -> Sequence[Expr]:
+    """The expressions of a new key, over the columns that are below all projections."""
+    exprs, below = exprs_of(node.spec), node.inputs[0]
+    while isinstance(below.spec, Project):
+        made = {c.name: c.expr for c in below.spec.columns}
+        exprs, below = tuple(substitute(e, made) for e in exprs), below.inputs[0]
+    return exprs
+
+
+def _calls(e: Expr) -> Iterator[Call]:
+    """With arguments, UNIX_TIMESTAMP and its like are of these alone."""
+    for call in walk(e):
+        function = lookup(call.name) if isinstance(call, Call) else None
+        if not isinstance(call, Call) or function is None or function.deterministic:
+            continue
+        if is_users(call.name) or not call.args:
+            yield call
