@@ -8,7 +8,7 @@ local state if it is exactly that state, else with state from the changelogs. A 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import Protocol
@@ -26,6 +26,7 @@ from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.refusals import Builder, changelog_is_gone
 from flowql.runtime.app.settling import Settling, Upstream
 from flowql.runtime.app.watchdog import Stuck
+from flowql.runtime.build.grouping import GROUPER
 from flowql.runtime.build.query import input_topics
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.commit.coordinator import CommitStep
@@ -308,11 +309,10 @@ class GroupStep(Reconciler):
     def _learn_plan(self, plan: Plan) -> None:
         app = self._group
         subs = {(q.id, sub.number): input_topics(sub, app) for q in plan.queries for sub in q.subtopologies}
-        self._all = {
-            t: frozenset(TopicPartition(topic, t.partition) for topic in subs[t.query, t.subtopology])
-            for q in plan.queries
-            for t in self._mine.tasks_of(q)
-        }
+        tasks = [t for q in plan.queries for t in self._mine.tasks_of(q)]
+        counts = Counter((t.query, t.subtopology) for t in tasks)
+        groups = {sub: GROUPER.group(dict.fromkeys(subs[sub], n)) for sub, n in counts.items()}
+        self._all = {t: groups[t.query, t.subtopology][t.partition] for t in tasks}
         self._learn_writers(plan)
         topics = frozenset(tp.topic for reads in self._all.values() for tp in reads)
         if topics != self._topics:

@@ -21,6 +21,7 @@ from flowql.compiler.plan.topology import (
     SourceDef,
     SubTopology,
 )
+from flowql.runtime.build.grouping import GROUPER, UnevenPartitions
 from flowql.runtime.build.inserts import encode_insert
 from flowql.runtime.build.program import TaskProgram
 from flowql.runtime.build.scans import Scans
@@ -144,12 +145,13 @@ def task_counts(query: QueryPlan, partitions: Mapping[str, int]) -> dict[int, in
         if missing:
             raise TopicMissing(f"{query.id} reads {', '.join(missing)}, which does not exist")
         found = {t: partitions[t] for t in read}
-        if len(set(found.values())) > 1:
-            listed = ", ".join(f"{t} has {n}" for t, n in found.items())
-            msg = f"{query.id} joins topics with different partition counts: {listed}; give them the same number"
-            raise LogError(msg)
-        if found:
-            counts[sub.number] = next(iter(found.values()))
+        try:
+            groups = GROUPER.group(found)
+        except UnevenPartitions as error:
+            msg = f"{query.id} joins topics with different partition counts: {error}; give them the same number"
+            raise LogError(msg) from None
+        if groups:
+            counts[sub.number] = len(groups)
     most = max(counts.values(), default=1)
     return {sub.number: counts.get(sub.number, most) for sub in query.subtopologies}
 
@@ -248,6 +250,8 @@ def _task(
     env: Environment,
 ) -> Task:
     partition = task_id.partition
+    scanned = {op.spec.topic: partitions[op.spec.topic] for op in sub.operators if isinstance(op.spec, Scan)}
+    group = {tp.topic: tp for tp in GROUPER.group(scanned)[partition]} if scanned else {}
     program = TaskProgram(query.id, sub.operators, partition, partitions, env.scans, env.config)
     task = Task(task_id, program, state, env, env.clock, env.config)
     if env.config.shared:
@@ -255,7 +259,7 @@ def _task(
     positions, within = state.metadata.get("positions", {}), state.metadata.get("within", {})
     for op in sub.operators:
         if isinstance(op.spec, Scan):
-            tp = TopicPartition(op.spec.topic, partition)
+            tp = group[op.spec.topic]
             task.logs[op.id] = LogInput(op.id, tp, env.position(tp, positions))
         elif isinstance(op.spec, ExchangeSource) and env.config.shared:
             tp = TopicPartition(topic_of(env.config.application_id, op.spec.topic), partition)
