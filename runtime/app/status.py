@@ -6,6 +6,7 @@ Reads; one look at the log and one pass over the queries, whatever is asked.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from flowql.compiler.plan.deployed import groups_of
@@ -19,20 +20,27 @@ from flowql.runtime.app.waits import wait_of
 from flowql.runtime.latency import Latencies, octaves
 from flowql.runtime.log.base import TopicPartition
 
+SWAPPING = "the commit with which it begins to serve is under way"
+
 
 def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]]:
     """An entry of `status` for each query (their fields are public: docs/guide/watching.md), by the ids that people use. detail: by
     partition, and the classes of latencies, too.
 
-    A generation that is being built stands in the entry of the one that serves.
+    A generation that is being built stands in the entry of the one that serves; it is being built until questions are about it.
     """
     known = deployed_queries(instance)
     building = {runtime_name(q): group for group in groups_of(known.deployed) for q in group.queries}
+    with closing(instance.snapshot()) as snapshot:
+        asked = {(q.id, q.generation) for q in instance.plan_at(snapshot.sequence).queries}
+    swapping = {q.id for q in known.deployed.serving.queries if (q.id, q.generation) not in asked}
     found: dict[str, dict[str, Any]] = {}
     for name, entry in _by_name(instance, known.queries, detail=detail).items():
         shown = found.setdefault(entry["id"], {**entry, "building": None})
         if name in building:
             shown["building"] = _building(entry, instance.swaps.why.get(building[name].name, ""))
+        elif entry["id"] in swapping:
+            shown["building"] = _building(entry, SWAPPING)
     return list(found.values())
 
 

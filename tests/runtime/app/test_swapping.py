@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -307,3 +308,24 @@ def test_a_member_answers_questions_about_tables_all_through_a_swap() -> None:
     assert seen == [
         of_relation(RuntimeEngine(as_from_the_beginning(CHAIN.format(over=n), 40).instance), "COUNTS") for n in (0, 10)
     ]
+
+
+def test_what_status_says_to_serve_is_what_questions_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the cut of a swap's commit and its end `flowql deploy` said that all serves, and the next question got the rows of before."""
+    world = World(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    instance, apply = world.instance, world.instance.state.apply
+    said, seen = list[set[tuple[str, int]]](), list[set[tuple[str, int]]]()
+
+    def applied(*arguments: Any) -> None:
+        said.append({(q["id"], q["generation"]) for q in statuses(instance) if not q["building"]})
+        with closing(instance.snapshot()) as snapshot:
+            seen.append({(q.id, q.generation) for q in instance.plan_at(snapshot.sequence).queries})
+        apply(*arguments)
+
+    monkeypatch.setattr(instance.state, "apply", applied)
+    world.deploy(CHAIN.format(over=20))
+    world.settle()
+    assert [a - b for a, b in zip(said, seen, strict=True) if a - b] == []
+    assert not any(q["building"] for q in statuses(instance))
