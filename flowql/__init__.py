@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from flowql.api.changes import Subscription as Subscription
     from flowql.api.connection import Connection as Connection
     from flowql.api.connection import connect as connect
-    from flowql.api.following import Rebuilt as Rebuilt
     from flowql.api.instance import Instance as Instance
     from flowql.api.notebook import load_ipython_extension as load_ipython_extension
     from flowql.api.result import Result as Result
@@ -56,12 +55,13 @@ if TYPE_CHECKING:
     from flowql.errors import CompileError as CompileError
     from flowql.errors import ProjectError as ProjectError
     from flowql.errors import RuntimeFailure as RuntimeFailure
-    from flowql.query.tail import Change as Change
+    from flowql.query.change import Change as Change
+    from flowql.query.change import Rebuilt as Rebuilt
 
 _HOMES = {
     "AsyncProcessor": "flowql.compiler.processors.processor",
     "BatchProcessor": "flowql.compiler.processors.processor",
-    "Change": "flowql.query.tail",
+    "Change": "flowql.query.change",
     "CommandError": "flowql.errors",
     "CompileError": "flowql.errors",
     "Connection": "flowql.api.connection",
@@ -73,7 +73,7 @@ _HOMES = {
     "Processor": "flowql.compiler.processors.processor",
     "ProcessorContext": "flowql.compiler.processors.processor",
     "ProjectError": "flowql.errors",
-    "Rebuilt": "flowql.api.following",
+    "Rebuilt": "flowql.query.change",
     "Result": "flowql.api.result",
     "RetryAfter": "flowql.compiler.functions.async_options",
     "RuntimeFailure": "flowql.errors",

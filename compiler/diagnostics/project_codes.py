@@ -470,18 +470,24 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5301": CodePage(
         "The request is not authorized",
-        "Requests must carry the token from the instance's directory, which only its owner can read.",
+        "Requests must carry the token of the instance: on its machine the one in its directory, which only its owner can read; over a URL "
+        "`token` of `api` in its flowql.yaml.",
+        'flowql.connect("http://localhost:8321", token="a guess")',
+        'flowql.connect("http://localhost:8321", token=os.environ["FLOWQL_TOKEN"])',
     ),
     "FQ5302": CodePage(
         "The instance does not answer",
-        "Its process exists, but the request failed. Committed data is not lost; `flowql status` shows details.",
+        "Its process exists, but the request failed; or nothing listens at the URL, or the connection broke off. Committed data is not lost; "
+        "`flowql status` on its machine shows details. A request that changes something may have been carried out although no answer "
+        "came. At a URL an instance listens only if its target has `api`, by default on 127.0.0.1, which other machines do not reach.",
     ),
     "FQ5303": CodePage(
         "The instance stopped", "An error occurred from which it cannot recover. Committed data is not lost."
     ),
     "FQ5304": CodePage(
         "The instance cannot listen",
-        "It found no free port on this machine's own address, or another process has the port that `metrics` names.",
+        "It found no free port on this machine's own address, or another process has the port that `metrics` or `api` names, or the "
+        "certificate of `api` does not fit its key.",
         "targets:\n  a: {metrics: 9464}\n  b: {metrics: 9464}",
         "targets:\n  a: {metrics: 9464}\n  b: {metrics: 9465}",
     ),
@@ -504,7 +510,21 @@ PROJECT_CODES: dict[str, CodePage] = {
         "The request is rejected",
         "It was rejected unread: its body is longer than the endpoint accepts or did not arrive in time, too many requests of its kind"
         " are in progress, or its Host header is not a name of the instance. The address of an instance is always accepted; `names` of"
-        " `metrics` in flowql.yaml adds others for Prometheus.",
+        " `metrics` and of `api` in flowql.yaml adds others. The number of subscriptions over a URL is limited as well.",
+    ),
+    "FQ5310": CodePage(
+        "Not possible with this connection",
+        "A connection over a URL has neither the folder of the project nor the process of the instance: it cannot stop the instance, and "
+        "`deploy` needs the folder of the project to deploy. A connection of a folder deploys that folder.",
+        'flowql.connect("http://localhost:8321", token=token).deploy()',
+        'flowql.connect("http://localhost:8321", token=token).deploy(project="shop")',
+    ),
+    "FQ5311": CodePage(
+        "What answers at the URL is no instance of this version of FlowQL",
+        "It is an instance of another version of FlowQL, or no instance at all: a web server, a proxy, or the port of `metrics`. The message has its "
+        "version where it is known.",
+        'flowql.connect("http://localhost:9464", token=token)   # the port of `metrics`',
+        'flowql.connect("http://localhost:8321", token=token)',
     ),
     "FQ5070": CodePage(
         "There is no such test",

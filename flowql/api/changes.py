@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
-from typing import Any
 
-from flowql.api.following import Following, Rebuilt
-from flowql.query.tail import Change, with_bounds
-from flowql.runtime.batch import to_arrow
+from flowql.query.arrow_changes import of_batch, to_batch
+from flowql.query.change import Change, Rebuilt
+from flowql.server.following import Following
 
 
 class Subscription:
@@ -23,9 +21,9 @@ class Subscription:
     One thread iterates it; any thread may close it. `async for` waits in a thread of its own.
     """
 
-    def __init__(self, following: Following, closed: threading.Event) -> None:
-        self._following, self._closed = following, closed
-        self._iterator = self._changes()
+    def __init__(self, changes: Iterator[Change | Rebuilt], end: Callable[[], None]) -> None:
+        """end: has `changes` end soon; any thread may call it, more than once."""
+        self._iterator, self._end = changes, end
 
     def __enter__(self) -> Subscription:
         return self
@@ -37,7 +35,7 @@ class Subscription:
 
     def close(self) -> None:
         """Ends it. The thread that iterates releases what it holds."""
-        self._closed.set()
+        self._end()
 
     def __iter__(self) -> Iterator[Change | Rebuilt]:
         return self._iterator
@@ -49,23 +47,14 @@ class Subscription:
         finally:
             self.close()
 
-    def _changes(self) -> Iterator[Change | Rebuilt]:
-        following = self._following
-        try:
-            for found in following:
-                if isinstance(found, Rebuilt):
-                    yield found
-                else:
-                    yield from self._typed(found)
-        finally:
-            following.close()
 
-    def _typed(self, changes: Sequence[Change]) -> Iterator[Change]:
-        """Their values as Python has them: reference values of a TIMESTAMP are milliseconds."""
-        schema = with_bounds(self._following.query.result.schema)
-        columns: dict[str, list[Any]] = {}
-        for f in schema:
-            columns[f.name] = to_arrow([c.row.get(f.name) for c in changes], f.type).to_pylist(maps_as_pydicts="strict")
-        for i, c in enumerate(changes):
-            row: Mapping[str, Any] = {name: columns[name][i] for name in c.row}
-            yield Change(c.op, c.rowtime_ms, row)
+def changes_of(following: Following) -> Iterator[Change | Rebuilt]:
+    """What a push query of this process tells, with values as Python has them: reference values of a TIMESTAMP are milliseconds."""
+    try:
+        for found in following:
+            if isinstance(found, Rebuilt):
+                yield found
+            elif found:
+                yield from of_batch(to_batch(found, following.query.result.schema))
+    finally:
+        following.close()

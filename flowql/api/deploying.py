@@ -16,7 +16,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.project import Project
 from flowql.deploy.asked import Asked
-from flowql.deploy.assertions import check_assertions
+from flowql.deploy.assertions import Topics, check_assertions
 from flowql.deploy.costs import costs_of
 from flowql.deploy.history import before, entry_of
 from flowql.deploy.selection import chosen
@@ -24,7 +24,7 @@ from flowql.deploy.settings import Settings
 from flowql.deploy.stages import decide
 from flowql.errors import CommandError, CompileError
 from flowql.server.choice import at_rest
-from flowql.server.client import Client, connect
+from flowql.server.client import Calls, Client, connect
 from flowql.server.spawn import spawn
 
 RUNNING_S = 60.0
@@ -39,17 +39,19 @@ def wanted_plan(
     running: Plan,
     topics: Mapping[str, int],
     warn: Callable[[Sequence[Diagnostic]], None] | None = None,
+    there: Topics | None = None,
 ) -> Plan:
     """The plan of the whole project. Raises CompileError with all mistakes.
 
-    warn: receives the warnings. Without it, ASSERT statements of the project are not checked either.
+    warn: receives the warnings. Without it, ASSERT statements of the project are not checked either. there: the topics that they are about,
+    by default those of the log of the project's target.
     """
     compiled = compile_sources(project, previous=running, topic_partitions=topics)
     if not compiled.ok:
         raise CompileError(*compiled.diagnostics)
     if warn is not None:
         warn([d for d in compiled.diagnostics if d.severity == "warning"])
-        check_assertions(compiled.assertions, project, compiled.plan)
+        check_assertions(compiled.assertions, project, compiled.plan, there)
     return compiled.plan
 
 
@@ -81,9 +83,11 @@ def history(settings: Settings, *, plans: bool = False) -> tuple[list[Entry], De
         return client.deployments(plans=plans), client.deployed()[0]
 
 
-def rolled_back(settings: Settings, number: int | None) -> tuple[Plan, Asked]:
-    """The whole plan of an earlier deployment, of the one before if None is named: later queries are removed. Raises CommandError."""
-    entries, deployed = history(settings, plans=True)
+def rolled_back(entries: Sequence[Entry], deployed: Deployed, number: int | None) -> tuple[Plan, Asked]:
+    """The whole plan of an earlier deployment, of the one before if None is named: later queries are removed. Raises CommandError.
+
+    entries, deployed: of `history`, with their plans.
+    """
     entry = entry_of(entries, number) if number is not None else before(entries, deployed)
     return entry.plan, Asked(prune=True, about=About(f"rollback to {entry.id}", entry.about.files))
 
@@ -110,13 +114,18 @@ def carry_out(
         costs.check(accept_history=asked.accept_history)  # what is refused starts no instance
         client = spawn(settings)
         started(client)
+    return client, deploy_to(client, wanted, asked)
+
+
+def deploy_to(client: Calls, wanted: Plan, asked: Asked) -> Document:
+    """The document of the deployment, when every query runs. Raises CommandError."""
     done = client.deploy(wanted, asked)
     if not asked.dry_run:
         _await_running(client)
-    return client, done
+    return done
 
 
-def _await_running(client: Client) -> None:
+def _await_running(client: Calls) -> None:
     """Waits until every query runs; CommandError with the reason of one that keeps failing."""
     limit = time.monotonic() + RUNNING_S
     while True:

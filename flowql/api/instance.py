@@ -8,6 +8,7 @@ from types import TracebackType
 
 from flowql.api.connection import Connection
 from flowql.api.deploying import asked_of, wanted_plan
+from flowql.api.folder import Folder
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.load import read_project
 from flowql.deploy.settings import settings_of
@@ -39,7 +40,7 @@ class Instance:
         variables: Mapping[str, str] = _NO_VARIABLES,
         warn: Callable[[Sequence[Diagnostic]], None] | None = None,
     ) -> None:
-        self.connection = Connection(Path(project), target, variables)
+        self.connection = Connection(Folder(Path(project), target, variables))
         self._start, self._target, self._variables = Path(project), target, variables
         self._warn = warn or (lambda _: None)
         self._host: Host | None = None

@@ -10,7 +10,8 @@ from typing import Any
 from flowql.cli.aligned import Layout, numeric
 from flowql.cli.listening import cells_of
 from flowql.compiler.plan.topology import Plan, SourceDef
-from flowql.query.tail import Change, Tail
+from flowql.query.change import Change
+from flowql.query.tail import Tail
 from flowql.runtime.log.base import Log
 
 KNOWN_MAX = 100_000  # keys of a table whose rows are remembered; of more, every row that comes counts as changed

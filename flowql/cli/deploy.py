@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flowql.api.deploying import asked_of, carry_out, rolled_back, wanted_plan
+from flowql.api.deploying import asked_of, carry_out, history, rolled_back, wanted_plan
 from flowql.cli.building import await_built
 from flowql.cli.deployment import show_deployment
 from flowql.cli.options import (
@@ -92,7 +92,7 @@ def command(
     client = connect(settings.data_dir)
     deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
     if rollback:
-        wanted, asked = rolled_back(settings, deployment)
+        wanted, asked = rolled_back(*history(settings, plans=True), deployment)
     else:
         wanted = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
         asked = asked_of(scope.select, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import typer
 
 from flowql.api.asking import asking
-from flowql.api.following import deployed
 from flowql.cli.building import await_built
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.query import ResultOption
@@ -40,6 +39,7 @@ from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.runtime.log.repairs import Repairs
 from flowql.server.client import connect
+from flowql.server.following import deployed
 from flowql.server.spawn import spawn
 from flowql.topics.keeping import letters_kept
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from flowql.api.following import Following, Rebuilt
 from flowql.cli.aligned import Layout, numeric
 from flowql.cli.render import json_value, note, plain
+from flowql.query.change import Rebuilt
+from flowql.server.following import Following
 
 if TYPE_CHECKING:
     from flowql.compiler.plan.topology import SourceDef
-    from flowql.query.tail import Change
+    from flowql.query.change import Change
 
 
 def write_changes(following: Following, writer: TableWriter | JsonWriter) -> None:

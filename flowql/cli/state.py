@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from flowql.api.asking import asking
-from flowql.api.following import deployed
 from flowql.cli.names import STORES, Names, find
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.query import ResultOption, say_apart
@@ -23,6 +22,7 @@ from flowql.compiler.plan.types import BIGINT, Kind
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
 from flowql.query.errors import UNKNOWN, QueryError
+from flowql.server.following import deployed
 
 app = typer.Typer(help="Read the state stores of queries.", no_args_is_help=True, rich_markup_mode=None)
 Store = Annotated[str, typer.Argument(help="A table or an internal store (flowql state ls).", metavar="STORE")]

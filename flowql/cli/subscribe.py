@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from flowql.api.following import Deployed, Following, compile_text, deployed, refuse_silence
 from flowql.cli.listening import JsonWriter, TableWriter, until_asked_to_stop, write_changes
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.deploy.settings import settings_of
+from flowql.server.following import Deployed, compile_text, deployed, follow
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
@@ -54,9 +54,6 @@ def command(
         def anew(there: Deployed) -> PushQuery:
             return compile_text(what, there, settings, found)
 
-        query = anew(there)
-        refuse_silence(there, from_)
-        limits = [n for n in (limit, query.limit) if n is not None]
-        with closing(Following(query, settings, there, from_, anew, min(limits, default=None), stopped)) as following:
-            writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, query.result)
+        with closing(follow(anew, settings, there, from_, limit, stopped)) as following:
+            writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, following.query.result)
             write_changes(following, writer)

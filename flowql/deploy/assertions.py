@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from flowql.compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
 from flowql.compiler.analyze.registered import REGISTRY
@@ -20,18 +20,22 @@ from flowql.runtime.serde.registry import PlanRegistry, registry_at
 
 FAILED = "FQ5206"
 _WAIT_S = 0.05
+UNKNOWN_REPLICAS = 0  # of a topic that is seen through an instance
+Topics = Callable[[], Mapping[str, TopicInfo]]
 
 
-def check_assertions(assertions: Sequence[Assertion], project: Project, plan: Plan) -> None:
+def check_assertions(
+    assertions: Sequence[Assertion], project: Project, plan: Plan, there: Topics | None = None
+) -> None:
     """Raises CompileError with all that do not hold within their time.
 
-    plan: whose schemas count where the project has no registry.
+    plan: whose schemas count where the project has no registry. there: the topics, by default those of the project's log.
     """
     if not assertions:
         return
-    with closing(open_log(project)) as log:
-        admin = log.admin()
-        wrong = failing(assertions, admin.topics, schemas_of(project, plan))
+    with ExitStack() as stack:
+        topics = there or stack.enter_context(closing(open_log(project))).admin().topics
+        wrong = failing(assertions, topics, schemas_of(project, plan))
     if wrong:
         raise CompileError(
             *(Diagnostic(FAILED, title, a.span, "does not hold", help=help_) for a, title, help_ in wrong)
@@ -48,9 +52,7 @@ def schemas_of(project: Project, plan: Plan) -> SchemaLookup:
     return known
 
 
-def failing(
-    assertions: Sequence[Assertion], topics: Callable[[], Mapping[str, TopicInfo]], schemas: SchemaLookup
-) -> list[tuple[Assertion, str, str]]:
+def failing(assertions: Sequence[Assertion], topics: Topics, schemas: SchemaLookup) -> list[tuple[Assertion, str, str]]:
     """Those that do not hold in their time, each with what is wrong and what to do. One after the other, as in a script."""
     found = []
     for a in assertions:
@@ -73,6 +75,8 @@ def _topic(a: TopicAssertion, topics: Mapping[str, TopicInfo]) -> tuple[str, str
         hint = did_you_mean(a.topic, topics) or f"flowql topic create {a.topic}"
         return f"topic {a.topic} does not exist", hint
     for what, wanted, there in (("partition", a.partitions, info.partitions), ("replica", a.replicas, info.replicas)):
+        if wanted is not None and what == "replica" and there == UNKNOWN_REPLICAS:
+            return f"the replicas of topic {a.topic} are not known over a URL", "deploy on the machine of the instance"
         if wanted is not None and wanted != there:
             return (
                 f"topic {a.topic} has {there} {what}{'s' * (there != 1)}, not {wanted}",

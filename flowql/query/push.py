@@ -16,8 +16,9 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import DialectName, PushQuery, compile_push
 from flowql.compiler.functions.user import Entry
 from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.query.change import Change
 from flowql.query.committed import dead_letter_source
-from flowql.query.tail import Change, Tail
+from flowql.query.tail import Tail
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up

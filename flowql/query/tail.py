@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator
 
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START, Schema
 from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.query.change import Change
 from flowql.query.relations import READ_BYTES, READ_RECORDS
 from flowql.runtime.batch import DELETE, Batch
 from flowql.runtime.errors import OffsetOutOfRange
 from flowql.runtime.log.base import EARLIEST, Log, RawBatch, Reader, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, RunContext
 from flowql.runtime.operators.decode import Decoder
-
-Op = Literal["insert", "put", "delete"]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A row that came: `insert` into a stream, `put` into a table, `delete` from one (then only its key is there).
-
-    op: insert, put or delete. rowtime_ms: its event time, ms since 1970. row: the values by column.
-    """
-
-    op: Op
-    rowtime_ms: int
-    row: Mapping[str, Any]
 
 
 class Tail:

@@ -1,4 +1,4 @@
-"""Talks to the instance of a data directory."""
+"""Talks to an instance: `connect` finds that of a data directory; `flowql.server.remote_client` has that of a URL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from flowql.runtime.log.appending import Redelivery
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, a question for its answer
-LOST = "FQ5302"
+# What a client elsewhere and an instance say to each other, plans included. With another number neither understands the other.
+PROTOCOL = 1
+LOST, OTHER_VERSION = "FQ5302", "FQ5311"
 
 
 def connect(data_dir: Path) -> Client | None:
@@ -43,22 +45,15 @@ def connect(data_dir: Path) -> Client | None:
     return None
 
 
-class Client:
-    """Calls of one instance. Raises CommandError with what the instance says."""
+class Calls:
+    """What any program may ask an instance. Raises CommandError with what the instance says."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        headers = {"Authorization": f"Bearer {address.token}"}
-        self._http = Http(address.port, headers, connect_s=CONNECT_S, answer_s=ANSWER_S)
+    def __init__(self, http: Http, name: str, help_: str) -> None:
+        """name, help_: of the instance, in messages when it does not answer."""
+        self._http, self._name, self._help = http, name, help_
 
     def close(self) -> None:
         self._http.close()
-
-    def answers(self) -> bool:
-        try:
-            return bool(self._call("GET", "/health")["pid"] == self.address.pid)
-        except CommandError:
-            return False
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         found: dict[str, Any] = self._call("GET", "/status?detail=1" if detail else "/status")
@@ -87,11 +82,6 @@ class Client:
         found: list[str] = self._call("POST", "/abandon", {"query": name})["queries"]
         return found
 
-    def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
-        """Gives records to queries once more, in one commit."""
-        found: dict[str, Any] = self._call("POST", "/append", {"records": [w.to_data() for w in wanted]})
-        return found
-
     def diff(self, name: str) -> dict[str, Any]:
         """The two generations of a result, compared."""
         found: dict[str, Any] = self._call("POST", "/diff", {"result": name})
@@ -105,7 +95,8 @@ class Client:
     def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
         """What is on record, and the partitions of the topics there are."""
         body = self._call("GET", "/plan")
-        return codec.loads_deployed(body["deployed"]), body["topics"]
+        with self._understood():
+            return codec.loads_deployed(body["deployed"]), body["topics"]
 
     def deploy(self, wanted: Plan, asked: Asked = NOTHING_ELSE) -> dict[str, Any]:
         """wanted: the whole project."""
@@ -116,12 +107,9 @@ class Client:
     def deployments(self, *, plans: bool = False) -> list[Entry]:
         """The last ones, the newest last; without their plans, which are long, unless asked for."""
         path = "/deployments?plans=1" if plans else "/deployments"
-        return [codec.loads_entry(line) for line in self._call("GET", path)["deployments"]]
-
-    def pin(self) -> int:
-        """Have it hold its files still for a backup (`flowql.deploy.pins`); the commit of the state."""
-        found: int = self._call("POST", "/backup")["state_commit"]
-        return found
+        found = self._call("GET", path)
+        with self._understood():
+            return [codec.loads_entry(line) for line in found["deployments"]]
 
     def query(self, sql: str) -> pa.Table:
         """The whole answer at once."""
@@ -139,6 +127,75 @@ class Client:
         except Unreachable as error:
             raise self._lost(error) from error
 
+    def _call(self, method: str, path: str, document: Any = None) -> Any:
+        with self._understood():
+            return json.loads(self._asked(method, path, document))
+
+    def _asked(self, method: str, path: str, document: Any = None) -> bytes:
+        refused, said = self._sent(method, path, b"" if document is None else json.dumps(document).encode())
+        if refused is not None:
+            raise CommandError(refused.title, code=refused.code, help=refused.help)
+        return said
+
+    def _sent(self, method: str, path: str, body: bytes) -> tuple[CommandError | None, bytes]:
+        """What it refuses, or nothing; and what it says."""
+        try:
+            with self._http.request(method, path, body) as reply:
+                said = reply.read()
+        except Unreachable as error:
+            raise self._lost(error, writes=method == "POST") from error
+        return None if reply.is_success else self._refused(reply, said), said
+
+    def _refused(self, reply: Reply, said: bytes) -> CommandError:
+        """What it says; a server that ends meanwhile says nothing of ours."""
+        try:
+            return query_error(json.loads(said))
+        except (ValueError, KeyError, TypeError):
+            return self._lost(Unreachable(f"status {reply.response.status}"))
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """CommandError for what this version of FlowQL cannot read."""
+        try:
+            yield
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            title = (
+                f"{self._name} says what this version of FlowQL does not understand: {type(error).__name__}: {error}"
+            )
+            raise CommandError(title, code=OTHER_VERSION, help="use one version of FlowQL on both sides") from error
+
+    def _lost(self, error: Unreachable, *, writes: bool = False) -> CommandError:
+        title = f"{self._name} does not answer: {error}"
+        if writes and error.sent:
+            title += "; what was asked may have been done all the same"
+        return CommandError(title, code=LOST, help=self._help)
+
+
+class Client(Calls):
+    """Calls of an instance of this machine."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        headers = {"Authorization": f"Bearer {address.token}"}
+        http = Http(address.port, headers, connect_s=CONNECT_S, answer_s=ANSWER_S)
+        super().__init__(http, f"process {address.pid}", "flowql status")
+
+    def answers(self) -> bool:
+        try:
+            return bool(self._call("GET", "/health")["pid"] == self.address.pid)
+        except CommandError:
+            return False
+
+    def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
+        """Gives records to queries once more, in one commit."""
+        found: dict[str, Any] = self._call("POST", "/append", {"records": [w.to_data() for w in wanted]})
+        return found
+
+    def pin(self) -> int:
+        """Have it hold its files still for a backup (`flowql.deploy.pins`); the commit of the state."""
+        found: int = self._call("POST", "/backup")["state_commit"]
+        return found
+
     def stop(self, timeout_s: float = 60.0) -> None:
         """Ask it to commit and end, and wait until its process is gone."""
         self._call("POST", "/stop")
@@ -148,29 +205,3 @@ class Client:
                 title = f"process {self.address.pid} does not end within {timeout_s:.0f} s"
                 raise CommandError(title, code=LOST, help=f"kill -9 {self.address.pid}; nothing committed is lost")
             time.sleep(0.02)
-
-    def _call(self, method: str, path: str, document: Any = None) -> Any:
-        return json.loads(self._asked(method, path, document))
-
-    def _asked(self, method: str, path: str, document: Any = None) -> bytes:
-        body = b"" if document is None else json.dumps(document).encode()
-        try:
-            with self._http.request(method, path, body) as reply:
-                said = reply.read()
-        except Unreachable as error:
-            raise self._lost(error) from error
-        if reply.is_success:
-            return said
-        refused = self._refused(reply, said)
-        raise CommandError(refused.title, code=refused.code, help=refused.help)
-
-    def _refused(self, reply: Reply, said: bytes) -> CommandError:
-        """What it says; a server that ends meanwhile says nothing of ours."""
-        try:
-            return query_error(json.loads(said))
-        except (ValueError, KeyError, TypeError):
-            return self._lost(Unreachable(f"status {reply.response.status}"))
-
-    def _lost(self, error: Unreachable) -> CommandError:
-        title = f"process {self.address.pid} does not answer: {error}"
-        return CommandError(title, code=LOST, help="flowql status")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from flowql.api.asking import asking
 from flowql.api.changing import execute
-from flowql.api.following import Deployed, Following, compile_text, deployed, refuse_silence
 from flowql.cli.aligned import record_lines
 from flowql.cli.listening import JsonWriter, TableWriter, until_asked_to_stop, write_changes
 from flowql.cli.names import Names
@@ -28,6 +27,7 @@ from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer
 from flowql.query.errors import INVALID, REFUSED, QueryError
 from flowql.server.client import connect
+from flowql.server.following import Deployed, compile_text, deployed, follow
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
@@ -196,16 +196,12 @@ class Session:
         def anew(there: Deployed) -> PushQuery:
             return compile_text(text, there, self.settings, self.project)
 
-        query = anew(self.there)
-        refuse_silence(self.there, self.manner.start)
         with (
             until_asked_to_stop() as stopped,
-            closing(
-                Following(query, self.settings, self.there, self.manner.start, anew, query.limit, stopped)
-            ) as following,
+            closing(follow(anew, self.settings, self.there, self.manner.start, stopped=stopped)) as following,
         ):
             as_json = self.manner.output is Output.JSON
-            writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, query.result)
+            writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, following.query.result)
             write_changes(following, writer)
 
     # Questions about the catalogue.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 import flowql
 from flowql.api.notebook import run_cell
+from flowql.config.storage import open_log
 
 SQL = """
 CREATE STREAM ORDERS (CUSTOMER STRING KEY, ID INT, AMOUNT DECIMAL(10, 2), DAY DATE, AT TIMESTAMP, TAGS ARRAY<STRING>,
@@ -150,7 +152,8 @@ def test_a_row_that_cannot_be_written_is_refused_and_nothing_is(
     with flowql.connect(folder) as shop:
         with pytest.raises(flowql.CommandError, match=says):
             shop.produce(name, rows)
-        assert not shop._opened().admin().topics()
+        with closing(open_log(shop.project)) as log:
+            assert not log.admin().topics()
 
 
 def test_deploying_starts_an_instance_that_outlives_the_program(folder: Path) -> None:

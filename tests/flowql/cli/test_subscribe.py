@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from flowql.api.following import Following, Rebuilt, compile_text, deployed
 from flowql.cli.listening import JsonWriter, TableWriter
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
+from flowql.query.change import Change, Rebuilt
 from flowql.query.push import Start
-from flowql.query.tail import Change
 from flowql.runtime.log.base import TopicPartition
+from flowql.server.following import Following, compile_text, deployed
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
 from tests.flowql.cli.conftest import SQL

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.query.change import Change
 from flowql.query.push import Start, Subscription, compile_question
-from flowql.query.tail import Change, Tail
+from flowql.query.tail import Tail
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import TopicPartition
 from tests.flowql.query.world import APPLICATION, World, plan_of

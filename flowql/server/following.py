@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.deployed import is_serving
 from flowql.compiler.plan.generations import topic_written
-from flowql.compiler.plan.topology import Plan, SourceDef
+from flowql.compiler.plan.topology import Plan
 from flowql.config.project import Project
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings
 from flowql.errors import CompileError
+from flowql.query.change import Change, Rebuilt
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
 from flowql.server.address import read_address
 from flowql.server.choice import at_rest
 from flowql.server.client import connect
 
 if TYPE_CHECKING:
-    from flowql.compiler.driver import PushQuery
+    from flowql.compiler.driver import DialectName, PushQuery
+    from flowql.compiler.functions.user import Entry
     from flowql.query.push import Replaced, Start, Subscription
-    from flowql.query.tail import Change
 
 SILENT = "FQ5106"
 _SELECT = re.compile(r"\s*(select|with)\b", re.IGNORECASE)
@@ -45,14 +47,37 @@ class Deployed:
     live: bool
 
 
+class Served(Protocol):
+    """The instance that computes what a subscription reads."""
+
+    def record(self) -> tuple[Record, Mapping[str, int]] | None:
+        """What is on record, and the partitions of topics. None if no instance runs."""
+        ...
+
+    def is_running(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class InDirectory:
+    """The instance of a directory, in whichever process it runs."""
+
+    settings: Settings
+
+    def record(self) -> tuple[Record, Mapping[str, int]] | None:
+        client = connect(self.settings.data_dir)
+        if client is None:
+            return None
+        with closing(client):
+            return client.deployed()
+
+    def is_running(self) -> bool:
+        return read_address(self.settings.data_dir) is not None
+
+
 def deployed(settings: Settings) -> Deployed:
     """Of the live instance, else of its directory; QueryError when nothing ever ran there."""
-    client = connect(settings.data_dir)
-    if client is not None:
-        try:
-            return Deployed(*client.plan(), live=True)
-        finally:
-            client.close()
+    if (found := InDirectory(settings).record()) is not None:
+        return Deployed(found[0].serving, found[1], live=True)
     record, topics = at_rest(settings).deployed()
     if not record.serving.sources:
         raise QueryError(f"nothing has been deployed to {settings.data_dir} yet", code=NOTHING, help="flowql deploy")
@@ -77,16 +102,24 @@ def statement_of(text: str, plan: Plan) -> str:
 def compile_text(text: str, found: Deployed, settings: Settings, project: Project) -> PushQuery:
     """The push query a text asks for, with the functions of the project as they are now. Raises CompileError or QueryError."""
     from flowql.config.compile import functions_of
+
+    functions, mistakes = functions_of(project)
+    try:
+        return compile_with(text, found, settings, project.dialect, functions)
+    except CompileError as error:
+        if not mistakes:
+            raise
+        raise CompileError(*mistakes, *error.diagnostics) from None
+
+
+def compile_with(
+    text: str, found: Deployed, settings: Settings, dialect: DialectName, functions: Mapping[str, Entry]
+) -> PushQuery:
+    """As `compile_text`, with these functions of the project."""
     from flowql.query.push import compile_question  # the compiler: 0.5 s
 
     statement = statement_of(text, found.plan)
-    functions, mistakes = functions_of(project)
-    try:
-        return compile_question(
-            statement, found.plan, settings.application_id, found.topics, project.dialect, functions
-        )
-    except CompileError as error:
-        raise CompileError(*mistakes, *error.diagnostics) from None
+    return compile_question(statement, found.plan, settings.application_id, found.topics, dialect, functions)
 
 
 def listen(query: PushQuery, settings: Settings, start: Start) -> Subscription:
@@ -98,25 +131,10 @@ def listen(query: PushQuery, settings: Settings, start: Start) -> Subscription:
     return Subscription(query, RepairedLog(log, settings.application_id), start)
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """What was told until here is of results that are replaced; all rows of the generations that serve now follow.
-
-    result: what rows follow from here on, with these columns. generations: of the streams that were rebuilt, by name.
-    """
-
-    generations: Mapping[str, int]
-    result: SourceDef
-    columns: Sequence[str]
-
-    def __str__(self) -> str:
-        rebuilt = ", ".join(f"generation {n} of {name}" for name, n in self.generations.items())
-        return f"{rebuilt or 'what is read has been rebuilt'}: from here on all rows anew"
-
-
 @dataclass(slots=True)
 class Following:
     """A subscription on its way. query: what it answers. found: what was deployed when it began. stopped: asked to end.
+    served: the instance; by default that of the directory.
 
     Iterate it for lists of changes, also empty ones, and for a boundary where what it reads has been rebuilt. `close` it.
     """
@@ -128,11 +146,14 @@ class Following:
     anew: Callable[[Deployed], PushQuery]  # the same question about what is deployed then
     limit: int | None = None
     stopped: Callable[[], bool] = field(default=lambda: False)
+    served: Served | None = None
     rows: int = 0
     why: str = ""  # it ended by itself
     subscription: Subscription = field(init=False)
+    _served: Served = field(init=False)
 
     def __post_init__(self) -> None:
+        self._served = self.served or InDirectory(self.settings)
         self.subscription = listen(self.query, self.settings, self.start)
 
     @property
@@ -167,7 +188,7 @@ class Following:
                 self.why = "the instance has stopped" if self.live else "no instance is running"
                 return
             if time.monotonic() - checked > _ALIVE_S:
-                checked, ending = time.monotonic(), read_address(self.settings.data_dir) is None
+                checked, ending = time.monotonic(), not self._served.is_running()
             quiet_s = time.monotonic() - came
             time.sleep(min(_WAIT_S_MAX, max(_WAIT_S, quiet_s / 20)))
 
@@ -177,7 +198,7 @@ class Following:
         None if it was asked to stop, or if retention has deleted what it had read, after which it continues. Replaced if the
         cause cannot be determined.
         """
-        now, before = rebuilt(self.settings, self.found.plan, replaced.topic, self.stopped), self.found.plan
+        now, before = rebuilt(self._served, self.found.plan, replaced.topic, self.stopped), self.found.plan
         if self.stopped():
             return None
         if now is not None and _writers(now.plan, replaced.topic) == _writers(before, replaced.topic):
@@ -198,7 +219,23 @@ class Following:
         return Rebuilt(new, self.query.result, following.columns)
 
 
-def rebuilt(settings: Settings, before: Plan, topic: str, stopped: Callable[[], bool]) -> Deployed | None:
+def follow(
+    anew: Callable[[Deployed], PushQuery],
+    settings: Settings,
+    there: Deployed,
+    start: Start,
+    limit: int | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    served: Served | None = None,
+) -> Following:
+    """Begin a subscription; see `Following`. limit: of changes, beside that of the query. QueryError if nothing would ever come."""
+    query = anew(there)
+    refuse_silence(there, start)
+    limits = [n for n in (limit, query.limit) if n is not None]
+    return Following(query, settings, there, start, anew, min(limits, default=None), stopped, served)
+
+
+def rebuilt(served: Served, before: Plan, topic: str, stopped: Callable[[], bool]) -> Deployed | None:
     """What serves after the swap that has replaced the records of a topic; the writers are the same if no rebuild of the topic has
     been seen for `_RETENTION_S`. None if it takes too long, no instance runs, or it was asked to stop.
 
@@ -206,9 +243,8 @@ def rebuilt(settings: Settings, before: Plan, topic: str, stopped: Callable[[], 
     """
     was = _writers(before, topic)
     limit = (busy := time.monotonic()) + _SWAP_S
-    while (now := time.monotonic()) < limit and not stopped() and (client := connect(settings.data_dir)) is not None:
-        with closing(client):
-            record, topics = client.deployed()
+    while (now := time.monotonic()) < limit and not stopped() and (seen := served.record()) is not None:
+        record, topics = seen
         is_built = any(topic_written(q) == topic and q.id not in record.held for q in record.building)
         quiet = record.swap is None and not is_built
         busy = busy if quiet else now

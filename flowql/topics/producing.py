@@ -1,28 +1,93 @@
-"""Rows of Python or Arrow, written to the topic of a declared stream or table."""
+"""Rows of Python or Arrow, written to the topic of a declared stream or table. Entry point: `TopicWriter`."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.compiler.plan.types import arrow_type
 from flowql.errors import CommandError
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
 from flowql.runtime.errors import BadRecord
+from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.operators.encode import Encoder
+from flowql.runtime.output.partitioner import split
 from flowql.topics.codecs import KeyWriter, refuse_own_table
+from flowql.topics.records import partitions_of
 
 BATCH_ROWS = 50_000
-NOT_A_ROW = "FQ5011"
+NOT_A_ROW, UNKNOWN = "FQ5011", "FQ5103"
+
+
+class TopicWriter:
+    """Writes rows to topics of one log, each call as one transaction. Any thread; transactions come one after the other."""
+
+    def __init__(self, open_log: Callable[[], Log], transactional_id: str) -> None:
+        """open_log: called with the first row."""
+        self._open_log, self._transactional_id = open_log, transactional_id
+        self._lock = threading.Lock()  # guards the three below
+        self._log: Log | None = None
+        self._producer: Producer | None = None
+        self._sent = 0
+
+    def produce(self, name: str, plan: Plan, rows: Any, timestamp: str | None, partitions: int) -> int:
+        """The number of rows written, all durable. The topic is created if missing. name: of a stream or table of the plan, whatever its case.
+
+        partitions: of a topic that is created and does not declare them. Raises CommandError, and writes nothing, if a row cannot be written.
+        """
+        source = source_named(name, plan)
+        records = [r for r in RowWriter(source).records(rows, timestamp) if r.num_rows]
+        with self._lock:
+            if self._log is None:
+                self._log = self._open_log()
+            wanted = partitions_of(source.topic, plan, self._log, partitions)
+            count = self._log.admin().create_topic(source.topic, wanted).partitions
+            if self._producer is None:
+                self._producer = self._log.producer(self._transactional_id)
+            self._write(self._producer, source.topic, count, records)
+        return sum(r.num_rows for r in records)
+
+    def _write(self, producer: Producer, topic: str, partitions: int, records: Sequence[pa.RecordBatch]) -> None:
+        producer.begin()
+        try:
+            producer.expect_partitions(topic, partitions)
+            for batch in records:
+                self._sent += 1  # records without a key: a batch goes to one partition, the next to another
+                for partition, part in split(batch, partitions, self._sent % partitions):
+                    producer.send(TopicPartition(topic, partition), part)
+        except BaseException:
+            producer.abort()
+            raise
+        producer.commit()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._producer is not None:
+                self._producer.close()
+            if self._log is not None:
+                self._log.close()
+            self._producer = self._log = None
+
+
+def source_named(name: str, plan: Plan) -> SourceDef:
+    """Whatever the case of the name. CommandError if there is none."""
+    sources = {s.name: s for s in plan.sources}
+    found = sources.get(name) or next((s for n, s in sources.items() if n.casefold() == name.casefold()), None)
+    if found is None:
+        hint = did_you_mean(name, sources) or f"there are {listing(sources)}"
+        raise CommandError(f"there is no stream or table {name}", code=UNKNOWN, help=hint)
+    return found
 
 
 class RowWriter:
@@ -45,7 +110,7 @@ class RowWriter:
 
         In a table a row without values, only its key given, deletes the row. Raises CommandError for a row that cannot be written.
         """
-        data = _table(rows, {f.name.casefold(): arrow_type(f.type) for f in self.schema})
+        data = self.table(rows)
         found = {name.casefold(): name for name in data.column_names}
         self._refuse_unknown(data.column_names, timestamp)
         times = self._times(data, found, timestamp)
@@ -54,6 +119,10 @@ class RowWriter:
         for start in range(0, data.num_rows, BATCH_ROWS):
             part = table.slice(start, BATCH_ROWS).combine_chunks()
             yield self._encoded(part, times[start : start + BATCH_ROWS])
+
+    def table(self, rows: Any) -> pa.Table:
+        """Rows in any form as Arrow, their columns as given. CommandError for a value that is not of its column's type."""
+        return _table(rows, {f.name.casefold(): arrow_type(f.type) for f in self.schema})
 
     def _encoded(self, part: pa.Table, times: Ints) -> pa.RecordBatch:
         arrays = [c.chunk(0) for c in part.columns]

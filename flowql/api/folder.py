@@ -1,0 +1,125 @@
+"""A connection's place: a project's folder, with the log and the instance of its target."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowql.api.asking import asking
+from flowql.api.changes import Subscription, changes_of
+from flowql.api.changing import execute
+from flowql.api.deploying import Document, carry_out, history
+from flowql.api.place import NOT_HERE, Decided, Start
+from flowql.compiler.plan.deployed import Deployed as Record
+from flowql.compiler.plan.deployed import Entry
+from flowql.compiler.plan.topology import Plan
+from flowql.config.compile import compile_sources
+from flowql.config.load import load_project, read_project
+from flowql.config.project import Project
+from flowql.config.storage import open_log
+from flowql.deploy.assertions import Topics
+from flowql.deploy.settings import Settings, settings_of
+from flowql.errors import CommandError
+from flowql.query.answer import Answer
+from flowql.server.choice import at_rest
+from flowql.server.client import connect as find_instance
+from flowql.server.following import Deployed, compile_text, deployed, follow
+from flowql.topics.producing import TopicWriter
+
+if TYPE_CHECKING:
+    from flowql.compiler.driver import PushQuery
+
+_NUMBERS = count()
+
+
+class Folder:
+    """Implements `flowql.api.place.Place`."""
+
+    def __init__(self, start: Path, target: str | None, variables: Mapping[str, str]) -> None:
+        self._start, self._target, self._variables = start, target, dict(variables)
+        self._project = load_project(start, target=target, variables=variables)
+        self._settings = settings_of(self._project)
+        self._lock = threading.Lock()  # guards the one below
+        self._declared: Plan | None = None  # what the project's files declare, as of `connect` or the last `deploy`
+        self._writer = TopicWriter(self._opened, f"flowql-python-{os.getpid()}-{next(_NUMBERS)}")
+
+    @property
+    def project(self) -> Project:
+        return self._project
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    def answer(self, query: str) -> AbstractContextManager[Answer]:
+        return asking(self._settings, query)
+
+    def execute(self, statements: str) -> int:
+        return sum(rows for _, _, rows in execute(self._project, self._settings, statements))
+
+    def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription:
+        closed = threading.Event()
+
+        def anew(there: Deployed) -> PushQuery:
+            return compile_text(what, there, self._settings, self._project)
+
+        following = follow(anew, self._settings, deployed(self._settings), start, limit, closed.is_set)
+        return Subscription(changes_of(following), closed.set)
+
+    def produce(self, name: str, rows: Any, timestamp: str | None) -> int:
+        return self._writer.produce(name, self._plan(), rows, timestamp, self._project.partitions)
+
+    def read(self, project: str | Path | None) -> tuple[Project, Topics | None]:
+        if project is not None:
+            title = f"this connection is that of the project in {self._project.root}, which it deploys"
+            raise CommandError(title, code=NOT_HERE, help="leave `project` out, or connect to the other folder")
+        return read_project(self._start, target=self._target, variables=self._variables), None
+
+    def carry_out(self, decided: Decided) -> Document:
+        client = find_instance(self._settings.data_dir)
+        try:
+            record, topics = at_rest(self._settings).deployed() if client is None else client.deployed()
+            client, done = carry_out(client, self._settings, record, topics, *decided(record, topics))
+        finally:
+            if client is not None:
+                client.close()
+        return done
+
+    def deployed(self, project: Project) -> None:
+        with self._lock:
+            self._project, self._declared = project, None
+
+    def history(self, *, plans: bool = False) -> tuple[list[Entry], Record]:
+        return history(self._settings, plans=plans)
+
+    def status(self) -> Document:
+        client = find_instance(self._settings.data_dir)
+        if client is None:
+            return at_rest(self._settings).status()
+        with closing(client):
+            return client.status()
+
+    def stop(self) -> bool:
+        client = find_instance(self._settings.data_dir)
+        if client is None:
+            return False
+        with closing(client):
+            client.stop()
+        return True
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _plan(self) -> Plan:
+        with self._lock:
+            if self._declared is None:
+                self._declared = compile_sources(self._project).plan
+            return self._declared
+
+    def _opened(self) -> Any:
+        return open_log(self._project)

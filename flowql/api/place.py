@@ -1,0 +1,66 @@
+"""Where a connection works: `folder` for a project's folder on this machine, `remote` for the URL of an instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from flowql.api.changes import Subscription
+from flowql.api.deploying import Document
+from flowql.compiler.plan.deployed import Deployed, Entry
+from flowql.compiler.plan.topology import Plan
+from flowql.config.project import Project
+from flowql.deploy.asked import Asked
+from flowql.deploy.assertions import Topics
+from flowql.deploy.settings import Settings
+from flowql.query.answer import Answer
+
+NOT_HERE = "FQ5310"
+Start = Literal["latest", "earliest"]
+Decided = Callable[
+    [Deployed, Mapping[str, int]], tuple[Plan, Asked]
+]  # of what is on record, and the partitions of topics
+
+
+class Place(Protocol):
+    """What `Connection` needs, as its methods of the same name say. Any thread may call it. Raises CommandError with NOT_HERE where a
+    connection of this kind cannot do something.
+    """
+
+    @property
+    def project(self) -> Project: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def answer(self, query: str) -> AbstractContextManager[Answer]: ...
+
+    def execute(self, statements: str) -> int: ...
+
+    def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription: ...
+
+    def produce(self, name: str, rows: Any, timestamp: str | None) -> int: ...
+
+    def read(self, project: str | Path | None) -> tuple[Project, Topics | None]:
+        """The project to deploy, with its mistakes, and the topics that its ASSERT statements are about: None for those of its log."""
+        ...
+
+    def carry_out(self, decided: Decided) -> Document:
+        """A deployment, and its document. decided: called once, with what is there."""
+        ...
+
+    def deployed(self, project: Project) -> None:
+        """A deployment of what `read` gave was applied."""
+        ...
+
+    def history(self, *, plans: bool = False) -> tuple[list[Entry], Deployed]:
+        """The last deployments, with their plans where asked for, and what is on record."""
+        ...
+
+    def status(self) -> Document: ...
+
+    def stop(self) -> bool: ...
+
+    def close(self) -> None: ...
