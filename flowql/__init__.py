@@ -8,8 +8,9 @@
     shop.sql("SELECT * FROM SPENT_PER_HOUR").df()      # also .arrow(), .pl(), .rel(), or iterate it
     for change in shop.subscribe("SPENT_PER_HOUR"): ...
 
-`Instance` runs a project inside a program of one's own; `flowql.spark` has a project's queries as Spark DataFrames; `%load_ext flowql`
-gives notebooks the magic `%%flowql`. Names are loaded when they are used: importing the package itself loads nothing.
+`connect("http://shop.example.com:8321", token=...)` does the same with an instance on another machine. `Instance` runs a project inside a
+program of one's own; `flowql.spark` has a project's queries as Spark DataFrames; `%load_ext flowql` gives notebooks the magic `%%flowql`.
+Names are loaded when they are used: importing the package itself loads nothing.
 """
 
 from __future__ import annotations

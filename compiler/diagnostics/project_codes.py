@@ -86,6 +86,13 @@ PROJECT_CODES: dict[str, CodePage] = {
         "@udf\ndef score(amount):\n    return amount * 2",
         "@udf\ndef score(amount: float) -> float:\n    return amount * 2",
     ),
+    "FQ3013": CodePage(
+        "The token of `api` is too short, or cannot be sent",
+        "Who has the token of `api` may read, write and deploy over the network, so it must not be guessed: 16 printable ASCII characters or "
+        "more, without blanks. It is best kept in the environment and named as a variable; the message does not show it.",
+        "targets:\n  main:\n    api: {port: 8321, token: secret}",
+        "targets:\n  main:\n    api: {port: 8321, token: '${FLOWQL_TOKEN}'}",
+    ),
     "FQ5000": CodePage(
         "FlowQL has a bug",
         "FlowQL met an unexpected condition. It is not a mistake of yours. With the environment variable "
@@ -511,6 +518,13 @@ PROJECT_CODES: dict[str, CodePage] = {
         "It was rejected unread: its body is longer than the endpoint accepts or did not arrive in time, too many requests of its kind"
         " are in progress, or its Host header is not a name of the instance. The address of an instance is always accepted; `names` of"
         " `metrics` and of `api` in flowql.yaml adds others. The number of subscriptions over a URL is limited as well.",
+    ),
+    "FQ5309": CodePage(
+        "The URL of an instance is wrong",
+        "An instance is named as http://shop.example.com:8321 or https://shop.example.com:8321, with the port of `api` in its flowql.yaml and nothing behind it. A name or "
+        "password in the URL is refused, as URLs are kept in histories and logs: the token is an argument.",
+        'flowql.connect("http://:secret@localhost:8321")',
+        'flowql.connect("http://localhost:8321", token=os.environ["FLOWQL_TOKEN"])',
     ),
     "FQ5310": CodePage(
         "Not possible with this connection",

@@ -14,6 +14,7 @@ from flowql.api.changes import Subscription
 from flowql.api.deploying import Document, asked_of, rolled_back, wanted_plan
 from flowql.api.folder import Folder
 from flowql.api.place import Place
+from flowql.api.remote import Remote
 from flowql.api.result import Result
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.plan.deployed import Deployed as Record
@@ -23,28 +24,53 @@ from flowql.deploy.asked import Asked
 from flowql.deploy.history import to_data
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings
+from flowql.errors import CommandError
+from flowql.server.remote_client import BAD_URL, WRONG_TOKEN, RemoteClient
 
 _NO_VARIABLES: Mapping[str, str] = {}
 Warn = Callable[[Sequence[Diagnostic]], None]
 
 
 def connect(
-    project: str | Path = ".", *, target: str | None = None, variables: Mapping[str, str] = _NO_VARIABLES
+    project: str | Path = ".",
+    *,
+    token: str | None = None,
+    certificate: str | Path | None = None,
+    target: str | None = None,
+    variables: Mapping[str, str] = _NO_VARIABLES,
 ) -> Connection:
-    """A project: its running instance where there is one, else what its directory holds.
+    """A project: its running instance where there is one, else what its directory holds. Or an instance elsewhere, by its URL.
 
     project: a folder in the project, or its `flowql.yaml`. Raises ProjectError with all mistakes of the file.
 
         >>> with flowql.connect("pipelines/quickstart") as project:  # doctest: +SKIP
         ...     delays = project.sql("SELECT CARRIER, AVG(DELAY) AS MEAN FROM DELAYS GROUP BY CARRIER").df()
+
+    Or the URL of an instance whose target has `api`; the instance answers, writes and computes. Raises CommandError if none answers there. token: that of
+    `api`. certificate: a file of the certificates to trust for https, in place of those of the system. target, variables: of the projects that
+    `deploy` is given; `execute` knows the variables, too.
+
+        >>> with flowql.connect(
+        ...     "http://shop.example.com:8321", token=os.environ["FLOWQL_TOKEN"]
+        ... ) as shop:  # doctest: +SKIP
+        ...     orders = shop.sql("SELECT COUNT(*) FROM ORDERS").one()
     """
-    return Connection(Folder(Path(project), target, variables))
+    if isinstance(project, Path) or "://" not in project:
+        if token is not None or certificate is not None:
+            title = f"{project} is a folder, and `token` and `certificate` are for the URL of an instance"
+            raise CommandError(title, code=BAD_URL, help='flowql.connect("http://shop.example.com:8321", token=...)')
+        return Connection(Folder(Path(project), target, variables))
+    if not token:
+        title = "the URL of an instance needs its token"
+        raise CommandError(title, code=WRONG_TOKEN, help='token=os.environ["FLOWQL_TOKEN"], which is `token` of `api`')
+    return Connection(Remote(RemoteClient(project, token, certificate), target, variables))
 
 
 class Connection:
     """A project's results, changes, topics and deployments. Any thread may use it; close it, or use it in a `with`.
 
-    `title`, `code` and `help` of a CommandError say what is wrong and what to do.
+    `title`, `code` and `help` of a CommandError say what is wrong and what to do. Over a URL the same methods give the same, computed by the
+    instance; a CommandError with the code FQ5302 says that it does not answer.
     """
 
     def __init__(self, place: Place) -> None:
@@ -63,11 +89,12 @@ class Connection:
 
     @property
     def project(self) -> Project:
+        """The one of the folder. CommandError over a URL."""
         return self._place.project
 
     @property
     def settings(self) -> Settings:
-        """Of its target."""
+        """Of its target. CommandError over a URL."""
         return self._place.settings
 
     def sql(self, query: str) -> Result:
@@ -95,8 +122,9 @@ class Connection:
     ) -> Subscription:
         """New rows of a stream, changes of a table, or rows of `SELECT ... EMIT CHANGES`, as they are committed.
 
-        start: where to start reading streams. limit: end after so many changes. Computed in this process from the log.
-        Raises QueryError, also if no instance runs that could bring anything new.
+        start: where to start reading streams. limit: end after so many changes. Computed in this process from the log; over a URL by the
+        instance, for 16 subscriptions at a time, and what the program does not take for ten minutes ends it.
+        Raises QueryError, also if no instance runs that could bring anything new. Over a URL, CommandError if the connection breaks off.
         """
         return self._place.subscribe(what, start, limit)
 
@@ -107,12 +135,16 @@ class Connection:
         case; missing ones are NULL. timestamp: the column with the event time; by default the column that the source declares, else the
         present. In a table a row with nothing but its key deletes the row.
         Raises CommandError, and writes nothing, if a row cannot be written.
+
+        Over a URL a frame of more than about 8 MB is written in several transactions. If the connection breaks off before the answer, it is not known
+        whether the rows were written: nothing is sent again by itself, as that could write them twice.
         """
         return self._place.produce(name, rows, timestamp)
 
     def deploy(
         self,
         *,
+        project: str | Path | None = None,
         select: Sequence[str] = (),
         prune: bool = False,
         rebuild: bool = False,
@@ -127,8 +159,11 @@ class Connection:
 
         The options are those of `flowql deploy`. Files are read anew. warn: receives the compiler's warnings. Returns as soon as every
         query runs; `status` says how far what is rebuilt has come. Raises CompileError with all mistakes, CommandError.
+
+        project: over a URL, the folder here of what is deployed there. It is compiled here; Python modules do not travel, so the instance must have the
+        same ones in its folder.
         """
-        found, topics_there = self._place.read(None)
+        found, topics_there = self._place.read(project)
 
         def decided(record: Record, topics: Mapping[str, int]) -> tuple[Plan, Asked]:
             wanted = wanted_plan(
@@ -174,5 +209,5 @@ class Connection:
         return self._place.status()
 
     def stop(self) -> bool:
-        """Ends the running instance after a commit. False if none runs."""
+        """Ends the running instance after a commit. False if none runs. CommandError over a URL."""
         return self._place.stop()

@@ -14,6 +14,7 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.config.api import api_settings
 from flowql.config.kafka import kafka_settings
 from flowql.config.letters import letter_retention
 from flowql.config.members import members_settings
@@ -249,6 +250,8 @@ class _Loading:
         self._found += problems
         values.setdefault("memory_bytes", default_memory_bytes(memory_there_is()))
         values["metrics"] = metrics_settings(values.pop("metrics", {}))
+        values["api"], problems = api_settings(values.pop("api", {}), self._root)
+        self._found += problems
         values["dead_letters"] = letter_retention(values.pop("dead_letters", {}))
         values["members"] = members_settings(values.pop("members", {}))
         values["questions"] = questions_settings(values.pop("questions", {}))

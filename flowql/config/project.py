@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from flowql.compiler.analyze.properties import QueryOptions
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText, Span
+from flowql.config.api import ApiSettings
 from flowql.config.members import MembersSettings
 from flowql.config.places import Places
 from flowql.config.questions import QuestionsSettings
@@ -44,6 +45,7 @@ class Target:
     kafka: KafkaSettings | None = None
     app_id: str | None = None
     metrics: MetricsSettings | None = None
+    api: ApiSettings | None = None
     log_level: LogLevel = "info"
     members: MembersSettings = field(default_factory=MembersSettings)
     questions: QuestionsSettings = field(default_factory=QuestionsSettings)

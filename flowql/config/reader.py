@@ -111,7 +111,7 @@ class Reader:
                 found[key] = replace(item, key=self.span(key_node))
         for key, known in shape.keys.items():
             if known.required and key not in pairs:
-                self._mistake("FQ3006", f"`{key}` is missing in {where}", node, "", f"add  {key}: ...")
+                self._mistake("FQ3006", f"`{key}` is missing in {where}", node, "", f"add  {key}: {known.example}")
         return Item(found, self.span(node))
 
     def _map(self, node: yaml.Node, shape: MapOf, name: str) -> Item | None:

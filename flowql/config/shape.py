@@ -78,11 +78,12 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a record."""
+    """One key of a record. example: a value, for the message that a required key is missing."""
 
     shape: Shape
     doc: str
     required: bool = False
+    example: str = "..."
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.config.api import API
 from flowql.config.kafka import KAFKA
 from flowql.config.letters import DEAD_LETTERS
 from flowql.config.members import MEMBERS
@@ -40,6 +41,7 @@ TARGET = Record(
         "standbys": Key(Whole(0, 16), "Not supported yet, must be 0: standby copies of state on other instances."),
         "remote_state": Key(Text("an address"), "Not supported yet: address that checkpoints are copied to."),
         "metrics": Key(METRICS, "A port for Prometheus, usually 9464."),
+        "api": Key(API, "A port for programs on other machines: `flowql.connect(URL, token=...)`."),
         "log_level": Key(Choice(LOG_LEVELS), "Lowest level that the instance logs; default: info."),
         "dead_letters": Key(DEAD_LETTERS, "How long dead letters are kept."),
         "members": Key(

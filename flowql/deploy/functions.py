@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from flowql.compiler.functions.registry import register_of_project, registered_of_project
-from flowql.compiler.functions.user import is_users, module_name, plain_name
+from flowql.compiler.functions.user import Entry, is_users, module_name, plain_name
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.visit import functions_called
 from flowql.config.functions import LoadError, load_functions, load_query_functions
@@ -45,6 +45,17 @@ def check_functions(plan: Plan, root: str) -> None:
         title = f"the instance has another version of {', '.join(missing)} than this project"
         help_ = "deploy again if the module was just edited; on another machine, bring the same files there"
         raise CommandError(title, code=CODE, help=help_)
+
+
+def functions_to_compile(root: str) -> Mapping[str, Entry]:
+    """Functions that push queries can call, from the present files of the project. Raises CommandError."""
+    try:
+        modules = list(load_project(Path(root)).modules)
+        return load_functions(Path(root), modules) if modules else {}
+    except ProjectError:  # a project without files, or one that is being edited
+        return {}
+    except LoadError as error:
+        raise CommandError(f"{error.module}: {error}", code=CODE, help=error.hint) from error
 
 
 def functions_to_ask(root: str) -> Mapping[str, AskedFunction]:

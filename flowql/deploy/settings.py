@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from flowql.config.api import ApiSettings
 from flowql.config.members import MembersSettings
 from flowql.config.project import Project
 from flowql.config.questions import QuestionsSettings
@@ -21,7 +22,8 @@ UNSUPPORTED_TARGET = "FQ5203"
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What an instance is started with; travels as JSON to a background process. kafka: where the log is, None for the embedded.
-    project_dir: where modules with functions of the project are.
+    project_dir: where modules with functions of the project are. api: for programs on other machines; it holds their token. partitions: of
+    topics that rows are written to and that do not exist.
     """
 
     data_dir: Path
@@ -39,6 +41,8 @@ class Settings:
     questions: QuestionsSettings = field(default_factory=QuestionsSettings)
     dead_letters: LetterRetention = field(default_factory=LetterRetention)
     project_dir: str = ""
+    api: ApiSettings | None = None
+    partitions: int = 1
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
@@ -51,6 +55,8 @@ class Settings:
         data["kafka"] = KafkaSettings(**data["kafka"]) if data["kafka"] is not None else None
         if (metrics := data["metrics"]) is not None:
             data["metrics"] = MetricsSettings(**{**metrics, "names": tuple(metrics["names"])})
+        if (api := data["api"]) is not None:
+            data["api"] = ApiSettings(**{**api, "names": tuple(api["names"])})
         data["members"] = MembersSettings(**data["members"])
         data["questions"] = QuestionsSettings(**data["questions"])
         data["dead_letters"] = LetterRetention(**data["dead_letters"])
@@ -84,4 +90,6 @@ def settings_of(project: Project) -> Settings:
         target.questions,
         target.dead_letters,
         str(project.root),
+        target.api,
+        project.partitions,
     )

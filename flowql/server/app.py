@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
+from importlib import metadata
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -22,14 +23,16 @@ from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
-from flowql.errors import CommandError, RuntimeFailure
+from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.query.answer import Answer
 from flowql.query.errors import COVERAGE, to_data
 from flowql.query.pace import Share
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.appending import redelivery_of
 from flowql.server import parts
-from flowql.server.limits import Limit, Limited
+from flowql.server.client import PROTOCOL
+from flowql.server.failures import to_wire
+from flowql.server.limits import Limit, Limited, Running
 from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode, gathered, paced
@@ -53,15 +56,47 @@ Handler = Callable[[Request], Awaitable[Response]]
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A handler and what it answers."""
+
+    method: str
+    path: str
+    handler: Handler
+
+
 class Malformed(Exception):
     """A body that is not what the endpoint takes."""
 
 
-def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> ASGIApp:
-    """The application. request_stop: ask the process to end; returns at once."""
+def make_app(service: Service, token: str, request_stop: Callable[[], None], running: Running | None = None) -> ASGIApp:
+    """The application of this machine. request_stop: ask the process to end; returns at once. running: shared with other ports."""
+
+    async def append(request: Request) -> Response:
+        wanted = await read_body(request, lambda body: [redelivery_of(record) for record in body["records"]])
+        return JSONResponse(await run_in_threadpool(lambda: service.append(wanted)))
+
+    async def pin(_: Request) -> Response:
+        return JSONResponse({"state_commit": await run_in_threadpool(service.pin)})
+
+    async def stop(_: Request) -> Response:
+        request_stop()
+        return JSONResponse({"stopping": True}, 202)
+
+    routes = [
+        *shared_routes(service),
+        Entry("POST", "/append", append),
+        Entry("POST", "/backup", pin),
+        Entry("POST", "/stop", stop),
+    ]
+    return limited(routes, token, service, LIMITS, running=running)
+
+
+def shared_routes(service: Service) -> list[Entry]:
+    """What programs of this machine and of others may ask."""
 
     async def health(_: Request) -> Response:
-        return JSONResponse({"pid": os.getpid()})
+        return JSONResponse({"pid": os.getpid(), "version": metadata.version("flowql"), "protocol": PROTOCOL})
 
     async def status(request: Request) -> Response:
         detail = "detail" in request.query_params
@@ -75,7 +110,7 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         return JSONResponse({"deployed": codec.line(service.deployed), "topics": topics})
 
     async def deploy(request: Request) -> Response:
-        wanted, asked = await _read(request, lambda body: (codec.loads(body["plan"]), Asked.of(body)))
+        wanted, asked = await read_body(request, lambda body: (codec.loads(body["plan"]), Asked.of(body)))
         done = await run_in_threadpool(lambda: service.deploy(wanted, asked))
         return JSONResponse(done)
 
@@ -87,32 +122,25 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         return JSONResponse({"deployments": [codec.line(e) for e in shown]})
 
     async def priority(request: Request) -> Response:
-        wanted = await _read(request, lambda body: NewPriority(**body))
+        wanted = await read_body(request, lambda body: NewPriority(**body))
         return JSONResponse(await run_in_threadpool(lambda: service.set_priority(wanted)))
 
     async def pause(request: Request) -> Response:
-        names, paused = await _read(request, _pause)
+        names, paused = await read_body(request, _pause)
         done = await run_in_threadpool(lambda: service.pause(names, paused=paused))
         return JSONResponse({"queries": done})
 
     async def promote(request: Request) -> Response:
-        name = await _read(request, lambda body: _name(body["query"]))
+        name = await read_body(request, lambda body: _name(body["query"]))
         return JSONResponse({"queries": await run_in_threadpool(lambda: service.promote(name))})
 
     async def abandon(request: Request) -> Response:
-        name = await _read(request, lambda body: _name(body["query"]))
+        name = await read_body(request, lambda body: _name(body["query"]))
         return JSONResponse({"queries": await run_in_threadpool(lambda: service.abandon(name))})
 
-    async def append(request: Request) -> Response:
-        wanted = await _read(request, lambda body: [redelivery_of(record) for record in body["records"]])
-        return JSONResponse(await run_in_threadpool(lambda: service.append(wanted)))
-
     async def diff(request: Request) -> Response:
-        name = await _read(request, lambda body: _text(body["result"]))
+        name = await read_body(request, lambda body: text_of(body["result"]))
         return JSONResponse(await run_in_threadpool(lambda: service.diff(name)))
-
-    async def pin(_: Request) -> Response:
-        return JSONResponse({"state_commit": await run_in_threadpool(service.pin)})
 
     async def query(request: Request) -> Response:
         try:
@@ -129,34 +157,34 @@ def make_app(service: Service, token: str, request_stop: Callable[[], None]) -> 
         opened = await computing
         return opened.response(service.questions.limits.settings.time_ms / 1000, service.questions.share)
 
-    async def stop(_: Request) -> Response:
-        request_stop()
-        return JSONResponse({"stopping": True}, 202)
+    return [
+        Entry("GET", "/health", health),
+        Entry("GET", "/status", status),
+        Entry("GET", "/metrics", metrics),
+        Entry("GET", "/plan", plan),
+        Entry("POST", "/plan", deploy),
+        Entry("GET", "/deployments", deployments),
+        Entry("POST", "/priority", priority),
+        Entry("POST", "/pause", pause),
+        Entry("POST", "/promote", promote),
+        Entry("POST", "/abandon", abandon),
+        Entry("POST", "/diff", diff),
+        Entry("POST", "/query", query),
+    ]
 
-    def route(path: str, handler: Handler, method: str) -> Route:
-        return Route(path, _guarded(handler, token), methods=[method])
 
-    app = Starlette(
-        routes=[
-            route("/health", health, "GET"),
-            route("/status", status, "GET"),
-            route("/metrics", metrics, "GET"),
-            route("/plan", plan, "GET"),
-            route("/plan", deploy, "POST"),
-            route("/deployments", deployments, "GET"),
-            route("/priority", priority, "POST"),
-            route("/pause", pause, "POST"),
-            route("/promote", promote, "POST"),
-            route("/abandon", abandon, "POST"),
-            route("/append", append, "POST"),
-            route("/diff", diff, "POST"),
-            route("/backup", pin, "POST"),
-            route("/query", query, "POST"),
-            route("/stop", stop, "POST"),
-        ]
-    )
-    questions = service.questions.limits.settings
-    return Limited(app, {**LIMITS, "/query": replace(LIMITS["/query"], at_once=questions.at_once)})
+def limited(
+    entries: Iterable[Entry],
+    token: str,
+    service: Service,
+    limits: Mapping[str, Limit],
+    names: Collection[str] = (),
+    running: Running | None = None,
+) -> ASGIApp:
+    """An application of these routes, each for requests with the token. names, running: see `Limited`."""
+    app = Starlette(routes=[Route(e.path, _guarded(e.handler, token), methods=[e.method]) for e in entries])
+    questions = replace(limits["/query"], at_once=service.questions.limits.settings.at_once)
+    return Limited(app, {**limits, "/query": questions}, names, running)
 
 
 def make_metrics_app(service: Service, names: Collection[str] = ()) -> ASGIApp:
@@ -172,7 +200,7 @@ def make_members_app(service: Service, token: str, names: Collection[str] = ()) 
     """For other instances of the application: rows of the partitions that are here, and nothing else."""
 
     async def rows(request: Request) -> Response:
-        wanted = await _read(request, parts.wanted_of)
+        wanted = await read_body(request, parts.wanted_of)
         found = parts.encode(service.rows(wanted))
         assert isinstance(found, Generator)
         return Rows(
@@ -248,17 +276,15 @@ def _guarded(handler: Handler, token: str) -> Handler:
             return await handler(request)
         except Malformed as error:
             return _failure(MALFORMED, f"this request cannot be read: {error}", "", FAILED)
-        except CommandError as error:
-            return JSONResponse(to_data(error), FAILED)
-        except RuntimeFailure as error:
-            return _failure(error.code, str(error), "", FAILED)
+        except (CommandError, CompileError, RuntimeFailure) as error:
+            return JSONResponse(to_wire(error), FAILED)
         except Exception as error:  # the instance goes on; who asked is told
             return _failure(INTERNAL, f"internal error: {type(error).__name__}: {error}", "", 500)
 
     return guarded
 
 
-async def _read(request: Request, shape: Callable[[Any], T]) -> T:
+async def read_body(request: Request, shape: Callable[[Any], T]) -> T:
     """The JSON body in its shape. Raises Malformed; what goes wrong with what it asks for comes later."""
     try:
         body = json.loads(await request.body())
@@ -276,14 +302,14 @@ def _pause(body: dict[str, Any]) -> tuple[list[str], bool]:
     return names, paused
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("a name is a text")
     return value
 
 
 def _name(value: Any) -> str | None:
-    return None if value is None else _text(value)
+    return None if value is None else text_of(value)
 
 
 def _failure(code: str, title: str, help_: str, status: int) -> Response:

@@ -24,9 +24,12 @@ from flowql.runtime.events import INFO, say
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.choice import open_engine
-from flowql.server.connections import Connection
+from flowql.server.connections import TAKE_S, Connection
 from flowql.server.engine import Mode
+from flowql.server.limits import Running
 from flowql.server.logs import writing
+from flowql.server.remote_app import make_remote_app
+from flowql.server.row_service import RowService
 from flowql.server.service import Service
 
 BROKEN, SILENT = "FQ5303", "FQ5304"
@@ -43,6 +46,7 @@ class Host:
         self._servers: list[tuple[uvicorn.Server, threading.Thread]] = []
         self._closed = False
         self.questions: QuestionDatabase | None = None
+        self.rows: RowService | None = None  # for programs on other machines
         self._log = ExitStack()
 
     def start(self) -> None:
@@ -92,20 +96,28 @@ class Host:
         remove_address(self._settings.data_dir)
         for server, _ in self._servers:
             server.should_exit = True
+        if self.rows is not None:
+            self.rows.stop()
         if self.questions is not None:  # or their threads are waited for
             self.questions.close()
         for _, thread in self._servers:
             thread.join(START_S)
+        if self.rows is not None:
+            self.rows.close()
         with self._log:
             self.engine.stop()
             say(INFO, "instance.stopped", pid=os.getpid())
 
     def _listen(self) -> None:
-        token = secrets.token_urlsafe(32)
-        if self._settings.metrics is not None:
-            metrics = self._settings.metrics
-            self._serve(make_metrics_app(self.service, metrics.called), metrics.address, metrics.port)
-        port = self._serve(make_app(self.service, token, self.request_stop), "127.0.0.1", 0)
+        token, running = secrets.token_urlsafe(32), Running()
+        if (metrics := self._settings.metrics) is not None:
+            app = make_metrics_app(self.service, metrics.called)
+            self._serve(app, metrics.address, metrics.port, key="metrics")
+        if (api := self._settings.api) is not None:
+            self.rows = RowService(self.service, self._settings)
+            app = make_remote_app(self.service, self.rows, api.token, api.called, running)
+            self._serve(app, api.address, api.port, key="api", tls=(api.certificate, api.key))
+        port = self._serve(make_app(self.service, token, self.request_stop, running), "127.0.0.1", 0)
         if self.engine.shared:
             self._join()
         write_address(self._settings.data_dir, own_address(port, token))
@@ -116,9 +128,9 @@ class Host:
         port = self._serve(make_members_app(self.service, token, [listening.host]), listening.address, listening.port)
         self.engine.join(Member(listening.host, port, token))
 
-    def _serve(self, app: ASGIApp, address: str, port: int) -> int:
-        """Answer requests in a thread of its own; the port."""
-        listener = _bound(address, port)
+    def _serve(self, app: ASGIApp, address: str, port: int, *, key: str = "", tls: tuple[str, str] = ("", "")) -> int:
+        """Answer requests in a thread of its own; the port. key: of the target that names the port. tls: files of certificate and key."""
+        certificate, private = tls
         config = uvicorn.Config(
             app,
             http=Connection,
@@ -127,7 +139,17 @@ class Host:
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=5,
+            ssl_certfile=certificate or None,
+            ssl_keyfile=private or None,
         )
+        try:
+            config.load()
+        except OSError as error:  # SSLError is one
+            title = f"the instance cannot use the certificate {certificate} with the key {private}: {error}"
+            raise CommandError(
+                title, code=SILENT, help="see `certificate` and `key` of `api` in flowql.yaml"
+            ) from error
+        listener = _bound(address, port, key)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
         self._servers.append((server, thread))
@@ -140,15 +162,17 @@ class Host:
         return int(listener.getsockname()[1])
 
 
-def _bound(address: str, port: int) -> socket.socket:
-    """A socket that may be bound again at once after the process has ended."""
+def _bound(address: str, port: int, key: str) -> socket.socket:
+    """A socket that may be bound again at once after the process has ended. key: of the target that names the port."""
     listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # a peer that is gone without a word; connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(TAKE_S * 1000))
     try:
         listener.bind((address, port))
     except OSError as error:
         listener.close()
         title = f"the instance cannot listen on {address}:{port}: {error.strerror or error}"
-        help_ = "another `metrics` port in flowql.yaml" if port else ""
+        help_ = f"another `{key}` port in flowql.yaml" if key else ""
         raise CommandError(title, code=SILENT, help=help_) from error
     return listener

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,16 +32,40 @@ class Limit:
     at_once: int = 16
 
 
+class Running:
+    """How many requests are being answered, by path. Several ports may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards the counts: each port has a thread
+        self._counts: dict[str, int] = {}
+
+    def begin(self, path: str, at_once: int) -> bool:
+        """False if there are so many already."""
+        with self._lock:
+            count = self._counts.get(path, 0)
+            if count < at_once:
+                self._counts[path] = count + 1
+            return count < at_once
+
+    def end(self, path: str) -> None:
+        with self._lock:
+            self._counts[path] -= 1
+            if not self._counts[path]:
+                del self._counts[path]
+
+
 class Limited:
-    """An application behind limits. names: hosts by which it may be called; an address always may be.
+    """An application behind limits. names: hosts by which it may be called; an address always may be. running: shared with other ports.
 
     A page in a browser can have its own name lead to this machine; then Host has that name, and it is turned away.
     """
 
-    def __init__(self, app: ASGIApp, limits: Mapping[str, Limit], names: Collection[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: Mapping[str, Limit], names: Collection[str] = (), running: Running | None = None
+    ) -> None:
         self._app, self._limits = app, limits
         self._names = {n.casefold() for n in (*ANY_NAME, *names)}
-        self._running: dict[str, int] = {}
+        self._running = running or Running()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,17 +74,20 @@ class Limited:
         headers = {k.lower(): v for k, v in scope["headers"]}
         limit = self._limits.get(scope["path"], Limit())
         if not self._is_known(headers.get(b"host", b"").decode("latin-1")):
-            await _refuse(send, 421, "this host name is not the instance's", "use its address: 127.0.0.1")
+            await _refuse(
+                send,
+                421,
+                "this host name is not the instance's",
+                "use its address, or add the name to `names` in flowql.yaml",
+            )
         elif _length(headers) > limit.body_bytes:
             await _refuse(send, 413, f"a body has {limit.body_bytes:,} bytes at most here")
-        elif self._running.get(scope["path"], 0) >= limit.at_once:
+        elif not self._running.begin(scope["path"], limit.at_once):
             await _refuse(send, 503, f"{limit.at_once} such requests are being answered", "ask again in a moment")
         else:
             await self._within(limit, scope, receive, send)
 
     async def _within(self, limit: Limit, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"]
-        self._running[path] = self._running.get(path, 0) + 1
         body = _Body(receive, send, limit.body_bytes)
         try:
             await self._app(scope, body.receive, body.send)
@@ -67,9 +95,7 @@ class Limited:
             if not body.answered:
                 await _refuse(send, error.status, str(error))
         finally:
-            self._running[path] -= 1
-            if not self._running[path]:
-                del self._running[path]
+            self._running.end(scope["path"])
 
     def _is_known(self, host: str) -> bool:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host

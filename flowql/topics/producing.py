@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.compiler.plan.types import arrow_type
 from flowql.errors import CommandError
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
-from flowql.runtime.errors import BadRecord
+from flowql.runtime.errors import BadRecord, RuntimeFailure
 from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
@@ -55,7 +56,13 @@ class TopicWriter:
             count = self._log.admin().create_topic(source.topic, wanted).partitions
             if self._producer is None:
                 self._producer = self._log.producer(self._transactional_id)
-            self._write(self._producer, source.topic, count, records)
+            try:
+                self._write(self._producer, source.topic, count, records)
+            except BaseException:  # a producer whose transaction failed may be of no more use
+                failed, self._producer = self._producer, None
+                with suppress(RuntimeFailure):
+                    failed.close()
+                raise
         return sum(r.num_rows for r in records)
 
     def _write(self, producer: Producer, topic: str, partitions: int, records: Sequence[pa.RecordBatch]) -> None:

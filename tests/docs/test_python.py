@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,13 +19,19 @@ def test_what_the_guide_shows_is_what_python_says(shell: Shell, monkeypatch: pyt
     monkeypatch.chdir(shell.folder / "shop")
     page = ROOT / "docs" / "guide" / "python.md"
     options = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
-    text = page.read_text(encoding="utf-8").replace("```python\n%load_ext", "")
+    text = page.read_text(encoding="utf-8").replace("```python\n%load_ext", "").replace("8321", str(free_port()))
+    monkeypatch.setenv("FLOWQL_TOKEN", "")  # the guide sets it
     examples = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     said: list[str] = []
     doctest.DocTestRunner(optionflags=options).run(examples, out=said.append)
     assert len(examples.examples) > 12
     assert not said, "".join(said)
     assert not list(Path(shell.folder / "shop" / ".flowql").rglob("instance.json")), "the guide stops what it starts"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize("name", flowql.__all__)

@@ -10,6 +10,7 @@ import pytest
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.render import render
 from flowql.compiler.driver import QueryDefinition
+from flowql.config.api import ApiSettings
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
@@ -228,3 +229,55 @@ def test_a_knob_that_is_not_built_is_refused_instead_of_ignored() -> None:
 def test_a_port_that_is_none_is_shown_where_it_stands() -> None:
     (found,) = read("name: demo\ntargets:\n  a: {metrics: none}\n").diagnostics
     assert (found.code, found.span.line) == ("FQ3004", 3)
+
+
+TOKEN = "a-token-of-24-characters"
+
+
+def test_a_target_is_reached_from_elsewhere_with_a_token() -> None:
+    text = "name: demo\ntargets:\n  a: {api: {port: 8321, token: '${T}'}}\n  b: {}\n"
+    project = read(text, env={"T": TOKEN})
+    assert not project.diagnostics
+    assert project.targets["a"].api == ApiSettings(8321, TOKEN)
+    assert project.targets["b"].api is None
+    assert TOKEN not in repr(project)
+    settings = settings_of(project)
+    assert TOKEN not in repr(settings)
+    assert Settings.loads(settings.dumps()) == settings
+    more = "address: 0.0.0.0, names: shop.example.com, certificate: c.pem, key: k.pem"
+    project = read(text.replace("'${T}'", f"'{TOKEN}', {more}"))
+    api = project.target.api
+    assert api is not None
+    assert (api.address, api.names, api.certificate) == ("0.0.0.0", ("shop.example.com",), str(project.root / "c.pem"))
+    assert {"0.0.0.0", "shop.example.com"} <= set(api.called)
+    assert Settings.loads(settings_of(project).dumps()) == settings_of(project)
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "title", "help_"),
+    [
+        ("{port: 8321}", "FQ3006", "`token` is missing in api", "add  token: '${FLOWQL_TOKEN}'"),
+        ("{port: 8321, token: '${T}'}", "FQ3008", "variable `T` is not defined", "under `vars`"),
+        ("{port: 8321, token: geheim-geheim}", "FQ3013", "has less than 16 characters", "${FLOWQL_TOKEN}"),
+        ("{port: 8321, token: '${T:-geheim-geheim}'}", "FQ3013", "has less than 16 characters", "${FLOWQL_TOKEN}"),
+        ("{port: 8321, token: geheim geheim geheim}", "FQ3013", "blanks or characters beyond ASCII", "${FLOWQL_TOKEN}"),
+        ("{port: 8321, token: gehäim-geheim-geheim}", "FQ3013", "blanks or characters beyond ASCII", "${FLOWQL_TOKEN}"),
+        (f"{{token: {TOKEN}}}", "FQ3006", "`port` is missing in api", "add  port: 8321"),
+        (
+            f"{{port: 8321, token: {TOKEN}, key: k.pem}}",
+            "FQ3006",
+            "`certificate` is missing in api",
+            "add  certificate",
+        ),
+        (f"{{port: 0, token: {TOKEN}}}", "FQ3004", "`port` must be a whole number", ""),
+        (f"{{port: 8321, tokken: {TOKEN}, token: {TOKEN}}}", "FQ3003", "unknown key `tokken`", "did you mean `token`?"),
+    ],
+)
+def test_mistakes_in_api_are_shown_where_they_stand(api: str, code: str, title: str, help_: str) -> None:
+    (found,) = read(f"name: demo\ntargets:\n  a:\n    api: {api}\n").diagnostics
+    assert (found.code, found.span.line) == (code, 4)
+    assert title in found.title
+    assert help_ in found.help
+    assert found.span.length > 0
+    if code == "FQ3013" and ":-" not in api:
+        assert "geh" not in render([found]), "the token is not shown"

@@ -1,0 +1,107 @@
+"""A connection's place: the URL of an instance, with nothing of its project or its log on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from flowql.api.changes import Subscription
+from flowql.api.deploying import Document, deploy_to
+from flowql.api.place import NOT_HERE, Decided, Start
+from flowql.compiler.plan.deployed import Deployed, Entry
+from flowql.config.load import read_project
+from flowql.config.project import Project
+from flowql.deploy.assertions import UNKNOWN_REPLICAS, Topics
+from flowql.deploy.settings import Settings
+from flowql.errors import CommandError
+from flowql.query.answer import Answer
+from flowql.runtime.log.base import TopicInfo
+from flowql.server.remote_client import RemoteClient
+from flowql.topics.producing import RowWriter
+
+REQUEST_BYTES = 8 << 20  # of rows, about
+
+
+class Remote:
+    """Implements `flowql.api.place.Place`."""
+
+    def __init__(self, client: RemoteClient, target: str | None, variables: Mapping[str, str]) -> None:
+        """target, variables: of projects that are deployed."""
+        self._client, self._target, self._variables = client, target, dict(variables)
+
+    @property
+    def project(self) -> Project:
+        raise self._not_here("the project is where the instance runs", "status() and deployments() show what runs")
+
+    @property
+    def settings(self) -> Settings:
+        raise self._not_here("the settings are where the instance runs", "status() shows what runs")
+
+    def answer(self, query: str) -> AbstractContextManager[Answer]:
+        return self._client.answer(query)
+
+    def execute(self, statements: str) -> int:
+        return self._client.execute(statements, self._variables)
+
+    def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription:
+        told = self._client.changes(what, start, limit)
+        return Subscription(iter(told), told.close)
+
+    def produce(self, name: str, rows: Any, timestamp: str | None) -> int:
+        writer = RowWriter(self._client.source(name))
+        table = writer.table(rows)
+        parts = list(_parts(table))
+        if len(parts) != 1:  # each is a transaction: what cannot be written is found before the first
+            for _ in writer.records(table, timestamp):
+                pass
+        written = 0
+        for part in parts:
+            try:
+                written += self._client.produce(name, part, timestamp)
+            except CommandError as error:
+                if not written:
+                    raise
+                title = f"{error.title}; {written:,} rows before that were written"
+                raise CommandError(title, code=error.code, help=error.help) from error
+        return written
+
+    def read(self, project: str | Path | None) -> tuple[Project, Topics | None]:
+        if project is None:
+            raise self._not_here("this machine does not know its project", 'name its folder:  deploy(project="shop")')
+        return read_project(Path(project), target=self._target, variables=self._variables), self._topics
+
+    def carry_out(self, decided: Decided) -> Document:
+        return deploy_to(self._client, *decided(*self._client.deployed()))
+
+    def deployed(self, project: Project) -> None:
+        pass
+
+    def history(self, *, plans: bool = False) -> tuple[list[Entry], Deployed]:
+        return self._client.deployments(plans=plans), self._client.deployed()[0]
+
+    def status(self) -> Document:
+        return self._client.status()
+
+    def stop(self) -> bool:
+        raise self._not_here("nothing here could start the instance again", "on its machine:  flowql stop")
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _topics(self) -> Mapping[str, TopicInfo]:
+        _, topics = self._client.deployed()
+        return {name: TopicInfo(name, partitions, replicas=UNKNOWN_REPLICAS) for name, partitions in topics.items()}
+
+    def _not_here(self, why: str, help_: str) -> CommandError:
+        return CommandError(f"over {self._client.url} this is not possible: {why}", code=NOT_HERE, help=help_)
+
+
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    """Rows for one request each; one part, even if there is no row."""
+    rows = max(1, table.num_rows * REQUEST_BYTES // max(table.nbytes, 1))
+    for start in range(0, max(table.num_rows, 1), rows):
+        yield table.slice(start, rows)

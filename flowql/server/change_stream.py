@@ -1,0 +1,52 @@
+"""Changes of a subscription on their way to another machine, in frames: rows, what was rebuilt, signs of life, and the end or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Plan
+from flowql.query.arrow_changes import of_batch, to_batch
+from flowql.query.change import Change, Rebuilt
+from flowql.server.failures import Failure, of_wire, to_wire
+from flowql.server.frames import arrow_stream, framed, read_frames
+
+KEEP_ALIVE_S = 5.0  # without a change the instance sends a sign of life so often,
+SILENCE_S = 20.0  # and a client that hears nothing for so long takes the connection for lost
+ALIVE = framed({"kind": "alive"})
+END = framed({"kind": "end"})
+
+
+def rows_frame(changes: Sequence[Change], result: Schema) -> bytes:
+    """result: of the push query."""
+    return framed({"kind": "rows"}, arrow_stream(to_batch(changes, result)))
+
+
+def rebuilt_frame(rebuilt: Rebuilt) -> bytes:
+    result = codec.line(Plan(sources=(rebuilt.result,)))
+    about = {"generations": dict(rebuilt.generations), "columns": list(rebuilt.columns), "result": result}
+    return framed({"kind": "rebuilt", **about})
+
+
+def error_frame(error: Failure) -> bytes:
+    """The last one."""
+    return framed({"kind": "error", "error": to_wire(error)})
+
+
+def decode(pieces: Iterator[bytes]) -> Iterator[Change | Rebuilt]:
+    """Until the end. ValueError where it breaks off before; raises what was raised in the instance."""
+    for about, data in read_frames(pieces):
+        match about["kind"]:
+            case "rows":
+                for batch in pa.ipc.open_stream(data):
+                    yield from of_batch(batch)
+            case "rebuilt":
+                (result,) = codec.loads(about["result"]).sources
+                yield Rebuilt(about["generations"], result, about["columns"])
+            case "error":
+                raise of_wire(about["error"])
+            case "end":
+                return

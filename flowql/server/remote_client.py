@@ -1,0 +1,203 @@
+"""Talks to an instance by its URL, from any machine. There is no directory here, and no process to look at."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from threading import Event
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pyarrow as pa
+
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.topology import SourceDef
+from flowql.errors import CommandError
+from flowql.query.change import Change, Rebuilt
+from flowql.server.change_stream import SILENCE_S, decode
+from flowql.server.client import ANSWER_S, LOST, OTHER_VERSION, PROTOCOL, Calls
+from flowql.server.failures import Failure, of_wire
+from flowql.server.frames import arrow_stream
+from flowql.server.http import Http, Reply, Unreachable
+
+CONNECT_S = 10.0
+BAD_URL, WRONG_TOKEN = "FQ5309", "FQ5301"
+_URL_HELP = "write it as  http://shop.example.com:8321  with the port of `api` in the instance's flowql.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Where an instance listens."""
+
+    host: str
+    port: int
+    tls: bool
+
+    @classmethod
+    def of(cls, text: str) -> Url:
+        """Raises CommandError, which does not repeat what may be a password."""
+        try:
+            parts = urlsplit(text)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise CommandError(f"this is no URL: {error}", code=BAD_URL, help=_URL_HELP) from None
+        if "@" in parts.netloc:
+            title = "the URL has a name or a password: it would be kept in histories and logs"
+            raise CommandError(title, code=BAD_URL, help='flowql.connect("http://shop.example.com:8321", token=...)')
+        if parts.scheme not in ("http", "https") or not host:
+            raise CommandError(f"{text} is no URL of an instance", code=BAD_URL, help=_URL_HELP)
+        if parts.path.strip("/") or parts.query or parts.fragment:
+            title = f"{text} names something behind the port of an instance"
+            raise CommandError(title, code=BAD_URL, help=_URL_HELP)
+        tls = parts.scheme == "https"
+        return cls(host, port or (443 if tls else 80), tls)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}"
+
+
+class RemoteClient(Calls):
+    """Calls of an instance by its URL. Raises CommandError; RuntimeFailure and CompileError where the instance did, and says so."""
+
+    def __init__(self, url: str, token: str, certificate: str | Path | None = None) -> None:
+        """certificate: whom to trust, instead of those whom the system trusts. Raises CommandError also if no instance answers there."""
+        self.url = Url.of(url)
+        headers = {"Authorization": f"Bearer {token}"}
+        if not token.isascii() or not token.isprintable():
+            raise CommandError(f"the token for {self.url} is none: it has characters beyond ASCII", code=WRONG_TOKEN)
+        tls = _trusting(certificate) if self.url.tls else None
+        http = Http(self.url.port, headers, connect_s=CONNECT_S, answer_s=ANSWER_S, host=self.url.host, tls=tls)
+        help_ = "check the URL, and on the instance's machine:  flowql status; it listens there if its target has `api`"
+        super().__init__(http, str(self.url), help_)
+        try:
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def source(self, name: str) -> SourceDef:
+        """A stream or table that is deployed, whatever the case of its name. CommandError if there is none."""
+        found = self._exactly("GET", f"/source?{urlencode({'name': name})}")
+        with self._understood():
+            (source,) = codec.loads(found["plan"]).sources
+            return source
+
+    def produce(self, name: str, rows: pa.Table | pa.RecordBatch, timestamp: str | None) -> int:
+        """Rows written in one transaction; their number, when they are durable. What becomes of them is unknown if no answer comes."""
+        asked = {"to": name} if timestamp is None else {"to": name, "timestamp": timestamp}
+        written: int = self._exactly("POST", f"/produce?{urlencode(asked)}", arrow_stream(rows))["rows"]
+        return written
+
+    def execute(self, statements: str, variables: Mapping[str, str]) -> int:
+        """The number of rows that INSERT, UPDATE and DELETE have changed."""
+        body = json.dumps({"statements": statements, "variables": dict(variables)}).encode()
+        changed: int = self._exactly("POST", "/execute", body)["rows"]
+        return changed
+
+    def changes(self, what: str, start: str, limit: int | None) -> Told:
+        """A subscription; close it."""
+        body = json.dumps({"what": what, "start": start, "limit": limit}).encode()
+        with ExitStack() as stack:
+            try:
+                reply = stack.enter_context(self._http.request("POST", "/changes", body))
+                if not reply.is_success:
+                    raise self._raised(reply, reply.read())
+            except Unreachable as error:
+                raise self._lost(error) from error
+            reply.within(SILENCE_S)
+            return Told(self, reply, stack.pop_all())
+
+    def broken_off(self, reason: str) -> CommandError:
+        title = f"the subscription at {self.url} broke off: {reason}"
+        return CommandError(title, code=LOST, help="what came until then is complete; subscribe again to go on")
+
+    def _check(self) -> None:
+        """CommandError if there is no instance, one that refuses the token, or one of another protocol."""
+        found = self._call("GET", "/health")
+        theirs = found.get("protocol") if isinstance(found, dict) else None
+        if theirs != PROTOCOL:
+            version = found.get("version", "an older one") if isinstance(found, dict) else "unknown"
+            title = (
+                f"the instance at {self.url} has another version of FlowQL ({version}) than this program ({_version()})"
+            )
+            raise CommandError(title, code=OTHER_VERSION, help="use one version of FlowQL on both sides")
+
+    def _exactly(self, method: str, path: str, body: bytes = b"") -> Any:
+        """What it says. Raises what was raised in the instance."""
+        try:
+            with self._http.request(method, path, body) as reply:
+                said = reply.read()
+        except Unreachable as error:
+            raise self._lost(error, writes=method == "POST") from error
+        if not reply.is_success:
+            raise self._raised(reply, said)
+        with self._understood():
+            return json.loads(said)
+
+    def _raised(self, reply: Reply, said: bytes) -> Failure:
+        try:
+            found = of_wire(json.loads(said))
+        except (ValueError, KeyError, TypeError):
+            return self._refused(reply, said)
+        return self._refused(reply, said) if isinstance(found, CommandError) and found.code == WRONG_TOKEN else found
+
+    def _refused(self, reply: Reply, said: bytes) -> CommandError:
+        status = reply.response.status
+        if status == 403:
+            title = f"{self.url} refuses the token"
+            return CommandError(title, code=WRONG_TOKEN, help="give the `token` of `api` in the instance's flowql.yaml")
+        if said[:1] == b"{":
+            return super()._refused(reply, said)
+        title = (
+            f"{self.url} answers with status {status}: no instance of FlowQL listens there, or one of another version"
+        )
+        return CommandError(title, code=OTHER_VERSION, help=_URL_HELP)
+
+
+class Told:
+    """What a subscription tells. One thread iterates it; any thread may close it."""
+
+    def __init__(self, client: RemoteClient, reply: Reply, connection: ExitStack) -> None:
+        self._client, self._reply, self._connection = client, reply, connection
+        self._closed = Event()
+        self._changes = self._read()
+
+    def __iter__(self) -> Iterator[Change | Rebuilt]:
+        return self._changes
+
+    def close(self) -> None:
+        self._closed.set()
+        self._reply.break_off()
+        with suppress(ValueError):  # another thread is in it, and releases the connection
+            self._changes.close()
+            self._connection.close()
+
+    def _read(self) -> Any:
+        try:
+            yield from decode(self._reply.pieces())
+        except Unreachable as error:
+            if not self._closed.is_set():
+                raise self._client.broken_off(str(error)) from error
+        except (ValueError, KeyError, TypeError) as error:
+            if not self._closed.is_set():
+                raise self._client.broken_off(str(error)) from error
+        finally:
+            self._connection.close()
+
+
+def _trusting(certificate: str | Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=None if certificate is None else str(certificate))
+    except OSError as error:
+        title = f"the certificate {certificate} cannot be used: {error}"
+        raise CommandError(title, code=BAD_URL, help="name a file of certificates in PEM") from error
+
+
+def _version() -> str:
+    return metadata.version("flowql")

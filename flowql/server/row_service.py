@@ -1,0 +1,207 @@
+"""What an instance does with rows for programs on other machines: they have neither its log nor its directory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from flowql.compiler.plan.deployed import Deployed as Record
+from flowql.compiler.plan.topology import Plan
+from flowql.config.storage import log_at
+from flowql.deploy.functions import functions_to_compile
+from flowql.deploy.settings import Settings
+from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.query.change import Rebuilt
+from flowql.query.changing import carry_out
+from flowql.runtime.log.base import Log
+from flowql.server.change_stream import ALIVE, END, KEEP_ALIVE_S, error_frame, rebuilt_frame, rows_frame
+from flowql.server.following import Deployed, Following, compile_with, follow
+from flowql.server.service import Service
+from flowql.topics.producing import TopicWriter, source_named
+
+if TYPE_CHECKING:
+    from flowql.compiler.driver import PushQuery
+    from flowql.query.push import Start
+
+SUBSCRIPTIONS_MAX = 16  # each has a thread and an engine of its own, with up to 128 MB
+THREADS = 4  # for everything else
+TOO_MANY, INTERNAL = "FQ5308", "FQ5000"
+T = TypeVar("T")
+
+
+class RowService:
+    """Rows written, changed by statements, and subscribed to. Blocking calls come from `run`, which has threads of its own."""
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        self._service, self._settings = service, settings
+        self._threads = ThreadPoolExecutor(THREADS, "rows")
+        self._writer = TopicWriter(self._opened, f"flowql-api-{os.getpid()}")
+        self._statements = threading.Lock()  # one after the other: they would find each other's tables busy
+        self._lock = threading.Lock()  # guards the subscribers
+        self._subscribers: set[Subscriber] = set()
+        self._stopping = threading.Event()
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """The result of a blocking call."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def source(self, name: str) -> Plan:
+        """A stream or table that is deployed, whatever the case of its name; with nothing else. CommandError if there is none."""
+        return Plan(sources=(source_named(name, self._service.deployed.plan),))
+
+    def produce(self, name: str, rows: pa.Table, timestamp: str | None) -> int:
+        """As `TopicWriter.produce`, for what is deployed."""
+        return self._writer.produce(name, self._service.deployed.plan, rows, timestamp, self._settings.partitions)
+
+    def execute(self, statements: str, variables: Mapping[str, str]) -> int:
+        """The number of rows that INSERT, UPDATE and DELETE have changed. As `flowql.query.changing.carry_out`."""
+        with self._statements:
+            done = carry_out(
+                statements,
+                self._service.plan.sources,
+                self._opened,
+                self._settings.application_id,
+                self._ask,
+                f"flowql-api-exec-{os.getpid()}",
+                dialect=self._settings.questions.dialect,
+                variables=variables,
+            )
+        return sum(rows for _, _, rows in done)
+
+    def subscriber(self, what: str, start: Start, limit: int | None) -> Subscriber:
+        """A subscription that has not begun; close it. CommandError if there are too many."""
+        made = Subscriber(partial(self._following, what, start, limit), self._forget)
+        with self._lock:
+            if len(self._subscribers) >= SUBSCRIPTIONS_MAX or self._stopping.is_set():
+                title = f"the instance serves {SUBSCRIPTIONS_MAX} subscriptions over the network, and not more"
+                raise CommandError(title, code=TOO_MANY, help="end one of them, or subscribe on its machine")
+            self._subscribers.add(made)
+        return made
+
+    @property
+    def subscriptions(self) -> int:
+        """How many have not ended."""
+        with self._lock:
+            return len(self._subscribers)
+
+    def stop(self) -> None:
+        """Has subscriptions end when everything was told; the server waits for them."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Ends what has not ended."""
+        self._stopping.set()
+        with self._lock:
+            left = list(self._subscribers)
+        for subscriber in left:
+            subscriber.close()
+        for subscriber in left:
+            subscriber.join()
+        self._threads.shutdown()
+        self._writer.close()
+
+    # What a subscription must know of the instance (`flowql.server.following.Served`).
+
+    def record(self) -> tuple[Record, Mapping[str, int]] | None:
+        return (self._service.deployed, self._service.topics()) if self.is_running() else None
+
+    def is_running(self) -> bool:
+        return not self._stopping.is_set()
+
+    def _following(self, what: str, start: Start, limit: int | None, stopped: Callable[[], bool]) -> Following:
+        settings, deployed = self._settings, self._service.deployed
+
+        def anew(there: Deployed) -> PushQuery:
+            functions = functions_to_compile(settings.project_dir)
+            return compile_with(what, there, settings, settings.questions.dialect, functions)
+
+        there = Deployed(deployed.serving, self._service.topics(), live=True)
+        return follow(anew, settings, there, start, limit, stopped, self)
+
+    def _ask(self, sql: str) -> pa.Table:
+        with closing(self._service.query(sql)) as answer:
+            return answer.table()
+
+    def _opened(self) -> Log:
+        s = self._settings
+        return log_at(s.log_dir, s.kafka, s.application_id)
+
+    def _forget(self, subscriber: Subscriber) -> None:
+        with self._lock:
+            self._subscribers.discard(subscriber)
+
+
+class Subscriber:
+    """A push query for one client, in a thread of its own; its frames are made when the client takes them."""
+
+    def __init__(
+        self, following: Callable[[Callable[[], bool]], Following], ended: Callable[[Subscriber], None]
+    ) -> None:
+        """following: begins it, in its thread, with what tells when to stop. ended: called when all it held is released."""
+        self._begin, self._ended = following, ended
+        self._thread = ThreadPoolExecutor(1, "changes")
+        self._stopped = threading.Event()
+        self._closing = threading.Lock()  # held by whoever was first to close it
+        self._following: Following | None = None
+
+    async def begin(self) -> None:
+        """Raises CompileError, CommandError or RuntimeFailure."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._open)
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """Until the end or an error, which is the last frame."""
+        loop = asyncio.get_running_loop()
+        last = False
+        while not last:
+            made = loop.run_in_executor(self._thread, self._frame)
+            while not (await asyncio.wait([made], timeout=KEEP_ALIVE_S))[0]:
+                yield ALIVE
+            frame, last = made.result()
+            yield frame
+
+    def close(self) -> None:
+        """Any thread; its own one releases what it holds, soon."""
+        if self._closing.acquire(blocking=False):
+            self._stopped.set()
+            with suppress(RuntimeError):  # the interpreter ends
+                self._thread.submit(self._release)
+            self._thread.shutdown(wait=False)
+
+    def join(self) -> None:
+        """Waits for the end of its thread, after `close`."""
+        self._thread.shutdown()
+
+    def _open(self) -> None:
+        self._following = self._begin(self._stopped.is_set)
+        self._found = iter(self._following)
+
+    def _frame(self) -> tuple[bytes, bool]:
+        """The next frame, and whether it is the last one. Blocks while nothing comes."""
+        assert self._following is not None, "begun"
+        try:
+            for found in self._found:
+                if isinstance(found, Rebuilt):
+                    return rebuilt_frame(found), False
+                if found:
+                    return rows_frame(found, self._following.query.result.schema), False
+        except (CommandError, CompileError, RuntimeFailure) as error:
+            return error_frame(error), True
+        except Exception as error:  # the instance goes on; who subscribed is told
+            title = f"internal error: {type(error).__name__}: {error}"
+            return error_frame(CommandError(title, code=INTERNAL)), True
+        return END, True
+
+    def _release(self) -> None:
+        try:
+            if self._following is not None:
+                self._following.close()
+        finally:
+            self._ended(self)
