@@ -22,7 +22,7 @@ from typing import Any
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.functions.outcomes import Done, Outcome
-from flowql.runtime.functions.workers import LENGTH, LOST_MAX, Code, Ended, Worker
+from flowql.runtime.functions.workers import LENGTH, LOST_MAX, Code, Ended, Starts, Worker
 
 PROGRAM = "flowql.runtime.functions.async_worker"
 GRACE_S = 5.0  # after the timeout of a call, until its process counts as hung
@@ -57,13 +57,13 @@ class AsyncProcess:
     """The process of one module, while there are calls, and some time longer. Thread-safe."""
 
     def __init__(self, code: Code) -> None:
-        self._code = code
-        self._lock = threading.Lock()  # guards the next four
+        self._code, self._starts = code, Starts(code, PROGRAM)
+        self._ending = threading.Event()
+        self._lock = threading.Lock()  # guards the four below
         self._queue: deque[_Call] = deque()
         self._next = 0
         self._thread: threading.Thread | None = None  # that serves
         self._bell: socket.socket | None = None  # wakes it
-        self._ending = False
         # owned by the thread that serves
         self._under_way: dict[int, _Call] = {}
         self._limit: int | None = None  # of calls at once, after the end of a process
@@ -85,7 +85,8 @@ class AsyncProcess:
     def end(self) -> None:
         """Ends the process; what it was doing is lost."""
         with self._lock:
-            self._ending, thread = True, self._thread
+            thread = self._thread
+            self._ending.set()
             self._ring()
         if thread is not None:
             thread.join(END_S)
@@ -112,7 +113,7 @@ class AsyncProcess:
     def _serve_by_a_process(self, ear: socket.socket) -> None:
         """Until it ends."""
         try:
-            worker = Worker(self._code, PROGRAM)
+            worker = self._starts.start(self._ending.wait)
         except (OSError, Ended, QueryFailure) as error:
             why = "" if isinstance(error, QueryFailure) else f"no process can be started for {self._code.module}: "
             self._fail_all(f"{why}{error}")
@@ -129,7 +130,7 @@ class AsyncProcess:
 
     def _is_over(self) -> bool:
         with self._lock:
-            over = self._ending or not (self._queue or self._under_way)
+            over = self._ending.is_set() or not (self._queue or self._under_way)
             if over and self._bell is not None:
                 self._bell.close()
                 self._thread = self._bell = None
@@ -142,7 +143,7 @@ class AsyncProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(ear, selectors.EVENT_READ)
             selector.register(connection, selectors.EVENT_READ)
-            while not self._ending:
+            while not self._ending.is_set():
                 self._fill()
                 selector.modify(connection, selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0))
                 for key, events in selector.select(LOOK_S):

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,6 +36,9 @@ START_S = 60.0
 LOOK_S = 0.5  # between two looks at whether a call goes on
 EXIT_S = 1.0
 IDLE_S = 60.0
+STARTING_SHARE = 0.125  # of a core: what the starts of a module's processes may take for long,
+STARTING_CREDIT_S = 1.0  # and so much more at once
+START_PAUSE_S_MAX = 10.0
 LOST_MAX = 10  # processes in succession that did not live to see the end of a call: then it is not the values
 LENGTH = struct.Struct("!Q")
 
@@ -222,11 +225,49 @@ class _Patience:
             raise TimeoutError(f"it did not return within {self._timeout_s:g} s")
 
 
+class Starts:
+    """Starts the processes of one module, with pauses where they do not live long. Thread-safe.
+
+    A start takes some 0.25 s of a core, and more if the module imports much. Where each call loses its process, starting them without a
+    pause would take a core from the other queries.
+    """
+
+    def __init__(self, code: Code, program: str = PROGRAM) -> None:
+        self._code, self._program = code, program
+        self._lock = threading.Lock()  # guards the two below
+        self._used_s, self._as_of_s = 0.0, time.monotonic()
+
+    def start(self, sleep: Callable[[float], object] = time.sleep) -> Worker:
+        """As `Worker`, after a pause if there has to be one."""
+        if (pause_s := self.pause_s(time.monotonic())) > 0:
+            sleep(pause_s)
+        began_s = time.monotonic()
+        try:
+            return Worker(self._code, self._program)
+        finally:
+            now_s = time.monotonic()
+            self.took(now_s - began_s, now_s)
+
+    def pause_s(self, now_s: float) -> float:
+        """0 while less than the credit is used."""
+        with self._lock:
+            beyond = self._used(now_s) - STARTING_CREDIT_S
+        return min(START_PAUSE_S_MAX, max(0.0, beyond / STARTING_SHARE))
+
+    def took(self, seconds: float, now_s: float) -> None:
+        with self._lock:
+            self._used_s, self._as_of_s = self._used(now_s) + seconds, now_s
+
+    def _used(self, now_s: float) -> float:
+        """The lock is held."""
+        return max(0.0, self._used_s - (now_s - self._as_of_s) * STARTING_SHARE)
+
+
 class Workers:
     """The processes of one module. Thread-safe."""
 
     def __init__(self, code: Code) -> None:
-        self._code = code
+        self._code, self._starts = code, Starts(code)
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
         self._lost, self._lost_ever = 0, 0  # in succession, and since the start
@@ -279,7 +320,7 @@ class Workers:
                 return found
             found.end()
         try:
-            return Worker(self._code)
+            return self._starts.start()
         except (OSError, Ended) as error:
             raise QueryFailure(f"no process can be started for {self._code.module}: {error}") from error
 

@@ -16,6 +16,7 @@ import flowql
 from flowql.compiler.functions.async_options import RetryAfter
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
+from flowql.runtime.functions import workers
 from flowql.testing.suite import load, run_all
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
@@ -240,7 +241,8 @@ def test_what_is_behind_sees_rows_in_their_order(tmp_path: Path) -> None:
         until(lambda: sorted(rows(instance, "SELECT ID FROM FEW")), [(3,), (4,)])
 
 
-def test_what_harms_its_process_costs_its_own_call(tmp_path: Path) -> None:
+def test_what_harms_its_process_costs_its_own_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "STARTING_CREDIT_S", 1_000.0)
     folder = project(tmp_path, "CREATE STREAM OUT AS SELECT CUSTOMER, ID, HARMFUL(ID, MS) AS GOT FROM ORDERS;")
     given = [order(n, {7: 1, 17: 2, 27: 3, 37: 4}.get(n, 0)) for n in range(60)]
     with running(folder) as instance:

@@ -104,10 +104,29 @@ BAD = {
 @pytest.fixture(autouse=True)
 def no_worker_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(workers, "LOOK_S", 0.1)
+    monkeypatch.setattr(workers, "STARTING_CREDIT_S", 1_000.0)
     monkeypatch.setattr(figures, "_all", {})
     yield
     end_idle_workers()
     assert not of_this_process()
+
+
+def test_starts_take_no_more_than_their_share_of_a_core() -> None:
+    """A function that crashed for every third record took a core by the starts of its processes, from a critical query, too."""
+    starts = workers.Starts(Code("m", (), 0))
+    now_s = began_s = starts._as_of_s
+    credit_s, share, took_s, count = 1.0, workers.STARTING_SHARE, 0.25, 100
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(workers, "STARTING_CREDIT_S", credit_s)
+        for n in range(count):
+            pause_s = starts.pause_s(now_s)
+            assert (pause_s > 0) == (n > credit_s / took_s), "some in succession are no reason to wait"
+            now_s += pause_s + took_s
+            starts.took(took_s, now_s)
+        assert count * took_s <= credit_s + took_s + share * (now_s - began_s)
+        starts.took(3_600.0, now_s)
+        assert starts.pause_s(now_s) == workers.START_PAUSE_S_MAX
+        assert starts.pause_s(now_s + 3_700.0 / share) == 0
 
 
 def of_this_process() -> list[int]:
