@@ -32,4 +32,22 @@ class CommandError(Exception):
         return Diagnostic(self.code, self.title, self.span, help=self.help)
 
 
-__all__ = ["CommandError", "CompileError", "ParseError", "ProjectError", "RuntimeFailure", "UnsupportedError"]
+def diagnostics_of(error: CompileError | CommandError | RuntimeFailure) -> tuple[Diagnostic, ...]:
+    """What an error has to say, as `render` shows it."""
+    match error:
+        case CompileError():
+            return error.diagnostics
+        case CommandError():
+            return (error.diagnostic(),)
+    return (Diagnostic(error.code, str(error)),)
+
+
+__all__ = [
+    "CommandError",
+    "CompileError",
+    "ParseError",
+    "ProjectError",
+    "RuntimeFailure",
+    "UnsupportedError",
+    "diagnostics_of",
+]

@@ -131,7 +131,7 @@ class Connection:
     def produce(self, name: str, rows: Any, *, timestamp: str | None = None) -> int:
         """Write rows to the topic of a stream or table in one transaction; their number. The topic is created if missing.
 
-        rows: dicts, or an Arrow table, a pandas or polars frame, or anything with Arrow's C stream. Columns are found whatever their
+        rows: dicts, or an Arrow table, a pandas or polars frame, or anything with Arrow's PyCapsule interface. Columns are found whatever their
         case; missing ones are NULL. timestamp: the column with the event time; by default the column that the source declares, else the
         present. In a table a row with nothing but its key deletes the row.
         Raises CommandError, and writes nothing, if a row cannot be written.

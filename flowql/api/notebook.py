@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from flowql.api.connection import Connection, connect
+from flowql.api.connection import connect
 from flowql.api.result import Result
+from flowql.compiler.diagnostics.render import render
+from flowql.errors import CommandError, CompileError, RuntimeFailure, diagnostics_of
 
-_CHANGES = re.compile(r"\s*(INSERT|UPDATE|DELETE)\b", re.IGNORECASE)
-_connections: dict[str, Connection] = {}
+_COMMENT = r"--[^\n]*|/\*.*?\*/"
+_CHANGES = re.compile(rf"(?:\s|{_COMMENT})*(?:INSERT|UPDATE|DELETE)\b", re.IGNORECASE | re.DOTALL)
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Registers the magic; IPython calls it."""
-    shell.register_magic_function(lambda line, cell: run_cell(shell.user_ns, line, cell), "cell", "flowql")
+    shell.register_magic_function(lambda line, cell: _shown(shell, line, cell), "cell", "flowql")
 
 
 def run_cell(names: dict[str, Any], line: str, cell: str) -> Result | str | None:
@@ -23,14 +25,24 @@ def run_cell(names: dict[str, Any], line: str, cell: str) -> Result | str | None
     line: the project's folder (by default the current one), and `>> NAME` to keep the result under a name instead of showing it.
     """
     folder, _, kept = (part.strip() for part in line.partition(">>"))
-    connection = _connections.get(folder or ".")
-    if connection is None:
-        connection = _connections[folder or "."] = connect(folder or ".")
-    if _CHANGES.match(cell):
-        rows = connection.execute(cell)
-        return f"{rows:,} {'row' if rows == 1 else 'rows'} changed"
-    result = connection.sql(cell)
+    with connect(folder or ".") as connection:  # anew: a notebook may edit the project, or change its current folder
+        if _CHANGES.match(cell):
+            rows = connection.execute(cell)
+            return f"{rows:,} {'row' if rows == 1 else 'rows'} changed"
+        result = connection.sql(cell)
     if not kept:
         return result
     names[kept] = result
     return None
+
+
+def _shown(shell: Any, line: str, cell: str) -> Result | str | None:
+    """As `run_cell`. A mistake fails the cell and is shown as the command line shows it: the whole cell is what was typed, so frames of
+    FlowQL say nothing about it. IPython asks an exception for `_render_traceback_` before it makes a traceback of its own.
+    """
+    try:
+        return run_cell(shell.user_ns, line, cell)
+    except (CompileError, CommandError, RuntimeFailure) as error:
+        message = render(diagnostics_of(error), color=shell.colors.lower() != "nocolor")
+        vars(error)["_render_traceback_"] = message.splitlines
+        raise

@@ -81,7 +81,7 @@ class Result:
         return duckdb.from_arrow(self._table) if connection is None else connection.from_arrow(self._table)
 
     def __repr__(self) -> str:
-        return f"<flowql.Result: {len(self):,} rows of {', '.join(self.columns)}>"
+        return f"<flowql.Result: {len(self):,} {'row' if len(self) == 1 else 'rows'} of {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the first rows."""

@@ -18,7 +18,7 @@ import typer
 from flowql.cli.examples import with_examples
 from flowql.cli.options import OutputOption, ProjectOption, SelectOption, TargetOption, VarOption
 from flowql.cli.render import note, show_diagnostics, show_failure
-from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.errors import CommandError, CompileError, RuntimeFailure, diagnostics_of
 
 # `flowql.cli.<verb>` has `command` (a function) or `app` (a typer.Typer with verbs of its own). What it does is the first paragraph
 # of its help, said here again so that `flowql --help` loads none of them: they need most of the program.
@@ -172,12 +172,8 @@ def _needed(arguments: Sequence[str]) -> Iterable[str]:
 
 def _failed(e: BaseException) -> int:
     match e:
-        case CompileError():
-            show_diagnostics(e.diagnostics)
-        case CommandError():
-            show_diagnostics([e.diagnostic()])
-        case RuntimeFailure():
-            show_failure(e.code, str(e))
+        case CompileError() | CommandError() | RuntimeFailure():
+            show_diagnostics(diagnostics_of(e))
         case KeyboardInterrupt():
             note("interrupted")
             return 130

@@ -15,11 +15,11 @@ from flowql.cli.changed import Results
 from flowql.cli.deployment import show_deployment
 from flowql.cli.listening import until_asked_to_stop
 from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
-from flowql.cli.render import note, print_text, show_diagnostics, show_failure
+from flowql.cli.render import note, print_text, show_diagnostics
 from flowql.config.load import find_project_file, shown_path
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings, settings_of
-from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.errors import CommandError, CompileError, RuntimeFailure, diagnostics_of
 from flowql.server.client import Client, connect
 from flowql.server.host import Host
 
@@ -145,12 +145,8 @@ class Loop:
             done = self._client.deploy(
                 wanted, asked_of(self._scope.select, project, wanted, deployed.plan, prune=self._prune)
             )
-        except CompileError as error:
-            show_diagnostics(error.diagnostics)
-        except CommandError as error:
-            show_diagnostics([error.diagnostic()])
-        except RuntimeFailure as error:
-            show_failure(error.code, str(error))
+        except (CompileError, CommandError, RuntimeFailure) as error:
+            show_diagnostics(diagnostics_of(error))
         else:
             show_deployment(done)
             self._results.follow(self._client.plan()[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from flowql.topics.records import partitions_of
 
 BATCH_ROWS = 50_000
 NOT_A_ROW, UNKNOWN = "FQ5011", "FQ5103"
+_NAMELESS_INDEX = re.compile(r"__index_level_\d+__")
 
 
 class TopicWriter:
@@ -112,7 +114,7 @@ class RowWriter:
         self._encoder = Encoder(sink, self.schema)
 
     def records(self, rows: Any, timestamp: str | None = None) -> Iterable[pa.RecordBatch]:
-        """rows: dicts, or an Arrow table, a pandas or polars frame, or whatever else has Arrow's C stream. timestamp: the column with
+        """rows: dicts, or an Arrow table, a pandas or polars frame, or whatever else has Arrow's PyCapsule interface. timestamp: the column with
         the event time, by default that of the source, or now.
 
         In a table a row without values, only its key given, deletes the row. Raises CommandError for a row that cannot be written.
@@ -163,7 +165,7 @@ class RowWriter:
         if name is None:
             return pa.nulls(data.num_rows, wanted)
         try:
-            return data.column(name).cast(wanted)
+            return _plain(data.column(name)).cast(wanted)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             title = f"column {field.name} of {self.source.name} is {field.type}: {str(error).splitlines()[0]}"
             raise CommandError(title, code=NOT_A_ROW) from error
@@ -190,14 +192,33 @@ def _table(rows: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
     """types: of known columns, by their names in lower case. TypeError for what is neither rows nor a frame."""
     if isinstance(rows, pa.Table):
         return rows
-    if hasattr(rows, "__arrow_c_stream__"):
-        return pa.table(rows)
+    if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
+        return _imported(rows)
+    if not isinstance(rows, Iterable):
+        raise TypeError(f"rows are dicts or a frame, not {type(rows).__name__}")
     found = [rows] if isinstance(rows, Mapping) else list(rows)
     for row in found:
         if not isinstance(row, Mapping):
             raise TypeError(f"a row is a dict, not {type(row).__name__}")
     names = list(dict.fromkeys(name for row in found for name in row))
     return pa.table([_array(n, [row.get(n) for row in found], types.get(n.casefold())) for n in names], names=names)
+
+
+def _imported(frame: Any) -> pa.Table:
+    """A frame of any library. An index of pandas is a column if it has a name."""
+    try:
+        table = pa.table(frame)
+    except pa.ArrowException as error:
+        title = f"{type(frame).__name__} is no table of Arrow: {str(error).splitlines()[0]}"
+        raise CommandError(title, code=NOT_A_ROW) from error
+    return table.drop_columns([name for name in table.column_names if _NAMELESS_INDEX.fullmatch(name)])
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Categories of polars as texts of the form that Arrow can take out of a dictionary."""
+    if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
+        return column.cast(pa.dictionary(column.type.index_type, pa.string()))
+    return column
 
 
 def _array(name: str, values: list[Any], wanted: pa.DataType | None) -> pa.Array:

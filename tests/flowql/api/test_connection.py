@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 
 import flowql
-from flowql.api.notebook import run_cell
 from flowql.config.storage import open_log
 
 SQL = """
@@ -223,15 +222,6 @@ def test_statements_change_tables(tmp_path: Path) -> None:
         assert own.sql("SELECT name FROM users").one() == "ada"
         with pytest.raises(flowql.CommandError, match="which statements change"):
             own.produce("users", {"id": 3})
-
-
-def test_a_cell_of_a_notebook(instance: flowql.Instance, folder: Path) -> None:
-    names: dict[str, object] = {}
-    shown = run_cell(names, str(folder), "SELECT 1 AS ONE")
-    assert isinstance(shown, flowql.Result)
-    assert shown.one() == 1
-    assert run_cell(names, f"{folder} >> kept", "SELECT 2 AS TWO") is None
-    assert isinstance(names["kept"], flowql.Result)
 
 
 def test_importing_the_package_loads_nothing_else() -> None:
