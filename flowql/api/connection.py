@@ -208,6 +208,20 @@ class Connection:
         """What `flowql status -o json` prints: of the running instance, or of what its directory holds."""
         return self._place.status()
 
+    def pause(self, query: str, *others: str) -> list[str]:
+        """Pause queries, by their ids or the names of their results; the ids. State and positions are kept.
+
+        A pause survives restarts and deployments, until `resume`. Raises CommandError, also if no instance runs.
+        """
+        return self._place.pause([query, *others], paused=True)
+
+    def resume(self, query: str, *others: str) -> list[str]:
+        """Resume paused queries where they stopped; their ids. Records that have come meanwhile are processed now.
+
+        Raises CommandError, also if no instance runs.
+        """
+        return self._place.pause([query, *others], paused=False)
+
     def stop(self) -> bool:
         """Ends the running instance after a commit. False if none runs. CommandError over a URL."""
         return self._place.stop()

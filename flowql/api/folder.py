@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from itertools import count
 from pathlib import Path
@@ -28,6 +28,7 @@ from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.server.choice import at_rest
 from flowql.server.client import connect as find_instance
+from flowql.server.client import connect_running
 from flowql.server.following import Deployed, compile_text, deployed, follow
 from flowql.topics.producing import TopicWriter
 
@@ -103,6 +104,10 @@ class Folder:
             return at_rest(self._settings).status()
         with closing(client):
             return client.status()
+
+    def pause(self, names: Sequence[str], *, paused: bool) -> list[str]:
+        with closing(connect_running(self._settings.data_dir)) as client:
+            return client.pause(names, paused=paused)
 
     def stop(self) -> bool:
         client = find_instance(self._settings.data_dir)

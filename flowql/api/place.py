@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -60,6 +60,8 @@ class Place(Protocol):
         ...
 
     def status(self) -> Document: ...
+
+    def pause(self, names: Sequence[str], *, paused: bool) -> list[str]: ...
 
     def stop(self) -> bool: ...
 

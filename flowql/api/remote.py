@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,9 @@ class Remote:
 
     def status(self) -> Document:
         return self._client.status()
+
+    def pause(self, names: Sequence[str], *, paused: bool) -> list[str]:
+        return self._client.pause(names, paused=paused)
 
     def stop(self) -> bool:
         raise self._not_here("nothing here could start the instance again", "on its machine:  flowql stop")

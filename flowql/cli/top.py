@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.cli.live import NOT_RUNNING, live_client
+from flowql.cli.live import live_client
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import print_json, print_json_line, print_text
 from flowql.cli.watching.columns import COLUMNS
@@ -17,7 +17,7 @@ from flowql.cli.watching.screen import INTERVAL_S_MAX, INTERVAL_S_MIN, Screen, r
 from flowql.cli.watching.table import View, picture, text_of
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
-from flowql.server.client import Client, connect
+from flowql.server.client import NOT_RUNNING, Client, connect
 
 KEYS = [c.key for c in COLUMNS]
 WIDTH_PIPED = 200  # of a table that goes to a file: everything fits

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, a question for its answer
 # What a client elsewhere and an instance say to each other, plans included. With another number neither understands the other.
 PROTOCOL = 1
-LOST, OTHER_VERSION = "FQ5302", "FQ5311"
+LOST, NOT_RUNNING, OTHER_VERSION = "FQ5302", "FQ5306", "FQ5311"
 
 
 def connect(data_dir: Path) -> Client | None:
@@ -43,6 +43,14 @@ def connect(data_dir: Path) -> Client | None:
         return client
     client.close()
     return None
+
+
+def connect_running(data_dir: Path) -> Client:
+    """The live instance of a directory. Raises CommandError if none runs."""
+    client = connect(data_dir)
+    if client is None:
+        raise CommandError("no instance of this project is running", code=NOT_RUNNING, help="flowql deploy")
+    return client
 
 
 class Calls:

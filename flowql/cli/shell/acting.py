@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 from flowql.cli.listening import until_asked_to_stop
-from flowql.cli.live import NOT_RUNNING
 from flowql.cli.render import note
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
@@ -20,10 +19,9 @@ from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.deploy.assertions import FAILED, failing, schemas_of
 from flowql.deploy.settings import Settings
-from flowql.errors import CommandError
 from flowql.query.errors import INVALID, UNKNOWN, QueryError
 from flowql.runtime.log.base import TopicPartition
-from flowql.server.client import connect
+from flowql.server.client import connect_running
 from flowql.topics.codecs import RecordReader, source_over
 from flowql.topics.records import json_lines, read_records
 
@@ -58,10 +56,7 @@ def print_topic(project: Project, plan: Plan, topic: str, *, beginning: bool, li
 
 def hold(settings: Settings, queries: list[str], *, paused: bool) -> None:
     """PAUSE and RESUME of a running instance."""
-    client = connect(settings.data_dir)
-    if client is None:
-        raise CommandError("no instance of this project is running", code=NOT_RUNNING, help="flowql deploy")
-    with closing(client):
+    with closing(connect_running(settings.data_dir)) as client:
         done = client.pause(queries, paused=paused)
     note(f"{'paused' if paused else 'resumed'} {', '.join(done)}")
 

@@ -202,6 +202,27 @@ def test_mistakes_are_errors_of_their_own_kind(folder: Path) -> None:
         flowql.connect(folder / "nowhere")
 
 
+def test_a_paused_query_goes_on_where_it_stopped(instance: flowql.Instance, folder: Path) -> None:
+    shop = instance.connection
+    assert shop.pause("LARGE", "CTAS_SPENT") == ["CSAS_LARGE", "CTAS_SPENT"]
+    assert {q["id"]: q["state"] for q in shop.status()["queries"]} == {
+        **{"CSAS_LARGE": "paused", "CTAS_SPENT": "paused", "CTAS_CITIES": "running"},
+    }
+    shop.produce("ORDERS", ORDERS)
+    assert shop.resume("SPENT") == ["CTAS_SPENT"]
+    until(shop, "SELECT SUM(N)::INT FROM SPENT", 3)
+    assert shop.sql("SELECT COUNT(*) FROM LARGE").one() == 0
+    with shop.subscribe("LARGE", start="earliest", limit=2) as changes:
+        shop.resume("LARGE")
+        assert len(list(changes)) == 2
+    with pytest.raises(flowql.CommandError, match="NOPE"):
+        shop.pause("NOPE")
+    instance.stop()
+    for change in (shop.pause, shop.resume):
+        with pytest.raises(flowql.CommandError, match="no instance of this project is running"):
+            change("LARGE")
+
+
 def test_an_instance_says_whether_it_is_healthy(folder: Path) -> None:
     instance = flowql.Instance(folder)
     assert not instance.healthy

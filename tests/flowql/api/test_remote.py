@@ -127,6 +127,7 @@ def test_a_row_that_cannot_be_written_is_refused_as_here(
         lambda shop: shop.subscribe("SELECT NOPE FROM ORDERS EMIT CHANGES"),
         lambda shop: shop.subscribe("SELECT FROM"),
         lambda shop: shop.rollback(99),
+        lambda shop: shop.pause("SPENT", "NOPE"),
     ],
 )
 def test_mistakes_are_the_same_errors_as_here(shop: Shop, ask: Callable[[flowql.Connection], object]) -> None:
@@ -354,6 +355,14 @@ def test_deployments_from_a_folder_here(shop: Shop, tmp_path: Path) -> None:
             with pytest.raises(flowql.CompileError, match=says):
                 shop.remote.deploy(project=tmp_path / "here")
     assert not (tmp_path / "here" / ".flowql").exists(), "the log of the folder here is not asked"
+
+
+def test_queries_pause_and_resume(shop: Shop) -> None:
+    assert shop.remote.pause("SPENT") == ["CTAS_SPENT"]
+    assert {q["id"]: q["state"] for q in shop.local.status()["queries"]}["CTAS_SPENT"] == "paused"
+    shop.remote.produce("ORDERS", ORDERS)
+    assert shop.remote.resume("CTAS_SPENT") == ["CTAS_SPENT"]
+    until(shop.remote, "SELECT SUM(N)::INT FROM SPENT", 3)
 
 
 def test_functions_that_the_instance_has_too(tmp_path: Path) -> None:
