@@ -13,7 +13,8 @@ from operator import itemgetter
 from typing import Any
 
 from flowql.compiler.plan.generations import plain
-from flowql.compiler.plan.logical import Aggregate, Join, Sink
+from flowql.compiler.plan.logical import Aggregate, Join, Materialise, Sink
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field, Schema
 from flowql.compiler.plan.topology import Operator, Plan, StoreSpec
 from flowql.compiler.plan.types import BIGINT, STRING, SqlType
@@ -86,7 +87,11 @@ def _view(op: Operator, inputs: Sequence[Schema], number: int, spec: StoreSpec) 
             return _buckets(inputs[number], spec)
         case Join(shape="stream-stream"):
             return _opaque(spec)
-    return _rows(spec, has_rowtime=not isinstance(op.spec, Sink))
+        case Join() | Materialise():
+            return _rows(spec, has_rowtime=True)
+        case Sink() | Process():
+            return _rows(spec, has_rowtime=False)
+    return _opaque(spec)
 
 
 def _rows(spec: StoreSpec, *, has_rowtime: bool) -> StoreView:
@@ -161,7 +166,7 @@ def _buckets(source: Schema, spec: StoreSpec) -> StoreView:
 
 
 def _opaque(spec: StoreSpec) -> StoreView:
-    """Rows that wait inside an operator, as text: they are its own affair, but can be looked at."""
+    """What an operator keeps in a form of its own (buckets, accumulators, rows that wait), as text: it can be looked at."""
     fields = (Field("KEY", STRING), Field("VALUE", STRING))
 
     def show(found: Sequence[Key], rows: Sequence[Value]) -> Shown:
