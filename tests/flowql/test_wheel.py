@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.tree import PACKAGES, ROOT, modules, own_files, text_of
+from tests.tidy.tree import PACKAGES, ROOT, lines_of, modules, own_files
 
 pytestmark = pytest.mark.slow
 USERS = {
@@ -101,10 +101,11 @@ def test_no_text_imports_the_folders_by_themselves() -> None:
     """Programs in strings and documents, too."""
     named = re.compile(r"\b(?:from|import|-m) (?:compiler|runtime)\b(?= import|\.\w)")
     wrong = [
-        f"{path}:{number}"
+        f"{path}:{place}"
         for path in own_files()
-        if path.suffix in (".py", ".md", ".toml", ".sh", ".yaml") and path != Path("tests/flowql/test_wheel.py")
-        for number, line in enumerate((text_of(path) or "").splitlines(), 1)
+        if path.suffix in (".ipynb", ".md", ".py", ".sh", ".toml", ".yaml")
+        and path != Path("tests/flowql/test_wheel.py")
+        for place, line in lines_of(path)
         if named.search(line)
     ]
     assert not wrong

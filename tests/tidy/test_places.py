@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.tidy.tree import own_files, text_of
+from tests.tidy.tree import lines_of, own_files, text_of
 
 # Host -> why it may be named. Reserved example domains may be named everywhere.
 HOSTS = {
@@ -59,10 +59,7 @@ def test_the_rule_finds_what_it_should(text: str, expected: int) -> None:
 
 def test_no_text_names_a_machine_or_a_foreign_host() -> None:
     wrong = [
-        f"{path}:{number}: {finding}"
-        for path in TEXTS
-        for number, line in enumerate((text_of(path) or "").splitlines(), 1)
-        for finding in findings(line)
+        f"{path}:{place}: {finding}" for path in TEXTS for place, line in lines_of(path) for finding in findings(line)
     ]
     assert not wrong, "\n".join(wrong)
 

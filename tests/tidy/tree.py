@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +33,30 @@ def text_of(path: Path) -> str | None:
         return (ROOT / path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         return None
+
+
+def lines_of(path: Path) -> Iterator[tuple[str, str]]:
+    """(place, line) of a file of text: its lines with their numbers, in a notebook those of all strings with the ids of their cells."""
+    text = text_of(path) or ""
+    if path.suffix != ".ipynb":
+        yield from ((str(number), line) for number, line in enumerate(text.splitlines(), 1))
+        return
+    notebook = json.loads(text)
+    cells = notebook.pop("cells")
+    for place, part in [("notebook", notebook), *((f"cell {cell['id']}", cell) for cell in cells)]:
+        yield from ((place, line) for found in _strings(part) for line in found.splitlines())
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            yield name
+            yield from _strings(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _strings(part)
 
 
 def modules(*packages: str) -> list[Path]:
