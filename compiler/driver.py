@@ -152,8 +152,14 @@ def _apply_topologies(
 
 def _once_refused(bound: BoundChange) -> CompileError:
     """What a query gives depends on when it is asked, and a deployment that is repeated would not ask it again."""
-    title = f"INSERT INTO {bound.change.target} ... SELECT in a file of the project"
-    help = 'carry it out once, when its inputs are there:  flowql exec "INSERT INTO ... SELECT ..."'
+    target, file = bound.change.target, "in a file of the project"
+    shown = {
+        "insert": f"INSERT INTO {target} ... SELECT {file}",
+        "update": f"UPDATE of {target} with FROM or a sub-query {file}",
+        "delete": f"DELETE FROM {target} with USING or a sub-query {file}",
+    }
+    title = shown[bound.change.kind]
+    help = 'carry it out once, when its inputs are there:  flowql exec "..."'
     return unsupported(title, bound.span, "a table of one's own", help=help)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.bind import Binder
@@ -20,6 +20,7 @@ from flowql.compiler.dialect.table_statements import (
     InsertRows,
     InsertSelect,
     OnConflict,
+    RowsQuery,
     Setting,
     UpdateRows,
 )
@@ -68,6 +69,11 @@ def bind_update(statement: UpdateRows, catalog: Catalog, at: Span) -> TableChang
     target = _changeable(statement.target, catalog, at, "UPDATE")
     scope = _scope(target, statement.alias)
     binder = Binder(scope, catalog, "SET")
+    if statement.query is not None:
+        defaults = _settings(statement.settings, target, binder)
+        return _by_query(
+            TableChange(target.name, "update", statement=statement.normal), statement.query, target, defaults
+        )
     settings = _settings(statement.settings, target, binder)
     where = _where(statement.where, scope, catalog)
     refuse_failing([*(s.expr for s in settings), *([where] if where is not None else [])])
@@ -76,9 +82,22 @@ def bind_update(statement: UpdateRows, catalog: Catalog, at: Span) -> TableChang
 
 def bind_delete(statement: DeleteRows, catalog: Catalog, at: Span) -> TableChange:
     target = _changeable(statement.target, catalog, at, "DELETE")
+    if statement.query is not None:
+        return _by_query(TableChange(target.name, "delete", statement=statement.normal), statement.query, target, ())
     where = _where(statement.where, _scope(target, statement.alias), catalog)
     refuse_failing([where] if where is not None else [])
     return TableChange(target.name, "delete", where=where, statement=statement.normal)
+
+
+def _by_query(change: TableChange, query: RowsQuery, target: SourceDef, defaults: tuple[NamedExpr, ...]) -> TableChange:
+    """What the rows of a query decide, which is asked when the statement runs. defaults: of columns that get theirs."""
+    given = {d.name for d in defaults}
+    for s in query.settings:
+        _refuse_setting(s, target, given)
+        _refuse_given(target, s.column, s.span)
+        given.add(s.column)
+    columns = (*target.identity, *(s.column for s in query.settings))
+    return replace(change, columns=columns, select=query.text(target.identity), settings=defaults)
 
 
 def refuse_view(target: SourceDef, at: Span, verb: str) -> None:
@@ -142,9 +161,14 @@ def _generated(target: SourceDef) -> frozenset[str]:
 
 def _refuse_generated(target: SourceDef, name: str, value: Ast | Statement | None, at: Span) -> None:
     """value: None for DEFAULT."""
-    if value is not None and name in _generated(target):
+    if value is not None:
+        _refuse_given(target, name, span_of(value, at))
+
+
+def _refuse_given(target: SourceDef, name: str, at: Span) -> None:
+    if name in _generated(target):
         title = f"column {name} of {target.name} is computed from other columns: it is given no value"
-        raise mistake("FQ2040", title, span_of(value, at), "computed", help="leave it out, or write DEFAULT")
+        raise mistake("FQ2040", title, at, "computed", help="leave it out, or write DEFAULT")
 
 
 def _not_generated(target: SourceDef, at: Span) -> tuple[str, ...]:
@@ -186,10 +210,7 @@ def _settings(settings: Sequence[Setting], target: SourceDef, binder: Binder) ->
     defaults = _defaults(target)
     found: dict[str, NamedExpr] = {}
     for s in settings:
-        if s.column not in fields:
-            raise _unknown(s.column, target, s.span, s.span)
-        if s.column in found:
-            raise mistake("FQ2004", f"column {s.column} is set twice", s.span, "set twice")
+        _refuse_setting(s, target, found)
         _refuse_generated(target, s.column, s.value, s.span)
         if s.column in _generated(target):
             continue
@@ -198,6 +219,14 @@ def _settings(settings: Sequence[Setting], target: SourceDef, binder: Binder) ->
             raise mistake("FQ2040", f"column {s.column} of {target.name} has no NULL", s.span, "is NULL")
         found[s.column] = NamedExpr(s.column, e)
     return tuple(found.values())
+
+
+def _refuse_setting(s: Setting, target: SourceDef, found: Container[str]) -> None:
+    """found: the columns that are set before it."""
+    if s.column not in target.visible:
+        raise _unknown(s.column, target, s.span, s.span)
+    if s.column in found:
+        raise mistake("FQ2004", f"column {s.column} is set twice", s.span, "set twice")
 
 
 def _where(node: Ast | None, scope: Scope, catalog: Catalog) -> Expr | None:

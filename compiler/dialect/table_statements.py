@@ -5,7 +5,7 @@ In these trees None in the place of a value is DEFAULT. normal: a statement's te
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -93,8 +93,20 @@ class InsertSelect(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class RowsQuery:
+    """Where rows of other relations decide what an UPDATE or DELETE changes: the query whose rows say it.
+
+    settings: for each value behind the columns that tell rows apart, the column that gets it. text: of the query, given
+    the columns that tell rows apart.
+    """
+
+    settings: tuple[Setting, ...]
+    text: Callable[[Sequence[str]], str] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateRows(Statement):
-    """UPDATE target [alias] SET ... [WHERE ...]."""
+    """UPDATE target [alias] SET ... [FROM ...] [WHERE ...]. query: in place of a condition; settings are then those with DEFAULT."""
 
     target: str = ""
     alias: str | None = None
@@ -102,17 +114,19 @@ class UpdateRows(Statement):
     where: Ast | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
     normal: str = field(default="", compare=False)
+    query: RowsQuery | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRows(Statement):
-    """DELETE FROM target [alias] [WHERE ...]."""
+    """DELETE FROM target [alias] [USING ...] [WHERE ...]. query: in place of a condition."""
 
     target: str = ""
     alias: str | None = None
     where: Ast | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
     normal: str = field(default="", compare=False)
+    query: RowsQuery | None = None
 
 
 def is_row_statement(statement: Statement) -> bool:

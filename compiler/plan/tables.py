@@ -37,7 +37,8 @@ class TableChange:
     """INSERT, UPDATE or DELETE of a table of one's own, bound: it takes effect as a whole or not at all.
 
     columns, rows: of an insert, constants for each column that is given. select: in their place, the text of a query whose rows are
-    inserted. settings, where: of an UPDATE, or of ON CONFLICT DO UPDATE; over the columns of the existing row.
+    inserted. settings, where: of an UPDATE, or of ON CONFLICT DO UPDATE; over the columns of the existing row. Of an UPDATE or DELETE
+    `select` may stand in place of the condition: its columns are those that tell the rows to change apart, and new values.
     statement: its text, without comments and in one spelling.
     """
 

@@ -124,6 +124,11 @@ class SourceDef:
         return tuple(n for n in names if not n.startswith(HIDDEN)) if self.relation else names
 
     @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart, as far as they can be seen: its key, or all."""
+        return tuple(f.name for f in self.schema.key if not f.name.startswith(HIDDEN)) or self.visible
+
+    @property
     def shown(self) -> Schema:
         """The columns that can be seen, in order."""
         if not self.relation:

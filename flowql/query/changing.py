@@ -39,7 +39,7 @@ from flowql.compiler.plan.types import array as array_of
 from flowql.query.errors import INVALID, QueryError
 from flowql.runtime.batch import Row, to_python
 from flowql.runtime.build.inserts import encode_insert
-from flowql.runtime.build.table_writer import change_table
+from flowql.runtime.build.table_writer import change_table, table_ends
 from flowql.runtime.errors import StatementFailed, TopicMissing
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.output.partitioner import split
@@ -115,11 +115,14 @@ def _now_ms() -> int:
 def execute_change(log: Log, source: SourceDef, change: TableChange, application_id: str, now_ms: int, ask: Ask) -> int:
     """Carry out a statement; the number of rows it is about.
 
-    ask: answers the query of an INSERT ... SELECT, as `flowql query` does. Raises StatementFailed,
+    ask: answers the query of a statement that has one, as `flowql query` does. Raises StatementFailed,
     TableBusy, QueryError or LogError; then nothing was changed.
     """
-    rows = _selected(source, change, ask) if change.select else None
-    return change_table(log, source, change, application_id, now_ms, rows)
+    if not change.select:
+        return change_table(log, source, change, application_id, now_ms)
+    seen = None if change.kind == "insert" else table_ends(log, source)  # before the query reads the table
+    rows = _selected(source, change, ask)
+    return change_table(log, source, change, application_id, now_ms, rows, seen)
 
 
 def write_rows(
@@ -147,7 +150,7 @@ def _selected(source: SourceDef, change: TableChange, ask: Ask) -> list[Row]:
     """The rows of the query as values of the target's columns."""
     table = ask(change.select)
     fields = [_field(source, n) for n in change.columns[: table.num_columns]]
-    if table.num_columns != len(change.columns):
+    if table.num_columns != len(change.columns):  # of an INSERT; the other queries are ours
         wanted = f"{len(change.columns)} ({', '.join(change.columns)})"
         title = f"INSERT INTO {source.name}: the query gives {table.num_columns} columns, and there are {wanted}"
         raise QueryError(title, code=INVALID, help="name the columns that are given:  INSERT INTO t (a, b) SELECT ...")

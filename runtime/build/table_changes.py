@@ -12,6 +12,7 @@ from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.batch import Row
 from flowql.runtime.build.table_rows import Key, KeyOf, Rows
 from flowql.runtime.errors import StatementFailed
+from flowql.runtime.state.values import encode_value
 
 _TEXT_MAX = 80
 
@@ -103,11 +104,16 @@ def _on_conflict(
     return True
 
 
-def update(source: SourceDef, change: TableChange, present: Rows) -> Changed:
-    """Update the rows that meet the condition: all values are computed from the rows as they were, and keys are compared at the end."""
+def update(source: SourceDef, change: TableChange, present: Rows, selected: Sequence[Row] | None = None) -> Changed:
+    """Update the rows that meet the condition: all values are computed from the rows as they were, and keys are compared at the end.
+
+    selected: the rows of the statement's query, in place of the condition.
+    """
     key_of, changed, stored = KeyOf(source), Changed(), _stored(source)
     names = source.schema.names
     matches, setting = _matcher(change, names), _setter(source, change, names)
+    if selected is not None:
+        matches, setting = _by_query(source, change, selected, setting)
     for key, row in present.items():
         if matches(row):
             made = stored(setting(row))
@@ -124,10 +130,12 @@ def update(source: SourceDef, change: TableChange, present: Rows) -> Changed:
     return changed
 
 
-def delete(source: SourceDef, change: TableChange, present: Rows) -> Changed:
-    """Delete the rows that meet the condition."""
+def delete(source: SourceDef, change: TableChange, present: Rows, selected: Sequence[Row] | None = None) -> Changed:
+    """Delete the rows that meet the condition, or that the statement's query has selected."""
     changed = Changed()
     matches = _matcher(change, source.schema.names)
+    if selected is not None:
+        matches, _ = _by_query(source, change, selected, lambda row: row)
     for key, row in present.items():
         if matches(row):
             changed.remove(key, row)
@@ -193,6 +201,34 @@ def _setter(source: SourceDef, change: TableChange, names: Sequence[str]) -> Cal
         return tuple(values)
 
     return made
+
+
+def _by_query(
+    source: SourceDef, change: TableChange, selected: Sequence[Row], setting: Callable[[Row], Row]
+) -> tuple[Callable[[Row], bool], Callable[[Row], Row]]:
+    """Which rows a query has selected, and how they become the new ones. setting: of the columns that get no value of the query."""
+    names, identity = source.schema.names, source.identity
+    at = [names.index(n) for n in identity]
+    places = [names.index(n) for n in change.columns[len(identity) :]]
+    new: dict[bytes, Row] = {}
+    for row in selected:
+        key, values = encode_value(row[: len(identity)]), row[len(identity) :]
+        if key in new and encode_value(new[key]) != encode_value(values):
+            title = f"a row of {source.name} would get several values at once: more than one row of FROM meets it"
+            shown = ", ".join(f"{n} = {v}" for n, v in zip(identity, row, strict=False))[:_TEXT_MAX]
+            raise StatementFailed(f"{title} ({shown})")
+        new[key] = values
+
+    def of(row: Row) -> bytes:
+        return encode_value(tuple(row[i] for i in at))
+
+    def made(row: Row) -> Row:
+        values = list(setting(row))
+        for i, value in zip(places, new[of(row)], strict=True):
+            values[i] = value
+        return tuple(values)
+
+    return lambda row: of(row) in new, made
 
 
 class _Conflict:

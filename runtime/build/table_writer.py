@@ -38,21 +38,21 @@ def change_table(
     application_id: str,
     now_ms: int,
     selected: Sequence[Row] | None = None,
+    seen: Mapping[TopicPartition, int] | None = None,
     mark: Mark | None = None,
 ) -> int:
     """Carry out a statement; the number of rows it inserted, updated or deleted. now_ms: the time of the records.
 
-    selected: the rows of an INSERT ... SELECT, values of the statement's columns. mark: gives a record that is written in the same
+    selected: the rows of the statement's query, values of its columns. seen: the ends of the table's topic before that query was asked, if
+    the table must not have changed since. mark: gives a record that is written in the same
     transaction, also where no row changes. Raises StatementFailed, TableBusy or LogError; then
     nothing was changed.
     """
     try:
         with closing(log.producer(writer_id(application_id, source.name))) as producer:
-            info = log.admin().topics().get(source.topic)
-            if info is None:
-                raise TopicMissing(f"there is no topic {source.topic} of the table {source.name}: deploy the project")
-            tps = [TopicPartition(source.topic, p) for p in range(info.partitions)]
-            ends = log.admin().end_offsets(tps)
+            ends = table_ends(log, source)
+            if seen is not None and seen != ends:
+                raise EndMoved("rows were written after the query of the statement was asked")
             changed = _changed(log, source, change, selected, ends)
             records = _encoded(source, changed, now_ms)
             if records.num_rows or mark is not None:
@@ -62,6 +62,14 @@ def change_table(
     except (Fenced, EndMoved) as error:
         title = f"another statement changed {source.name} meanwhile; nothing of this one was written: repeat it"
         raise TableBusy(title) from error
+
+
+def table_ends(log: Log, source: SourceDef) -> dict[TopicPartition, int]:
+    """The committed ends of a table's topic. TopicMissing if there is none."""
+    info = log.admin().topics().get(source.topic)
+    if info is None:
+        raise TopicMissing(f"there is no topic {source.topic} of the table {source.name}: deploy the project")
+    return dict(log.admin().end_offsets([TopicPartition(source.topic, p) for p in range(info.partitions)]))
 
 
 def _changed(
@@ -78,7 +86,7 @@ def _changed(
         given = given_rows(change) if selected is None else selected
         return insert(source, change, given, present, sum(ends.values()))  # ends rise by at least one for each row
     present = present_rows(log, source, ends)
-    return update(source, change, present) if change.kind == "update" else delete(source, change, present)
+    return (update if change.kind == "update" else delete)(source, change, present, selected)
 
 
 def _write(

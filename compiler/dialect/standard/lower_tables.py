@@ -16,6 +16,8 @@ from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
 from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.standard.write_expressions import dotted, quoted
+from flowql.compiler.dialect.standard.write_queries import WRITER, relation_sql
 from flowql.compiler.dialect.standard.write_statements import to_sql
 from flowql.compiler.dialect.table_statements import (
     CreateTable,
@@ -23,6 +25,7 @@ from flowql.compiler.dialect.table_statements import (
     InsertRows,
     InsertSelect,
     OnConflict,
+    RowsQuery,
     Setting,
     TableColumn,
     UpdateRows,
@@ -178,32 +181,58 @@ def _conflict(c: st.OnConflict) -> OnConflict:
 
 
 def _settings(assignments: Sequence[st.Assignment]) -> tuple[Setting, ...]:
-    made: list[Setting] = []
+    return tuple(Setting(name, _value(value), span) for name, value, span in _assigned(assignments))
+
+
+def _assigned(assignments: Sequence[st.Assignment]) -> list[tuple[str, t.Expr, Span]]:
+    """Each column with its value."""
+    made: list[tuple[str, t.Expr, Span]] = []
     for a in assignments:
         if len(a.columns) == 1:
-            made.append(Setting(a.columns[0], _value(a.value), a.span))
+            made.append((a.columns[0], a.value, a.span))
             continue
         if not isinstance(a.value, t.Row) or len(a.value.items) != len(a.columns):
             help = f"write  {a.columns[0]} = ..., {a.columns[1]} = ..."
             unsupported("SET of several columns at once to anything but as many values", a.span, help)
-        made += [Setting(n, _value(v), a.span) for n, v in zip(a.columns, a.value.items, strict=True)]
-    return tuple(made)
+        made += [(n, v, a.span) for n, v in zip(a.columns, a.value.items, strict=True)]
+    return made
 
 
 def lower_update(s: st.Update) -> list[Statement]:
     """UPDATE of rows of one table."""
     _refuse_returning(s.returning)
-    if s.source is not None:
-        unsupported("UPDATE ... FROM", s.source.span, "write the values, or replace the rows:  INSERT ... SELECT")
+    target, assigned = plain_name(s.target, s), _assigned(s.assignments)
+    if s.source is not None or any(_has_query(e) for e in (*(v for _, v, _ in assigned), s.where)):
+        defaults = tuple(Setting(n, None, span) for n, v, span in assigned if isinstance(v, t.Default))
+        query = _rows_query(s, [(n, v, span) for n, v, span in assigned if not isinstance(v, t.Default)])
+        return [UpdateRows(s.text, s.span, target, s.alias, defaults, None, s.name_span, to_sql(s), query)]
     where = lower_expr(s.where) if s.where is not None else None
-    target = plain_name(s.target, s)
     return [UpdateRows(s.text, s.span, target, s.alias, _settings(s.assignments), where, s.name_span, to_sql(s))]
 
 
 def lower_delete(s: st.Delete) -> list[Statement]:
     """DELETE of rows of one table."""
     _refuse_returning(s.returning)
-    if s.source is not None:
-        unsupported("DELETE ... USING", s.source.span, "name the rows with a condition on their own columns")
+    target = plain_name(s.target, s)
+    if s.source is not None or _has_query(s.where):
+        return [DeleteRows(s.text, s.span, target, s.alias, None, s.name_span, to_sql(s), _rows_query(s, []))]
     where = lower_expr(s.where) if s.where is not None else None
-    return [DeleteRows(s.text, s.span, plain_name(s.target, s), s.alias, where, s.name_span, to_sql(s))]
+    return [DeleteRows(s.text, s.span, target, s.alias, where, s.name_span, to_sql(s))]
+
+
+def _has_query(node: t.Expr | None) -> bool:
+    return node is not None and any(isinstance(n, t.Query) for n in t.walk(node))
+
+
+def _rows_query(s: st.Update | st.Delete, assigned: Sequence[tuple[str, t.Expr, Span]]) -> RowsQuery:
+    """A query for the rows to change and their new values; `DISTINCT`, as a row may meet several rows of FROM or USING."""
+    name = quoted(s.alias or s.target[-1])
+    source = f", {relation_sql(s.source)}" if s.source is not None else ""
+    where = f" WHERE {WRITER.expr(s.where)}" if s.where is not None else ""
+
+    def text(identity: Sequence[str]) -> str:
+        values = [f"{name}.{quoted(n)}" for n in identity] + [WRITER.expr(v) for _, v, _ in assigned]
+        items = ", ".join(f"{v} AS c{i}" for i, v in enumerate(values))
+        return f"SELECT DISTINCT {items} FROM {dotted(s.target)} AS {name}{source}{where}"
+
+    return RowsQuery(tuple(Setting(n, None, span) for n, _, span in assigned), text)

@@ -103,6 +103,8 @@ def test_a_plan_says_nothing_of_what_other_tables_do_not_have() -> None:
         ("CREATE TABLE t (a INT, b INT AS (1 / 0))", "FQ2026", "1 / 0"),
         ("CREATE TABLE t (a INT, b TIMESTAMPTZ AS (NOW()))", "FQ2005", "another value each time"),
         ("CREATE TABLE t (a INT); INSERT INTO t SELECT 1", "FQ2090", "INSERT INTO t ... SELECT"),
+        ("CREATE TABLE t (a INT); UPDATE t SET a = (SELECT 1)", "FQ2090", "UPDATE of t with FROM or a sub-query"),
+        ("CREATE TABLE t (a INT); DELETE FROM t USING t AS u WHERE u.a = t.a", "FQ2090", "DELETE FROM t with USING"),
         ("CREATE TABLE t (a INT); CREATE VIEW v AS SELECT __row FROM t", "FQ2002", "__row"),
     ],
 )

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import duckdb
+import pyarrow as pa
 import pytest
 
+from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.query.errors import QueryError
-from flowql.runtime.errors import StatementFailed
+from flowql.runtime.errors import StatementFailed, TableBusy
 from tests.slt.world import Shape, World
 
 SEEDS, STATEMENTS = 12, 36
@@ -36,7 +38,10 @@ class Statements:
         self._random = random.Random(seed)
 
     def next(self, table: str) -> str:
-        kinds: tuple[Callable[[str], str], ...] = (self._insert, self._insert, self._update, self._delete, self._copy)
+        kinds: tuple[Callable[[str], str], ...] = (
+            *(self._insert, self._insert, self._insert, self._update, self._delete, self._copy),
+            *(self._update_from, self._update_asked, self._delete_asked),
+        )
         return self._random.choice(kinds)(table)
 
     def _value(self, column: str) -> str:
@@ -111,6 +116,51 @@ class Statements:
     def _delete(self, table: str) -> str:
         return f"DELETE FROM {table}{self._where()}"
 
+    def _other(self) -> str:
+        """A relation of rows with distinct k, some of them of no table."""
+        return self._random.choice(
+            [
+                "(SELECT k, MAX(a) AS a, MIN(s) AS s FROM bag GROUP BY k) AS o",
+                "(SELECT k + 1 AS k, a, s FROM t) AS o",
+                "(VALUES (1, 5, 'v'), (2, NULL, 'w'), (7, 1, NULL)) AS o (k, a, s)",
+                "(SELECT k, a, s FROM g WHERE a IS NOT NULL) AS o JOIN t AS u ON u.k = o.k",
+            ]
+        )
+
+    def _asked_condition(self, table: str) -> str:
+        return self._random.choice(
+            [
+                "k IN (SELECT k FROM t WHERE a > 2)",
+                "k NOT IN (SELECT COALESCE(a, 0) FROM bag)",
+                f"a > (SELECT AVG(a) FROM {table})",
+                f"EXISTS (SELECT 1 FROM t AS o WHERE o.a = {table}.k)",
+                f"NOT EXISTS (SELECT 1 FROM g AS o WHERE o.k = {table}.k) AND {self._condition()}",
+                f"k = (SELECT MIN(k) FROM {table}) OR s = (SELECT MAX(s) FROM t)",
+            ]
+        )
+
+    def _update_from(self, table: str) -> str:
+        settings = ["a = o.a", "s = o.s", "a = o.a + x.k", "s = x.s || o.s", "b = x.a > o.a", "n = DEFAULT"]
+        chosen = self._random.sample(settings, 2)
+        if chosen[0].split()[0] == chosen[1].split()[0]:
+            chosen.pop()
+        more = self._random.choice(["", "", " AND x.b", " AND o.a IS NOT NULL"])
+        return f"UPDATE {table} AS x SET {', '.join(chosen)} FROM {self._other()} WHERE x.k = o.k{more}"
+
+    def _update_asked(self, table: str) -> str:
+        settings = [
+            "a = 3",
+            f"a = (SELECT COUNT(*) FROM bag AS o WHERE o.k < {table}.k)",
+            "s = (SELECT MAX(s) FROM g) || s",
+            "n = (SELECT 4.25)",
+        ]
+        return f"UPDATE {table} SET {self._random.choice(settings)} WHERE {self._asked_condition(table)}"
+
+    def _delete_asked(self, table: str) -> str:
+        if self._random.random() < 0.5:
+            return f"DELETE FROM {table} AS x USING {self._other()} WHERE x.k = o.k AND o.a > 1"
+        return f"DELETE FROM {table} WHERE {self._asked_condition(table)}"
+
     def _copy(self, table: str) -> str:
         shift = self._random.randint(100, 10**6)
         return f"INSERT INTO {table} (s, k, a) SELECT s, k + {shift}, a FROM {table}{self._where()}"
@@ -172,6 +222,78 @@ def test_a_statement_that_fails_changes_nothing(world: World) -> None:
         assert rows([tuple(r.values()) for r in world.ask("SELECT k, a FROM t").to_pylist()]) == ["(1, 0)", "(2, 5)"], (
             sql
         )
+
+
+def test_other_relations_decide_which_rows_change(world: World) -> None:
+    """UPDATE ... FROM, DELETE ... USING and sub-queries, also over views; a column may get its DEFAULT in the same statement."""
+    world.execute("CREATE TABLE stock (id INT PRIMARY KEY, pieces INT, note TEXT DEFAULT 'new')")
+    world.execute("CREATE TABLE sold (id INT, pieces INT)")
+    world.execute("CREATE VIEW totals AS SELECT id, SUM(pieces) AS pieces FROM sold GROUP BY id")
+    world.execute("INSERT INTO stock VALUES (1, 10, 'a'), (2, 5, 'b'), (3, 7, 'c')")
+    world.execute("INSERT INTO sold VALUES (1, 4), (1, 3), (2, 5), (9, 1)")
+    sold = "UPDATE stock AS s SET pieces = s.pieces - t.pieces, note = DEFAULT FROM totals t WHERE s.id = t.id"
+    world.execute(sold)
+    world.execute("DELETE FROM stock USING totals WHERE totals.id = stock.id AND stock.pieces = 0")
+    world.execute(
+        "UPDATE stock SET note = (SELECT MAX(note) FROM stock) || '!' WHERE pieces < (SELECT AVG(pieces) FROM stock)"
+    )
+    world.execute("DELETE FROM stock WHERE id NOT IN (SELECT id FROM stock)")
+    found = world.ask("SELECT * FROM stock ORDER BY id").to_pylist()
+    assert found == [{"id": 1, "pieces": 3, "note": "new!"}, {"id": 3, "pieces": 7, "note": "c"}]
+
+
+def test_a_row_that_several_rows_of_from_meet_has_to_get_one_value(world: World) -> None:
+    """PostgreSQL takes any of them."""
+    world.execute("CREATE TABLE p (id INT PRIMARY KEY, v INT)")
+    world.execute("CREATE TABLE q (id INT, v INT)")
+    world.execute("INSERT INTO p VALUES (1, 0), (2, 0)")
+    world.execute("INSERT INTO q VALUES (1, 5), (1, 5), (2, 6), (2, 7)")
+    world.execute("UPDATE p SET v = q.v FROM q WHERE p.id = q.id AND p.id = 1")
+    with pytest.raises(StatementFailed, match=r"more than one row of FROM meets it \(id = 2\)"):
+        world.execute("UPDATE p SET v = q.v FROM q WHERE p.id = q.id")
+    assert world.ask("SELECT id, v FROM p ORDER BY id").to_pylist() == [{"id": 1, "v": 5}, {"id": 2, "v": 0}]
+
+
+def test_a_row_written_after_the_query_of_an_update_was_asked_is_not_missed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.execute("CREATE TABLE p (id INT PRIMARY KEY, v INT)")
+    world.execute("INSERT INTO p VALUES (1, 1)")
+    ask = world._answer
+
+    def late(sql: str) -> pa.Table:
+        found = ask(sql)
+        monkeypatch.setattr(world, "_answer", ask)
+        world.execute("INSERT INTO p VALUES (2, 2)")
+        return found
+
+    monkeypatch.setattr(world, "_answer", late)
+    with pytest.raises(TableBusy, match="repeat it"):
+        world.execute("UPDATE p SET v = 0 WHERE id IN (SELECT id FROM p)")
+    world.execute("UPDATE p SET v = 0 WHERE id IN (SELECT id FROM p)")
+    assert world.ask("SELECT SUM(v) AS s FROM p").to_pylist() == [{"s": 0}]
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("UPDATE p SET w = q.v FROM q", "column w does not exist in p"),
+        ("UPDATE p SET v = q.v, v = 1 FROM q", "column v is set twice"),
+        ("UPDATE p SET v = DEFAULT, v = q.v FROM q", "column v is set twice"),
+        ("UPDATE p SET twice = q.v FROM q", "twice of p is computed from other columns"),
+        ("UPDATE p SET v = x.v FROM x", "x"),
+        ("UPDATE p SET v = (SELECT v FROM q)", "More than one row"),
+        ("UPDATE p SET v = (SELECT MAX(s) FROM q)", "the query gives"),
+    ],
+)
+def test_mistakes_with_other_relations_are_refused(world: World, statement: str, says: str) -> None:
+    world.execute("CREATE TABLE p (id INT PRIMARY KEY, v INT, twice INT GENERATED ALWAYS AS (v * 2))")
+    world.execute("CREATE TABLE q (v INT, s TEXT)")
+    world.execute("INSERT INTO p (id, v) VALUES (1, 1)")
+    world.execute("INSERT INTO q VALUES (1, 'x'), (2, 'y')")
+    with pytest.raises((CompileError, CommandError, RuntimeFailure), match=says):
+        world.execute(statement)
+    assert world.ask("SELECT v FROM p").to_pylist() == [{"v": 1}]
 
 
 def test_generated_columns_are_values_of_their_row(world: World) -> None:
