@@ -1,8 +1,9 @@
-"""The built distributions in fresh environments of several Pythons: a project beside modules of the same names, and functions.
+"""The built distributions in fresh environments of several Pythons: a project beside modules of the same names, functions, and the guide to Python.
 
     python -m tests.installed --python python3.12 --python python3.13
 
-Needs a package index. Builds sdist and wheel with `python -m build`, installs the wheel with pip, and runs a program of a user there.
+Needs a package index. Builds sdist and wheel with `python -m build`, installs the wheel with pip, runs a program of a user there, and types the guide
+in another environment.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.distribution import copy_files
+from tests.docs.tutorial import type_page
 from tests.flowql.test_wheel import USERS
-from tests.tidy.tree import ROOT, own_files
+from tests.tidy.tree import ROOT
 
 MODULE = """
 from collections.abc import Iterator
@@ -90,11 +93,7 @@ def run(*command: object, folder: Path) -> str:
 def built(folder: Path) -> Path:
     """The wheel, built from the source distribution of the files of this checkout."""
     tree = folder / "tree"
-    for path in [*own_files(), Path("flowql/compiler"), Path("flowql/runtime")]:
-        (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        (tree / path).symlink_to(os.readlink(ROOT / path)) if (ROOT / path).is_symlink() else (tree / path).write_bytes(
-            (ROOT / path).read_bytes()
-        )
+    copy_files(tree)
     run(sys.executable, "-m", "venv", folder / "building", folder=folder)
     run(folder / "building/bin/pip", "install", "-q", "build", folder=folder)
     run(folder / "building/bin/python", "-m", "build", "-o", folder / "dist", tree, folder=folder)
@@ -116,7 +115,16 @@ def lived(python: str, wheel: Path, folder: Path) -> str:
     (shop / "prices.py").write_text(MODULE)
     (shop / "flowql.yaml").write_text((shop / "flowql.yaml").read_text() + "functions: [prices]\n")
     (shop / "queries.sql").write_text((shop / "queries.sql").read_text() + QUERIES)
-    return run(folder / "environment/bin/python", "main.py", folder=folder)
+    said = run(folder / "environment/bin/python", "main.py", folder=folder)
+    (typed := folder / "typed").mkdir()
+    if differs := type_page(typed, wheel, program_of(python)):
+        raise SystemExit(f"the guide to Python with {python}:\n{differs}")
+    return said
+
+
+def program_of(python: str) -> str:
+    """The file of an interpreter that is named as on the command line; of an environment, what it was made with."""
+    return run(python, "-c", "import sys; print(sys._base_executable)", folder=ROOT).strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,9 +1,9 @@
-"""The guide to Python: its examples are run in a new project."""
+"""The guide to Python is typed, and the examples of its reference are run."""
 
 from __future__ import annotations
 
 import doctest
-import socket
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,27 +11,24 @@ from pathlib import Path
 import pytest
 
 import flowql
-from tests.docs.tour import ROOT, Shell
+from tests.distribution import build_wheel, link_dependencies
+from tests.docs.tutorial import type_page
 
 
-def test_what_the_guide_shows_is_what_python_says(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell.type("flowql init shop")
-    monkeypatch.chdir(shell.folder / "shop")
-    page = ROOT / "docs" / "guide" / "python.md"
-    options = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
-    text = page.read_text(encoding="utf-8").replace("```python\n%load_ext", "").replace("8321", str(free_port()))
-    monkeypatch.setenv("FLOWQL_TOKEN", "")  # the guide sets it
-    examples = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
-    said: list[str] = []
-    doctest.DocTestRunner(optionflags=options).run(examples, out=said.append)
-    assert len(examples.examples) > 12
-    assert not said, "".join(said)
-    assert not list(Path(shell.folder / "shop" / ".flowql").rglob("instance.json")), "the guide stops what it starts"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+@pytest.mark.slow
+def test_what_the_guide_shows_is_what_comes_out(tmp_path: Path) -> None:
+    """In an environment that has the wheel and the packages on which it depends, and not those of the tests."""
+    wheel = build_wheel(tmp_path)
+    (folder := tmp_path / "typed").mkdir()
+    differs = type_page(
+        folder,
+        wheel,
+        sys._base_executable,
+        made=lambda environment: link_dependencies(wheel, environment),
+        variables=(("PIP_NO_INDEX", "1"),),
+    )
+    if differs:
+        pytest.fail(differs)
 
 
 @pytest.mark.parametrize("name", flowql.__all__)

@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / ".venv" / "bin" / "flowql"
@@ -46,12 +48,24 @@ def commands(block: str) -> list[tuple[str, str]]:
 class Shell:
     """A bash in an empty folder next to an environment, as a user has it; commands are typed one after the other."""
 
-    def __init__(self, folder: Path, settle_after: tuple[str, ...] = ("flowql topic produce",)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settle_after: tuple[str, ...] = ("flowql topic produce",),
+        *,
+        programs: Path | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """programs: a folder for the path, in place of the environment."""
         self.folder, self._settle_after = folder, settle_after
-        (folder / ".venv").symlink_to(ROOT / ".venv")
         # Output in the order it is written, without colours.
-        env = {**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "100"}
-        env["PATH"] = f"{PROGRAM.parent}{os.pathsep}{env['PATH']}"
+        env = {**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "100", **variables}
+        if programs is None:
+            (folder / ".venv").symlink_to(ROOT / ".venv")
+        else:
+            for name in ("PYTHONPATH", "VIRTUAL_ENV"):
+                env.pop(name, None)
+        env["PATH"] = f"{programs or PROGRAM.parent}{os.pathsep}{env['PATH']}"
         self._bash = subprocess.Popen(
             ["bash"],
             stdin=subprocess.PIPE,

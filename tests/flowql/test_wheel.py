@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.distribution import build_wheel
 from tests.tidy.tree import PACKAGES, ROOT, lines_of, modules, own_files
 
 pytestmark = pytest.mark.slow
@@ -32,19 +32,7 @@ def program(*arguments: str, folder: Path, path: str = "") -> subprocess.Complet
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel that was built from the source distribution, as an index serves it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    tree, sdist = folder / "tree", folder / "sdist"
-    for path in [*own_files(), Path("flowql/compiler"), Path("flowql/runtime")]:
-        (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, tree / path, follow_symlinks=False)
-    build = "import sys, setuptools.build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-    built = program("-c", build, "build_sdist", str(sdist), folder=tree)
-    assert built.returncode == 0, built.stderr
-    shutil.unpack_archive(next(sdist.glob("*.tar.gz")), sdist)
-    built = program("-c", build, "build_wheel", str(folder), folder=next(p for p in sdist.iterdir() if p.is_dir()))
-    assert built.returncode == 0, built.stderr
-    return next(folder.glob("*.whl"))
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture
