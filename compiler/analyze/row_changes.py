@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.certain_failures import refuse_failing
-from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.scope import Scope, ScopeColumn
 from flowql.compiler.analyze.tables import key_of, span_of
 from flowql.compiler.analyze.values import assigned
@@ -37,7 +37,7 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
     fields = _given(named, target, at, statement.span)
     defaults, generated = _defaults(target), _generated(target)
     binder = Binder(Scope((), ()), catalog, "VALUES")
-    rows: list[tuple[Expr, ...]] = []
+    rows, numbers = list[tuple[Expr, ...]](), 0
     for row in statement.rows:
         fewer = not named and len(row) < len(fields)  # SQL: the columns that come last get their defaults
         if len(row) != len(fields) and not fewer:
@@ -50,9 +50,11 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
         for name in generated & given.keys():
             _refuse_generated(target, name, given[name], at)
         rows.append(tuple(_stored(f, given.get(f.name), binder, defaults) for f in _visible(target)))
-    _refuse_null(target, rows, at)
+        numbers += _gives_number(target, given)
+    columns, rows = _without_numbers(target, rows, numbers, at)
+    _refuse_null(target, columns, rows, at)
     refuse_failing(e for row in rows for e in row)
-    made = TableChange(target.name, "insert", target.visible, tuple(rows), statement=statement.normal)
+    made = TableChange(target.name, "insert", columns, tuple(rows), statement=statement.normal)
     return _with_conflict(made, statement.on_conflict, target, catalog, at)
 
 
@@ -156,7 +158,10 @@ def _defaults(target: SourceDef) -> dict[str, Expr]:
 
 
 def _generated(target: SourceDef) -> frozenset[str]:
-    return frozenset(g.name for g in _rules(target).generated)
+    """Columns that statements give no value."""
+    numbered = _rules(target).numbered
+    always = {numbered[0]} if numbered is not None and numbered[1] == "always" else set()
+    return frozenset({g.name for g in _rules(target).generated} | always)
 
 
 def _refuse_generated(target: SourceDef, name: str, value: Ast | Statement | None, at: Span) -> None:
@@ -167,7 +172,9 @@ def _refuse_generated(target: SourceDef, name: str, value: Ast | Statement | Non
 
 def _refuse_given(target: SourceDef, name: str, at: Span) -> None:
     if name in _generated(target):
-        title = f"column {name} of {target.name} is computed from other columns: it is given no value"
+        computed = any(g.name == name for g in _rules(target).generated)
+        why = "is computed from other columns" if computed else "is GENERATED ALWAYS AS IDENTITY"
+        title = f"column {name} of {target.name} {why}: it is given no value"
         raise mistake("FQ2040", title, at, "computed", help="leave it out, or write DEFAULT")
 
 
@@ -187,9 +194,28 @@ def _stored(field: Field, node: Ast | None, binder: Binder, defaults: dict[str, 
     return assigned(node, binder, field) if node is not None else defaults.get(field.name, Literal(field.type, None))
 
 
-def _refuse_null(target: SourceDef, rows: Iterable[Sequence[Expr]], at: Span) -> None:
+def _gives_number(target: SourceDef, given: Mapping[str, Ast | None]) -> bool:
+    """Whether a row has a value of its own for the identity column."""
+    column = _rules(target).identity_column
+    return column is not None and given.get(column) is not None
+
+
+def _without_numbers(
+    target: SourceDef, rows: list[tuple[Expr, ...]], given: int, at: Span
+) -> tuple[tuple[str, ...], list[tuple[Expr, ...]]]:
+    """Columns and rows without the identity column, unless all rows give it. given: how many do."""
+    name = _rules(target).identity_column
+    if name is None or given == len(rows):
+        return target.visible, rows
+    place = target.visible.index(name)
+    if given:
+        title = f"some rows give {name} of {target.name}, and others do not"
+        raise mistake("FQ2040", title, at, "given, or numbered?", help="write a statement for each kind of rows")
+    return tuple(n for n in target.visible if n != name), [(*r[:place], *r[place + 1 :]) for r in rows]
+
+
+def _refuse_null(target: SourceDef, names: Sequence[str], rows: Iterable[Sequence[Expr]], at: Span) -> None:
     """A NULL that is written is found before anything runs."""
-    names = target.visible
     wanted = [i for i, n in enumerate(names) if n in _rules(target).not_null and n not in _generated(target)]
     for row in rows:
         for i in wanted:
@@ -212,6 +238,13 @@ def _settings(settings: Sequence[Setting], target: SourceDef, binder: Binder) ->
     for s in settings:
         _refuse_setting(s, target, found)
         _refuse_generated(target, s.column, s.value, s.span)
+        if s.value is None and s.column == _rules(target).identity_column:
+            raise unsupported(
+                f"DEFAULT of the identity column {s.column} in an UPDATE is not supported",
+                s.span,
+                "its row has a number",
+                help="leave it out",
+            )
         if s.column in _generated(target):
             continue
         e = _stored(fields[s.column], s.value, binder, defaults)

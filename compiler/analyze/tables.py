@@ -19,9 +19,9 @@ from flowql.compiler.functions.registry import lookup
 from flowql.compiler.plan.expr import Call, Expr, columns_of, walk
 from flowql.compiler.plan.logical import Format, NamedExpr
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.tables import HIDDEN, ROW_NUMBER, TableRules
+from flowql.compiler.plan.tables import HIDDEN, ROW_NUMBER, Identity, TableRules
 from flowql.compiler.plan.topology import SourceDef
-from flowql.compiler.plan.types import BIGINT, Kind
+from flowql.compiler.plan.types import BIGINT, INT, Kind
 
 FOR_TABLE = frozenset({"PARTITIONS"})
 TOPIC_PREFIX = "ksql.output.topic.name.prefix"
@@ -64,6 +64,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
             statement.append_only,
             statement.on_duplicate,
             _generated(statement, fields, catalog),
+            _numbered(statement, fields),
         ),
         watermark=statement.watermark,
     )
@@ -100,6 +101,18 @@ def _defaults(columns: Sequence[TableColumn], fields: Sequence[Field], catalog: 
         refuse_failing([e])
         found.append(NamedExpr(field.name, e))
     return tuple(found)
+
+
+def _numbered(statement: CreateTable, fields: Sequence[Field]) -> tuple[str, Identity] | None:
+    found = [(c, f) for c, f in zip(statement.columns, fields, strict=True) if c.identity is not None]
+    for column, field in found:
+        if field.type not in (INT, BIGINT):
+            title = f"column {field.name} is {field.type}: an identity column has whole numbers"
+            raise mistake("FQ2022", title, column.span, "not a whole number", help="write  BIGINT")
+    if len(found) > 1:
+        title = f"{statement.name} has more than one identity column"
+        raise mistake("FQ2022", title, found[1][0].span, "the second one", help="leave one of them out")
+    return next(((f.name, c.identity) for c, f in found if c.identity is not None), None)
 
 
 def _generated(statement: CreateTable, fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:

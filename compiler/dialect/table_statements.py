@@ -10,19 +10,20 @@ from dataclasses import dataclass, field
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Ast, InsertInto, InsertRow, Property, Statement, TypeRef
-from flowql.compiler.plan.tables import OnDuplicate
+from flowql.compiler.plan.tables import Identity, OnDuplicate
 from flowql.compiler.plan.watermarks import Watermark
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column. default: None when none is written. generated: what it is computed from, if it is."""
+    """A column. default: None when none is written. generated: what it is computed from, if it is. identity: whether it is one."""
 
     name: str
     type: TypeRef
     not_null: bool = False
     default: Ast | None = None
     generated: Ast | None = None
+    identity: Identity | None = None
     span: Span = field(default=NOWHERE, compare=False)
 
 

@@ -14,6 +14,7 @@ EXCLUDED = (
     "excluded"  # in ON CONFLICT DO UPDATE: the row that was to be inserted; its columns are `excluded.name` in the plan
 )
 OnDuplicate = Literal["error", "nothing", "replace", "update"]
+Identity = Literal["always", "by default"]  # whether a statement may give the number of a row itself: by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class TableRules:
 
     defaults: constants by column, for columns an INSERT leaves out. generated: columns that are computed from others of their row when it is
     written. append_only: rows are never updated or deleted. on_duplicate:
-    what an INSERT does with a key that exists, where it does not say.
+    what an INSERT does with a key that exists, where it does not say. numbered: the column that has the number of its row, and
+    whether statements may give it; numbers rise, begin at 1, and leave some out.
     """
 
     not_null: tuple[str, ...] = ()
@@ -30,6 +32,11 @@ class TableRules:
     append_only: bool = False
     on_duplicate: OnDuplicate = "error"
     generated: tuple[NamedExpr, ...] = ()
+    numbered: tuple[str, Identity] | None = None
+
+    @property
+    def identity_column(self) -> str | None:
+        return None if self.numbered is None else self.numbered[0]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

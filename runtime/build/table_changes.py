@@ -9,12 +9,14 @@ from flowql.compiler.functions.evaluate import compile_predicate, compile_row
 from flowql.compiler.plan.expr import Literal
 from flowql.compiler.plan.tables import EXCLUDED, ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import Row
 from flowql.runtime.build.table_rows import Key, KeyOf, Rows
 from flowql.runtime.errors import StatementFailed
 from flowql.runtime.state.values import encode_value
 
 _TEXT_MAX = 80
+INT_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -54,11 +56,12 @@ def given_rows(change: TableChange) -> list[Row]:
 def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present: Rows, first: int) -> Changed:
     """Insert rows. given: values of the statement's columns. first: the number of the first row, where rows are told apart by it."""
     key_of, changed = KeyOf(source), Changed()
-    complete = _completer(source, change.columns)
+    complete, numbered = _completer(source, change.columns), _numberer(source, change.columns)
     conflict = _Conflict(source, change) if change.on_duplicate == "update" else None
     stored = _stored(source)
-    made = [stored(complete(values, first + n)) for n, values in enumerate(given)]
-    for row in _in_time(source, made):
+    for row in _in_time(source, [stored(complete(values)) for values in given]):
+        if numbered is not None:
+            row = stored(numbered(row, first + len(changed.rows)))  # the topic's ends rise by more than that
         _refuse_null(source, row)
         key = key_of(row)
         there = changed.there(key, present)
@@ -146,8 +149,34 @@ def delete(source: SourceDef, change: TableChange, present: Rows, selected: Sequ
 # --- parts ---
 
 
-def _completer(source: SourceDef, columns: Sequence[str]) -> Callable[[Row, int], Row]:
-    """Gives a whole row: columns that are not given have their defaults, and a row without a key has its number."""
+def _numberer(source: SourceDef, columns: Sequence[str]) -> Callable[[Row, int], Row] | None:
+    """Puts the number of a row, from 0 on, where it belongs: the key of a row that has none, and an identity column that is not given."""
+    assert source.rules is not None
+    names, identity = source.schema.names, source.rules.identity_column
+    key_at = names.index(ROW_NUMBER) if ROW_NUMBER in names else None
+    identity_at = names.index(identity) if identity is not None and identity not in columns else None
+    if key_at is None and identity_at is None:
+        return None
+    field = None if identity is None else source.schema.get(identity)
+    is_int = field is not None and field.type.kind is Kind.INT
+
+    def numbered(row: Row, number: int) -> Row:
+        values = list(row)
+        if key_at is not None:
+            values[key_at] = number
+        if identity_at is not None:
+            values[identity_at] = number + 1
+            if is_int and number >= INT_MAX:
+                raise StatementFailed(
+                    f"column {names[identity_at]} of {source.name} is INT, and its numbers are used up"
+                )
+        return tuple(values)
+
+    return numbered
+
+
+def _completer(source: SourceDef, columns: Sequence[str]) -> Callable[[Row], Row]:
+    """Gives a whole row, without its number: columns that are not given have their defaults."""
     assert source.rules is not None
     names = source.schema.names
     at = {n: i for i, n in enumerate(columns)}
@@ -155,12 +184,9 @@ def _completer(source: SourceDef, columns: Sequence[str]) -> Callable[[Row, int]
     computed = compile_row([d.expr for d in missing], [], on_error=_failing("DEFAULT"))
     defaults = {d.name: i for i, d in enumerate(missing)}
 
-    def complete(values: Row, number: int) -> Row:
+    def complete(values: Row) -> Row:
         others = computed(()) if defaults else ()
-        return tuple(
-            number if n == ROW_NUMBER else values[at[n]] if n in at else others[defaults[n]] if n in defaults else None
-            for n in names
-        )
+        return tuple(values[at[n]] if n in at else others[defaults[n]] if n in defaults else None for n in names)
 
     return complete
 

@@ -53,6 +53,8 @@ def _why_not(old: SourceDef, new: SourceDef, partitions: int) -> str:
     if filled:
         return f"the table {new.name} has rows, and {', '.join(sorted(filled))} would become NOT NULL: some rows may have NULL there"
     added = {*new.visible} - {*old.visible}
+    if new.rules.identity_column not in (None, old.rules.identity_column):
+        return f"the table {new.name} has rows, in which {new.rules.identity_column} was not their number: make a new table, and copy them:  INSERT INTO ... SELECT"
     computed = [g.name for g in new.rules.generated if g not in old.rules.generated]
     if computed:
         return (

@@ -171,13 +171,14 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
 
 def _generated(cur: Reader, made: _Constraints) -> None:
     cur.next()
-    if cur.accept_words("BY"):
-        cur.expect_word("DEFAULT")
-    else:
-        cur.expect_word("ALWAYS")
+    by_default = bool(cur.accept_words("BY"))
+    cur.expect_word("DEFAULT" if by_default else "ALWAYS")
     cur.expect_word("AS")
-    if cur.accept_words("IDENTITY"):
-        made.others.append("GENERATED AS IDENTITY")
+    if by_default or cur.at_word("IDENTITY"):
+        cur.expect_word("IDENTITY", help="write  GENERATED ALWAYS AS (expression)  for a computed column")
+        if cur.at_op("("):
+            cur.unsupported("options of an identity column", help="leave them out: its numbers begin at 1 and rise")
+        made.others.append(f"GENERATED {'BY DEFAULT' if by_default else 'ALWAYS'} AS IDENTITY")
         return
     cur.expect_op("(")
     made.generated = parse_expr(cur)

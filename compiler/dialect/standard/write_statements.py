@@ -54,8 +54,7 @@ def _column(c: st.ColumnDefinition) -> str:
     if c.generated is not None:
         made += f" GENERATED ALWAYS AS ({WRITER.expr(c.generated)}) STORED"
     for constraint in c.constraints:
-        generated = constraint == "GENERATED AS IDENTITY"
-        made += " " + ("GENERATED ALWAYS AS IDENTITY" if generated else _CONSTRAINTS.get(constraint, constraint))
+        made += f" {_CONSTRAINTS.get(constraint, constraint)}"
     return made + _properties(c.properties)
 
 
