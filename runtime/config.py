@@ -1,4 +1,4 @@
-"""The knobs of an instance: all of them (DESIGN section 13). Everything else is derived from these."""
+"""The knobs of an instance: all of them. Everything else is derived from these."""
 
 from __future__ import annotations
 

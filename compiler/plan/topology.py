@@ -2,7 +2,7 @@
 
 A sub-topology is a set of operators that run in one task per partition. Sub-topologies are joined by
 repartition topics (`ExchangeSink` -> `ExchangeSource`). Names of operators, stores and internal topics
-are given at first deploy and never derived from a hash (DESIGN section 4, Identity).
+are given at first deploy and never derived from a hash (docs/internals/decisions.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The guarantees of DESIGN section 8, over random workloads from printed seeds."""
+"""The guarantees of the scheduler (docs/guide/priorities.md), over random workloads from printed seeds."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Connection(KafkaSettings):
     def consumer(self, client_id: str, group: str, wait_ms: int) -> dict[str, Any]:
         """wait_ms: how long a broker may hold back a fetch when there is nothing.
 
-        Small queues: what is prefetched of a partition is thrown away when it is paused (FACTS: measured on librdkafka 2.16).
+        Small queues: what is prefetched of a partition is thrown away when it is paused (measured on librdkafka 2.16).
         """
         return {
             "queued.min.messages": 20_000,
