@@ -1,4 +1,4 @@
-"""A log as a Spark data source: `flowql_log`, batch and streaming, and its sink (`log_sink`).
+"""A log as a Spark data source: `flowql_log`, batch and streaming.
 
 Options for reading: where the log is (`log_address`), `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
 (JSON as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
@@ -20,7 +20,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -41,10 +40,10 @@ from flowql.runtime.spark.log_offsets import (
     resolve,
     topic_list,
 )
-from flowql.runtime.spark.log_sink import NAME, LogStreamWriter
 from flowql.runtime.spark.shapes import PACKED_DDL, RAW_DDL, to_ipc
 from flowql.runtime.spark.stage.envelope import ENVELOPE_DDL
 
+NAME = "flowql_log"
 CHUNK_ROWS_DEFAULT = 16_384  # near the largest run of a task, so that a packed row is decoded at once
 
 
@@ -131,9 +130,6 @@ class FlowqlLog(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return LogStreamReader(ReadOptions.of(self.options), to_arrow_schema(schema, timezone="UTC"))
-
-    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
-        return LogStreamWriter(self.options, schema, overwrite=overwrite)
 
 
 class _RangePartition(InputPartition):

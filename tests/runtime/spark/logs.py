@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,6 +13,10 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.spark.log_append import Appended, Target, split
 from flowql.runtime.spark.log_append import append as append_pieces
 from flowql.runtime.spark.shapes import DEAD, EMITTED, NOTE, SINK, from_ipc, to_ipc
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter
 
 PARTITIONS = 2
 
@@ -101,3 +105,12 @@ def append_emitted(
     """Commit one epoch of EMITTED rows."""
     pieces, notes = split(batches)
     return append_pieces(log, target, epoch, pieces, notes, positions)
+
+
+def epochs_of(rows: DataFrame, log: Log, target: Target, checkpoint: Path) -> DataStreamWriter:
+    """The writer of a stream of EMITTED rows whose micro-batches are epochs; the caller adds the trigger and starts it."""
+
+    def commit(batch: DataFrame, epoch: int) -> None:
+        append_emitted(log, target, epoch, batch.toArrow().to_batches())
+
+    return rows.writeStream.foreachBatch(commit).option("checkpointLocation", str(checkpoint))

@@ -32,11 +32,11 @@ from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_fra
 from flowql.runtime.spark.frames.letters import bad_rows
 from flowql.runtime.spark.frames.source import Prepared, prepared, relation_of, relation_of_prepared
 from flowql.runtime.spark.log_append import Target
-from flowql.runtime.spark.log_sink import SinkOptions, stream_epochs, write_epoch
+from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.runtime.spark.shapes import from_ipc
-from tests.runtime.spark.logs import emitted, open_log, records, values
+from tests.runtime.spark.logs import emitted, epochs_of, open_log, records, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -357,11 +357,10 @@ def test_a_stream_reads_files_with_old_times_too(session: SparkSession, tmp_path
 def test_a_stream_of_files_reads_each_once(session: SparkSession, tmp_path: Path) -> None:
     """Each portion by a new query on the same checkpoint."""
     log = open_log(tmp_path, "orders")
-    o = SinkOptions(str(tmp_path / "log"), tmp_path / "staging", Target("files"))
     for n, row in enumerate(ROWS[:2]):
         parquet(tmp_path / "in", str(n), [row])
         rows = emitted_files(session, SOURCE, files(tmp_path / "in", "parquet"), 2, query="files", streaming=True)
-        into = stream_epochs(rows, o).option("checkpointLocation", str(tmp_path / "c1"))
+        into = epochs_of(rows, log, Target("files"), tmp_path / "c1")
         assert into.trigger(availableNow=True).start().awaitTermination(120)
     assert sorted(len(p) for p in values(log, "orders")) in ([1, 1], [0, 2])
 
