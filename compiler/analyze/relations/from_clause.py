@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.asof import asof_joined, is_asof
 from flowql.compiler.analyze.relations.definitions import NO_TABLES, Tables, in_place, rows_of
 from flowql.compiler.analyze.relations.dependent import Dependent, check_repeatable, dependent, named, same
 from flowql.compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder
@@ -144,7 +145,7 @@ class FromBinder(ABC):
         if (
             isinstance(relation, t.Join)
             and relation.kind in ("inner", "cross", "comma")
-            and not (relation.using or relation.natural or is_temporal(relation))
+            and not (relation.using or relation.natural or is_temporal(relation) or is_asof(relation))
         ):
             self._check_join(relation)
             self._flatten(relation.left, given)
@@ -204,7 +205,7 @@ class FromBinder(ABC):
         return joined_all(chosen, conditions, self.names)
 
     def _check_join(self, join: t.Join) -> None:
-        if join.variant:
+        if join.variant and not is_asof(join):
             unsupported(f"{join.variant} JOIN", join.at)
         if join.within is not None:
             unsupported("WITHIN in a join of tables", join.at, "compare the times in ON")
@@ -257,6 +258,10 @@ class FromBinder(ABC):
     def _outer_join(self, join: t.Join, tables: Tables, outer: RelBinder | None) -> Rel:
         """An outer join, or one with USING or NATURAL: both sides first, then their pairs."""
         self._check_join(join)
+        if is_asof(join) and (
+            is_temporal(join) or (join.on is not None and has_query(join.on)) or _depends(join.right)
+        ):
+            unsupported("such a right side or condition of ASOF JOIN", join.at, "put it into a view of its own")
         as_of = as_of_time(join)
         self.follows_watermark |= as_of is not None
         left = self._side(join.left, tables, outer)
@@ -297,6 +302,8 @@ class FromBinder(ABC):
             made = version_joined(join, left, right, conditions, self.names, time, versions)
         elif is_temporal(join):
             made = temporally_joined(join, left, right, conditions, self.names)
+        elif is_asof(join):
+            made = asof_joined(join, left, right, conditions, self.names)
         else:
             made = joined(kind, left, right, [*ties, *conditions], self.names)
         return merged_columns(kind, left, right, using, made, self.names) if using else made
@@ -350,3 +357,8 @@ class FromBinder(ABC):
         if binder.uses_outer or any(f.carried for f in given.factors):
             raise Correlated
         return replace(joined_all(given.factors, conditions, self.names), columns=tuple(given.columns))
+
+
+def _depends(relation: t.Relation) -> bool:
+    """Whether its rows may depend on those in front of it."""
+    return isinstance(relation, t.TableFunction) or (isinstance(relation, t.Derived) and relation.lateral)

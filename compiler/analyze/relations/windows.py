@@ -214,9 +214,10 @@ def _frame(frame: t.Frame | None, order: Sequence[Order], binder: RelBinder) -> 
     if frame.unit == "groups" and not order:
         raise mistake("FQ2005", "GROUPS needs ORDER BY", frame.span)
     column = order[0].expr.type if order else INT
-    return Frame(
-        frame.unit, _distance(frame.start, frame.unit, column, binder), _distance(end, frame.unit, column, binder)
-    )
+    first, last = (_distance(b, frame.unit, column, binder) for b in (frame.start, end))
+    if first is not None and last is not None and first > last:  # it holds no row, wherever that is
+        first, last = (2, 1) if first > 0 else (-1, -2)
+    return Frame(frame.unit, first, last)
 
 
 def _milliseconds(interval: t.Interval, unit: str, ordered_by: SqlType) -> int:

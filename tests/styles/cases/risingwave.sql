@@ -164,7 +164,7 @@ INSERT INTO checks VALUES (1, 1);
 UPDATE limits SET top = 25 WHERE sensor_id = 1;
 INSERT INTO checks VALUES (2, 1);
 
---- an ASOF join; refused: ASOF
+--- an ASOF join
 CREATE MATERIALIZED VIEW v AS SELECT a.message, r.value FROM alarms a ASOF LEFT JOIN readings r ON a.sensor_id = r.sensor_id AND r.taken_at <= a.raised_at;
 
 --- a chain of joins over three tables
