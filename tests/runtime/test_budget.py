@@ -9,6 +9,7 @@ import pytest
 from flowql.config.memory import default_memory_bytes, memory_there_is
 from flowql.runtime.budget import MIB, PROCESS_BYTES, MemoryBudget, StateLimits
 from tests.flowql.query.world import World
+from tests.runtime.app.engine import read
 
 GIB = 1 << 30
 
@@ -100,3 +101,24 @@ def test_rows_written_again_count_once() -> None:
     world.send("s", [("k", {"V": i}, i) for i in range(500)])
     world.driver.run_until_idle()
     assert world.instance.state.uncommitted.size_bytes <= 10 * world.instance.state.uncommitted.row_bytes
+
+
+def test_processing_waits_for_a_commit_when_uncommitted_outputs_take_their_part() -> None:
+    """A log that does not answer must not make the process grow until it is killed."""
+    copy = "CREATE STREAM C WITH (KAFKA_TOPIC = 'c') AS SELECT K, V FROM S EMIT CHANGES;"
+    world = World(SQL.partition("CREATE TABLE")[0] + copy)
+    instance = world.instance
+    assert instance.collector._bytes_max == instance.config.budget.uncommitted_output_bytes
+    instance.collector._bytes_max = 1_000
+    instance.commit.run_once = lambda _now: 0  # type: ignore[method-assign]  # the log does not answer
+    for part in range(20):
+        world.send("s", [(f"k{i}", {"V": i}, i) for i in range(100 * part, 100 * part + 100)])
+        world.driver.round()
+    assert instance.may_run() is False
+    assert read(world.log, "c") == []
+    assert instance.collector.size_bytes < 50_000, "it does not go on collecting"
+    instance.collector._bytes_max = 1 << 20
+    del instance.commit.run_once  # type: ignore[method-assign]
+    world.driver.run_until_caught_up()
+    assert instance.may_run()
+    assert sorted(v["V"] for v in read(world.log, "c")) == list(range(2_000))

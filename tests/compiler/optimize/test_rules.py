@@ -147,3 +147,11 @@ def test_the_parts_of_a_key_are_read_together_and_a_key_that_is_the_timestamp_st
     ):
         plan = query(select, prelude=source.format(timestamp))
         assert scans(plan.logical) == [expected]
+
+
+def test_a_filter_that_differs_each_time_stays_where_it_is():
+    """Below a projection or a join it would be asked of other rows, or more often."""
+    node = unoptimised(
+        "CREATE STREAM o AS SELECT customer, city FROM orders JOIN customers ON customer = name WHERE amount > RANDOM();"
+    )
+    assert push_filter(node) == node

@@ -147,3 +147,16 @@ def test_a_record_is_read_as_it_was_written_and_an_older_plan_serves() -> None:
     assert codec.loads_deployed(codec.line(old)) == Deployed(old)
     change = decide_change(Deployed(old), plan_of(ALL.replace("> 0", "> 1")))
     assert {t: n for g in groups_of(change.deployed) for t, n in g.topics.items()} == {"B": 2, "C": 2, "D": 2}
+
+
+def test_a_changed_latency_target_is_a_change_that_keeps_the_state() -> None:
+    plan = plan_of(ALL)
+    query = replace(plan.queries[0], latency_target_ms=500)
+    change = decide_change(serving(ALL), replace(plan, queries=(query, *plan.queries[1:])))
+    assert [(c.query, c.action, c.state) for c in change.changes][:2] == [
+        ("CTAS_A", "priority", "kept"),
+        ("CSAS_B", "none", "kept"),
+    ]
+    deployed = change.deployed.serving.query("CTAS_A")
+    assert deployed is not None
+    assert deployed.latency_target_ms == 500

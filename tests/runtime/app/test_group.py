@@ -243,9 +243,16 @@ def test_who_waits_for_a_commit_learns_that_it_came_through_though_the_member_wa
     assert not differences(expected, result(log, instance))
 
 
-def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected):
+def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected, monkeypatch):
     log, parts = world(), list(orders(300, 1, 50))
     instance, driver = start(log, shared=True, process_id="one")
+    acknowledge, acknowledged = instance.main.acknowledge_revoke, []
+
+    def noted():
+        acknowledged.append(log.committed(APP))
+        acknowledge()
+
+    monkeypatch.setattr(instance.main, "acknowledge_revoke", noted)
     half = {tp for tp in instance.group.partitions if tp.partition == 1}
     for part in parts:
         append(log, part)
@@ -258,13 +265,40 @@ def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected):
             processed |= {i.tp: i.position for t in tasks for i in t.logs.values() if i.lane is None}
             driver.round()
         assert {t.id.partition for q in instance.queries.values() for t in q.built.tasks} == {0}
-        committed = log.committed(APP)
+        committed = acknowledged[-1]
         assert all(committed[tp].offset >= position for tp, position in processed.items())
         for _ in range(20):  # the rest goes on, as far as it need not wait for what went
             driver.round()
         assert {tp: log.committed(APP)[tp] for tp in half} == {tp: committed[tp] for tp in half}
         tell(instance, GroupChange.ASSIGN, half)
         settle(instance, driver)
+    assert not differences(expected, result(log, instance))
+
+
+def reads_of(instance):
+    """What each task that is here reads of the log."""
+    tasks = [t for q in instance.queries.values() for t in q.built.tasks]
+    return {t.id: {i.tp for i in t.logs.values()} for t in tasks}
+
+
+def test_a_task_runs_only_where_all_its_partitions_are_owned(expected):
+    """With one half of its inputs it would join rows with nothing, and commit that."""
+    log, parts = world(), list(orders(300, 1, 50))
+    instance, driver = start(log, shared=True, process_id="one")
+    for part in parts[:2]:
+        append(log, part)
+    settle(instance, driver)
+    before = reads_of(instance)
+    gone = min(min(reads) for reads in before.values() if len(reads) > 1)
+    tell(instance, GroupChange.REVOKE, {gone})
+    while instance.main.loop.membership.state is not MemberState.JOINED or gone in instance.group._owned:
+        driver.round()
+    assert reads_of(instance) == {task: reads for task, reads in before.items() if gone not in reads}
+    for part in parts[2:]:
+        append(log, part)
+    tell(instance, GroupChange.ASSIGN, {gone})
+    settle(instance, driver)
+    assert reads_of(instance) == before
     assert not differences(expected, result(log, instance))
 
 

@@ -118,3 +118,19 @@ def test_what_was_fetched_from_an_old_position_is_never_handed_out() -> None:
     assert take() == []
     facade.loop.run_once(0)
     assert take() == [0]
+
+
+def test_a_batch_from_before_the_head_moves_it_back_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fetch buffer refuses such batches. Were one handed out all the same, a query that catches up would join the head too early."""
+    world = World(SOURCE.format(n=1) + COPY)
+    for i in range(4):
+        world.send("s", rows(10 * i, 10))
+    world.settle()
+    tp, step = TopicPartition("s", 0), world.instance.polling
+    head, fetched = step._heads[tp], world.instance.metrics.fetched["s"]
+    old = world.log.reader(tp, 10).read(10, 1 << 20)
+    assert old is not None
+    monkeypatch.setattr(step._main, "poll", lambda _wanted: [old])
+    step._distribute()
+    assert step._heads[tp] == head
+    assert world.instance.metrics.fetched["s"] == fetched

@@ -14,7 +14,7 @@ from flowql.runtime.app.status import instance_figures, statuses
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.commit import coordinator, mending
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import LogUnavailable, StateError
+from flowql.runtime.errors import LogCorrupt, LogUnavailable, StateError
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.simulated import LossyPhysical
@@ -343,3 +343,14 @@ def test_a_real_disk_that_is_full_for_a_while(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "went on" in done.stdout
     assert "No space left" in done.stdout
+
+
+def test_redo_that_the_state_has_flushed_leaves_the_log(monkeypatch):
+    """Else a start would replay all commits since the last flush, and the log would keep them for ever."""
+    monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 1_000)
+    world = World(SQL)
+    for n in range(10):
+        feed(world, 20 * n)
+    with pytest.raises(LogCorrupt, match="trimmed"):
+        list(world.log.redo_after("flowql", 0))
+    assert world.table("R") == sums(200)

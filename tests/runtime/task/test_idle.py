@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flowql.runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
 from tests.slt.world import Shape, World
 
 
@@ -31,3 +32,12 @@ def test_a_task_upstream_is_asked_once_however_many_ways_lead_to_it(monkeypatch:
         assert world.ask("SELECT a, n FROM v").to_pylist() == [{"a": 1, "n": 2}]
     finally:
         world.close()
+
+
+def test_an_input_is_idle_only_when_it_was_read_to_the_end_of_its_partition() -> None:
+    """Else a join would go on while records of the other side that come first are still in the log."""
+    source = LogInput("op", TopicPartition("t", 0), 3)
+    source.end_offset = 4
+    assert not source.idle, "a record is in the log and not fetched"
+    source.end_offset = 3
+    assert source.idle
