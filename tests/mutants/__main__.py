@@ -1,0 +1,109 @@
+"""Do the tests of a package notice small changes to its code? Survivors are printed as differences.
+
+    python -m tests.mutants runtime/commit --mutants 30 --seed 1
+    python -m tests.mutants runtime/state/redo.py --tests tests/runtime/state
+
+Each mutant is tried in a copy of the tree, with `pytest -x` on the tests of its package (TESTS, or `--tests`) and 60 s. One that takes longer counts as
+noticed: the tests wait for something that does not come. The mutants of a seed are the same as long as the code is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.mutants.mutate import Mutant, mutants
+from tests.tidy.tree import ROOT, own_files
+
+LIMIT_S = 60
+# Where the tests of a package are not in the folder of its name.
+TESTS: dict[str, tuple[str, ...]] = {
+    "runtime/commit": (
+        "tests/runtime/commit",
+        "tests/runtime/app/test_commit_trouble.py",
+        "tests/runtime/app/test_state_trouble.py",
+        "tests/runtime/app/test_refused.py",
+        "tests/runtime/app/test_group.py",
+    ),
+    "runtime/app/recovery.py": ("tests/runtime/app/test_redo_formats.py", "tests/runtime/restoration"),
+    "runtime/scheduler": ("tests/runtime/scheduler", "tests/simulation"),
+    "runtime/output": ("tests/runtime/output", "tests/runtime/test_budget.py", "tests/runtime/app/test_refused.py"),
+}
+
+
+def judges_of(package: str) -> list[str]:
+    """The tests that judge a package or a module: of the longest name that is known, else those of the same folder."""
+    known = [name for name in TESTS if package == name or package.startswith(f"{name}/")]
+    if known:
+        found = TESTS[max(known, key=len)]
+    else:
+        folder = Path(package)
+        while folder.suffix or not (ROOT / "tests" / folder).is_dir():
+            folder = folder.parent
+        found = (f"tests/{folder}",)
+    return [name for name in found if (ROOT / name).exists()]
+
+
+def copy_tree(into: Path) -> None:
+    for path in own_files():
+        target = into / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, target)
+    for link in ("compiler", "runtime"):  # the packages are links, which git lists as files where they are none
+        if not (into / "flowql" / link).exists():
+            (into / "flowql" / link).symlink_to(os.path.join("..", link))
+
+
+def noticed(tree: Path, tests: Sequence[str]) -> bool:
+    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "TURNS": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
+    try:
+        ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return True
+    return ran.returncode != 0
+
+
+def draw(package: str, number: int, seed: int) -> list[tuple[Path, Mutant]]:
+    files = [p for p in own_files() if p.suffix == ".py" and (str(p) == package or str(p).startswith(f"{package}/"))]
+    every = [(p, m) for p in files for m in mutants((ROOT / p).read_text(encoding="utf-8"))]
+    return random.Random(seed).sample(every, min(number, len(every)))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Mutants of a package, and its tests.")
+    parser.add_argument("package", help="a folder or a module: runtime/commit")
+    parser.add_argument("--mutants", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tests", nargs="+", help="in place of those of the package")
+    asked = parser.parse_args()
+    package = asked.package.rstrip("/")
+    tests, drawn = asked.tests or judges_of(package), draw(package, asked.mutants, asked.seed)
+    survivors = 0
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tree = Path(folder)
+        copy_tree(tree)
+        if noticed(tree, tests):
+            print(f"{' '.join(tests)}: not green, or not within {LIMIT_S} s, without any mutant", file=sys.stderr)
+            return 2
+        for path, mutant in drawn:
+            source = (tree / path).read_text(encoding="utf-8")
+            (tree / path).write_text(mutant.apply(source), encoding="utf-8")
+            if not noticed(tree, tests):
+                survivors += 1
+                print(f"survived: {path}:{mutant.first} ({mutant.kind})\n{mutant.diff()}\n", flush=True)
+            (tree / path).write_text(source, encoding="utf-8")
+    killed = len(drawn) - survivors
+    print(f"{package}, seed {asked.seed}: {killed} of {len(drawn)} mutants noticed by {' '.join(tests)}")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
