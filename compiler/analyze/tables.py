@@ -43,6 +43,12 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
             raise mistake("FQ2022", title, at, "cannot be compared as a key", help="use a number, a text or a time")
     if statement.on_duplicate != "error" and not statement.primary_key:
         raise mistake("FQ2022", f"ON CONFLICT of {name} needs a PRIMARY KEY", at, "no PRIMARY KEY")
+    for field in fields:
+        if field.name in statement.versions and field.type.kind in (*_NOT_KEYS, Kind.DOUBLE):
+            title = f"column {field.name}, the VERSION COLUMN of {name}, is {field.type}"
+            raise mistake(
+                "FQ2022", title, at, "cannot be compared as a version", help="use a whole number, a text or a time"
+            )
     key_format, value_format = Format("JSON", wrap=False), Format("JSON")
     check_columns("key", "JSON", schema.key, at)
     check_columns("value", "JSON", schema.value, at)
@@ -65,6 +71,7 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
             statement.on_duplicate,
             _generated(statement, fields, catalog),
             _numbered(statement, fields),
+            statement.versions,
         ),
         watermark=statement.watermark,
     )

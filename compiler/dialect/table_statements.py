@@ -32,7 +32,7 @@ class CreateTable(Statement):
     """CREATE TABLE [IF NOT EXISTS] name (columns) [APPEND ONLY] [ON CONFLICT ...] [WITH (PARTITIONS=n)].
 
     primary_key: in the order in which the constraint names it. on_duplicate: what INSERT does with a key that exists, where the
-    statement does not say.
+    statement does not say. versions: columns that tell whether the row inserted is the newer one.
     """
 
     name: str = ""
@@ -41,6 +41,7 @@ class CreateTable(Statement):
     append_only: bool = False
     watermark: Watermark | None = None
     on_duplicate: OnDuplicate = "error"
+    versions: tuple[str, ...] = ()
     properties: tuple[Property, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False

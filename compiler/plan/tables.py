@@ -13,7 +13,8 @@ ROW_NUMBER = "__row"  # the key of a table without PRIMARY KEY: the number of th
 EXCLUDED = (
     "excluded"  # in ON CONFLICT DO UPDATE: the row that was to be inserted; its columns are `excluded.name` in the plan
 )
-OnDuplicate = Literal["error", "nothing", "replace", "update"]
+# fill: what is given and is not NULL replaces what the row has.
+OnDuplicate = Literal["error", "nothing", "replace", "fill", "update"]
 Identity = Literal["always", "by default"]  # whether a statement may give the number of a row itself: by default
 
 
@@ -25,6 +26,7 @@ class TableRules:
     written. append_only: rows are never updated or deleted. on_duplicate:
     what an INSERT does with a key that exists, where it does not say. numbered: the column that has the number of its row, and
     whether statements may give it; numbers rise, begin at 1, and leave some out.
+    versions: with `replace` and `fill`, columns by which a row is taken only if it is not older than the one that exists; NULL is the oldest.
     """
 
     not_null: tuple[str, ...] = ()
@@ -33,6 +35,7 @@ class TableRules:
     on_duplicate: OnDuplicate = "error"
     generated: tuple[NamedExpr, ...] = ()
     numbered: tuple[str, Identity] | None = None
+    versions: tuple[str, ...] = ()
 
     @property
     def identity_column(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from flowql.compiler.functions.evaluate import compile_predicate, compile_row
 from flowql.compiler.plan.expr import Literal
@@ -58,7 +59,7 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
     key_of, changed = KeyOf(source), Changed()
     complete, numbered = _completer(source, change.columns), _numberer(source, change.columns)
     conflict = _Conflict(source, change) if change.on_duplicate == "update" else None
-    stored = _stored(source)
+    stored, older = _stored(source), _older(source)
     for row in _in_time(source, [stored(complete(values)) for values in given]):
         if numbered is not None:
             row = stored(numbered(row, first + len(changed.rows)))  # the topic's ends rise by more than that
@@ -70,10 +71,35 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
             continue
         if there is not None and change.on_duplicate == "error":
             raise StatementFailed(_duplicate(source, row))
-        if there is None or change.on_duplicate == "replace":
-            changed.put(key, row)
+        if there is None or (change.on_duplicate in ("replace", "fill") and not older(row, there)):
+            filled = row if there is None or change.on_duplicate == "replace" else _filled(there, row)
+            if filled is not row:
+                filled = stored(filled)
+                _refuse_another_key(source, key, key_of(filled), filled)
+            changed.put(key, filled)
             changed.count += 1
     return changed
+
+
+def _refuse_another_key(source: SourceDef, key: Key, filled: Key, row: Row) -> None:
+    if filled != key:
+        title = f"ON CONFLICT DO UPDATE IF NOT NULL would give a row of {source.name} another key: {_shown_key(source, row)}"
+        raise StatementFailed(title)
+
+
+def _filled(there: Row, given: Row) -> Row:
+    """The row that exists with the values given in its place that are not NULL."""
+    return tuple(old if new is None else new for old, new in zip(there, given, strict=True))
+
+
+def _older(source: SourceDef) -> Callable[[Row, Row], bool]:
+    """Whether the first of two rows is older than the second by the columns that tell; NULL is the oldest."""
+    at = [source.schema.names.index(c) for c in source.rules.versions] if source.rules is not None else []
+    return lambda row, there: [_age(row[i]) for i in at] < [_age(there[i]) for i in at]
+
+
+def _age(value: Any) -> tuple[bool, Any]:
+    return (value is not None, 0 if value is None else value)
 
 
 def _in_time(source: SourceDef, rows: list[Row]) -> list[Row]:

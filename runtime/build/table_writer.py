@@ -81,7 +81,8 @@ def _changed(
 ) -> Changed:
     if change.kind == "insert":
         by_number = source.schema.get(ROW_NUMBER) is not None
-        needs_rows = change.on_duplicate == "update"
+        versioned = source.rules is not None and bool(source.rules.versions)
+        needs_rows = change.on_duplicate in ("update", "fill") or (change.on_duplicate == "replace" and versioned)
         present = {} if by_number else present_rows(log, source, ends, keys_alone=not needs_rows)
         given = given_rows(change) if selected is None else selected
         return insert(source, change, given, present, sum(ends.values()))  # ends rise by at least one for each row

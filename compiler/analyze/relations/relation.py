@@ -117,7 +117,9 @@ def _changes(source: SourceDef) -> Node:
     """The rows of a source as changes. Where rows are only added nothing of them has to be kept."""
     node = scan(source, {})
     rules = source.rules
-    if source.kind == "table" and not (rules is not None and rules.append_only and rules.on_duplicate != "replace"):
+    if source.kind == "table" and not (
+        rules is not None and rules.append_only and rules.on_duplicate not in ("replace", "fill")
+    ):
         return retracting(node)
     return Node(AppendOnly(source.watermark), (node,), node.schema, "retract")
 

@@ -33,6 +33,7 @@ from flowql.compiler.dialect.table_statements import (
 )
 from flowql.compiler.plan.tables import Identity, OnDuplicate
 
+VERSION_COLUMN = "WITH VERSION COLUMN"
 _CONSTRAINTS = {
     "UNIQUE": "a table has one key, its PRIMARY KEY",
     "CHECK": "leave it out, and filter with WHERE",
@@ -61,9 +62,11 @@ def lower_table(s: st.CreateTable, name: str) -> Statement:
     watermark = lower_watermark(s)
     on_duplicate: OnDuplicate = "error"
     for constraint, span in s.constraints:
-        if not constraint.startswith("ON CONFLICT"):
+        if constraint.startswith("ON CONFLICT"):
+            on_duplicate = _table_conflict(constraint, span)
+        elif constraint != VERSION_COLUMN:
             unsupported(constraint, span, _CONSTRAINTS.get(constraint, "leave it out"))
-        on_duplicate = _table_conflict(constraint, span)
+    _check_versions(s, on_duplicate)
     columns = s.columns or ()
     return CreateTable(
         s.text,
@@ -74,6 +77,7 @@ def lower_table(s: st.CreateTable, name: str) -> Statement:
         append_only=s.append_only or watermark is not None,
         watermark=watermark,
         on_duplicate=on_duplicate,
+        versions=s.versions,
         properties=s.properties,
         or_replace=s.or_replace,
         if_not_exists=s.if_not_exists,
@@ -88,7 +92,27 @@ def _table_conflict(constraint: str, span: Span) -> OnDuplicate:
         return "nothing"
     if words in (["OVERWRITE"], ["DO", "UPDATE", "FULL"]):
         return "replace"
+    if words == ["DO", "UPDATE", "IF", "NOT", "NULL"]:
+        return "fill"
     unsupported(" ".join(["ON CONFLICT", *words]), span, "write  ON CONFLICT DO NOTHING  or  ON CONFLICT OVERWRITE")
+
+
+def _check_versions(s: st.CreateTable, on_duplicate: OnDuplicate) -> None:
+    spans = [span for constraint, span in s.constraints if constraint == VERSION_COLUMN]
+    if spans and on_duplicate not in ("replace", "fill"):
+        title = f"{VERSION_COLUMN} is of a table whose rows are replaced"
+        fail(
+            "FQ1003",
+            title,
+            spans[0],
+            label="replaces nothing",
+            help=f"write  ON CONFLICT OVERWRITE {VERSION_COLUMN} (v)",
+        )
+    names = [c.name for c in s.columns or ()]
+    for name in s.versions:
+        if name not in names:
+            title = f"{VERSION_COLUMN} names {name}, which is no column of the table"
+            fail("FQ2002", title, spans[0], label="unknown column", help=f"columns are {', '.join(names)}")
 
 
 def _primary_key(s: st.CreateTable, columns: Sequence[st.ColumnDefinition]) -> tuple[str, ...]:

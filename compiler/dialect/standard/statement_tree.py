@@ -49,7 +49,7 @@ class CreateTable(Statement):
     """CREATE [OR REPLACE] [SOURCE] TABLE|STREAM [IF NOT EXISTS] name (columns ...) [APPEND ONLY] [WITH (...)] [AS query].
 
     columns: None without a list. primary_key: of the table as a whole. constraints: other ones of the table and clauses behind the
-    list, by name, with their spans.
+    list, by name, with their spans. versions: columns of RisingWave's WITH VERSION COLUMN.
     """
 
     name: tuple[str, ...]
@@ -64,6 +64,7 @@ class CreateTable(Statement):
     or_replace: bool = False
     if_not_exists: bool = False
     read_only: bool = False
+    versions: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

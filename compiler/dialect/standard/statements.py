@@ -122,10 +122,11 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
     name, name_span = _object_name(cur, f"the name of the {kind}")
     listed = parse_column_list(cur) if cur.at_op("(") else None
     constraints = list(listed.constraints) if listed else []
-    append_only = _behind_columns(cur, constraints)
+    versions: list[str] = []
+    append_only = _behind_columns(cur, constraints, versions)
     with_start = cur.peek()
     properties = parse_properties(cur) if cur.at_word("WITH") else ()
-    append_only = _behind_columns(cur, constraints) or append_only
+    append_only = _behind_columns(cur, constraints, versions) or append_only
     if cur.at_word("LIKE"):
         cur.unsupported("CREATE TABLE ... LIKE", help="list the columns")
     query = None
@@ -149,13 +150,14 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
         or_replace,
         if_not_exists,
         read_only,
+        versions=tuple(versions),
         text=cur.text_since(start),
         span=cur.span_since(start),
         name_span=name_span,
     )
 
 
-def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]]) -> bool:
+def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]], versions: list[str]) -> bool:
     """APPEND ONLY, and ON CONFLICT and WITH VERSION COLUMN of RisingWave. Whether it is append-only."""
     append_only = False
     while True:
@@ -168,7 +170,7 @@ def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]]) -> bool:
                 words.append(cur.next().upper)
             constraints.append((" ".join(words), cur.span_since(start)))
         elif cur.accept_words("WITH", "VERSION", "COLUMN"):
-            cur.expect_names("the name of a column")
+            versions += cur.expect_names("the name of a column")
             constraints.append(("WITH VERSION COLUMN", cur.span_since(start)))
         else:
             return append_only
