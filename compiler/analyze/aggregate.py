@@ -369,6 +369,10 @@ def _window(clause: WindowClause, times: EventTimes) -> Window:
             clause.span,
             "the last step would be cut short",
         )
+    least = clause.size_ms + (clause.grace_ms or 0)
+    if clause.retention_ms is not None and clause.retention_ms < least:
+        title = f"RETENTION {clause.retention_ms} ms is shorter than the window and its grace period, {least} ms"
+        raise mistake("FQ2011", title, clause.span, "gone before it is closed", help=f"RETENTION {least} MILLISECONDS")
     over_1970 = clause.kind == "hopping" and times.earliest_ms is not None and times.earliest_ms < 0
     return Window(clause.kind, clause.size_ms, advance, clause.grace_ms, clause.retention_ms, over_1970)
 

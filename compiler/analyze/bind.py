@@ -79,6 +79,7 @@ class Binder:
         self._operators = STANDARD_OPERATORS if catalog.standard else OPERATORS
         self._lambda: list[dict[str, SqlType]] = []
         self._inside: str = ""  # the aggregate whose arguments are being bound
+        self._in_case = False
 
     @property
     def standard(self) -> bool:
@@ -139,7 +140,10 @@ class Binder:
             return self.bind(plain_aggregate(node, self._catalog.aggregate(node.name)))
         operator = self._operators.get(node.name)
         if operator is not None:
-            return operator(self.bind, node)
+            outer, self._in_case = self._in_case, self._in_case or node.name == "case"
+            bound = operator(self.bind, node)
+            self._in_case = outer
+            return bound
         if node.name == "neg":
             return self._negation(node)
         if node.name in _COMPARISONS:
@@ -227,6 +231,10 @@ class Binder:
                 "gives several rows",
                 help="use it in the SELECT list",
             )
+        if self._in_case:
+            title = f"table function {node.name} is not allowed in CASE"
+            help = "put the CASE inside, as its argument"
+            raise mistake("FQ2020", title, node.span, "gives several rows", help=help)
         outer, self._inside = self._inside, node.name
         call = self._call(node, function)
         self._inside = outer

@@ -78,6 +78,17 @@ def _alias(ref: TableRef) -> str:
     return ref.alias or ref.name
 
 
+def refuse_self_join(query: Query) -> None:
+    """In ksqlDB's dialect a source is read once in a query, whatever its aliases are. Raises CompileError."""
+    seen: set[str] = set()
+    for ref in (query.source, *(j.right for j in query.joins)):
+        if ref.query is None and ref.name in seen:
+            title = f"can not join {ref.name} to {ref.name}: a query reads each source once"
+            help = f"declare another stream or table over the topic of {ref.name}, and join {ref.name} with it"
+            raise mistake("FQ2031", title, ref.span, "the source again", help=help)
+        seen.add(ref.name)
+
+
 def _check_aliases(refs: Sequence[TableRef]) -> None:
     seen: set[str] = set()
     for r in refs:

@@ -281,7 +281,7 @@ def _window(given: Mapping[str, Property]) -> KeyWindow | None:
             help="add WINDOW_SIZE='1 MINUTE'",
         )
     size = duration_ms(given["WINDOW_SIZE"].value)
-    if not size:
+    if not size or str(given["WINDOW_SIZE"].value).strip().isdigit():
         raise mistake(
             "FQ2011",
             f"WINDOW_SIZE {given['WINDOW_SIZE'].value!r} is not a duration",

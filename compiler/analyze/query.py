@@ -175,6 +175,7 @@ def _partitioned(query: Query, relation: Relation, catalog: Catalog, sink: str) 
         help = "NULL alone leaves rows without a key"
         title = "PARTITION BY several expressions of which one is NULL"
         raise mistake("FQ2022", title, getattr(at, "span", query.span), "no key column", help=help)
+    _refuse_windowed(query, relation, [e for _, e in pairs])
     collected = Collected()
     select = Binder(relation.scope, catalog, "SELECT", collected=collected)
     items = bind_items(query.select, relation.scope, select, _star(query, relation, [e for _, e in pairs]))
@@ -195,6 +196,17 @@ def _partitioned(query: Query, relation: Relation, catalog: Catalog, sink: str) 
     return final_projection(
         node, [(i.name, Column(i.expr.type, n)) for i, n in zip(taken, names, strict=True)], values, query.span
     )
+
+
+def _refuse_windowed(query: Query, relation: Relation, keys: Sequence[Expr]) -> None:
+    """Windows are part of the key, which is kept as it is or not at all."""
+    same = [e.name for e in keys if isinstance(e, Column)] == [f.name for f in relation.node.schema.key]
+    if relation.node.schema.window is None or (same and len(keys) == len(relation.node.schema.key)):
+        return
+    name = relation.sources[0].name
+    title = f"PARTITION BY is not supported on the windowed stream {name}: rows would lose their windows"
+    at = getattr(query.partition_by[0], "span", query.span)
+    raise mistake("FQ2025", title, at, "another key", help=f"partition the stream that {name} is made from")
 
 
 def _is_null(node: Ast) -> bool:

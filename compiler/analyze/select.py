@@ -87,14 +87,14 @@ class _Names:
 def _item(s: SelectItem, scope: Scope, binder: Binder, names: _Names) -> Item:
     node = s.expr
     copy = isinstance(node, Func) and node.name == "AS_VALUE"
-    if s.alias in RESERVED:
+    if s.alias is not None and _is_reserved(s.alias, binder):
         title = f"`{s.alias}` is a reserved column name and cannot be the alias of a column"
         raise mistake("FQ2008", title, s.span, "reserved", help="choose another alias")
     expr = binder.bind(node)
     name = s.alias
     if name is None:
         name = output_name(node) if binder.standard else _default_name(node, scope, names)
-    if name in RESERVED:
+    if _is_reserved(name, binder):
         title = f"reserved column name in select: `{name}`"
         raise mistake(
             "FQ2008",
@@ -108,6 +108,11 @@ def _item(s: SelectItem, scope: Scope, binder: Binder, names: _Names) -> Item:
             "FQ2005", f"column {name} is NULL and has no type", s.span, "of which type?", help="write CAST(NULL AS ...)"
         )
     return Item(name, expr, node, copy)
+
+
+def _is_reserved(name: str, binder: Binder) -> bool:
+    """KsqlDB compares names of pseudo columns without regard to case, also in quotes."""
+    return (name if binder.standard else name.upper()) in RESERVED
 
 
 def _default_name(node: Ast, scope: Scope, names: _Names) -> str:

@@ -16,6 +16,7 @@ from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import AlterSource, ColumnDef, CreateSource, TypeRef
 from flowql.compiler.dialect.standard.lower_types import SPELLINGS
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
+from flowql.compiler.functions.java_time import parts_of
 from flowql.compiler.plan.logical import Format, SchemaRef, TimestampSpec
 from flowql.compiler.plan.schema import Field, Role, Schema
 from flowql.compiler.plan.topology import SourceDef
@@ -231,6 +232,14 @@ def altered_source(statement: AlterSource, catalog: Catalog, session: Mapping[st
     return replace(source, schema=schema, value_format=fmt, columns=columns)
 
 
+def _check_pattern(pattern: str, span: Span) -> None:
+    try:
+        parts_of(pattern)
+    except ValueError as problem:
+        help = "letters that are text stand in quotes: yyyy-MM-dd''T''HH:mm:ss"
+        raise mistake("FQ2011", f"TIMESTAMP_FORMAT: {problem}", span, "not a pattern", help=help) from None
+
+
 def timestamp_of(properties: Properties, schema: Schema, span: Span) -> TimestampSpec | None:
     """The TIMESTAMP property against a schema."""
     if properties.timestamp is None:
@@ -254,6 +263,7 @@ def timestamp_of(properties: Properties, schema: Schema, span: Span) -> Timestam
         )
     pattern = properties.timestamp_format or ""
     kind = found.type.kind
+    _check_pattern(pattern, properties.span("TIMESTAMP_FORMAT"))
     if kind in (Kind.BIGINT, Kind.TIMESTAMP) and pattern:
         raise mistake(
             "FQ2011",

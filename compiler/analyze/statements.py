@@ -10,6 +10,7 @@ from flowql.compiler.analyze.assertions import Assertion, bind_assertion
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.certain_failures import refuse_failing, refuse_failing_plan
 from flowql.compiler.analyze.formats import describe, key_format, value_format
+from flowql.compiler.analyze.ksql_limits import refuse_in_ksql
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryOptions, read_properties
 from flowql.compiler.analyze.query import BoundSelect, bind_query
@@ -258,6 +259,8 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
     query = statement.query
     assert query is not None
     properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
+    if not catalog.standard:
+        refuse_in_ksql(query, catalog, properties, session)
     bound = bind_query(query, catalog, session, statement.name)
     if statement.is_view:
         statement = replace(statement, kind="stream" if bound.node.change == "append" else "table")
@@ -457,6 +460,8 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
             at,
             "has header columns",
         )
+    if not catalog.standard:
+        refuse_in_ksql(statement.query, catalog, properties, session)
     bound = bind_query(statement.query, catalog, session, target.name)
     if bound.node.change != "append":
         title = f"INSERT INTO {target.name}: the SELECT gives a TABLE, not a STREAM"
@@ -524,8 +529,9 @@ def _insert_row(statement: InsertRow, catalog: Catalog, at: Span) -> InsertValue
             rowtime = _rowtime(bound, node)
             continue
         columns.append(name)
-        values.append(_as_column(bound, known[name], node, at))
-    missing = [f.name for f in target.schema.key if f.name not in columns]
+        values.append(_as_column(bound, known[name], node, at, standard=catalog.standard))
+    given = {n for n, v in zip(columns, values, strict=True) if not (isinstance(v, Literal) and v.value is None)}
+    missing = [f.name for f in target.schema.key if f.name not in given]
     if target.kind == "table" and missing:
         raise mistake(
             "FQ2040",
@@ -562,7 +568,16 @@ def _rowtime(e: Expr, node: Ast) -> int:
     )
 
 
-def _as_column(e: Expr, field_: Field, node: Ast, at: Span) -> Expr:
+def _loses_fraction(given: SqlType, wanted: SqlType) -> bool:
+    return wanted.kind in (Kind.INT, Kind.BIGINT) and given.kind in (Kind.DECIMAL, Kind.DOUBLE)
+
+
+def _unknown_fields(given: SqlType, wanted: SqlType) -> bool:
+    """Whether a struct has fields that the column has not."""
+    return wanted.kind is Kind.STRUCT and any(wanted.field(n) is None for n, _ in given.fields)
+
+
+def _as_column(e: Expr, field_: Field, node: Ast, at: Span, *, standard: bool) -> Expr:
     span = getattr(node, "span", at)
     wrong = mistake(
         "FQ2005", f"expected type {field_.type} for column {field_.name}, got {e.type}", span, f"this is {e.type}"
@@ -572,6 +587,8 @@ def _as_column(e: Expr, field_: Field, node: Ast, at: Span) -> Expr:
     if not can_cast(e.type, field_.type) or (
         e.type.kind is not Kind.STRING and field_.type.kind is Kind.STRING and not isinstance(e, Literal)
     ):
+        raise wrong
+    if not standard and (_loses_fraction(e.type, field_.type) or _unknown_fields(e.type, field_.type)):
         raise wrong
     try:
         return convert(e, field_.type)

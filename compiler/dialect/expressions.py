@@ -98,7 +98,11 @@ def _ranged(cur: Cursor, start: Tok, left: Ast, prefix: str) -> Ast:
         args.append(parse_value(cur))
         if cur.accept_words("ESCAPE"):
             at = cur.peek()
-            args.append(Lit("string", cur.expect_string("the escape character"), cur.span_of(at)))
+            escape = cur.expect_string("the escape character")
+            if len(escape) != 1:
+                title = f"the escape of LIKE is one character, not {escape!r}"
+                cur.fail("FQ1001", title, at=cur.span_of(at), label="not one character", help="write  ESCAPE '!'")
+            args.append(Lit("string", escape, cur.span_of(at)))
     else:
         cur.expect_op("(", help="write  x IN (1, 2, 3)")
         if cur.at_op(")"):
