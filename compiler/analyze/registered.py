@@ -13,6 +13,7 @@ from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.plan.logical import Format, SchemaRef
 from flowql.compiler.plan.schema import Field, Role
 from flowql.compiler.plan.types import Kind, SqlType, array, map_of, struct
+from flowql.compiler.schemas import avro
 from flowql.compiler.schemas.ref import (
     KINDS,
     PROTOBUF_FORMATS,
@@ -144,6 +145,11 @@ def _by_id(fmt: Format, side: Side, fields: Sequence[Field], catalog: Catalog) -
         shown = [listing([f"`{f.name}` {f.type}" for f in some]) for some in (wrong, inferred)]
         title = f"the following {side.name} columns are changed, missing or reordered: [{shown[0]}]; schema from schema registry is [{shown[1]}]"
         raise mistake("FQ2017", title, side.properties.span, f"schema {ref.id} has other columns")
+    needed = avro.required_fields(ref.text) if ref.kind == "AVRO" and fmt.wrap else []
+    ungiven = [n for n in needed if n not in [f.name for f in fields]]
+    if ungiven and not whole:
+        title = f"schema {ref.id} needs the field {listing(ungiven)}, which has no default and is no {side.name} column"
+        raise mistake("FQ2017", title, side.properties.span, "a field without a value", help="select a column for it")
     return replace(ref, subject=_subject(side))
 
 

@@ -109,6 +109,11 @@ def _inferred(
         if not has and names[i] in REGISTRY_FORMATS:
             made, found[i] = inferred_fields(side, names[i], catalog, wrap=wrap)
             fields = [*made, *fields] if side.is_key else [*fields, *made]
+    for field in fields if found[0] is not None or found[1] is not None else ():
+        if [f.name for f in fields].count(field.name) > 1:
+            title = f"column {field.name} is in the key and in the value of topic {properties.topic}"
+            at = sides[0].span
+            raise mistake("FQ2004", title, at, "twice", help="write the columns of both, with other names for the key")
     if found[1] is not None:  # header columns stay behind
         fields.sort(key=lambda f: f.role == "header")
     return fields, (found[0], found[1])

@@ -210,7 +210,8 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
         case SetProperty():
             return BoundSetting(statement.name, statement.value)
         case AssertRow():
-            raise unsupported("ASSERT VALUES is for tests", at, "run by `flowql test`, from a file of tests")
+            title = "ASSERT VALUES is for tests, which `flowql test` runs; files of a project define what runs"
+            raise mistake("FQ2018", title, at, "defines nothing", help="write it in a file of tests")
         case AssertTopic() | AssertSchema():
             return bind_assertion(statement)
         case AlterSource():

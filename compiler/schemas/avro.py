@@ -133,3 +133,14 @@ def branch_name(branch: Any) -> str:
     if isinstance(branch, str):
         return branch.rpartition(".")[2]
     return str(branch["name"] if "name" in branch else branch["type"]).rpartition(".")[2]
+
+
+def required_fields(text: str) -> list[str]:
+    """The fields of a record that a writer has to give: those without a default that cannot be NULL."""
+    schema = json.loads(text)
+    fields = schema.get("fields", []) if isinstance(schema, dict) else []
+    return [f["name"] for f in fields if "default" not in f and not _takes_null(f["type"])]
+
+
+def _takes_null(schema: Any) -> bool:
+    return schema == "null" or (isinstance(schema, list) and "null" in schema)

@@ -134,3 +134,23 @@ def test_a_source_without_columns_waits_for_the_statement_that_gives_its_schema(
     )
     assert made.ok, made.diagnostics
     assert columns(made.catalog.sources["LAST"].schema) == "A INT, C INT"
+
+
+@pytest.mark.parametrize(
+    ("field", "code"),
+    [
+        ({"name": "other", "type": "int"}, "FQ2017"),
+        ({"name": "other", "type": "int", "default": 3}, None),
+        ({"name": "other", "type": ["null", "int"]}, None),
+    ],
+)
+def test_a_schema_by_id_needs_a_column_for_each_field_without_a_default(field: object, code: str | None) -> None:
+    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "A", "type": "int"}, field]})
+    sql = "CREATE STREAM s (k INT KEY, a INT) WITH (kafka_topic='s', value_format='AVRO'); CREATE STREAM o WITH (value_schema_id=1) AS SELECT * FROM s;"
+    made = compile_project([SourceText("q.sql", sql)], registry=Registry(o_value=("AVRO", text)))
+    assert [d.code for d in made.diagnostics if d.severity == "error"] == ([code] if code else [])
+
+
+def test_a_key_column_and_a_column_of_the_schema_have_two_names() -> None:
+    made = compiled("CREATE STREAM s (c1 INT KEY) WITH (kafka_topic='t', value_format='AVRO');")
+    assert [d.code for d in made.diagnostics] == ["FQ2004"]
