@@ -2,9 +2,10 @@
 
     python -m flowql.bench.bad_functions [--seconds 10] [--threads 2] [--plot FILE]
 
-A separate process appends 1,000 critical records a second; latency is that of `flowql.bench.isolation`. The critical query is measured alone,
+A separate process appends 1,000 critical records a second; latency is that of `flowql.bench.isolation`. The critical query is measured
 beside a query of class `batch` that calls a function that only returns, and then beside one at a time of those that do harm for every
-third record, with timeout=1.0. At the end all queries must run, or wait for their restart, and the critical one must have answered every record.
+third record, with timeout=1.0; alone before each of them, and at the end, as other work on the machine comes and goes. At the end all queries
+must run, or wait for their restart, and the critical one must have answered every record.
 """
 
 from __future__ import annotations
@@ -77,13 +78,19 @@ CREATE STREAM ANSWERS WITH (PRIORITY='critical') AS SELECT ID, CREATED, CREATED 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What runs beside the critical query; from when until when; how many records that query processed and the dead letters it made."""
+    """Which function the query beside the critical one calls, if there is one; from when until when; how many records it processed, with how many
+    dead letters.
+    """
 
-    beside: str
+    function: str
     since_ns: int
     until_ns: int
     records: int = 0
     dead_letters: int = 0
+
+    @property
+    def beside(self) -> str:
+        return self.function or "nothing"
 
 
 def plan_of(folder: Path, function: str) -> Plan:
@@ -111,7 +118,9 @@ def run(folder: Path, seconds: float, threads: int) -> list[tuple[Phase, Floats]
     try:
         instance.deploy(plan_of(folder, ""))
         with feeding("flowql.bench.bad_functions", str(folder)):
-            phases = [_measured(instance, folder, name, seconds) for name in ("", *FUNCTIONS)]
+            _measured(instance, folder, "", seconds)  # not counted: the first seconds of an instance
+            names = [n for function in FUNCTIONS for n in ("", function)] + [""]
+            phases = [_measured(instance, folder, name, seconds) for name in names]
         time.sleep(SETTLE_S)
         if instance.fatal is not None:
             raise BenchFailed(f"the instance is broken: {instance.fatal}")
@@ -132,7 +141,7 @@ def _measured(instance: ObservedInstance, folder: Path, function: str, seconds: 
         raise BenchFailed(f"queries are {', '.join(instance.queries)}")
     figures = None if other is None else instance.metrics.query(other)
     if figures is None:
-        return Phase("nothing", since_ns, until_ns)
+        return Phase("", since_ns, until_ns)
     return Phase(function, since_ns, until_ns, figures.records_in, figures.dead_letters)
 
 
@@ -161,19 +170,24 @@ def _write_calls(log: EmbeddedLog) -> None:
 
 
 def table(found: list[tuple[Phase, Floats]]) -> str:
+    """A line per phase. A function's p99 is compared with that of the critical query alone, of the phases before and after it together."""
     lines = [
         f"{'function':12}{'records':>10}{'dead letters':>14}{'answers':>9}{'p50 ms':>9}{'p99 ms':>9}{'max ms':>9}{'of p99 alone':>14}"
     ]
-    alone = float(np.percentile(found[0][1], 99))
-    for phase, ms in found:
+    worst = 0.0
+    for n, (phase, ms) in enumerate(found):
         at = [float(np.percentile(ms, q)) for q in (50, 99, 100)]
+        of_alone = ""
+        if phase.function:
+            alone = float(np.percentile(np.concatenate([found[n - 1][1], found[n + 1][1]]), 99))
+            of_alone = f"{at[1] / alone:.2f}"
+            worst = worst if phase.function == FUNCTIONS[0] else max(worst, at[1] / alone)
         figures = "".join(f"{v:>9.1f}" for v in at)
         lines.append(
-            f"{phase.beside:12}{phase.records:>10,}{phase.dead_letters:>14,}{len(ms):>9,}{figures}{at[1] / alone:>14.2f}"
+            f"{phase.beside:12}{phase.records:>10,}{phase.dead_letters:>14,}{len(ms):>9,}{figures}{of_alone:>14}"
         )
-    worst = max(float(np.percentile(ms, 99)) for _, ms in found[2:])
-    met = "met" if worst <= TARGET_FACTOR * alone else "missed"
-    lines.append(f"the highest p99 beside harm is {worst / alone:.2f} of that alone; target {TARGET_FACTOR}: {met}")
+    met = "met" if worst <= TARGET_FACTOR else "missed"
+    lines.append(f"the highest p99 beside harm is {worst:.2f} of that alone; target {TARGET_FACTOR}: {met}")
     return "\n".join(lines)
 
 

@@ -214,14 +214,14 @@ class Worker:
 class _Patience:
     """Raises TimeoutError when a call takes too long."""
 
-    def __init__(self, begun: memoryview, timeout_s: float) -> None:
-        self.page, self._timeout_s = begun, timeout_s
-        self._last, self._since = begun[0], time.monotonic()
+    def __init__(self, begun: memoryview, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.page, self._timeout_s, self._clock = begun, timeout_s, clock
+        self._last, self._since = begun[0], clock()
 
     def look(self) -> None:
         if self.page[0] != self._last:
-            self._last, self._since = self.page[0], time.monotonic()
-        elif time.monotonic() - self._since > self._timeout_s:
+            self._last, self._since = self.page[0], self._clock()
+        elif self._clock() - self._since > self._timeout_s:
             raise TimeoutError(f"it did not return within {self._timeout_s:g} s")
 
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -81,9 +80,8 @@ def crash(a: int) -> int:
 def large(a: int) -> int:
     return len(bytearray(10 << 30))
 
-@udf(timeout=1.5)
+@udf
 def slow(a: int) -> int:
-    time.sleep(0.02)
     return a
 
 @udf(isolation="inline")
@@ -260,15 +258,27 @@ def test_code_that_crashes_for_all_values_fails_the_query(
 
 
 def test_a_batch_of_slow_calls_is_not_one_that_hangs(tmp_path: Path) -> None:
+    """The timeout is of a call: each one that a process begins starts it anew."""
+    now = [0.0]
+    begun = memoryview(bytearray(8)).cast("Q")
+    patience = workers._Patience(begun, 1.5, lambda: now[0])
+    for call in range(1, 100):
+        begun[0] = call
+        patience.look()
+        now[0] += 1.0
+        patience.look()
+    now[0] += 1.0
+    with pytest.raises(TimeoutError, match=r"did not return within 1\.5 s"):
+        patience.look()
     (tmp_path / "m.py").write_text(M)
     function = load_functions(tmp_path, ["m"])["SLOW"]
     assert isinstance(function, Function)
     assert function.arrow is not None
     assert function.arrow.failures is not None
     function.arrow.failures.begin()
-    start = time.monotonic()
     assert function.arrow.call([pa.array(range(100))]).to_pylist() == list(range(100))
-    assert time.monotonic() - start > 1.5
+    (worker,) = [worker for pool in workers._known.values() for worker in pool._idle]
+    assert worker.page[0] == 100
 
 
 def test_the_code_is_what_was_loaded(tmp_path: Path) -> None:
