@@ -259,6 +259,7 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
                 query.span,
                 "cannot be undone",
                 why="a row of a table that changes must be taken out of its group again",
+                help="a class of @udaf needs  def undo(self, accumulator, ...)",
             )
     if query.window is not None and query.window.kind == "session":
         unmerged = [plain_name(a.function) for a in collected.aggregates if not _has(a, "merge")]

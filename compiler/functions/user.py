@@ -35,8 +35,9 @@ from flowql.compiler.functions.user_types import (
     called,
     giver,
     hint_of,
-    parameter_type,
+    parameter_types,
     parameters_of,
+    part_of,
     sql_type,
     taker,
 )
@@ -285,12 +286,14 @@ def _marked(
     asynchronous: AsyncOptions | None = None,
 ) -> Callable[..., Any]:
     coroutine = "@udf(asynchronous=True), or def it without async"
-    names = parameters_of(function, name, asynchronous=asynchronous is not None, help=coroutine)
-    if not table and function.__code__.co_flags & 0x20:
-        raise DefinitionError(f"{name} is a generator", "return a value or a list, or decorate it with @udtf")
-    found = [parameter_type(hint_of(function, n, name), name, i) for i, n in enumerate(names)]
-    given = hint_of(function, "return", name)
-    result = _rows_type(given, name) if table else sql_type(given, name)[0]
+    with part_of(function):
+        names = parameters_of(function, name, asynchronous=asynchronous is not None, help=coroutine)
+        if not table and function.__code__.co_flags & 0x20:
+            raise DefinitionError(f"{name} is a generator", "return a value or a list, or decorate it with @udtf")
+    found = parameter_types(function, names, name)
+    with part_of(function, "return"):
+        given = hint_of(function, "return", name)
+        result = _rows_type(given, name) if table else sql_type(given, name)[0]
     params, nullable = tuple(t for t, _ in found), tuple(n for _, n in found)
     made = UserFunction(name, function, params, nullable, result, table, deterministic, version, limits, asynchronous)
     setattr(function, MARK, made)

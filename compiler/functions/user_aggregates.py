@@ -22,8 +22,9 @@ from flowql.compiler.functions.user_types import (
     called,
     giver,
     hint_of,
-    parameter_type,
+    parameter_types,
     parameters_of,
+    part_of,
     sql_type,
     taker,
 )
@@ -227,34 +228,47 @@ def _declared(cls: Any, name: str, version: str, limits: Limits | None) -> UserA
         if not callable(getattr(cls, part, None)):
             raise DefinitionError(f"{name} has no method {part}", f"def {part}(self{', ...' * (part == 'add')})")
     for part, count in _METHODS.items():
-        if hasattr(cls, part) and len(parameters_of(getattr(cls, part), f"{name}.{part}")) != count:
-            wanted = ("self", "accumulator", "other")[:count]
-            raise DefinitionError(f"{name}.{part} has other parameters", f"def {part}({', '.join(wanted)})")
-    hint = hint_of(cls.init, "return", f"{name}.init")
-    kept = _kept(hint, f"{name}.init")
-    names = parameters_of(cls.add, f"{name}.add")
-    if len(names) < 2:
-        raise DefinitionError(f"{name}.add takes no accumulator", "def add(self, accumulator, value: float)")
-    if hasattr(cls, "undo") and len(parameters_of(cls.undo, f"{name}.undo")) != len(names):
-        raise DefinitionError(f"{name}.undo has other parameters than add", f"def undo({', '.join(names)})")
+        if hasattr(cls, part):
+            _check_parameters(getattr(cls, part), f"{name}.{part}", ("self", "accumulator", "other")[:count])
+    with part_of(cls.init, "return"):
+        hint = hint_of(cls.init, "return", f"{name}.init")
+        kept = _kept(hint, f"{name}.init")
+    with part_of(cls.add):
+        names = parameters_of(cls.add, f"{name}.add")
+        if len(names) < 2:
+            raise DefinitionError(f"{name}.add takes no accumulator", "def add(self, accumulator, value: float)")
+    if hasattr(cls, "undo"):
+        _check_parameters(cls.undo, f"{name}.undo", names, than=" than add")
     _check_returns(cls, kept, name)
-    found = [parameter_type(hint_of(cls.add, n, f"{name}.add"), f"{name}.add", i) for i, n in enumerate(names[2:])]
-    shown = hint_of(cls.result, "return", f"{name}.result") if hasattr(cls, "result") else hint
-    result, _ = sql_type(shown, f"{name}.{'result' if hasattr(cls, 'result') else 'init'}")
-    made = _made(cls, kept, name)
+    found = parameter_types(cls.add, names[2:], f"{name}.add")
+    shows = "result" if hasattr(cls, "result") else "init"
+    with part_of(getattr(cls, shows), "return"):
+        shown = hint_of(cls.result, "return", f"{name}.result") if shows == "result" else hint
+        result, _ = sql_type(shown, f"{name}.{shows}")
+    with part_of(cls.init):
+        made = _made(cls, kept, name)
     params, nullable = tuple(t for t, _ in found), tuple(n for _, n in found)
     return UserAggregate(name, made, kept, params, nullable, result, version, limits)
+
+
+def _check_parameters(method: Callable[..., Any], said: str, wanted: Sequence[str], than: str = "") -> None:
+    with part_of(method):
+        if len(parameters_of(method, said)) != len(wanted):
+            raise DefinitionError(f"{said} has other parameters{than}", f"def {method.__name__}({', '.join(wanted)})")
 
 
 def _check_returns(cls: type, kept: Kept, name: str) -> None:
     """A method that returns nothing changes its accumulator."""
     for part in ("add", "undo", "merge"):
-        hints = typing.get_type_hints(getattr(cls, part)) if hasattr(cls, part) else {}
-        if kept.copy is None and hints.get("return", int) is type(None):
+        if not hasattr(cls, part) or kept.copy is not None:
+            continue
+        method = getattr(cls, part)
+        if typing.get_type_hints(method).get("return", int) is type(None):
             said = " or ".join(t.__name__ for t in kept.allowed)
-            raise DefinitionError(
-                f"{name}.{part} returns nothing, and {said} cannot be changed", "return the new value"
-            )
+            with part_of(method, "return"):
+                raise DefinitionError(
+                    f"{name}.{part} returns nothing, and {said} cannot be changed", "return the new value"
+                )
 
 
 def _made(cls: type, kept: Kept, name: str) -> Any:

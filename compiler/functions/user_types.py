@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -44,11 +45,27 @@ _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class DefinitionError(Exception):
-    """A function whose types cannot be told from its annotations. hint: what to write."""
+    """A function whose types cannot be told from its annotations. hint: what to write.
+
+    code, part: of which function, and which parameter of it, or "return", it is a mistake; "" for the function as a whole.
+    """
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
+        self.code: types.CodeType | None = None
+        self.part = ""
+
+
+@contextmanager
+def part_of(function: Callable[..., Any], part: str = "") -> Iterator[None]:
+    """Within, mistakes are those of that part of a function, as for `DefinitionError`, unless they say another one."""
+    try:
+        yield
+    except DefinitionError as error:
+        if error.code is None:
+            error.code, error.part = getattr(function, "__code__", None), part
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +117,15 @@ def parameter_type(hint: Any, name: str, place: int) -> tuple[Pattern, bool]:
     if some is Decimal:
         return AnyDecimal(f"D{place}"), some is not hint
     return sql_type(hint, name)
+
+
+def parameter_types(function: Callable[..., Any], names: Sequence[str], name: str) -> list[tuple[Pattern, bool]]:
+    """As `parameter_type`, of the parameters `names` of a function. Raises DefinitionError."""
+    found = []
+    for place, parameter in enumerate(names):
+        with part_of(function, parameter):
+            found.append(parameter_type(hint_of(function, parameter, name), name, place))
+    return found
 
 
 def _without_none(hint: Any) -> Any:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import ArrowCall, Function
 from flowql.compiler.functions.signatures import Overload, resolver
-from flowql.compiler.functions.user_types import DefinitionError, Limits, called, hint_of, parameters_of
+from flowql.compiler.functions.user_types import DefinitionError, Limits, called, hint_of, parameters_of, part_of
 from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
@@ -104,21 +104,24 @@ def vectorized(
     function: Callable[..., Any], name: str, *, deterministic: bool, version: str, limits: Limits | None
 ) -> UserVectorFunction:
     """Raises DefinitionError."""
-    names = parameters_of(function, name)
-    if not names:
-        raise DefinitionError(
-            f"{name} takes no array, so it cannot tell how many values to give", "leave vectorized out"
-        )
-    params = tuple(_type(hint_of(function, n, name), name) for n in names)
-    result = _type(hint_of(function, "return", name), name)
-    return UserVectorFunction(name, function, params, result, deterministic, version, limits)
+    with part_of(function):
+        names = parameters_of(function, name)
+        if not names:
+            raise DefinitionError(
+                f"{name} takes no array, so it cannot tell how many values to give", "leave vectorized out"
+            )
+    *params, result = (_type(function, part, name) for part in (*names, "return"))
+    return UserVectorFunction(name, function, tuple(params), result, deterministic, version, limits)
 
 
-def _type(hint: Any, name: str) -> SqlType:
-    found = _TYPES.get(hint) if isinstance(hint, type) else None
-    if found is None:
-        known = ", ".join(f"pa.{t.__name__}" for t in _TYPES if isinstance(t, type))
-        raise DefinitionError(
-            f"{name} has the annotation {getattr(hint, '__name__', hint)}, which is no Arrow array of a SQL type", known
-        )
-    return found
+def _type(function: Callable[..., Any], part: str, name: str) -> SqlType:
+    with part_of(function, part):
+        hint = hint_of(function, part, name)
+        found = _TYPES.get(hint) if isinstance(hint, type) else None
+        if found is None:
+            said, known = (
+                getattr(hint, "__name__", hint),
+                ", ".join(f"pa.{t.__name__}" for t in _TYPES if isinstance(t, type)),
+            )
+            raise DefinitionError(f"{name} has the annotation {said}, which is no Arrow array of a SQL type", known)
+        return found

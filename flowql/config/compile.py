@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from flowql.compiler.analyze.registered import REGISTRY
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
-from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.driver import Compiled, compile_project
 from flowql.compiler.functions.user import Entry
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.schemas.lookup import NO_SCHEMAS
-from flowql.config.load import shown_path
 from flowql.config.project import Project
 from flowql.runtime.serde.registry import registry_at
 
@@ -57,17 +55,8 @@ def functions_of(project: Project) -> tuple[Mapping[str, Entry], list[Diagnostic
     try:
         return load_functions(project.root, list(project.modules)), []
     except LoadError as error:
-        span = project.modules[error.module]
-        if error.file is not None:
-            span = _line(error.file, error.line)
+        span = error.place or project.modules[error.module]
         return {}, [Diagnostic("FQ3012", str(error), span, "", help=error.hint)]
-
-
-def _line(file: Path, number: int) -> Span:
-    lines = file.read_text("utf-8", "replace").splitlines()
-    text = lines[number - 1] if 0 < number <= len(lines) else ""
-    indent = len(text) - len(text.lstrip())
-    return Span(shown_path(file), number, indent + 1, max(1, len(text.strip())), text)
 
 
 def _unknown_priorities(project: Project, plan: Plan) -> list[Diagnostic]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import sys
 import threading
-import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import lookup, lookup_aggregate
 from flowql.compiler.functions.user import DEFAULT_LIMITS, Entry, UserDefined, UserFunction, entry_of, marked
@@ -20,6 +22,7 @@ from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFu
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.processors.topology import UserTopology
 from flowql.compiler.streams.builder import UserStreams
+from flowql.config.places_in_modules import part_in_file, raised_in
 from flowql.runtime.functions.asked import AskedFunction
 from flowql.runtime.functions.shipping import with_calls
 from flowql.runtime.functions.workers import Code, Source
@@ -27,13 +30,15 @@ from flowql.runtime.functions.workers import Code, Source
 VERSION_CHARS = 12
 _importing = threading.Lock()  # guards sys.path and sys.modules while modules of one project are imported
 
+_asked: dict[tuple[Path, tuple[str, ...]], _Asked] = {}  # by folder and modules
+
 
 class LoadError(Exception):
-    """A module that cannot be loaded. module: its name. hint: what to do; line: in `file`, 0 where none is known."""
+    """A module that cannot be loaded. module: its name. hint: what to do; place: in a file of the project, where one is known."""
 
-    def __init__(self, module: str, message: str, hint: str = "", file: Path | None = None, line: int = 0) -> None:
+    def __init__(self, module: str, message: str, hint: str = "", place: Span | None = None) -> None:
         super().__init__(message)
-        self.module, self.hint, self.file, self.line = module, hint, file, line
+        self.module, self.hint, self.place = module, hint, place
 
 
 def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
@@ -45,23 +50,66 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
     return {user.name: with_calls(entry, user, code) for user, entry, code in _declared(root, modules)}
 
 
-def load_query_functions(root: Path, modules: Sequence[str]) -> dict[str, AskedFunction]:
-    """The scalar functions that interactive queries can call, by their names in SQL: all their types have columns. Raises LoadError."""
-    found = {user.name: _to_ask(user, entry.name, code) for user, entry, code in _declared(root, modules)}
-    return {name: function for name, function in found.items() if function is not None}
+def load_query_functions(root: Path, modules: Sequence[str]) -> Mapping[str, AskedFunction]:
+    """The scalar functions that interactive queries can call, by their names in SQL: all their types have columns. Raises LoadError.
+
+    Modules are imported again only when a file has changed that they were imported from, or a folder of one.
+    """
+    key = (root, tuple(modules))
+    known = _asked.get(key)
+    if known is not None and known.is_current():
+        return known.functions
+    sources: list[Source] = []
+    found = {user.name: _to_ask(user, entry.name, code) for user, entry, code in _declared(root, modules, sources)}
+    functions = {name: function for name, function in found.items() if function is not None}
+    folders = {Path(s.path).parent for s in sources} | {root}
+    _asked[key] = _Asked(tuple(sources), {folder: _names(folder) for folder in folders}, functions)
+    return functions
 
 
-def _declared(root: Path, modules: Sequence[str]) -> Iterator[tuple[UserDefined, Entry, Code]]:
-    """What modules declare, with its entry of the catalogue and the code that processes run. Raises LoadError."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What `load_query_functions` has found. folders: with the names in them, as a new file may hide one of the sources."""
+
+    sources: tuple[Source, ...]
+    folders: Mapping[Path, frozenset[str]]
+    functions: Mapping[str, AskedFunction]
+
+    def is_current(self) -> bool:
+        try:
+            return all(_names(folder) == names for folder, names in self.folders.items()) and all(
+                Path(s.path).read_bytes() == s.text for s in self.sources
+            )
+        except OSError:
+            return False
+
+
+def _names(folder: Path) -> frozenset[str]:
+    """Times of files and folders are no substitute: two changes within some milliseconds have the same."""
+    return frozenset(os.listdir(folder))
+
+
+def _declared(
+    root: Path, modules: Sequence[str], seen: list[Source] | None = None
+) -> Iterator[tuple[UserDefined, Entry, Code]]:
+    """What modules declare, with its entry of the catalogue and the code that processes run. Raises LoadError.
+
+    seen: gets the sources of all modules.
+    """
     homes: dict[str, tuple[str, UserDefined]] = {}
     for name in modules:
         with _imported(root, name) as (module, sources):
             users = marked(module)
             code = _code(root, name, sources, users)
+            if seen is not None:
+                seen += sources
         for user in users:
             is_called = not isinstance(user, UserTopology | UserStreams)
             if is_called and (lookup(user.name) is not None or lookup_aggregate(user.name) is not None):
-                raise LoadError(name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)")
+                place = part_in_file(root, user.call.__code__, "") if hasattr(user, "call") else None
+                raise LoadError(
+                    name, f"{user.name} is a built-in function", "give it another name:  @udf(name=...)", place
+                )
             home, same = homes.setdefault(user.name, (name, user))
             if home != name:
                 raise LoadError(name, f"{user.name} is in {home}, too", "give one of them another name")
@@ -98,7 +146,7 @@ def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Source]]
         writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
         try:
             module = _import(root, name)
-            yield module, [_source(n, m) for n, m in _loaded() if _is_in(root, m)]
+            yield module, [_source(n, m) for n, m in _loaded() if _is_in(root, m) and _file(m)]
         finally:
             sys.dont_write_bytecode = writes
             sys.path.remove(str(root))
@@ -124,30 +172,37 @@ def _import(root: Path, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except DefinitionError as error:
-        raise LoadError(name, str(error), error.hint, *_place(root, error)) from error
+        part = None if error.code is None else part_in_file(root, error.code, error.part)
+        raise LoadError(name, str(error), error.hint, part or raised_in(root, error)) from error
     except (Exception, SystemExit) as error:
         text = f"{name} cannot be imported: {type(error).__name__}: {error}"
-        raise LoadError(name, text, "", *_place(root, error)) from error
-
-
-def _place(root: Path, error: BaseException) -> tuple[Path | None, int]:
-    """Where in the project's files it was raised."""
-    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(root):
-        return Path(error.filename), error.lineno or 0
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(root)]
-    return (Path(frames[-1].filename), frames[-1].lineno or 0) if frames else (None, 0)
+        raise LoadError(name, text, "", raised_in(root, error)) from error
 
 
 def _is_in(root: Path, module: ModuleType) -> bool:
     """Whether it is the project's own: not FlowQL, not the program that runs, not what is installed in a folder of the project."""
-    file = getattr(module, "__file__", None)
     name = str(getattr(module, "__name__", ""))
-    if not isinstance(file, str) or name == "__main__" or name.partition(".")[0] == "flowql":
+    places = [Path(_file(module))] if _file(module) else [Path(p) for p in _folders(module)]
+    if name == "__main__" or name.partition(".")[0] == "flowql" or not places:
         return False
-    if not Path(file).is_relative_to(root):
+    if not places[0].is_relative_to(root):
         return False
-    parts = Path(file).relative_to(root).parts
+    parts = places[0].relative_to(root).parts
     return not any(p.startswith(".") or p in ("site-packages", "dist-packages") for p in parts)
+
+
+def _file(module: ModuleType) -> str:
+    """Empty for folders that are packages without a file."""
+    file = getattr(module, "__file__", None)
+    return file if isinstance(file, str) else ""
+
+
+def _folders(module: ModuleType) -> list[str]:
+    """Of a package without a file. What else is in `sys.modules` may be of any kind."""
+    try:
+        return [p for p in getattr(module, "__path__", ()) if isinstance(p, str)]
+    except Exception:  # attributes of modules that are loaded when they are used
+        return []
 
 
 def _source(name: str, module: ModuleType) -> Source:

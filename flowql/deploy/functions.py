@@ -18,9 +18,17 @@ from flowql.runtime.functions.asked import AskedFunction
 CODE = "FQ3012"
 
 
-def functions_of(plan: Plan) -> set[str]:
+_last: tuple[Plan, frozenset[str]] | None = None  # what `functions_of` said: status asks it again and again of one plan
+
+
+def functions_of(plan: Plan) -> frozenset[str]:
     """The versions of functions of the project that a plan calls."""
-    return {name for q in plan.queries for name in functions_called(q.logical) if is_users(name)}
+    global _last
+    last = _last
+    if last is None or last[0] is not plan:
+        found = frozenset(name for q in plan.queries for name in functions_called(q.logical) if is_users(name))
+        last = _last = plan, found
+    return last[1]
 
 
 def find_function(root: str, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import flowql
+from flowql.config.functions import LoadError, load_query_functions
 from flowql.deploy.functions import functions_to_ask
 from flowql.errors import CommandError, CompileError
 from flowql.query import elsewhere, loading
@@ -168,3 +170,27 @@ def test_the_process_that_answers_large_questions_calls_them(
             ask("SELECT SUM(net(V + 3, 1.0)) AS N FROM T", engine.take, copied=engine.take_copied)
         physical.close()
     assert len(asked) == 2
+
+
+def test_modules_are_imported_again_only_when_a_file_of_them_has_changed(tmp_path: Path) -> None:
+    folder = made(tmp_path, YAML, "", prices=PRICES + "from rates.eu import RATE\n", other="")
+    (folder / "rates").mkdir()
+    (folder / "rates" / "eu.py").write_text("RATE = 1\n")
+    first = load_query_functions(folder, ["prices"])
+    assert load_query_functions(folder, ["prices"]) is first
+    assert "rates" not in sys.modules, "another project may have a folder of that name"
+    assert load_query_functions(folder, ["prices", "other"]).keys() == first.keys()
+
+    stat = (folder / "rates" / "eu.py").stat()
+    (folder / "rates" / "eu.py").write_text("RATE = 2\n")
+    os.utime(folder / "rates" / "eu.py", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    second = load_query_functions(folder, ["prices"])
+    assert second["NET"].key != first["NET"].key
+
+    (folder / "rates" / "__init__.py").write_text("")
+    third = load_query_functions(folder, ["prices"])
+    assert third["NET"].key not in (first["NET"].key, second["NET"].key)
+
+    (folder / "rates" / "eu.py").unlink()
+    with pytest.raises(LoadError, match="No module named"):
+        load_query_functions(folder, ["prices"])

@@ -303,12 +303,9 @@ def test_mistakes_are_named_with_their_line(tmp_path: Path, name: str) -> None:
     found = [d for d in compile_sources(load_project(tmp_path)).diagnostics if d.code == "FQ3012"]
     assert len(found) == 1
     assert title in found[0].title
-    if name in ("built_in", "aggregate"):
-        assert found[0].span.path.endswith("flowql.yaml")
-    else:
-        assert found[0].span.path.endswith("m.py")
-        assert found[0].span.line >= 4
-        assert found[0].span.line_text
+    assert found[0].span.path.endswith("m.py")
+    assert found[0].span.line >= 4
+    assert found[0].span.line_text
 
 
 def test_a_module_that_is_not_there_is_named_in_the_project_file(tmp_path: Path) -> None:
