@@ -3,7 +3,7 @@
     python -m tests.mutants runtime/commit --mutants 30 --seed 1
     python -m tests.mutants runtime/state/redo.py --tests tests/runtime/state
 
-Each mutant is tried in a copy of the tree, with `pytest -x` on the tests of its package (TESTS, or `--tests`) and 60 s. One that takes longer counts as
+Each mutant is tried in a copy of the tree, with `pytest -x` on the tests of its package (TESTS, or `--tests`) and 60 s (`--limit`). One that takes longer counts as
 noticed: the tests wait for something that does not come. The mutants of a seed are the same as long as the code is.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.mutants.mutate import Mutant, mutants
 from tests.tidy.tree import ROOT, own_files
 
-LIMIT_S = 60
+LIMIT_S = 60.0
 # Where the tests of a package are not in the folder of its name.
 TESTS: dict[str, tuple[str, ...]] = {
     "runtime/commit": (
@@ -30,7 +30,10 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/runtime/app/test_commit_trouble.py",
         "tests/runtime/app/test_state_trouble.py",
         "tests/runtime/app/test_refused.py",
-        "tests/runtime/app/test_group.py",
+    ),
+    # Without those that start and kill processes.
+    "runtime/state": tuple(
+        f"tests/runtime/state/test_{name}.py" for name in ("manager", "physical", "replay", "keys_values", "reopen")
     ),
     "runtime/app/recovery.py": ("tests/runtime/app/test_redo_formats.py", "tests/runtime/restoration"),
     "runtime/scheduler": ("tests/runtime/scheduler", "tests/simulation"),
@@ -61,11 +64,11 @@ def copy_tree(into: Path) -> None:
             (into / "flowql" / link).symlink_to(os.path.join("..", link))
 
 
-def noticed(tree: Path, tests: Sequence[str]) -> bool:
+def noticed(tree: Path, tests: Sequence[str], limit_s: float) -> bool:
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "TURNS": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
     try:
-        ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=LIMIT_S)
+        ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=limit_s)
     except subprocess.TimeoutExpired:
         return True
     return ran.returncode != 0
@@ -82,6 +85,7 @@ def main() -> int:
     parser.add_argument("package", help="a folder or a module: runtime/commit")
     parser.add_argument("--mutants", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="SECONDS", help="for the tests of a mutant")
     parser.add_argument("--tests", nargs="+", help="in place of those of the package")
     asked = parser.parse_args()
     package = asked.package.rstrip("/")
@@ -90,13 +94,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder)
         copy_tree(tree)
-        if noticed(tree, tests):
-            print(f"{' '.join(tests)}: not green, or not within {LIMIT_S} s, without any mutant", file=sys.stderr)
+        if noticed(tree, tests, asked.limit):
+            print(
+                f"{' '.join(tests)}: not green, or not within {asked.limit:.0f} s, without any mutant", file=sys.stderr
+            )
             return 2
         for path, mutant in drawn:
             source = (tree / path).read_text(encoding="utf-8")
             (tree / path).write_text(mutant.apply(source), encoding="utf-8")
-            if not noticed(tree, tests):
+            if not noticed(tree, tests, asked.limit):
                 survivors += 1
                 print(f"survived: {path}:{mutant.first} ({mutant.kind})\n{mutant.diff()}\n", flush=True)
             (tree / path).write_text(source, encoding="utf-8")

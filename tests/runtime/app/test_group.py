@@ -249,6 +249,7 @@ def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected, monkey
     acknowledge, acknowledged = instance.main.acknowledge_revoke, []
 
     def noted():
+        assert not instance.commit._requests, "the commit of what leaves is made"
         acknowledged.append(log.committed(APP))
         acknowledge()
 
