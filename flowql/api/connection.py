@@ -209,7 +209,7 @@ class Connection:
         return self._place.status()
 
     def pause(self, query: str, *others: str) -> list[str]:
-        """Pause queries, by their ids or the names of their results; the ids. State and positions are kept.
+        """Pause queries, given their ids or sink names; returns the ids. State and positions are kept.
 
         A pause survives restarts and deployments, until `resume`. Raises CommandError, also if no instance runs.
         """

@@ -15,7 +15,7 @@ def command(
     ctx: typer.Context,
     queries: Annotated[
         list[str],
-        typer.Argument(help="Their ids, or the names of their results.", metavar="QUERY...", show_default=False),
+        typer.Argument(help="Query ids or sink names.", metavar="QUERY...", show_default=False),
     ],
     project: ProjectOption = None,
     target: TargetOption = None,

@@ -232,7 +232,7 @@ class Instance:
         self._threads.start()
 
     def _thread_died(self, name: str, error: BaseException) -> None:
-        """The instance is broken; who waits for something learns so (`wait`), nothing more is processed."""
+        """The instance is broken: futures that wait fail (`wait`), and no more input is processed."""
         self.fatal = self.fatal or error  # the first one is the cause
         say(
             ERROR,

@@ -74,7 +74,7 @@ class MemberTasks:
         self._owner.allow_coalescing()
 
     def tasks_of(self, q: QueryPlan) -> list[TaskId]:
-        """Wherever they run. None of a query that reads what is gone, or is not even to be known of; of one that is stopped only
+        """Wherever they run. Empty if a source topic of the query is missing or unauthorized; of one that is stopped only
         while they are to be parked.
         """
         group = group_of_swap(self._owner.deployed)

@@ -61,7 +61,7 @@ class Host(DeploymentHost, Protocol):
     """The instance, as seen from here."""
 
     def trouble(self, query: str) -> str:
-        """Why a query does not get on, or nothing."""
+        """Why the query is stalled; empty if it is not."""
         ...
 
 

@@ -59,7 +59,7 @@ class Running:
     def advance(self, withdrawn: str = "") -> bool:
         """Up to the next future that is not done; True when there is no more to do. What it raises ends it.
 
-        withdrawn: why it is not to go on; it learns so as soon as it waits for a commit that can be taken back.
+        withdrawn: why it has to stop; it is told as soon as it waits for a commit that can be withdrawn.
         """
         while self._procedure is not None:
             awaited = self._awaited

@@ -240,7 +240,7 @@ class RestorationStep:
         return cursor.in_sight
 
     def _ask_ahead(self, cursor: ChangelogCursor, offset: int, now_ms: int) -> None:
-        """Who reads goes on while what it has read is applied."""
+        """Prefetches while applying."""
         if offset < cursor.end:
             self._ask(cursor, offset, now_ms)
 

@@ -55,7 +55,7 @@ class StayAway(ApplicationEvent):
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeRevoke(ApplicationEvent):
-    """What was to be given up is committed and given up."""
+    """Completes the pending revocation, after the last commit of the revoked partitions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Membership:
         return events
 
     def acknowledge(self) -> None:
-        """What was to be given up is."""
+        """Completes the pending revocation."""
         if not self.leaving:  # it was lost meanwhile
             return
         self.owned -= self.leaving

@@ -141,7 +141,7 @@ class CommitStep:
         self._unknown = False  # whether the last transaction was committed
         self._losses: list[int] = []  # when this member was fenced
         self._stale = 0  # refusals of the proof in a row
-        self._lost: RuntimeFailure | None = None  # why nothing more may be committed of what there is
+        self._lost: RuntimeFailure | None = None  # why nothing more may be committed of the pending epoch
         self._found_out = False  # what became of the last transaction before that
         self._restart: Future[None] | None = None
         self.proof: GroupMetadata | None = None  # of a member, the newest; set by who learns of the group
@@ -187,7 +187,7 @@ class CommitStep:
         return any(r.done is done and r.withdrawable for r in tuple(self._requests)) and done.cancel()
 
     def lose(self, reason: str) -> None:
-        """From this moment on nothing of what there is may be committed; who waits for a commit learns so. Any thread.
+        """From now on the pending epochs must not be committed; pending commit requests fail. Any thread.
 
         Called before `proof` is renewed, so that no transaction ever carries old positions with a new proof.
         """
@@ -249,7 +249,7 @@ class CommitStep:
         return RETRY_MS
 
     def _drop(self, reason: RuntimeFailure) -> None:
-        """Nothing more is committed of what there is. First it is found out whether the last transaction was."""
+        """Drops the pending epoch, after resolving whether the last transaction committed."""
         if not self._found_out:
             try:
                 self._renew_producer()
@@ -352,7 +352,7 @@ class CommitStep:
         return self._committed(epoch, sequence, redo_bytes)
 
     def _committed(self, epoch: Epoch, sequence: int, redo_bytes: int) -> bool:
-        """The log has it: now the state has it, and who waits learns so. False to try again later."""
+        """Applies a committed epoch to the state and completes its commit requests. False to try again later."""
         self._sequence, self._stale = sequence, 0
         # The state of a member may have been that of another instance.
         applied = max(sequence, self._state.applied_sequence + 1) if self._member else sequence

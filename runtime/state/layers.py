@@ -39,7 +39,7 @@ class Overlay:
         self.bound_ms = max(self.bound_ms, newer.bound_ms)
 
     def take_out(self, gone: Callable[[Key], bool]) -> None:
-        """Writes that never were."""
+        """Discards matching uncommitted writes."""
         self.rows = {k: v for k, v in self.rows.items() if not gone(k)}
         self._index = []
 

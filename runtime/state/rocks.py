@@ -424,7 +424,7 @@ class RocksSnapshot:
             self._lookup = self._iterator = None
 
     def let_go(self) -> None:
-        """Its database goes; whoever reads on learns so."""
+        """Its database is closed; later reads raise a StateError."""
         self._ended = "the state was opened again after an I/O error: ask again"
         self.close()
 

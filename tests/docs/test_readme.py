@@ -1,4 +1,4 @@
-"""The README's tour, typed in order in an empty folder: what comes out is what the README shows (see `tests.docs.tour`)."""
+"""The README and the guide to a first project, each typed in order in an empty folder: what comes out is what they show (`tests.docs.tour`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from tests.docs import tour
 from tests.docs.tour import PROGRAM, ROOT, Shell, commands, equalised
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {"README": README, "guide": (ROOT / "docs/guide/first-project.md").read_text(encoding="utf-8")}
 
 
 def blocks(language: str) -> list[str]:
-    return tour.blocks(README, language)
+    return [block for page in PAGES.values() for block in tour.blocks(page, language)]
 
 
 @pytest.fixture
@@ -30,8 +31,9 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.mark.turns("pages")
 @pytest.mark.skipif(not PROGRAM.exists(), reason="needs .venv, which `make setup` makes")
-def test_the_tour_gives_what_the_readme_shows(shell: Shell) -> None:
-    for block in blocks("console"):
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tour_gives_what_the_page_shows(page: str, shell: Shell) -> None:
+    for block in tour.blocks(PAGES[page], "console"):
         for command, shown in commands(block):
             assert (command, equalised(shell.type(command))) == (command, equalised(shown))
 
@@ -67,6 +69,6 @@ def test_ci_runs_what_the_readme_says() -> None:
 
 
 def test_projects_that_the_readme_names_are_there() -> None:
-    projects = set(re.findall(r"-p (\S+)", README))
+    projects = {p.rstrip("`") for page in PAGES.values() for p in re.findall(r"-p (\S+)", page)}
     assert projects
     assert all(yaml.safe_load((ROOT / p / "flowql.yaml").read_text())["name"] for p in projects)

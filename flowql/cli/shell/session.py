@@ -159,7 +159,7 @@ class Session:
         else:
             self._pull(text)
 
-    # Rows that are there, and rows that come.
+    # Queries of the current state, and subscriptions to changes.
 
     def _pull(self, text: str) -> None:
         with asking(self.settings, text) as answer:

@@ -120,7 +120,7 @@ class AtLeastOnceProducer:
         return sequence
 
     def abort(self) -> None:
-        """What was sent may be there all the same."""
+        """Sent records may still become visible."""
         self._check_open()
         self._is_open = False
         self._purge()

@@ -19,7 +19,7 @@ from flowql.runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
 from flowql.runtime.log.kafka.fetching import Cursor, FetchClient
 
 PARTITIONS_MAX = 64  # read on in the background at a time
-IDLE_MS = 10_000  # one that nobody asks for is given up after so long
+IDLE_MS = 10_000  # idle readers are closed after so long
 WAIT_MS = 20  # a fetch that waits longer at a broker would hold up the next partition that is asked for
 
 
