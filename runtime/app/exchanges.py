@@ -7,7 +7,8 @@ finds it waiting, and deleted at the first cut after it was consumed: a cut cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +50,7 @@ class _Saved:
 
 
 class Exchanges:
-    """All exchange partitions of the instance. Everything but `open`, which takes it, is called under the epoch lock."""
+    """All exchange partitions of the instance. Everything is called under the epoch lock, but `open` and `encode_ahead`, which take it."""
 
     def __init__(self, state: StateManager) -> None:
         self._epoch_lock = state.epoch_lock
@@ -57,6 +58,7 @@ class Exchanges:
         self._store = self._state.store(STORE.name)
         self._inputs: dict[LaneKey, ExchangeInput] = {}
         self._saved: dict[LaneKey, _Saved] = {}
+        self._ahead: dict[int, tuple[Batch, bytes]] = {}  # by identity; belongs to the thread that calls `save`
 
     def open(self, operator: str, topic: str, partition: int, source: int, schema: Schema) -> ExchangeInput:
         """The lane of one upstream partition into one partition, with the committed remainder in it."""
@@ -106,6 +108,29 @@ class Exchanges:
     def __iter__(self) -> Iterator[ExchangeInput]:
         return iter(list(self._inputs.values()))
 
+    def encode_ahead(self) -> None:
+        """Encodes the batches that the next `save` would write now, so that it holds the epoch lock, without which no task can publish,
+        for less time.
+
+        Called by the thread that calls `save`, without the epoch lock. What is published in between is encoded by `save`; what is
+        consumed in between was encoded in vain.
+        """
+        with self._epoch_lock:
+            waiting = [b for lane, exchange in self._inputs.items() for b in self._unsaved(lane, exchange)]
+        for batch in waiting:
+            if id(batch) not in self._ahead:
+                with suppress(Exception):  # `save` meets it again, and reports it
+                    self._ahead[id(batch)] = batch, encode_batch(batch)
+
+    def _unsaved(self, lane: LaneKey, exchange: ExchangeInput) -> list[Batch]:
+        """Batches that no cut has written yet."""
+        saved = self._saved.get(lane)
+        return list(exchange.queue)[max(0, saved.end - exchange.first) if saved is not None else 0 :]
+
+    def _encoded(self, batch: Batch) -> bytes:
+        ahead = self._ahead.get(id(batch))
+        return encode_batch(batch) if ahead is None else ahead[1]
+
     def save(self) -> dict[str, Exception]:
         """Write what changed in the remainders into the epoch that is about to be cut.
 
@@ -114,14 +139,14 @@ class Exchanges:
         failed: dict[str, Exception] = {}
         changes: list[tuple[Key, Value | None]] = []
         for lane in self._saved.keys() - self._inputs.keys():
-            changes += _changes(lane, self._saved.pop(lane), _Saved(), ())
+            changes += _changes(lane, self._saved.pop(lane), _Saved(), (), self._encoded)
         for lane, exchange in self._inputs.items():
             first = exchange.first
             now = _Saved(first, first + len(exchange.queue), exchange.consumed)
             before = self._saved.get(lane) or _Saved(first, first)
             if now != before:
                 try:
-                    changes += _changes(lane, before, now, exchange.queue)
+                    changes += _changes(lane, before, now, exchange.queue, self._encoded)
                 except Exception as error:  # whatever Arrow says of a value
                     failed[exchange.topic] = UnwritableState(TASK, exchange.topic, error)
                     continue
@@ -129,6 +154,7 @@ class Exchanges:
         if changes:
             self._store.put_many([k for k, _ in changes], [v for _, v in changes])
             self._state.publish({})
+        self._ahead.clear()
         return failed
 
     @property
@@ -136,14 +162,16 @@ class Exchanges:
         return not any(e.has_rows for e in self._inputs.values())
 
 
-def _changes(lane: LaneKey, before: _Saved, now: _Saved, queue: Sequence[Batch]) -> list[tuple[Key, Value | None]]:
+def _changes(
+    lane: LaneKey, before: _Saved, now: _Saved, queue: Sequence[Batch], encode: Callable[[Batch], bytes]
+) -> list[tuple[Key, Value | None]]:
     """Rows that turn what the store holds of a lane into `now`; `queue` holds the batches from `now.first` on."""
     out: list[tuple[Key, Value | None]] = []
     for n in range(before.first, before.end):
         if not now.first <= n < now.end:
             out.append(((*lane, n), None))
     for n in range(max(before.end, now.first), now.end):
-        out.append(((*lane, n), (encode_batch(queue[n - now.first]), 0)))
+        out.append(((*lane, n), (encode(queue[n - now.first]), 0)))
     if now.consumed != before.consumed:
         out.append(((*lane, HEAD), (None, now.consumed) if now.consumed else None))
     return out

@@ -134,6 +134,7 @@ class Instance:
             clock,
             self.metrics,
             positions=self._positions,
+            ahead_of_cut=self.exchanges.encode_ahead,
             before_cut=self._before_cut,
             interval_ms=self._commit_interval_ms,
             changelog=self._changelog_writer(),

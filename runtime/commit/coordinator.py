@@ -117,19 +117,22 @@ class CommitStep:
         metrics: Metrics,
         *,
         positions: Callable[[], dict[TopicPartition, Reading]],
+        ahead_of_cut: Callable[[], None],
         before_cut: Callable[[], Mapping[str, Exception]],
         interval_ms: Callable[[], int],
         changelog: Changelog | None = None,
         transactional_id: str | None = None,
     ) -> None:
-        """before_cut: adds to the epoch; gives the queries of which something could not be added, and why.
+        """ahead_of_cut: prepares `before_cut` while tasks can publish. before_cut: adds to the epoch, under the epoch lock; returns the
+        queries of which something could not be added, and why.
 
         transactional_id: of a member of the group `application_id`; None for the only instance, which is alone in it.
         """
         self._log, self._id, self._state = log, application_id, state
         self._collector, self._clock, self._metrics = collector, clock, metrics
         self._changelog = changelog
-        self._positions, self._before_cut, self._interval_ms = positions, before_cut, interval_ms
+        self._positions, self._interval_ms = positions, interval_ms
+        self._ahead_of_cut, self._before_cut = ahead_of_cut, before_cut
         self._member, self._writer = transactional_id is not None, transactional_id or application_id
         self._producer: Producer = log.producer(self._writer)
         self._sequence = log.last_sequence(self._writer)
@@ -289,6 +292,7 @@ class CommitStep:
 
     def _cut(self) -> Epoch:
         waiting: list[CommitRequest] = []
+        self._ahead_of_cut()
         with self._state.epoch_lock:
             if self.broken is not None:
                 raise self.broken

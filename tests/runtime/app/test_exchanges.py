@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from typing import Any
@@ -16,6 +17,7 @@ from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.input_buffer import ExchangeInput
+from tests.runtime.app.engine import make, produce
 
 SCHEMA = Schema((Field("K", t.STRING, "key"), Field("V", t.BIGINT)))
 LANES = (("a", 0, 0), ("a", 0, 1), ("a", 1, 0), ("b", 0, 0))
@@ -62,8 +64,10 @@ class World:
         self.lane(lane).consume(rows)
         assert self.lane(lane).next_ms == (waiting[0] if waiting else None)
 
-    def commit(self) -> int:
-        """Cut and apply; how many rows of the store the cut wrote."""
+    def commit(self, *, ahead: bool = False) -> int:
+        """Cut and apply; how many rows of the store the cut wrote. ahead: what waits is encoded before the cut."""
+        if ahead:
+            self.exchanges.encode_ahead()
         with self.state.epoch_lock:
             self.exchanges.save()
             frozen = self.state.cut()
@@ -95,7 +99,7 @@ def test_a_restart_finds_what_waited_at_the_last_cut(seed: int) -> None:
         elif what < 0.8:
             world.consume(lane, chance.randint(1, 9))
         elif what < 0.95:
-            world.commit()
+            world.commit(ahead=chance.random() < 0.5)
             committed = {lane: list(v) for lane, v in world.waiting.items()}
         else:
             world.waiting = {lane: list(v) for lane, v in committed.items()}
@@ -115,6 +119,73 @@ def test_a_cut_writes_what_changed_and_not_what_waits() -> None:
     assert world.commit() == 1  # how far the oldest is consumed, not the batch again
     world.consume(lane, 6)
     assert world.commit() == 2  # the oldest is gone, and so is how far it was consumed
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first value of each batch that is encoded, in this order."""
+    seen: list[int] = []
+    encode = exchanges.encode_batch
+
+    def noted(batch: Batch) -> bytes:
+        seen.append(batch.rows()[0][1])
+        return encode(batch)
+
+    monkeypatch.setattr(exchanges, "encode_batch", noted)
+    return seen
+
+
+def test_a_cut_encodes_only_what_came_after_the_encoding_ahead_of_it(encoded: list[int]) -> None:
+    """While a cut holds the epoch lock, no task can publish."""
+    world, lane = World(), LANES[0]
+    world.push(lane, range(5))
+    world.push(lane, range(5, 10))
+    world.exchanges.encode_ahead()
+    world.exchanges.encode_ahead()  # a cut that failed in between
+    assert encoded == [0, 5]
+    world.consume(lane, 7)  # the first batch was encoded in vain
+    world.push(lane, range(10, 15))
+    world.commit()
+    assert encoded == [0, 5, 10]
+    world.exchanges.encode_ahead()
+    world.commit()
+    assert encoded == [0, 5, 10], "what a cut has written is not encoded again"
+    world.start()
+    assert world.held(lane) == list(range(7, 15))
+
+
+def test_a_batch_that_cannot_be_encoded_ahead_fails_its_lane_at_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.push(LANES[0], range(5))
+
+    def refuse(_batch: Batch) -> bytes:
+        raise ValueError("no durable form")
+
+    monkeypatch.setattr(exchanges, "encode_batch", refuse)
+    world.exchanges.encode_ahead()
+    with world.state.epoch_lock:
+        assert list(world.exchanges.save()) == [LANES[0][0]]
+
+
+def test_an_instance_encodes_its_remainders_before_it_takes_the_epoch_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance, _ = make(None, "CREATE TABLE SUMS AS SELECT V, COUNT(*) AS N FROM INPUT GROUP BY V EMIT CHANGES;")
+    held: list[bool] = []
+    encode = exchanges.encode_batch
+
+    def noted(batch: Batch) -> bytes:
+        held.append(instance.state.epoch_lock.held)
+        return encode(batch)
+
+    monkeypatch.setattr(exchanges, "encode_batch", noted)
+    produce(instance.log, "input", *range(20))
+    for step in itertools.cycle((instance.main.loop, instance.polling, instance.processing[0])):
+        step.run_once(instance.clock.timer_ms())
+        if not instance.exchanges.empty:
+            break
+    instance.commit.request()
+    instance.commit.run_once(instance.clock.timer_ms())
+    assert held
+    assert not any(held)
 
 
 def test_a_lane_that_is_opened_anew_saves_what_waits_then() -> None:
