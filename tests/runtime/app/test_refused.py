@@ -9,7 +9,7 @@ import pytest
 
 from flowql.runtime.app.progress import caught_up, query_status, source_ends
 from flowql.runtime.app.query_state import SUSPENDED
-from flowql.runtime.errors import LogDenied, RecordRefused, TopicMissing
+from flowql.runtime.errors import LogDenied, LogUnavailable, RecordRefused, TopicMissing
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, make, plan, produce, read, resume, threaded
@@ -254,3 +254,43 @@ def test_a_suspended_query_whose_new_tasks_may_not_read_is_made_anew_once_more()
     driver.run_until_caught_up()
     assert [row["N"] for row in read(log, "counts")] == [1, 2]
     assert states(instance) == {"CTAS_COUNTS": "running", "CSAS_OTHERS": "running"}
+
+
+class AwayLog(MemoryLog):
+    """Answers nothing for a while, and then refuses the records of one topic, once."""
+
+    def __init__(self):
+        super().__init__()
+        self.away, self.refused = False, ""
+
+    def commit(self, transactional_id, epoch, transaction):
+        if transactional_id == "flowql":
+            if self.away:
+                raise LogUnavailable("no answer")
+            for tp, _ in transaction.batches():
+                if tp.topic == self.refused:
+                    self.refused = ""
+                    error = RecordRefused(f"{tp} is not for you")
+                    error.partition = tp
+                    raise error
+        return super().commit(transactional_id, epoch, transaction)
+
+
+def test_what_a_refused_query_made_after_the_cut_is_forgotten_as_well():
+    """Its tasks are made anew from the last commit, and process the records of the next epoch once more."""
+    log = AwayLog()
+    instance, driver = make(log, DOUBLED, COUNTS)
+    produce(log, "input", *range(10))
+    driver.run_until_caught_up()
+    log.away = True
+    produce(log, "input", *range(10, 20))
+    rounds(driver)
+    produce(log, "input", *range(20, 30))
+    rounds(driver)
+    assert not instance.collector.empty, "the next epoch has results, while the first one waits"
+    log.away, log.refused = False, "doubled"
+    rounds(driver)
+    assert log.refused == ""
+    driver.run_until_caught_up()
+    assert [r["V"] for r in read(log, "doubled")] == [2 * v for v in range(30)]
+    assert read(log, "counts")[-1] == {"N": 30}

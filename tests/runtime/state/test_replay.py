@@ -3,6 +3,7 @@
 import random
 
 import msgspec
+import pytest
 
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
@@ -58,3 +59,22 @@ def test_a_redo_that_breaks_off_keeps_what_came_before():
         assert state._physical.get(b"sa") == b"1"
     else:
         raise AssertionError("the error was lost")
+
+
+def test_what_is_applied_already_and_what_cannot_be_read_writes_nothing():
+    payload = msgspec.msgpack.encode((1, [], [b"sa"], [b"1"]))
+    physical = Counted()
+    state = StateManager(physical)
+    state.replay_all([(1, payload)])
+    rows = physical.rows
+    state.replay_all([])
+    state.replay_all([(1, payload)])
+
+    def broken():
+        yield 1, payload
+        raise OSError("unreadable")
+
+    with pytest.raises(OSError, match="unreadable"):
+        state.replay_all(broken())
+    assert physical.rows == rows
+    assert state.applied_sequence == 1
