@@ -221,6 +221,11 @@ def _set(session: MutableMapping[str, str], statement: SetProperty) -> None:
         session[statement.name] = statement.value
 
 
+def _as_set(value: str | bool | int) -> str:
+    """The text that SET would give for a value of a JSON or YAML document."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class Session:
     """Statements one after the other, each accepted or refused at once (shell, conformance)."""
 
@@ -228,7 +233,7 @@ class Session:
         self,
         *,
         dialect: DialectName = "ksql",
-        properties: Mapping[str, str] = _NO_PROPERTIES,
+        properties: Mapping[str, str | bool | int] = _NO_PROPERTIES,
         overrides: Mapping[str, QueryOptions] = _NO_OVERRIDES,
         topic_partitions: Mapping[str, int] = _NO_PARTITIONS,
         registry: SchemaLookup = NO_SCHEMAS,
@@ -238,7 +243,7 @@ class Session:
             _empty(dialect, registry), overrides=overrides, previous=None, topic_partitions=topic_partitions
         )
         self._variables: dict[str, str] = {}
-        self.properties: dict[str, str] = dict(properties)
+        self.properties: dict[str, str] = {k: _as_set(v) for k, v in properties.items()}
 
     @property
     def catalog(self) -> Catalog:

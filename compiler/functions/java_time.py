@@ -6,6 +6,7 @@ raise ValueError. Parsing ignores case; missing fields are those of 1970-01-01T0
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import re
 from collections.abc import Callable
@@ -251,8 +252,15 @@ _PLAIN = {
 }
 
 
-def _local(f: _Fields, zone: dt.tzinfo) -> dt.datetime:
-    day = dt.date(f.year, f.month, f.day)
+def _day_of_month(f: _Fields) -> int:
+    """A day up to 31 behind the end of its month is the last of it, as `ResolverStyle.SMART` reads it."""
+    if not (1 <= f.day <= 31 and 1 <= f.month <= 12 and 1 <= f.year <= 9999):
+        return f.day
+    return min(f.day, calendar.monthrange(f.year, f.month)[1])
+
+
+def _local(f: _Fields, zone: dt.tzinfo, *, strict: bool = False) -> dt.datetime:
+    day = dt.date(f.year, f.month, f.day if strict else _day_of_month(f))
     if f.day_of_year:
         day = dt.date(f.year, 1, 1) + dt.timedelta(days=f.day_of_year - 1)
     clock = dt.time(f.hour, f.minute, f.second, f.micro)
@@ -260,10 +268,10 @@ def _local(f: _Fields, zone: dt.tzinfo) -> dt.datetime:
     return local if f.day_ms is None else local + dt.timedelta(milliseconds=f.day_ms)
 
 
-def parse_timestamp(text: str, pattern: str, zone: str = "UTC") -> int:
-    """The instant in ms. A zone in the text wins over `zone`. Raises ValueError."""
+def parse_timestamp(text: str, pattern: str, zone: str = "UTC", *, strict: bool = False) -> int:
+    """The instant in ms. A zone in the text wins over `zone`. strict: no day lies behind its month. Raises ValueError."""
     fields = _read(text, pattern)
-    return millis_of(_local(fields, zone_of(fields.zone or zone)))
+    return millis_of(_local(fields, zone_of(fields.zone or zone), strict=strict))
 
 
 def parse_date(text: str, pattern: str) -> int:

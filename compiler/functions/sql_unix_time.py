@@ -19,9 +19,9 @@ def _seconds(*moment: int | str) -> int:
         case (int() as ms,):
             return ms // 1000
         case (str() as text,):
-            return parse_timestamp(text, PATTERN) // 1000
+            return parse_timestamp(text, PATTERN, strict=True) // 1000
         case (str() as text, str() as pattern):
-            return parse_timestamp(text, pattern) // 1000
+            return parse_timestamp(text, pattern, strict=True) // 1000
     raise AssertionError(moment)
 
 

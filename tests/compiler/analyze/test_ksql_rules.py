@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.driver import Compiled, Session, compile_project
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.plan.logical import Project, walk_nodes
 
@@ -158,3 +158,30 @@ def test_a_key_of_a_map_that_fails_leaves_no_map() -> None:
 )
 def test_parts_of_urls_are_those_of_rfc_2396_decoded(text: str, value: Any) -> None:
     assert value_of(text, {"K": 1, "A": 0, "B": "b", "AR": [1]})[0] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("FORMAT_DATE(PARSE_DATE('2021-02-31', 'yyyy-MM-dd'), 'MMdd')", "0228"),
+        ("FORMAT_TIMESTAMP(PARSE_TIMESTAMP('2020-02-30 05', 'yyyy-MM-dd HH'), 'MMdd HH')", "0229 05"),
+        ("TIMESTAMPTOSTRING(STRINGTOTIMESTAMP('2021-04-31', 'yyyy-MM-dd'), 'MMdd', 'UTC')", "0430"),
+    ],
+)
+def test_a_day_behind_the_end_of_its_month_is_the_last_of_it(text: str, value: str) -> None:
+    assert value_of(text, {"K": 1, "A": 0, "B": "b", "AR": [1]}) == (value, 0)
+
+
+def test_a_day_that_no_month_has_is_a_failure() -> None:
+    errors = compiled("CREATE STREAM O AS SELECT K, PARSE_DATE('2021-02-32', 'yyyy-MM-dd') AS X FROM S;").diagnostics
+    assert [d.code for d in errors] == ["FQ2026"]
+
+
+@pytest.mark.parametrize(("value", "wrapped"), [(False, False), ("false", False), (True, True), ("TRUE", True)])
+def test_properties_of_a_session_may_be_values_of_json(value: bool | str, wrapped: bool) -> None:
+    session = Session(properties={"ksql.persistence.wrap.single.values": value})
+    sql = "CREATE STREAM V (K INT KEY, A INT) WITH (KAFKA_TOPIC='v', VALUE_FORMAT='JSON', PARTITIONS=1);"
+    session.execute(SourceText("a.sql", sql))
+    source = session.plan.source("V")
+    assert source is not None
+    assert source.value_format.wrap is wrapped
