@@ -1,4 +1,4 @@
-"""One commit and what can be read of it: its plan, its state, its topics up to where it ended."""
+"""One commit and what can be read of it: its plan, its state, its topics up to where it ended. `status` of a stopped instance loads this, and no DuckDB."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from flowql.compiler.plan.generations import plain, runtime_name
 from flowql.compiler.plan.logical import Format
-from flowql.compiler.plan.topology import Plan, SourceDef, StoreSpec, stores_of
+from flowql.compiler.plan.topology import Plan, SourceDef, stores_of
 from flowql.config.storage import log_at
 from flowql.query.errors import NOTHING, QueryError
-from flowql.query.letters import LettersRelation
-from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
 from flowql.query.room import Room
-from flowql.query.statement import Condition
-from flowql.query.views import ViewMaker, store_views
 from flowql.runtime.app.plan_topic import read_plan
 from flowql.runtime.errors import LogCorrupt, StateError
 from flowql.runtime.log.base import Log
@@ -31,6 +28,10 @@ from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task import dead_letters
+
+if TYPE_CHECKING:
+    from flowql.query.relations import Relation
+    from flowql.query.statement import Condition
 
 _OPEN_TRIES = 5
 Take = Callable[[Sequence[str]], "Commit"]  # a commit for a question that reads these relations; close its snapshot
@@ -89,28 +90,10 @@ class Commit:
 
     def relations(self) -> dict[str, Callable[[], Relation]]:
         """Name -> how to make the relation: tables and internal stores, streams and source tables, DEAD_LETTERS, STORES."""
-        found: dict[str, Callable[[], Relation]] = {}
-        for source in self.plan.sources:
-            found[source.name] = self._topic(source)
-        found[dead_letters.TABLE] = lambda: LettersRelation(self._letters(), dead_letters.TABLE)
-        found[STORES] = lambda: StoresRelation([(q.id, s) for q, s in stores_of(self.plan)], self.snapshot)
-        present = {s.name: s for s in self.snapshot.stores()}
-        for name, spec, make in store_views(self.plan):
-            found[name] = self._store(name, spec, make, present.get(spec.name) == spec)
-        for source in self.plan.sources:
-            if source.relation:  # as it is declared, whatever stores have its name
-                found[source.name] = self._topic(source)
-        return found
+        from flowql.query.readable import relations_of  # with DuckDB and the decoders, which only a query needs
 
-    def _letters(self) -> TopicRelation:
-        source = dead_letter_source(self.application_id)
-        return TopicRelation(source.name, source, self.log, spans_of(self.log, source.topic))
-
-    def _topic(self, source: SourceDef) -> Callable[[], Relation]:
-        return lambda: TopicRelation(source.name, source, self.log, spans_of(self.log, source.topic))
-
-    def _store(self, name: str, spec: StoreSpec, make: ViewMaker, present: bool) -> Callable[[], Relation]:
-        return lambda: StoreRelation(name, make(), self.snapshot, present, make)
+        letters = dead_letter_source(self.application_id)
+        return relations_of(self.plan, self.snapshot, self.log, letters)
 
 
 def queries_behind(plan: Plan, relations: Iterable[str]) -> set[str]:

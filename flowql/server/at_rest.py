@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.compiler.plan.generations import runtime_name
@@ -24,7 +24,9 @@ from flowql.runtime.log.base import Clients, Log, TopicPartition
 from flowql.runtime.log.embedded.log import skipped_records
 from flowql.runtime.task.input_buffer import topic_named
 from flowql.runtime.task.lost import LOST, losses_of
-from flowql.server.members import Members
+
+if TYPE_CHECKING:
+    from flowql.server.members import Members
 
 PHYSICAL_STORES = 1  # one RocksDB, whatever the number of queries
 COUNTED_MAX = (
@@ -81,6 +83,8 @@ def _stopped(settings: Settings) -> Iterator[Take]:
             nonlocal members
             commit = take(relations)
             if members is None:  # once: it remembers who did not answer
+                from flowql.server.members import Members  # with DuckDB, which `status` does not need
+
                 members = Members(commit.log, settings.application_id, own, SystemClock())
             return replace(commit, others=members.rows, writer=f"{settings.application_id}-{own}")
 

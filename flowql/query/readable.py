@@ -1,0 +1,36 @@
+"""What can be read of a commit by name: tables and stores, streams and source tables, dead letters, the list of stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flowql.compiler.plan.topology import Plan, SourceDef, stores_of
+from flowql.query.letters import LettersRelation
+from flowql.query.relations import STORES, Relation, StoreRelation, StoresRelation, TopicRelation, spans_of
+from flowql.query.views import ViewMaker, store_views
+from flowql.runtime.log.base import Log
+from flowql.runtime.state.store import Snapshot
+
+
+def relations_of(plan: Plan, snapshot: Snapshot, log: Log, letters: SourceDef) -> dict[str, Callable[[], Relation]]:
+    """Name -> how to make the relation. letters: the dead letters as a stream."""
+    found: dict[str, Callable[[], Relation]] = {}
+    for source in plan.sources:
+        found[source.name] = _topic(log, source)
+    found[letters.name] = lambda: LettersRelation(_topic(log, letters)(), letters.name)
+    found[STORES] = lambda: StoresRelation([(q.id, s) for q, s in stores_of(plan)], snapshot)
+    present = {s.name: s for s in snapshot.stores()}
+    for name, spec, make in store_views(plan):
+        found[name] = _store(snapshot, name, make, present.get(spec.name) == spec)
+    for source in plan.sources:
+        if source.relation:  # as it is declared, whatever stores have its name
+            found[source.name] = _topic(log, source)
+    return found
+
+
+def _topic(log: Log, source: SourceDef) -> Callable[[], TopicRelation]:
+    return lambda: TopicRelation(source.name, source, log, spans_of(log, source.topic))
+
+
+def _store(snapshot: Snapshot, name: str, make: ViewMaker, present: bool) -> Callable[[], Relation]:
+    return lambda: StoreRelation(name, make(), snapshot, present, make)
