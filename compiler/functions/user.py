@@ -165,7 +165,7 @@ def udf(
     a message to another process per call or batch; one that does not return takes a thread, one that crashes ends the instance.
 
     vectorized: the function takes and gives Arrow arrays, of a batch of rows: pa.BooleanArray, Int64Array (BIGINT), DoubleArray, StringArray,
-    BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms). Each value of the result depends on the values of its row alone; NULLs are
+    BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms), or Annotated[pa.ListArray, list[float]] (ARRAY<DOUBLE>). Each value of the result depends on the values of its row alone; NULLs are
     in the arrays. Where it fails for a batch, it is called for each row alone.
 
     asynchronous: the function waits for something outside, such as a service; it is an `async def`, or a plain function that blocks, which is called

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,15 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import ArrowCall, Function
 from flowql.compiler.functions.signatures import Overload, resolver
-from flowql.compiler.functions.user_types import DefinitionError, Limits, called, hint_of, parameters_of, part_of
+from flowql.compiler.functions.user_types import (
+    DefinitionError,
+    Limits,
+    called,
+    hint_of,
+    parameters_of,
+    part_of,
+    sql_type,
+)
 from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
@@ -35,6 +44,10 @@ _TYPES: dict[object, SqlType] = {
     pa.Time32Array: TIME,
     pa.TimestampArray: TIMESTAMP,
 }
+_ELEMENTS = frozenset(
+    {Kind.BOOLEAN, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES}
+)  # of arrays: Arrow and references have the same
+_LISTS = "Annotated[pa.ListArray, list[float]]"
 COLUMN_KINDS = frozenset(t.kind for t in _TYPES.values())
 _NUMBERS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64()}  # that reference values are
 _ALIKE: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
@@ -45,6 +58,7 @@ _ALIKE: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
     Kind.DATE: (pa.types.is_date,),
     Kind.TIME: (pa.types.is_time,),
     Kind.TIMESTAMP: (pa.types.is_timestamp,),
+    Kind.ARRAY: (pa.types.is_list, pa.types.is_large_list),
 }
 
 
@@ -117,6 +131,8 @@ def vectorized(
 def _type(function: Callable[..., Any], part: str, name: str) -> SqlType:
     with part_of(function, part):
         hint = hint_of(function, part, name)
+        if typing.get_origin(hint) is typing.Annotated and typing.get_args(hint)[0] is pa.ListArray:
+            return _array_type(typing.get_args(hint)[1:], name)
         found = _TYPES.get(hint) if isinstance(hint, type) else None
         if found is None:
             said, known = (
@@ -125,3 +141,13 @@ def _type(function: Callable[..., Any], part: str, name: str) -> SqlType:
             )
             raise DefinitionError(f"{name} has the annotation {said}, which is no Arrow array of a SQL type", known)
         return found
+
+
+def _array_type(element: tuple[Any, ...], name: str) -> SqlType:
+    """element: what the annotation says beside pa.ListArray, as an Arrow array does not say of what its lists are."""
+    found = sql_type(element[0], name)[0] if len(element) == 1 else None
+    if found is None or found.kind is not Kind.ARRAY or found.element.kind not in _ELEMENTS:
+        raise DefinitionError(
+            f"{name} takes or gives lists, and does not say of what", f"{_LISTS}, or of bool, int, str, bytes"
+        )
+    return found

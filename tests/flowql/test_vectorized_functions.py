@@ -20,6 +20,7 @@ from tests.flowql.projects_with_modules import made, running, until
 
 YAML = "name: shop\nfunctions: [fast]\nsql: [shop.sql]\n"
 FAST = """
+from typing import Annotated
 import pyarrow as pa
 import pyarrow.compute as pc
 from flowql import udf
@@ -58,14 +59,26 @@ def no(b: pa.BooleanArray) -> pa.BooleanArray:
     return pc.invert(b)
 
 @udf(vectorized=True)
+def doubled(l: Annotated[pa.ListArray, list[float]]) -> Annotated[pa.ListArray, list[float]]:
+    return pa.ListArray.from_arrays(l.offsets, pc.multiply(l.values, 2.0), mask=l.is_null() if l.offset == 0 else None)
+
+@udf(vectorized=True)
+def items(l: Annotated[pa.ListArray, list[str]]) -> pa.Int64Array:
+    return pc.list_value_length(l)
+
+@udf(vectorized=True)
+def parts(text: pa.StringArray) -> Annotated[pa.ListArray, list[str]]:
+    return pc.utf8_split_whitespace(text)
+
+@udf(vectorized=True)
 def calls(amount: pa.DoubleArray) -> pa.Int64Array:
     return pa.array([len(amount)] * len(amount))
 """
 SQL = """
-CREATE STREAM I (K BIGINT KEY, A DOUBLE, R DOUBLE, S STRING, D DATE, T TIME, TS TIMESTAMP, B BOOLEAN)
+CREATE STREAM I (K BIGINT KEY, A DOUBLE, R DOUBLE, S STRING, D DATE, T TIME, TS TIMESTAMP, B BOOLEAN, L ARRAY<DOUBLE>, W ARRAY<STRING>)
   WITH (KAFKA_TOPIC = 'i', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
 CREATE STREAM O AS SELECT K, net(A, R) AS N, size(S) + 1 AS Z, same_day(D) AS D, same_time(T) AS T, same_ts(TS) AS TS,
-  same_bytes(TO_BYTES(S, 'utf8')) AS BYTES, no(B) AS B, CASE WHEN A > 50 THEN net(A, 0.0) END AS HIGH FROM I WHERE A IS NULL OR A < 20 OR net(A, R) > 0;
+  same_bytes(TO_BYTES(S, 'utf8')) AS BYTES, no(B) AS B, doubled(L) AS L, items(W) AS W, parts(S) AS P, CASE WHEN A > 50 THEN net(A, 0.0) END AS HIGH FROM I WHERE A IS NULL OR A < 20 OR net(A, R) > 0;
 CREATE STREAM SIZES AS SELECT K, calls(A) AS C FROM I;
 """
 
@@ -80,6 +93,8 @@ def row(i: int) -> dict[str, Any]:
         "T": time(1, 2, i % 60, 4_000),
         "TS": datetime(2026, 1, 1, 2, 3, i % 60, 5_000),
         "B": None if i % 3 == 0 else i % 2 == 0,
+        "L": (None, [], [float(i), None, 0.5])[i % 3],
+        "W": (None, [], ["é", None])[i % 3],
     }
 
 
@@ -96,6 +111,9 @@ def expected(i: int) -> dict[str, Any]:
         "TS": given["TS"],
         "BYTES": None if s is None else s.encode(),
         "B": None if given["B"] is None else not given["B"],
+        "L": (None, [], [2.0 * i, None, 1.0])[i % 3],
+        "W": (None, 0, 2)[i % 3],
+        "P": None if s is None else [s],
         "HIGH": a if a is not None and a > 50 else None,
     }
 
@@ -112,7 +130,7 @@ def test_rows_and_columns_give_the_same(tmp_path: Path, at_once: int) -> None:
                 break
         sent = count if at_once > 1 else 102
         until(lambda: instance.sql("SELECT COUNT(*) FROM O").one(), sent)
-        columns = "K, N, Z, D, T, TS, BYTES, B, HIGH"
+        columns = "K, N, Z, D, T, TS, BYTES, B, L, W, P, HIGH"
         found = instance.sql(f"SELECT {columns} FROM O ORDER BY K").arrow().to_pylist()
         assert [{k: v.replace(tzinfo=None) if isinstance(v, datetime) else v for k, v in r.items()} for r in found] == [
             expected(i) for i in range(sent)
@@ -163,12 +181,19 @@ def test_what_is_no_column_is_a_failure(tmp_path: Path, body: str, error: str) -
     [
         ("def f(a: float) -> pa.DoubleArray: ...", "F has the annotation float, which is no Arrow array of a SQL type"),
         ("def f(a: pa.DoubleArray) -> pa.ListArray: ...", "F has the annotation ListArray"),
+        (
+            "def f(a: Annotated[pa.ListArray, float]) -> pa.Int64Array: ...",
+            "F takes or gives lists, and does not say of what",
+        ),
+        ("def f(a: Annotated[pa.ListArray, list[list[int]]]) -> pa.Int64Array: ...", "F takes or gives lists"),
         ("def f() -> pa.DoubleArray: ...", "F takes no array"),
         ("def f(a: pa.DoubleArray): ...", "F does not say the type of its result"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, source: str, title: str) -> None:
-    module = f"import pyarrow as pa\nfrom flowql import udf\n@udf(vectorized=True)\n{source}\n"
+    module = (
+        f"from typing import Annotated\nimport pyarrow as pa\nfrom flowql import udf\n@udf(vectorized=True)\n{source}\n"
+    )
     made(tmp_path, "name: x\nfunctions: m\n", "", m=module)
     (found,) = (d for d in compile_sources(load_project(tmp_path)).diagnostics if d.code == "FQ3012")
     assert title in found.title
