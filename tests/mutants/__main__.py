@@ -37,7 +37,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "runtime/state": tuple(
         f"tests/runtime/state/test_{name}.py" for name in ("manager", "physical", "replay", "keys_values", "reopen")
     ),
-    "runtime/app/recovery.py": ("tests/runtime/app/test_redo_formats.py", "tests/runtime/restoration"),
+    "runtime/app/recovery.py": (
+        "tests/runtime/app/test_recovery.py",
+        "tests/runtime/app/test_redo_formats.py",
+        "tests/runtime/restoration",
+    ),
     "runtime/scheduler": ("tests/runtime/scheduler", "tests/simulation"),
     "runtime/output": ("tests/runtime/output", "tests/runtime/test_budget.py", "tests/runtime/app/test_refused.py"),
 }

@@ -508,3 +508,21 @@ def test_a_snapshot_of_one_of_many_instances_holds_no_task_that_is_being_restore
     assert list(manager.snapshot().scan(spec.name)) == []
     manager.end_restore("Q/0_0")
     assert list(manager.snapshot().scan(spec.name)) == [(("k",), (2,))]
+
+
+def test_after_a_reset_nothing_of_the_old_state_is_seen():
+    """Neither in answers nor by the tasks that are opened for the state that is made anew."""
+    physical = MemoryPhysical()
+    before = manager_on(physical)
+    put(before, before.open_task("q", 0, [table()]), "T", rows(5), {"at": 1})
+    commit(before)
+    manager = StateManager(physical)
+    assert manager.committed_stores
+    manager.reset(7)
+    assert manager.applied_sequence == 7
+    assert not manager.committed_stores
+    with manager.snapshot() as snapshot:
+        assert (snapshot.sequence, list(snapshot.stores()), snapshot.tasks()) == (7, [], {})
+    task = manager.open_task("q", 0, [table()])
+    assert task.metadata == {}
+    assert dict(task.store("T").scan()) == {}
