@@ -517,10 +517,10 @@ def test_after_a_reset_nothing_of_the_old_state_is_seen():
     put(before, before.open_task("q", 0, [table()]), "T", rows(5), {"at": 1})
     commit(before)
     manager = StateManager(physical)
-    assert manager.committed_stores
+    assert manager.committed_stores()
     manager.reset(7)
     assert manager.applied_sequence == 7
-    assert not manager.committed_stores
+    assert not manager.committed_stores()
     with manager.snapshot() as snapshot:
         assert (snapshot.sequence, list(snapshot.stores()), snapshot.tasks()) == (7, [], {})
     task = manager.open_task("q", 0, [table()])
