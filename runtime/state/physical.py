@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 BATCH_ROWS_MAX = 1_000  # a write holds the interpreter lock for about 0.75 us per row
+BATCH_BYTES_MAX = 1 << 18  # and for about 3 ms per MB of values; one larger value is a batch of its own
 
 ByteRange = tuple[bytes, bytes]  # low <= key < high
 
@@ -123,14 +124,12 @@ class Guarded:
     ) -> None:
         """Ranges, then rows, in batches; the few rows of `last` (position, marker) are in the last batch only."""
         self._assert_permitted()
-        step = BATCH_ROWS_MAX - len(last[0])
+        start, step = 0, BATCH_ROWS_MAX - len(last[0])
         assert step > 0
-        starts = range(0, len(keys), step)
-        final = starts[-1] if starts else 0
-        for start in starts[:-1]:
-            self.inner.write_batch(keys[start : start + step], values[start : start + step], ranges)
-            ranges = ()
-        self.inner.write_batch([*keys[final:], *last[0]], [*values[final:], *last[1]], ranges)
+        for end in list(_ends(values, step))[:-1]:
+            self.inner.write_batch(keys[start:end], values[start:end], ranges)
+            start, ranges = end, ()
+        self.inner.write_batch([*keys[start:], *last[0]], [*values[start:], *last[1]], ranges)
 
     def ingest(self, path: Path) -> None:
         self._assert_permitted()
@@ -138,3 +137,17 @@ class Guarded:
 
     def _assert_permitted(self) -> None:
         assert threading.get_ident() in self._writers, "nothing uncommitted is ever written to the physical store"
+
+
+def _ends(values: Sequence[bytes | None], rows_max: int) -> Iterator[int]:
+    """The index after the last row of each batch, which has at most `rows_max` rows and, unless it is one row, `BATCH_BYTES_MAX` of values."""
+    for start in range(0, len(values), rows_max):
+        rows, size = values[start : start + rows_max], 0
+        if sum(map(len, filter(None, rows))) > BATCH_BYTES_MAX:  # mostly not: rows are not looked at one by one
+            for n, value in enumerate(rows):
+                added = len(value or b"")
+                if n and size + added > BATCH_BYTES_MAX:
+                    yield start + n
+                    size = 0
+                size += added
+        yield start + len(rows)
