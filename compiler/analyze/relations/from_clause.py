@@ -37,7 +37,13 @@ from flowql.compiler.analyze.relations.temporal import (
     temporally_joined,
     version_joined,
 )
-from flowql.compiler.analyze.relations.time_windows import in_windows, is_time_window, source_of
+from flowql.compiler.analyze.relations.time_windows import (
+    in_windows,
+    is_session,
+    is_time_window,
+    session_query,
+    source_of,
+)
 from flowql.compiler.analyze.relations.tree_parts import and_parts, has_query
 from flowql.compiler.analyze.relations.using import equal, merged_columns, names_of
 from flowql.compiler.catalog.catalog import Catalog, find_source
@@ -217,8 +223,10 @@ class FromBinder(ABC):
             case t.Join():
                 return self._outer_join(relation, tables, outer)
             case t.TableFunction() if is_time_window(relation):
-                rel = self._table(source_of(relation), tables)
-                rel = in_windows(relation, rel, self.catalog, self.names)
+                if is_session(relation):
+                    rel = self.query(session_query(relation), tables)
+                else:
+                    rel = in_windows(relation, self._table(source_of(relation), tables), self.catalog, self.names)
                 alias = relation.alias.name if relation.alias is not None else relation.call.name[-1]
                 return self._aliased(rel, alias, relation.alias)
         assert isinstance(relation, t.TableFunction)

@@ -22,6 +22,7 @@ from flowql.compiler.analyze.relations.relation import (
     kept_identity,
     projected,
 )
+from flowql.compiler.analyze.relations.session_windows import sessions
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
 from flowql.compiler.dialect.standard import tree as t
@@ -39,7 +40,7 @@ _EXAMPLES = {
     "tumble": "write  TUMBLE(t, ts, INTERVAL '1' MINUTE)",
     "hop": "write  HOP(t, ts, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE)",
     "cumulate": "write  CUMULATE(t, ts, INTERVAL '1' HOUR, INTERVAL '1' DAY)",
-    "session": "",
+    "session": "write  SESSION(TABLE t PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' MINUTE)",
 }
 
 
@@ -58,11 +59,27 @@ def source_of(function: t.TableFunction) -> t.Table:
     return t.Table(parts, span=function.call.span)
 
 
+def is_session(function: t.TableFunction) -> bool:
+    return function.call.name[-1].lower() == "session"
+
+
+def session_query(function: t.TableFunction) -> t.Query:
+    """The query that SESSION stands for."""
+    time, durations = _arguments(function, _NAMED["session"])
+    if durations["offset"]:
+        fail("FQ1009", "SESSION has no offset", function.call.span, help=_example(function))
+    by = [a.partition_by for a in map(_value, function.call.args) if isinstance(a, t.TableArgument)]
+    gap = t.Interval(str(durations["gap"] / 1000), ("SECOND",), span=function.call.span)
+    return sessions(source_of(function), by[0] if by else (), time, gap, function.call.span)
+
+
+def _value(argument: t.Expr) -> t.Expr:
+    return argument.value if isinstance(argument, t.Named) else argument
+
+
 def in_windows(function: t.TableFunction, rel: Rel, catalog: Catalog, names: Names) -> Rel:
     """The rows of `rel` with the windows they are in."""
     name = function.call.name[-1].lower()
-    if name == "session":
-        unsupported("SESSION over a relation", function.span, "make a table of a stream with WINDOW SESSION")
     time, durations = _arguments(function, _NAMED[name])
     binder = RelBinder(rel.columns, catalog, name.upper())
     at = binder.bound(time)

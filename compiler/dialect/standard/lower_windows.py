@@ -57,12 +57,8 @@ def _check_places(function: t.TableFunction, places: list[str], given: dict[str,
 
 def _source(data: t.Expr, alias: t.Alias | None, common: Container[str]) -> TableRef:
     if isinstance(data, t.TableArgument) and data.partition_by:
-        fail(
-            "FQ1009",
-            "a session window is kept per group",
-            data.span,
-            label="not here",
-            help="leave PARTITION BY out; name these columns in GROUP BY",
+        unsupported(
+            "PARTITION BY of a window over a stream", data.span, "leave it out, and name these columns in GROUP BY"
         )
     parts = data.name if isinstance(data, t.TableArgument) else data.parts if isinstance(data, t.ColumnRef) else ()
     if not parts:

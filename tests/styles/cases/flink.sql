@@ -91,11 +91,12 @@ SELECT window_start, window_end, SUM(price) AS total_price
   GROUP BY window_start, window_end;
 /* duckdb CREATE VIEW v AS SELECT b AS window_start, b + INTERVAL (2 * i) MINUTE AS window_end, SUM(price) AS total_price FROM (SELECT *, time_bucket(INTERVAL 10 MINUTE, order_time) AS b FROM Orders), range(1, 6) r(i) WHERE order_time < b + INTERVAL (2 * i) MINUTE GROUP BY 1, 2; */
 
---- a session window per product; refused: SESSION
+--- a session window per product
 CREATE VIEW v AS
 SELECT window_start, window_end, product, SUM(price) AS total_price
   FROM TABLE(SESSION(TABLE Orders PARTITION BY product, DESCRIPTOR(order_time), INTERVAL '5' MINUTES))
   GROUP BY window_start, window_end, product;
+/* duckdb CREATE VIEW v AS SELECT MIN(order_time) AS window_start, MAX(order_time) + INTERVAL 5 MINUTE AS window_end, product, SUM(price) AS total_price FROM (SELECT *, SUM(n) OVER (PARTITION BY product ORDER BY order_time) AS s FROM (SELECT *, CASE WHEN order_time > LAG(order_time) OVER (PARTITION BY product ORDER BY order_time) + INTERVAL 5 MINUTE THEN 1 ELSE 0 END AS n FROM Orders)) GROUP BY product, s; */
 
 --- a group window of older releases; refused: TUMBLE
 CREATE VIEW v AS

@@ -1,0 +1,48 @@
+"""SESSION in FROM over relations that change: each row with the session that its time is in, by window functions that there are.
+
+A session of a partition begins at a row that comes later than the gap behind the row before it, and ends the gap behind its last row. It is found
+by the largest beginning up to a row, so that a change recomputes the sessions that it touches and no other ones. Rows without a time are in no session.
+"""
+
+from __future__ import annotations
+
+from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.refuse import unsupported
+
+_BEGINS = "__begins"
+
+
+def sessions(table: t.Table, partition_by: tuple[t.Expr, ...], time: t.Expr, gap: t.Interval, span: Span) -> t.Query:
+    """The rows of a table with `window_start` and `window_end` of their sessions."""
+    if not isinstance(time, t.ColumnRef) or not all(isinstance(e, t.ColumnRef) for e in partition_by):
+        unsupported("an expression in SESSION", span, "make it a column of a query in WITH")
+    order = (t.OrderItem(time, span=span),)
+    before = _over("lag", time, t.WindowSpec(partition_by=partition_by, order_by=order, span=span), span)
+    late = t.Binary(">", time, t.Binary("+", before, gap, span=span), span=span)
+    begins = t.Logical("or", (t.IsTest(before, "null", span=span), late), span=span)
+    begin = t.Item(t.Case(None, ((begins, time),), span=span), _BEGINS, span=span)
+    timed = t.IsTest(time, "null", negated=True, span=span)
+    first = t.Select((_star(span), begin), table, where=timed, span=span)
+    began = t.ColumnRef((_BEGINS,), span=span)
+    start = _over("max", began, t.WindowSpec(partition_by=partition_by, order_by=order, span=span), span)
+    second = t.Select((_star(span), t.Item(start, "window_start", span=span)), _named(first, table), span=span)
+    keys = (*partition_by, t.ColumnRef(("window_start",), span=span))
+    last = _over("max", time, t.WindowSpec(partition_by=keys, span=span), span)
+    end = t.Item(t.Binary("+", last, gap, span=span), "window_end", span=span)
+    shown = t.Item(t.Star(excluded=(began,), span=span), span=span)
+    return t.Query(t.Select((shown, end), _named(second, table), span=span), span=span)
+
+
+def _over(function: str, value: t.Expr, window: t.WindowSpec, span: Span) -> t.Call:
+    return t.Call((function,), (value,), over=window, span=span)
+
+
+def _star(span: Span) -> t.Item:
+    return t.Item(t.Star(span=span), span=span)
+
+
+def _named(select: t.Select, table: t.Table) -> t.Derived:
+    """The query under the name of the table, by which expressions may call its columns."""
+    alias = t.Alias(table.name[-1], span=select.span)
+    return t.Derived(t.Query(select, span=select.span), alias, span=select.span)
