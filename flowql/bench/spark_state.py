@@ -205,13 +205,18 @@ def _per_key(spark: Spark, folder: Path) -> Frame:
 
 
 def _native(spark: Spark, folder: Path) -> Frame:
-    from flowql.runtime.spark.native.query import native_streaming
+    from flowql.runtime.spark.native.topics import decode
     from flowql.runtime.spark.shapes import PACKED_DDL
+    from flowql.runtime.spark.topic_streams import native_streaming
 
     plan = compile_project([SourceText("bench.sql", SQL)]).plan
-    sources = spark.readStream.schema(PACKED_DDL).parquet(str(folder))
+    packed = spark.readStream.schema(PACKED_DDL).parquet(str(folder))
     partitions = {"a": PARTITIONS, "COUNTS": PARTITIONS}
-    return native_streaming(spark, plan, plan.queries[0], sources, partitions, folder.parent / "letters")
+
+    def read(reading: Any) -> Frame:
+        return decode(packed, reading.source, reading.schema, reading.query).where("__letters IS NULL")
+
+    return native_streaming(plan, plan.queries[0], read, partitions, folder.parent / "letters")
 
 
 def _aggregated(spark: Spark, folder: Path) -> Frame:

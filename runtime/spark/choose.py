@@ -1,8 +1,8 @@
 """How each node of a query runs on Spark, and why: `choose`, `is_native`, `explain_lines`. No pyspark.
 
 A batch over complete history (`flowql.runtime.spark.history`) is native, or refused. Another query runs natively when every node may; else it
-runs exactly: the runtime's own tasks inside Spark. Streams are native only where the target asks for it, for questions cannot read
-what Spark keeps. Over topics records are decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
+runs exactly: the runtime's own tasks inside Spark. Streams are native only where the target asks for it, for questions cannot read what
+Spark keeps. In batches over topics records are decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
 `flowql.bench.spark_overhead`), and what may fail stays with the runtime: dead letters are told in the pass that reads the records.
 """
 
@@ -42,12 +42,14 @@ from flowql.runtime.spark.native import aggregates
 from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
 from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.topic_streams import outline_streaming
 
 Mode = Literal["bounded", "streaming"]
 How = Literal["native", "stateless python", "stateful python", "batch only", "unsupported"]
 _STATELESS = (Scan, Project, Filter, Explode, Rekey, Union, Sink)
 _LATE = "late rows are judged row by row; `late_rows: none` in the target promises that there are none"
-_KEPT = "its state is kept as on the runtime and can be asked; `streams: native` in the target leaves it to Spark"
+_KEPT = "streams keep their state as on the runtime, where it can be asked; `streams: native` in the target leaves it to Spark"
+_KEPT_THERE = "records of a topic are decoded by the runtime, and are quickest kept there"
 _WATERMARK = "Spark's watermark is one for all partitions: those read more slowly would lose rows"
 
 
@@ -74,8 +76,11 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
         return [NodeChoice(n, "native", _in_python(n), _COMPLETE if isinstance(n.spec, Scan) else "") for n in nodes]
     rules = _Rules(plan, settings, mode, nodes, len(query.subtopologies) == 1)
     reasons = [rules.against(n) for n in nodes]
+    if mode == "streaming" and not any(reasons):
+        reasons = _without_form(query, nodes)
     if not any(reasons):
-        return [NodeChoice(n, "native", _in_python(n), _differs(n)) for n in nodes]
+        ends = _ENDS if mode == "streaming" else {}
+        return [NodeChoice(n, "native", _in_python(n) or ends.get(type(n.spec), ""), _differs(n)) for n in nodes]
     if all(isinstance(n.spec, _STATELESS) for n in nodes) and not _reads_table(nodes):
         return [NodeChoice(n, "stateless python", r or _SHARED) for n, r in zip(nodes, reasons, strict=True)]
     first = next(n for n, r in zip(nodes, reasons, strict=True) if r)
@@ -84,6 +89,11 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
 
 
 _COMPLETE = "history is complete: no row is late, and latest means latest by time (sequence_by)"
+# What of a native stream is Python: a log gives and takes records.
+_ENDS: dict[type, str] = {
+    Scan: "records are read and decoded by the runtime's decoder",
+    Sink: "records are encoded by the runtime's encoder",
+}
 _SHARED = "part of the runtime's fused kernel"
 
 
@@ -96,6 +106,15 @@ def explain_lines(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: M
     """The plan as a tree, the sink on top: each node, how it runs, and why."""
     choices = {id(c.node): c for c in choose(plan, query, settings, mode)}
     return list(_tree(query.logical, choices, "", ""))
+
+
+def _without_form(query: QueryPlan, nodes: Sequence[Node]) -> list[str]:
+    """Why a node of a stream has no form in Spark's own operators, "" for each that has."""
+    try:
+        outline_streaming(query)
+    except SparkUnsupported as refused:
+        return [refused.reason if type(n.spec).__name__ == refused.node else "" for n in nodes]
+    return [""] * len(nodes)
 
 
 def _tree(node: Node, choices: dict[int, NodeChoice], first: str, rest: str) -> Iterator[str]:
@@ -183,32 +202,43 @@ class _Rules:
                 return self._aggregate(spec, node)
             case Join():
                 return self._join(spec)
+            case Explode() | Union() if self.mode == "bounded":
+                return _KEPT_THERE
             case Filter() if node.change != "append" and self.mode == "streaming":
                 return "a row of a table that stops passing must be removed; Spark would only stop writing it"
             case Rekey() if node.change != "append":
                 return "changes of a table under another key are kept by the runtime's operator"
             case Sink() if spec.timestamp is not None:
                 return "the time of a record comes from a column of the result, which may be unfit"
-            case Sink() if self.mode == "streaming" and spec.topic not in upsert_topics(self.plan):
+            case Sink() if self._every_update(spec):
                 return "somebody reads every update of it; Spark gives the last of each batch"
         return self._letters(node)
 
+    def _every_update(self, sink: Sink) -> bool:
+        table = sink.kind == "table" and self.mode == "streaming"
+        return table and sink.topic not in upsert_topics(self.plan)
+
     def _letters(self, node: Node) -> str:
         """Rows are read once, as decoding is most of the work."""
-        failing = [e for e in exprs_of(node.spec) if _can_fail(e)]
+        exprs = list(exprs_of(node.spec))
+        if isinstance(
+            node.spec, Explode
+        ):  # EXPLODE itself cannot fail, its lists may; of other functions `nodes` says why not
+            exprs = [a for e in exprs if isinstance(e, Call) for a in e.args]
+        failing = [e for e in exprs if _can_fail(e)]
         return "an expression may fail, and its dead letters come with the rows" if failing else ""
 
     def _scan(self, spec: Scan) -> str:
         if spec.kind == "table":
             return "a table's rows are the newest of each key, by their place in the topic"
-        return "" if self._worth_it() else "records of a topic are decoded by the runtime, and are quickest kept there"
+        if self.mode == "streaming":
+            return "" if self.settings.streams == "native" else _KEPT
+        return "" if self._worth_it() else _KEPT_THERE
 
     def _aggregate(self, spec: Aggregate, node: Node) -> str:
         source = node.inputs[0]
         if source.change != "append":
             return "an aggregation over a table undoes what its rows were before"
-        if self.mode == "streaming" and self.settings.streams == "exact":
-            return _KEPT
         if any(not groups(f.type) for f in source.schema.key):
             return "Spark groups 0.0 and -0.0, maps and the like in its own way"
         for call in spec.aggregates:

@@ -2,7 +2,8 @@
 
 Options for reading: where the log is (`log_address`), `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
 (JSON as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
-`layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: what is there). Readers take no lock:
+`layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `reading` (of `native.topics.Reading`: rows
+with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: what is there). Readers take no lock:
 every Python worker maps the files of an embedded log itself, or has a consumer of its own that reads what is committed on Kafka, and
 only Arrow batches pass to Java.
 """
@@ -60,6 +61,7 @@ class ReadOptions:
     rows_per_task: int = 0
     max_rows_per_batch: int = 0
     layout: str = ""
+    reading: str = ""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -79,6 +81,7 @@ class ReadOptions:
             int(options.get("rows_per_task", 0)),
             int(options.get("max_rows_per_batch", 0)),
             options.get("layout", ""),
+            options.get("reading", ""),
         )
 
     def texts(self) -> dict[str, str]:
@@ -93,6 +96,7 @@ class ReadOptions:
             "rows_per_task": str(self.rows_per_task),
             "max_rows_per_batch": str(self.max_rows_per_batch),
             "layout": self.layout,
+            "reading": self.reading,
         }
 
 
@@ -123,6 +127,10 @@ class FlowqlLog(DataSource):
         options = ReadOptions.of(self.options)
         if options.layout:
             return ENVELOPE_DDL
+        if options.reading:
+            from flowql.runtime.spark.native.topics import ddl_of  # decoders, which other reads do without
+
+            return ddl_of(options.reading)
         return PACKED_DDL if options.packed else RAW_DDL
 
     def reader(self, schema: Any) -> DataSourceReader:
@@ -150,6 +158,13 @@ def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) ->
 
         for batch in begun(options.layout, records):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        return
+    if options.reading:
+        from flowql.runtime.spark.native.topics import rows_of
+
+        for columns in rows_of(options.reading, records):
+            cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
+            yield pa.RecordBatch.from_arrays(cast, schema=schema)
         return
     convert = _packed if options.packed else _raw
     for raw in records:

@@ -43,8 +43,8 @@ class SparkSettings:
     conf: Spark properties; those that decide what results mean are not the user's (`session.FIXED`).
     late_rows: 'exact' keeps the runtime's lateness, row by row; 'none' promises input without late rows, so that more
     of a plan can run natively.
-    streams: 'exact' keeps the state of streams as the runtime does, so that internal stores can be asked; 'native' leaves it to Spark
-    where the meaning agrees.
+    streams: 'native' runs streams by Spark's own operators where the meaning agrees; 'exact' keeps the state of all as the runtime does,
+    so that internal stores can be asked.
     shuffle_partitions: of native shuffles; None = the cores of a local master, else Spark's default.
     files: topic -> files that are read or written in its place.
     history: what a batch takes rows for, see `flowql.runtime.spark.history`; None for complete over files and arrival over topics.

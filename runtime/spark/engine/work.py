@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,11 +26,12 @@ from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, stream_log
 from flowql.runtime.spark.log_staging import staging_of as staged_of
-from flowql.runtime.spark.native.query import native_bounded, native_streaming
-from flowql.runtime.spark.native.topics import encode, told
+from flowql.runtime.spark.native.query import native_bounded
+from flowql.runtime.spark.native.topics import Reading, encode, told
 from flowql.runtime.spark.shapes import EMITTED
 from flowql.runtime.spark.stage.exact import exact_bounded, exact_streaming
 from flowql.runtime.spark.stage.layout import layout_of
+from flowql.runtime.spark.topic_streams import native_streaming
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,12 +116,11 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
         rows = _fed(spark, site, plan, query, streaming=True)
     else:
         options = ReadOptions(site.address, topics_read(query), max_rows_per_batch=ROWS_PER_BATCH_MAX)
-        records, partitions = stream_log(spark, options), site.partitions()
         if record.how == "native":
-            letters = _letters_of(site, query.id)
-            rows = native_streaming(spark, plan, query, records, partitions, letters)
+            read = partial(_reading, spark, options)
+            rows = native_streaming(plan, query, read, site.partitions(), _letters_of(site, query.id))
         else:
-            rows = exact_streaming(spark, plan, query, records, partitions)
+            rows = exact_streaming(spark, plan, query, stream_log(spark, options), site.partitions())
     into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
     commit = _Commit(site, site.writer(site.target(query.id, record.run)), to_files, native=record.how == "native")
@@ -131,6 +131,11 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     target = query.latency_target_ms
     every = max(LOOK_MS_MIN, target // 2) if target else LOOK_MS_DEFAULT
     return writer.trigger(processingTime=f"{every} milliseconds").start()
+
+
+def _reading(spark: SparkSession, options: ReadOptions, reading: Reading) -> DataFrame:
+    """Rows of a topic, decoded where its records are read."""
+    return stream_log(spark, replace(options, topics=(reading.source.topic,), reading=reading.dumps()))
 
 
 class _Commit:

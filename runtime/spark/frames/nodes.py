@@ -176,7 +176,7 @@ def _explode(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     args = [_list_of(f.expr, in_python=nodes.letters is not None) for f in node.spec.functions]
     types = [spark_type(e.type) for e in args]
     relation, lists = nodes.computed(relation, node.inputs[0].schema, args)
-    source = [*names(node.inputs[0].schema), quoted(ROWTIME)]
+    source = [*names(node.inputs[0].schema), *relation.beside]
     held = relation.frame.selectExpr(
         *source,
         *(
@@ -218,12 +218,13 @@ def _materialise(_nodes: Nodes, _node: Node, inputs: list[Relation]) -> Relation
 
 def _union(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     frames = []
+    carried = inputs[0].carried
     for source, relation in zip(node.inputs, inputs, strict=True):
         if relation.form != "rows":
             raise Refused("a union of tables")
         pairs = zip(source.schema.names, node.schema.names, strict=True)
         frames.append(relation.select(f"{quoted(a)} AS {quoted(b)}" for a, b in pairs).frame)
-    return Relation(reduce(lambda a, b: a.unionAll(b), frames), "rows")
+    return Relation(reduce(lambda a, b: a.unionAll(b), frames), "rows", carried=carried)
 
 
 def _sink(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:

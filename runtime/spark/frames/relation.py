@@ -49,17 +49,19 @@ class Relation:
     highest ever was. state: the rows of a table at the end. images: the versions that were, to be grouped by other columns; `CURRENT` for those of the end.
 
     timed: the row time is what the runtime would say. grows: no key of a state was ever removed or left out.
+    carried: further columns, which rows of a topic keep through stateless nodes.
     """
 
     frame: DataFrame
     form: Form
     timed: bool = True
     grows: bool = False
+    carried: tuple[str, ...] = ()
 
     @property
     def beside(self) -> list[str]:
         """Spark SQL of the columns of the form."""
-        return [quoted(n) for n in _BESIDE[self.form]]
+        return [quoted(n) for n in (*_BESIDE[self.form], *self.carried)]
 
     def select(self, texts: Iterable[str]) -> Relation:
         """Other columns, the same form."""

@@ -3,7 +3,9 @@
 A streaming frame stands for a topic with one partition, to which micro-batches come one after the other, the rows of each in the order of
 their times. Why results are then the same, node by node:
 
-- Projections, filters, EXPLODE, PARTITION BY, UNION and INSERT INTO: each row gives what it gives in a batch, and keeps no state.
+- Projections, filters, EXPLODE, PARTITION BY, UNION and INSERT INTO: each row gives what it gives in a batch, and keeps no state. Of
+  records of a topic (`topic_streams`) those of one partition are read by one task in their order, and nothing that changes it lies between
+  reading and writing; their headers, and records without a value, go along.
 - A join of a stream with a table whose frame is a batch: the table does not change any more, so each row meets the version of its
   time, as in a batch. (With the rows that the table's frame had when the stream was started.)
 - Aggregations without windows, EMIT CHANGES: groups are never dropped on either side, and the aggregates depend on no order.
@@ -22,14 +24,14 @@ writing it), tables that change, and what reads an aggregation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowql.compiler.functions.spark_text import quoted
 from flowql.compiler.plan.event_times import EARLIEST_MS
-from flowql.compiler.plan.expr import ROWTIME
-from flowql.compiler.plan.logical import Aggregate, Filter, Join, Node, Window
+from flowql.compiler.plan.expr import ROWTIME, Column
+from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Project, Rekey, Window
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.operators.windows import grace_of
@@ -51,6 +53,7 @@ from flowql.runtime.spark.frames.relation import (
 )
 from flowql.runtime.spark.frames.source import relation_of
 from flowql.runtime.spark.native.aggregates import aggregate_columns
+from flowql.runtime.spark.native.frames import NO_VALUE
 from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
@@ -125,7 +128,42 @@ def _result(work: Lowering, query: QueryPlan) -> StreamResult:
 def _filter(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     if inputs[0].form == "state":
         raise Refused("a row that stops passing must be removed, and Spark would only stop writing it", ELSEWHERE)
-    return HANDLERS[Filter](nodes, node, inputs)
+    passed = HANDLERS[Filter](nodes, node, inputs)
+    return replace(passed, frame=_valued(passed).frame)
+
+
+def _rekey(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    """The key of a record without a value is NULL where it is one of its values; none is computed of them."""
+    assert isinstance(node.spec, Rekey)
+    if node.spec.drop_null:
+        return HANDLERS[Rekey](nodes, node, [_valued(inputs[0])])
+    below = node.inputs[0].spec
+    computed = (
+        {c.name for c in below.columns if not isinstance(c.expr, Column)} if isinstance(below, Project) else set()
+    )
+    if inputs[0].carried and any(not isinstance(k.expr, Column) or k.expr.name in computed for k in node.spec.keys):
+        raise Refused("the key of a record without a value is told by the runtime's operator", ELSEWHERE)
+    return HANDLERS[Rekey](nodes, node, inputs)
+
+
+def _explode(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    return HANDLERS[Explode](nodes, node, [_valued(inputs[0])])
+
+
+def _project(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    """A record without a value keeps its key; none is made of values that are not there."""
+    assert isinstance(node.spec, Project)
+    keys = [c.expr for c, f in zip(node.spec.columns, node.schema, strict=True) if f.role in ("key", "window")]
+    if inputs[0].carried and not all(isinstance(k, Column) for k in keys):
+        raise Refused("the key of a record without a value is told by the runtime's operator", ELSEWHERE)
+    return HANDLERS[Project](nodes, node, inputs)
+
+
+def _valued(relation: Relation) -> Relation:
+    """Without the records that have no value; frames of the caller have none."""
+    if NO_VALUE not in relation.carried:
+        return relation
+    return replace(relation, frame=relation.frame.where(f"NOT {quoted(NO_VALUE)}"))
 
 
 def _aggregate(late_rows: LateRows, _nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
@@ -219,7 +257,10 @@ def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
 # As `HANDLERS`, for streams: what is not said here is the same there.
 STREAM_HANDLERS: dict[type[Any], Any] = {
     **HANDLERS,
+    Project: _project,
     Filter: _filter,
+    Rekey: _rekey,
+    Explode: _explode,
     Aggregate: partial(_aggregate, "exact"),
     Join: _join,
 }

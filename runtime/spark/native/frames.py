@@ -18,6 +18,9 @@ from flowql.compiler.plan.types import Kind, SqlType, arrow_type, spark_type
 # Columns a frame may have beside those of its relation: the place of a row in its topic, which LATEST_BY_OFFSET goes by, and
 # the dead letters of records that gave no row (the row's other columns mean nothing then).
 PARTITION, OFFSET, LETTERS = "__partition", "__offset", "__letters"
+# Of a record of a stream that passes stateless nodes: its headers, and whether it has no value.
+HEADERS, NO_VALUE = "__headers", "__no_value"
+HEADERS_DDL = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _NESTED = frozenset({Kind.ARRAY, Kind.MAP, Kind.STRUCT})
 
 

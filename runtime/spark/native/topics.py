@@ -2,13 +2,15 @@
 
 A frame of a topic has the place of each row. In a batch, records that give no row come as one row per Arrow batch with their dead
 letters as IPC in LETTERS and a time of 0; `encode` finds them again behind whatever the query does. In a stream Spark would keep such
-rows for ever, as groups of their own: there dead letters go beside the rows, into files that the commit picks up (`log_letters`).
+rows for ever, as groups of their own: there dead letters go beside the rows, into files that the commit picks up (`log_letters`). Streams are
+decoded where records are read (`rows_of`), so that no packed record goes to Java and back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,7 @@ from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import SchemaRef, Sink
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import SourceDef, scan_of
-from flowql.runtime.batch import DELETE, Batch
+from flowql.runtime.batch import DELETE, Batch, Headers
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, DeadLetter, RunContext
 from flowql.runtime.operators.decode import Decoder
@@ -30,7 +32,17 @@ from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.spark.log_letters import put_letters
-from flowql.runtime.spark.native.frames import LETTERS, OFFSET, PARTITION, frame_ddl, from_spark, to_spark
+from flowql.runtime.spark.native.frames import (
+    HEADERS,
+    HEADERS_DDL,
+    LETTERS,
+    NO_VALUE,
+    OFFSET,
+    PARTITION,
+    frame_ddl,
+    from_spark,
+    to_spark,
+)
 from flowql.runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, SINK, from_ipc, to_ipc
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
 from flowql.runtime.task.dead_letters import encode as encode_letters
@@ -38,27 +50,88 @@ from flowql.runtime.task.dead_letters import encode as encode_letters
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+HEADERS_ARROW = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
 
 def decode(
-    packed: DataFrame,
-    source: SourceDef,
-    schema: Schema,
-    query: str,
-    *,
-    letters: Path | None = None,
-    schemas: tuple[SchemaRef, ...] = (),
+    packed: DataFrame, source: SourceDef, schema: Schema, query: str, *, schemas: tuple[SchemaRef, ...] = ()
 ) -> DataFrame:
     """PACKED rows of the source's topic as a frame of `schema` with places and LETTERS (dead letters of `query`).
 
-    Records without a value are left out: what is native groups and joins, and both skip them. letters: a folder for the dead
-    letters instead; there is no column LETTERS then. schemas: that records may name and no registry keeps.
+    Records without a value are left out: what is native groups and joins, and both skip them. schemas: that records may name and no registry keeps.
     """
     text = json.dumps([to_data(scan_of(source)), to_data(schema), query, to_data(schemas)])
     ddl = f"{frame_ddl(schema)}, {quoted(PARTITION)} INT, {quoted(OFFSET)} BIGINT"
     mine = packed.where(packed["topic"] == source.topic)
-    if letters is not None:
-        return mine.mapInArrow(partial(_decoded_beside, text, letters), ddl)
     return mine.mapInArrow(partial(_decoded, text), f"{ddl}, {quoted(LETTERS)} BINARY")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reader of a topic makes of its records for a stream of Spark's: rows of a schema.
+
+    letters: the folder where dead letters of decoding wait for the commit (`log_letters`). whole: records without a value are rows, too, and
+    PARTITION, HEADERS and NO_VALUE stand beside the columns; otherwise such records are left out.
+    """
+
+    source: SourceDef
+    schema: Schema
+    query: str
+    letters: Path
+    schemas: tuple[SchemaRef, ...] = ()
+    whole: bool = False
+
+    def dumps(self) -> str:
+        """As text for the options of a source."""
+        plain = [to_data(scan_of(self.source)), to_data(self.schema), self.query, to_data(self.schemas)]
+        return json.dumps([json.dumps(plain), str(self.letters), self.whole])
+
+    @property
+    def ddl(self) -> str:
+        return _ddl(self.schema, whole=self.whole)
+
+
+def ddl_of(reading: str) -> str:
+    """The columns of `rows_of`."""
+    text, _, whole = json.loads(reading)
+    return _ddl(_decoder(text)[1], whole=whole)
+
+
+def _ddl(schema: Schema, *, whole: bool) -> str:
+    beside = [f"{quoted(PARTITION)} INT", f"{quoted(HEADERS)} {HEADERS_DDL}", f"{quoted(NO_VALUE)} BOOLEAN"]
+    return ", ".join([frame_ddl(schema), *(beside if whole else ())])
+
+
+def rows_of(reading: str, records: Iterable[RawBatch]) -> Iterator[list[pa.Array]]:
+    """Columns of `ddl_of` for each batch of records. In a worker."""
+    text, letters, whole = json.loads(reading)
+    decoder, schema, query = _decoder(text)
+    for raw in records:
+        if not raw.records.num_rows:
+            continue
+        run = RunContext(NO_STATE)
+        rows = decoder.decode(raw, run)
+        if run.dead_letters:
+            put_letters(Path(letters), raw, _letters(query, raw, run.dead_letters))
+        if not whole:
+            rows = _with_values(rows)
+        arrow, n = rows.arrow(), len(rows)
+        columns: list[Any] = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
+        columns.append(pa.array(rows.rowtime))
+        if whole:
+            columns += [
+                pa.array(np.full(n, raw.tp.partition, np.int32)),
+                _headers_column(rows.headers, n),
+                pa.array(rows.op == DELETE),
+            ]
+        yield columns
+
+
+def _headers_column(headers: Headers | None, n: int) -> pa.Array:
+    if headers is None:
+        return pa.nulls(n, HEADERS_ARROW)
+    pairs = [None if h is None else [{"key": k, "value": v} for k, v in h] for h in headers]
+    return pa.array(pairs, HEADERS_ARROW)
 
 
 def encode(frame: DataFrame, sink: Sink, schema: Schema, partitions: int, query: str) -> DataFrame:
@@ -67,8 +140,9 @@ def encode(frame: DataFrame, sink: Sink, schema: Schema, partitions: int, query:
     query: whose dead letters those in LETTERS are.
     """
     text = json.dumps([to_data(sink), to_data(schema), query])
-    letters = [LETTERS] if LETTERS in frame.columns else []
-    columns = [frame[quoted(n)] for n in (*schema.names, ROWTIME, *letters)]
+    present = frame.columns
+    beside = [n for n in (LETTERS, PARTITION, HEADERS, NO_VALUE) if n in present]
+    columns = [frame[quoted(n)] for n in (*schema.names, ROWTIME, *beside)]
     return frame.select(*columns).mapInArrow(partial(_encoded, text, partitions), EMITTED_DDL)
 
 
@@ -86,15 +160,6 @@ def _decoded(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
             letters.append(_letters(query, raw, found))
         names = [*schema.names, ROWTIME, PARTITION, OFFSET, LETTERS]
         yield pa.RecordBatch.from_arrays([*columns, pa.array(letters, pa.binary())], names=names)
-
-
-def _decoded_beside(text: str, folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    decoder, schema, query = _decoder(text)
-    for raw in _records_in(batches):
-        columns, found = _columns(decoder, schema, raw)
-        if found:
-            put_letters(folder, raw, _letters(query, raw, found))
-        yield pa.RecordBatch.from_arrays(columns, names=[*schema.names, ROWTIME, PARTITION, OFFSET])
 
 
 def _records_in(batches: Iterator[pa.RecordBatch]) -> Iterator[RawBatch]:
@@ -117,15 +182,17 @@ def _decoder(text: str) -> tuple[Decoder, Schema, str]:
 def _columns(decoder: Decoder, schema: Schema, raw: RawBatch) -> tuple[list[Any], list[DeadLetter]]:
     """The columns of the rows, their times and places; and what is wrong with the others."""
     run = RunContext(NO_STATE)
-    rows = decoder.decode(raw, run)
-    deleted = rows.op == DELETE
-    if deleted.any():
-        rows = rows.take(np.flatnonzero(~deleted))
+    rows = _with_values(decoder.decode(raw, run))
     arrow, n = rows.arrow(), len(rows)
     offsets = raw.records.column("offset").to_numpy()[rows.seq]
     columns: list[Any] = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
     columns += [pa.array(rows.rowtime), pa.array(np.full(n, raw.tp.partition, np.int32)), pa.array(offsets, pa.int64())]
     return columns, run.dead_letters
+
+
+def _with_values(rows: Batch) -> Batch:
+    deleted = rows.op == DELETE
+    return rows.take(np.flatnonzero(~deleted)) if deleted.any() else rows
 
 
 def _letters(query: str, raw: RawBatch, found: list[DeadLetter]) -> bytes:
@@ -173,15 +240,29 @@ def _records(
     encoder: Encoder, schema: Schema, batch: pa.RecordBatch, partitions: int, task: int
 ) -> list[tuple[int, pa.RecordBatch]]:
     n = batch.num_rows
+    if not n:
+        return []
     arrays = [from_spark(batch.column(i), f.type) for i, f in enumerate(schema)]
+    op, headers, fallback = np.zeros(n, np.int8), None, task
+    if NO_VALUE in batch.schema.names:
+        op[batch.column(NO_VALUE).to_numpy(zero_copy_only=False)] = DELETE
+        headers = _headers_in(batch.column(HEADERS))
+        fallback = batch.column(PARTITION)[0].as_py()  # a Spark task reads one partition
     rows = Batch(
         schema,
         arrow=pa.RecordBatch.from_arrays(arrays, names=list(schema.names)),
         rowtime=batch.column(len(arrays)).to_numpy(zero_copy_only=False).astype(np.int64),
-        op=np.zeros(n, np.int8),
+        op=op,
         seq=np.arange(n),
+        headers=headers,
     )
-    return split(encoder.encode(rows), partitions, task) if n else []
+    return split(encoder.encode(rows), partitions, fallback)
+
+
+def _headers_in(column: pa.Array) -> Headers | None:
+    if column.null_count == len(column):
+        return None
+    return [None if h is None else [(pair["key"], pair["value"]) for pair in h] for h in column.to_pylist()]
 
 
 def _emitted(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:

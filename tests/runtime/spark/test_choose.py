@@ -100,7 +100,6 @@ def test_what_is_refused_over_files_runs_by_arrival() -> None:
 @pytest.mark.parametrize(
     ("settings", "mode"),
     [
-        (TYPED, "streaming"),  # read from the topic that the files are fed into
         (ARRIVAL, "bounded"),
         (SparkSettings(files={"OUT": TopicFiles("parquet", "/out")}), "bounded"),  # of its results
     ],
@@ -109,11 +108,22 @@ def test_other_files_are_read_as_the_topic_is(shape: str, settings: SparkSetting
     assert {c.how for c in chosen(SHAPES[shape], settings, mode)} == {"stateless python"}
 
 
+@pytest.mark.parametrize("shape", ["stateless", "rekey"])
+def test_streams_without_state_are_native_too(shape: str) -> None:
+    made = chosen(SHAPES[shape], SparkSettings(files=FILES, streams="native"), "streaming")
+    assert {c.how for c in made} == {"native"}
+    assert [type(c.node.spec).__name__ for c in made if c.reason] == ["Scan", "Sink"], (
+        "who decodes and encodes is named"
+    )
+    exact = SparkSettings()
+    assert {c.how for c in chosen(SHAPES[shape], exact, "streaming")} == {"stateless python"}
+
+
 def test_a_stream_is_native_where_the_target_asks_for_it() -> None:
-    native = SparkSettings(streams="native")
+    native, exact = SparkSettings(streams="native"), SparkSettings()
     assert {c.how for c in chosen(SHAPES["count"], native, "streaming")} == {"native"}
-    assert {c.how for c in chosen(SHAPES["count"], mode="streaming")} == {"stateful python"}
-    assert "streams: native" in reasons(SHAPES["count"], mode="streaming")
+    assert {c.how for c in chosen(SHAPES["count"], exact, mode="streaming")} == {"stateful python"}
+    assert "streams: native" in reasons(SHAPES["count"], exact, mode="streaming")
     decimal = "CREATE TABLE OUT AS SELECT K, SUM(CAST(V AS DECIMAL(9, 2))) AS S FROM A GROUP BY K;"
     assert "SUM of DECIMAL overflows" in reasons(decimal, native, "streaming")
     assert {c.how for c in chosen(decimal, native, "bounded")} == {"stateful python"}
@@ -125,7 +135,6 @@ def test_topics_stay_with_the_runtimes_kernels_unless_they_are_aggregated() -> N
     topics = SparkSettings()
     assert {c.how for c in chosen(SHAPES["stateless"], topics)} == {"stateless python"}
     assert {c.how for c in chosen(SHAPES["count"], topics)} == {"native"}
-    assert {c.how for c in chosen(SHAPES["count"], topics, "streaming")} == {"stateful python"}
     failing = "CREATE TABLE OUT AS SELECT K, SUM(12 / V) AS N FROM A GROUP BY K;"
     assert {c.how for c in chosen(failing)} == {"native"}
     assert "dead letters" in reasons(failing, topics)

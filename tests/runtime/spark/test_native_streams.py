@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,62 @@ def test_whoever_reads_every_update_needs_the_runtimes_way(opened: Open, tmp_pat
     append(log, [(TopicPartition("s", 0), records([b'{"V":1}'], [b"a"]))])
     log.close()
     assert once(opened, NATIVE, plan_of(sql))["how"] == "exact", "what one way keeps the other cannot read"
+
+
+STATELESS = """
+    CREATE STREAM S (K STRING KEY, V INT, L ARRAY<INT>, H BYTES HEADER('h')) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON');
+    CREATE STREAM PASSED AS SELECT K, V, 1 AS ONE, ROWPARTITION AS P, ROWOFFSET AS O FROM S;
+    CREATE STREAM KEYED AS SELECT V, K FROM S WHERE V > 2 OR V IS NULL PARTITION BY V;
+    CREATE STREAM EACH AS SELECT K, EXPLODE(L) AS E FROM S;
+"""
+
+
+@pytest.mark.turns("spark")
+@pytest.mark.spark
+def test_records_pass_as_on_the_runtime(spark: SparkSession, tmp_path: Path) -> None:
+    """Headers, records without a value or a key, those that cannot be read; in the order of their partitions."""
+    plan = plan_of(STATELESS)
+    given = [f'{{"V": {n}, "L": [{n}, null]}}'.encode() for n in range(6)] + [
+        None,
+        b"{}",
+        b"no JSON",
+        b'{"V": 9}',
+        None,
+    ]
+    keys = [b"a", b"b", b"c", None, b"a", b"b", b"a", b"b", b"c", None, None]
+    headers = [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], *[None] * 9, [{"key": "x", "value": b""}]]
+    found = {}
+    for streams in ("native", "exact"):
+        folder = tmp_path / streams
+        log = EmbeddedLog(folder / "log")
+        log.create_topic("s", 2)
+        append(log, [(TopicPartition("s", p), records(given[p:], keys[p:], headers[p:])) for p in range(2)])
+        log.close()
+        settings = replace(TEST_SETTINGS, streams=streams)
+        instance = SparkInstance(folder / "log", folder / "state", settings, "flowql", mode="caught up")
+        try:
+            instance.start()
+            instance.deploy(plan)
+            instance.run_until_caught_up()
+            status = instance.status()["queries"]
+            assert {q["how"] for q in status} == {streams}
+        finally:
+            instance.stop()
+        log = EmbeddedLog(folder / "log")
+        found[streams] = {q.sink: by_key(log, q.sink) for q in plan.queries}
+        found[streams]["dead"] = {"all": Counter((q["id"], q["dead_letters"]) for q in status)}
+        log.close()
+    assert found["native"] == found["exact"]
+    assert all(found["native"].values())
+
+
+def by_key(log: EmbeddedLog, topic: str) -> dict[Any, Any]:
+    """The records of a topic by partition and key."""
+    rows: dict[Any, Any] = {}
+    for partition, r in records_of(log, topic):
+        kept = (r["timestamp"], r["value"], tuple((h["key"], h["value"]) for h in r["headers"] or ()))
+        rows.setdefault((partition, r["key"]), Counter())[kept] += 1
+    return rows
 
 
 def test_letters_wait_for_the_epoch_of_their_records(tmp_path: Path) -> None:
