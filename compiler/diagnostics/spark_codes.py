@@ -63,7 +63,7 @@ SPARK_CODES: dict[str, CodePage] = {
     ),
     "FQ4113": CodePage(
         "A connector of Spark is missing",
-        "Sources and sinks outside Spark itself come as jars. The message names them and how they are fetched.",
+        "Sources and sinks outside Spark itself, such as Delta, come as jars with settings. The message has those to add to `conf` of the target, or to the session.",
     ),
     "FQ4115": CodePage(
         "Streams cannot continue from batches, or batches from streams",

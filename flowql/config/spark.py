@@ -19,8 +19,12 @@ _HISTORY = Choice(("complete", "arrival"))
 _FILES = Record(
     "files",
     {
-        "format": Key(Choice(("parquet", "json", "csv")), "How rows are written in them.", required=True),
-        "path": Key(Text("a folder"), "A folder relative to this file, or an address Spark reads.", required=True),
+        "format": Key(
+            Choice(("parquet", "json", "csv", "delta")),
+            "How rows are written in them. Of `table` only `delta`, or nothing for whatever the catalogue says.",
+        ),
+        "path": Key(Text("a folder"), "A folder relative to this file, or an address Spark reads."),
+        "table": Key(Text("a table"), "Instead of `path`: the name of a table in a catalogue of Spark."),
         "options": Key(MapOf(Constant(), "an option"), "Of Spark's reader or writer of the format."),
         "history": Key(_HISTORY, "As `history` of the target, of these files."),
         "sequence_by": Key(
@@ -33,8 +37,13 @@ _FILES = Record(
         ),
         "partition_by": Key(
             ListOf(Text("a column"), single=True),
-            "Of results that a batch writes: columns whose values become folders.",
+            "Of results: columns whose values become folders; of streams in Delta only.",
         ),
+        "write": Key(
+            Choice(("state", "changes")),
+            "Of a table in Delta, from streams: its rows now (default), or per batch those that changed, with EPOCH and ROWDELETED.",
+        ),
+        "repartition": Key(Whole(1, 100_000), "Of results: in how many parts they are written, at a time."),
     },
 )
 
@@ -79,17 +88,46 @@ def spark_settings(
     settings = SparkSettings(
         conf=texts(conf), files={topic: _files(item.value, root) for topic, item in files.items()}, **values
     )
-    return settings, _refused(conf)
+    return settings, [*_refused(conf), *(d for topic, item in files.items() for d in _mistakes(topic, item))]
 
 
 def _files(given: Mapping[str, Item], root: Path) -> TopicFiles:
-    path = str(given["path"].value) if "path" in given else ""  # missing: reported, and the project is not run
-    if not _ADDRESS.match(path):
+    path = str(given["path"].value) if "path" in given else ""
+    if path and not _ADDRESS.match(path):
         path = str((root / Path(path).expanduser()).resolve())
     options = texts(given["options"].value) if "options" in given else {}
-    values: dict[str, Any] = {k: given[k].value for k in ("history", "delete_when") if k in given}
+    plain = ("history", "delete_when", "table", "write", "repartition")
+    values: dict[str, Any] = {k: given[k].value for k in plain if k in given}
     values |= {k: tuple(i.value for i in given[k].value) for k in ("sequence_by", "partition_by") if k in given}
-    return TopicFiles(given["format"].value if "format" in given else "parquet", path, options, **values)
+    # Where it is missing and needed that is reported, and the project is not run.
+    values["format"] = given["format"].value if "format" in given else "table" if "table" in given else "parquet"
+    return TopicFiles(path=path, options=options, **values)
+
+
+def _mistakes(topic: str, item: Item) -> list[Diagnostic]:
+    """Keys of an entry of `files` that do not go together."""
+    given: Mapping[str, Item] = item.value
+    found: list[Diagnostic] = []
+    form = given["format"].value if "format" in given else None
+    if "path" not in given and "table" not in given:
+        add = "add  path: ...  or  table: ..."
+        found.append(Diagnostic("FQ3006", f"`path` is missing in files `{topic}`", item.span, "", help=add))
+    elif "path" in given and "table" in given:
+        title = f"files `{topic}` have a path and are a table"
+        found.append(Diagnostic("FQ3003", title, given["table"].key, "one of both", help="remove `path` or `table`"))
+    elif "path" in given and form is None:
+        add = "add  format: parquet"
+        found.append(Diagnostic("FQ3006", f"`format` is missing in files `{topic}`", item.span, "", help=add))
+    elif "table" in given and form not in (None, "delta"):
+        title, help_ = (
+            f"the catalogue knows how rows of `{topic}` are written",
+            "remove `format`, or write  format: delta",
+        )
+        found.append(Diagnostic("FQ3003", title, given["format"].key, "only `delta` here", help=help_))
+    if "write" in given and form != "delta":
+        title = f"`write` is for Delta: other files of streams only grow, so those of `{topic}` have all changes"
+        found.append(Diagnostic("FQ3003", title, given["write"].key, "no meaning here", help="write  format: delta"))
+    return found
 
 
 def _refused(conf: Mapping[str, Item]) -> list[Diagnostic]:

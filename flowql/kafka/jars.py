@@ -1,4 +1,4 @@
-"""Kafka's jars, fetched once from Maven's repository into a cache: by Maven, or by the Ivy that pyspark ships.
+"""Jars of Kafka and the like, fetched once from Maven's repository into a cache: by Maven, or by the Ivy that pyspark ships.
 
 Both follow the machine's own settings (mirrors, proxies). A fetch that was cut short leaves nothing that looks whole.
 """
@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,15 +22,32 @@ from flowql.kafka.java import find_java, trust_options
 KAFKA_VERSION = "4.3.0"
 NO_JARS = "FQ5502"
 FETCH_S = 600
-_GROUP, _ARTIFACT = "org.apache.kafka", "kafka_2.13"
-_POM = f"""<project>
+_POM = """<project>
   <modelVersion>4.0.0</modelVersion>
-  <groupId>flowql</groupId><artifactId>kafka-jars</artifactId><version>1</version>
+  <groupId>flowql</groupId><artifactId>fetched-jars</artifactId><version>1</version>
   <dependencies><dependency>
-    <groupId>{_GROUP}</groupId><artifactId>{_ARTIFACT}</artifactId><version>{KAFKA_VERSION}</version>
+    <groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
   </dependency></dependencies>
 </project>
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What is fetched, with all that it needs to run. name: of whose jars messages speak."""
+
+    name: str
+    group: str
+    artifact: str
+    version: str
+
+    @property
+    def folder(self) -> Path:
+        """Where its jars are, once they are fetched."""
+        return cache_dir() / f"{self.name.lower()}-{self.version}"
+
+
+KAFKA = Artifact("Kafka", "org.apache.kafka", "kafka_2.13", KAFKA_VERSION)
 
 
 def cache_dir() -> Path:
@@ -41,26 +59,31 @@ def cache_dir() -> Path:
 
 
 def fetched_jars() -> Path | None:
-    """The folder with the jars, if they are here."""
-    folder = cache_dir() / f"kafka-{KAFKA_VERSION}"
-    return folder if folder.is_dir() else None
+    """The folder with Kafka's jars, if they are here."""
+    return KAFKA.folder if KAFKA.folder.is_dir() else None
 
 
 def kafka_jars() -> Path:
-    """The folder with the jars; fetched if need be (40 MB). Raises CommandError with what the fetching tool said."""
-    present = fetched_jars()
-    if present is not None:
-        return present
-    folder = cache_dir() / f"kafka-{KAFKA_VERSION}"
+    """The folder with Kafka's jars; fetched if need be (40 MB). Raises CommandError with what the fetching tool said."""
+    return jars_of(KAFKA)
+
+
+def jars_of(wanted: Artifact) -> Path:
+    """The folder with the jars of an artifact, fetched if need be. Raises CommandError with what the fetching tool said."""
+    folder = wanted.folder
+    if folder.is_dir():
+        return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with one_at_a_time(folder.parent), tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as scratch:
-        if fetched_jars() is not None:  # by who held the lock
+        if folder.is_dir():  # by who held the lock
             return folder
         work = Path(scratch)
-        _run(_fetch_command(work), work)
+        _run(_fetch_command(wanted, work), wanted, work)
         jars = work / "jars"
-        if not any(jars.glob(f"{_ARTIFACT}-*.jar")):
-            raise CommandError("Kafka's jars were not found", code=NO_JARS, help="is Maven's repository reachable?")
+        if not any(jars.glob(f"{wanted.artifact}-*.jar")):
+            raise CommandError(
+                f"{wanted.name}'s jars were not found", code=NO_JARS, help="is Maven's repository reachable?"
+            )
         jars.rename(folder)
     return folder
 
@@ -73,27 +96,29 @@ def one_at_a_time(cache: Path) -> Iterator[None]:
         yield
 
 
-def _fetch_command(work: Path) -> list[str]:
+def _fetch_command(wanted: Artifact, work: Path) -> list[str]:
+    group, artifact, version = wanted.group, wanted.artifact, wanted.version
     maven = shutil.which("mvn")
     if maven is not None:
-        (work / "pom.xml").write_text(_POM)
+        (work / "pom.xml").write_text(_POM.format(group=group, artifact=artifact, version=version))
         goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
         return [maven, "-B", "-q", goal, "-DincludeScope=runtime", f"-DoutputDirectory={work / 'jars'}"]
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:
-        title = "Kafka's jars are fetched by Maven, or by the extra `spark`, and neither is here"
+        title = f"{wanted.name}'s jars are fetched by Maven, or by the extra `spark`, and neither is here"
         raise CommandError(title, code=NO_JARS, help="install Maven, or:  pip install 'flowql[spark]'")
     ivy = [str(find_java()), *trust_options(), "-cp", str(Path(spark.origin).parent / "jars" / "*")]
     ivy += ["org.apache.ivy.Main", "-cache", str(work / "ivy"), "-m2compatible"]
-    ivy += ["-dependency", _GROUP, _ARTIFACT, KAFKA_VERSION, "-confs", "runtime", "-types", "jar", "bundle"]
+    ivy += ["-dependency", group, artifact, version, "-confs", "runtime", "-types", "jar", "bundle"]
     return [*ivy, "-retrieve", str(work / "jars" / "[artifact]-[revision].[ext]")]
 
 
-def _run(command: list[str], work: Path) -> None:
+def _run(command: list[str], wanted: Artifact, work: Path) -> None:
     try:
         done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=FETCH_S)
     except subprocess.TimeoutExpired as error:
-        raise CommandError(f"fetching Kafka's jars took longer than {FETCH_S} s", code=NO_JARS) from error
+        title = f"fetching {wanted.name}'s jars took longer than {FETCH_S} s"
+        raise CommandError(title, code=NO_JARS) from error
     if done.returncode:
         said = (done.stdout + done.stderr).strip().splitlines()
-        raise CommandError("Kafka's jars could not be fetched", code=NO_JARS, help="\n".join(said[-8:]))
+        raise CommandError(f"{wanted.name}'s jars could not be fetched", code=NO_JARS, help="\n".join(said[-8:]))

@@ -1,4 +1,4 @@
-"""Files in the place of a topic: Parquet, JSON lines and CSV as rows of a source, bounded and streaming.
+"""Files in the place of a topic: Parquet, JSON lines, CSV, Delta and catalogue tables as rows of a source, bounded and streaming.
 
 Two forms: `source_frame` gives a frame for `flowql.runtime.spark.frames`, of Parquet files without Python; `emitted_files` gives EMITTED rows,
 which `log_sink` appends to the topic, keyed and partitioned as the runtime does, so that every query of either engine reads them as any
@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from flowql.compiler.functions.spark_text import from_millis, millis, quoted
+from flowql.compiler.functions.spark_text import from_millis, millis, quoted, text
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import SourceDef
@@ -32,6 +32,7 @@ from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files_decode import BAD_ROW, Decoded, Emitter, csv_lines, decoder_of, without
 from flowql.runtime.spark.files_folders import folders_of, json_lines
 from flowql.runtime.spark.frames.source import CODE, FILE, MESSAGE, ROW, TIME_COLUMN
+from flowql.runtime.spark.lake import is_table, read_table
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.runtime.spark.shapes import EMITTED_DDL
@@ -43,10 +44,11 @@ _LINE, _TIME, _BROKEN = "__line", "__time", "__broken"
 _UNNAMED = re.compile(r"_c[0-9]+")  # how Spark calls a column without a name in a header
 _UNTIMED = "timestamp column ROWTIME cannot be used: it is NULL, or no whole number"
 # Rows of all files, whichever of them Spark asks for its columns: those that lack a column have NULL there.
-_DEFAULTS = {"csv": {"header": "true"}, "parquet": {"mergeSchema": "true"}, "json": {}}
+_DEFAULTS = {"csv": {"header": "true"}, "parquet": {"mergeSchema": "true"}}
 # Of streams. Spark leaves out files that were last changed seven days before the newest one, as copies with the times of their originals are.
 _STREAMING = {"maxFileAge": "36500d"}
 _CHANGED = "unix_millis(_metadata.file_modification_time)"
+_TEXTS = ("json", "csv")  # whose rows are decoded in Python
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _TIMES = (Kind.BIGINT, Kind.TIMESTAMP)
 # Kind -> Spark types of a Parquet column that hold such values without loss.
@@ -70,26 +72,25 @@ def source_frame(
 
     located: adds the file of each row and its number in the file. Spark reads both even if no column of the query needs them; rows that are
     decoded in Python always have both.
-    Of Parquet the columns of the files that are not declared stand beside the others, under their own names.
+    Of Parquet and of tables the columns that are not declared stand beside the others, under their own names.
     """
-    if files.format != "parquet" or not _is_typed(source):
+    if files.format in _TEXTS or not _is_typed(source):
         rows = _rows(spark, source, files, streaming=streaming, files_per_batch=0)
         ddl = f"{frame_ddl(source.schema)}, {CODE} STRING, {MESSAGE} STRING, {FILE} STRING, {ROW} BIGINT"
         return rows.mapInArrow(partial(_to_frame, source, files), ddl)
     _check_roles(source, files)
     there = _there(spark, source, files, _options(files))
     found = there.schema
+    if streaming:
+        there = _coming(spark, files, found, _options(files))
     names = _matched(source, files, found, positional=False)
     columns = [f"{_fitted(source, files, f, names[f.name], found)} AS {quoted(f.name)}" for f in source.schema]
     time = _own_time(source, found)
     if source.timestamp is None and (time or source.kind == "stream"):
-        columns.append(f"{time or _CHANGED} AS {TIME_COLUMN}")
+        columns.append(f"{time or _changed(source, files, there)} AS {TIME_COLUMN}")
     taken = {n.upper() for n in (*source.schema.names, *names.values(), TIME_COLUMN)}
-    if streaming:
-        options = _STREAMING | _options(files)
-        there = spark.readStream.schema(found).format(files.format).options(**options).load(files.path)
     others = [quoted(n) for n in found.fieldNames() if n.upper() not in taken and not n.startswith("__")]
-    place = [_file(), f"_metadata.row_index + 1 AS {ROW}"] if located else []
+    place = _located(files, there) if located else []
     return there.selectExpr(*columns, *others, *place)
 
 
@@ -126,7 +127,7 @@ def _has_inner_time(t: SqlType) -> bool:
 
 
 def _options(files: TopicFiles) -> dict[str, str]:
-    return {**_DEFAULTS[files.format], **files.options}
+    return {**_DEFAULTS.get(files.format, {}), **files.options}
 
 
 def _rows(
@@ -144,7 +145,7 @@ def _rows(
         options = _STREAMING | options
     if streaming and files_per_batch:
         options["maxFilesPerTrigger"] = str(files_per_batch)
-    otherwise = _CHANGED if source.kind == "stream" else "CAST(NULL AS BIGINT)"
+    otherwise = "CAST(NULL AS BIGINT)" if source.kind == "table" else _CHANGED
     if files.format == "json":
         lines = reader.format("text").options(**options).load(files.path)
         own = f"coalesce(get_json_object(value, '$.{TIME_COLUMN}'), get_json_object(value, '$.{TIME_COLUMN.lower()}'))"
@@ -156,15 +157,51 @@ def _rows(
     there = _there(spark, source, files, options)
     found = there.schema
     names = _matched(source, files, found, positional=options.get("header", "").lower() == "false")
-    time = f"{_own_time(source, found) or otherwise} AS {_TIME}"
+    if streaming and files.format != "csv":
+        there = _coming(spark, files, found, options)
+    own = _own_time(source, found)
+    if not own and source.kind == "stream":
+        otherwise = _changed(source, files, there) if source.timestamp is None else "CAST(NULL AS BIGINT)"
+    time = f"{own or otherwise} AS {_TIME}"
     if files.format == "csv":
         schema, checked = _checked_csv(found, options)
         frame = reader.schema(schema).format("csv").options(**checked).load(files.path)
         texts = [f"{quoted(column)} AS {quoted(declared)}" for declared, column in names.items()]
         return frame.selectExpr(*texts, time, _file(), _BROKEN)
-    frame = reader.schema(found).format(files.format).options(**options).load(files.path) if streaming else there
     columns = [f"{_fitted(source, files, f, names[f.name], found)} AS {quoted(f.name)}" for f in source.schema]
-    return frame.selectExpr(*columns, time, _file(), f"_metadata.row_index + 1 AS {ROW}")
+    return there.selectExpr(*columns, time, *_located(files, there))
+
+
+def _coming(spark: SparkSession, files: TopicFiles, found: StructType, options: Mapping[str, str]) -> DataFrame:
+    """The rows of a stream of Parquet files or of a table."""
+    if is_table(files):
+        return read_table(spark, files, options, streaming=True)
+    reader = spark.readStream.schema(found).format(files.format).options(**(_STREAMING | dict(options)))
+    return reader.load(files.path)
+
+
+def _changed(source: SourceDef, files: TopicFiles, there: DataFrame) -> str:
+    """The time of rows without one of their own: when their file was last changed. Views have no files, and Delta's streams tell of none."""
+    if not is_table(files) or _has_files(there):
+        return _CHANGED
+    raise _unfit(source, files, "its rows have no time", "name a column of them as TIMESTAMP, or call one ROWTIME")
+
+
+def _has_files(there: DataFrame) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return bool(there.selectExpr("_metadata.file_path").schema.fields)  # asked for by Connect only with its schema
+    except AnalysisException:
+        return False
+
+
+def _located(files: TopicFiles, there: DataFrame) -> list[str]:
+    """Spark SQL of FILE and ROW. Of tables rows are not numbered, and of some there are no files."""
+    if files.format == "parquet":
+        return [_file(), f"_metadata.row_index + 1 AS {ROW}"]
+    file = _file() if _has_files(there) else f"{text(files.place)} AS {FILE}"
+    return [file, f"CAST(NULL AS BIGINT) AS {ROW}"]
 
 
 def _check_roles(source: SourceDef, files: TopicFiles) -> None:
@@ -207,6 +244,8 @@ def _there(spark: SparkSession, source: SourceDef, files: TopicFiles, options: M
     """The files that are there now; a stream needs to know their columns before it starts, too."""
     from pyspark.errors import AnalysisException
 
+    if is_table(files):
+        return read_table(spark, files, options)
     try:
         return spark.read.format(files.format).options(**options).load(files.path)
     except AnalysisException as e:
@@ -277,7 +316,7 @@ def _fits(given: DataType, t: SqlType) -> bool:
 
 def _unfit(source: SourceDef, files: TopicFiles, reason: str, help: str) -> FilesUnfit:
     return FilesUnfit(
-        f"the {files.format} files in {files.path} cannot stand for topic {source.topic}: {reason}", help=help
+        f"the {files.format} files in {files.place} cannot stand for topic {source.topic}: {reason}", help=help
     )
 
 
@@ -311,7 +350,7 @@ def _decoded(
     booleans = frozenset(f.name for f in source.schema if f.type.kind is Kind.BOOLEAN)
     for batch in batches:
         times = batch.column(_TIME).fill_null(0)
-        if files.format == "parquet":
+        if files.format not in _TEXTS:
             columns = [from_spark(batch.column(i), f.type) for i, f in enumerate(source.schema)]
             yield batch, batch.column(ROW), decoder.columns(columns, times)
             continue
@@ -344,7 +383,7 @@ def _to_emitted(
         decoded = without(found, untimed, BAD_TIME, _UNTIMED) if timed else found
         places = batch.column(FILE)
         letters = [
-            replace(x, message=f"{places[x.seq].as_py()}, row {numbers[x.seq].as_py()}: {x.message}")
+            replace(x, message=f"{places[x.seq].as_py()}, row {numbers[x.seq].as_py() or '?'}: {x.message}")
             for x in decoded.letters
         ]
         yield emitter.emit(replace(decoded, letters=letters))

@@ -1,9 +1,10 @@
-"""Results into files: a topic's records as rows of Parquet, JSON lines or CSV, bounded and streaming.
+"""Results into files and tables: a topic's records as rows of Parquet, JSON lines, CSV or Delta, bounded and streaming.
 
 `rows_of_topic` makes the rows, `final_rows` the state of a table from them, `write_files` and `write_epoch_files` write. The columns
 are those of the source, WINDOWSTART and WINDOWEND behind a windowed key, and ROWTIME, in ms. JSON and CSV are written as `files` reads
 them (times in ms, bytes in base64).
-A stream only adds: of a table it writes every change, with ROWDELETED, each epoch into a folder of its own, `epoch=N`.
+A stream only adds to files: of a table it writes every change, with ROWDELETED, each epoch into a folder of its own, `epoch=N`. In Delta a
+table is its rows now, or the last change of each key in an epoch, with EPOCH and ROWDELETED.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.spark.active import active
 from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files_decode import json_texts, topic_rows
+from flowql.runtime.spark.lake import DELETED, EPOCH, Epoch, append_rows, is_table, merge_rows, replace_rows
 from flowql.runtime.spark.log_append import split
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-TIME, DELETED = "ROWTIME", "ROWDELETED"
+TIME = "ROWTIME"
 _OFFSET, _DELETED = "__offset", "__deleted"
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 
@@ -50,9 +52,17 @@ def rows_of_topic(packed: DataFrame, source: SourceDef) -> DataFrame:
 
 def final_rows(rows: DataFrame, source: SourceDef) -> DataFrame:
     """The last row of each key of a table that has not been deleted. Bounded rows only: a key's records are in one partition."""
-    keys = [quoted(f.name) for f in whole_schema(source) if f.role in ("key", "window")]
-    last = rows.groupBy(*keys).agg(F.max_by(F.struct("*"), F.col(_OFFSET)).alias("last"))
-    return last.select("last.*").where(~F.col(_DELETED))
+    return _last_rows(rows, source).where(~F.col(_DELETED))
+
+
+def _last_rows(rows: DataFrame, source: SourceDef) -> DataFrame:
+    last = rows.groupBy(*map(quoted, keys_of(source))).agg(F.max_by(F.struct("*"), F.col(_OFFSET)).alias("last"))
+    return last.select("last.*")
+
+
+def keys_of(source: SourceDef) -> list[str]:
+    """The columns that tell rows of a table apart: the key, and the bounds of its window."""
+    return [f.name for f in whole_schema(source) if f.role in ("key", "window")]
 
 
 def topic_frame(rows: DataFrame, source: SourceDef, *, deleted: bool = False) -> DataFrame:
@@ -67,11 +77,13 @@ def topic_frame(rows: DataFrame, source: SourceDef, *, deleted: bool = False) ->
 
 def write_files(frame: DataFrame, source: SourceDef, files: TopicFiles) -> None:
     """Write bounded rows of the columns of a source (`topic_frame`, or what `frames.lower` gives), in place of what is in the folder."""
-    writer = (
-        _shown(_partitionable(frame, source, files), source, files)
-        .write.format(_spark_format(files))
-        .options(**_options(files))
-    )
+    shown = _shown(_partitionable(frame, source, files), source, files)
+    if is_table(files):
+        replace_rows(shown, files)
+        return
+    # Whatever the caller's session says: a folder of a value that no row has any more goes, too.
+    writer = _parted(shown, files).write.option("partitionOverwriteMode", "static")
+    writer = writer.format(_spark_format(files)).options(**_options(files))
     if files.partition_by:
         writer = writer.partitionBy(*files.partition_by)
     writer.mode("overwrite").save(files.path)
@@ -79,9 +91,15 @@ def write_files(frame: DataFrame, source: SourceDef, files: TopicFiles) -> None:
 
 def stream_to_files(frame: DataFrame, source: SourceDef, files: TopicFiles) -> DataStreamWriter:
     """The writer of a streaming frame of the same columns, to be given a checkpoint and started."""
-    writer = _shown(_partitionable(frame, source, files), source, files).writeStream.outputMode("append")
-    writer = writer.format(_spark_format(files)).options(**_options(files)).option("path", files.path)
+    shown = _parted(_shown(_partitionable(frame, source, files), source, files), files)
+    writer = shown.writeStream.outputMode("append").format(_spark_format(files)).options(**_options(files))
+    if files.path:
+        writer = writer.option("path", files.path)
     return writer.partitionBy(*files.partition_by) if files.partition_by else writer
+
+
+def _parted(frame: DataFrame, files: TopicFiles) -> DataFrame:
+    return frame.repartition(files.repartition) if files.repartition else frame
 
 
 def _partitionable(frame: DataFrame, source: SourceDef, files: TopicFiles) -> DataFrame:
@@ -93,12 +111,58 @@ def _partitionable(frame: DataFrame, source: SourceDef, files: TopicFiles) -> Da
 
 
 def write_epoch_files(
+    spark: SparkSession, emitted: Sequence[pa.RecordBatch], source: SourceDef, files: TopicFiles, epoch: Epoch
+) -> None:
+    """The records of one epoch of a stream, there as a whole or not at all; again is no harm.
+
+    emitted: EMITTED rows. Epoch 0 takes the place of all that is there. In files it is a folder `epoch=N`, of an epoch with records.
+    """
+    if is_table(files):
+        _write_epoch_table(spark, _packed(emitted, source), source, files, epoch)
+    else:
+        _write_epoch_folder(spark, emitted, source, files, epoch.number)
+
+
+def _write_epoch_table(
+    spark: SparkSession, packed: pa.Table, source: SourceDef, files: TopicFiles, epoch: Epoch
+) -> None:
+    if files.format != "delta":
+        title = (
+            f"results of topic {source.topic} as a stream: the table {files.table} would have rows twice after a crash"
+        )
+        raise FilesUnfit(title, help="make it a Delta table, and write  format: delta")
+    if not packed.num_rows and epoch.number:
+        return
+    with active(spark):
+        rows = rows_of_topic(spark.createDataFrame(packed), source)
+    if source.kind == "table":
+        rows = _last_rows(rows, source)
+        rows = rows.where(~F.col(_DELETED)) if epoch.number == 0 else rows
+    frame = topic_frame(rows, source, deleted=source.kind == "table")
+    write_epoch(_partitionable(frame, source, files), source, files, epoch)
+
+
+def write_epoch(frame: DataFrame, source: SourceDef, files: TopicFiles, epoch: Epoch, *, anew: bool = True) -> None:
+    """The rows of one epoch of a stream into Delta, once. anew: epoch 0 takes the place of what is there.
+
+    frame: of a table the rows that have changed, one per key, and ROWDELETED if some may be gone (none in epoch 0, where `anew`).
+    """
+    is_state = source.kind == "table" and files.write == "state"
+    if source.kind == "table" and not is_state:
+        deleted = quoted(DELETED) if DELETED in frame.columns else "FALSE"
+        others = [quoted(n) for n in frame.columns if n != DELETED]
+        frame = frame.selectExpr(*others, f"{deleted} AS {DELETED}", f"{epoch.number}L AS {EPOCH}")
+    if epoch.number == 0 and anew:
+        replace_rows(frame.drop(DELETED) if is_state else frame, files, epoch)
+    elif is_state:
+        merge_rows(frame, files, keys_of(source), epoch)
+    else:
+        append_rows(frame, files, epoch)
+
+
+def _write_epoch_folder(
     spark: SparkSession, emitted: Sequence[pa.RecordBatch], source: SourceDef, files: TopicFiles, epoch: int
 ) -> None:
-    """The records of one epoch of a stream as folder `epoch=N`, which is there as a whole or not at all; again is no harm.
-
-    emitted: EMITTED rows. Epoch 0 takes the place of all that is in the folder; one without records leaves nothing.
-    """
     folder = f"{files.path.rstrip('/')}/"
     if epoch == 0:
         _delete(spark, folder)

@@ -64,12 +64,30 @@ def refuse_overwriting(plan: Plan, settings: SparkSettings) -> None:
     topics = {s.topic for s in plan.sources} & settings.files.keys()
     for topic in sorted(topics & {t for q in plan.queries for t in _topics_written(q)}):
         for other in sorted(settings.files.keys() - {topic}):
-            mine, its = (_folder(settings.files[t].path) for t in (topic, other))
+            mine, its = (_place(settings.files[t]) for t in (topic, other))
             if mine.startswith(its) or its.startswith(mine):
                 title = f"results of topic {topic} would be written to {mine}, and {its} has the files of topic {other}"
                 raise FilesUnfit(
                     title, help="give the results a folder that is neither inside the other one nor around it"
                 )
+
+
+def refuse_shared_files(plan: Plan, settings: SparkSettings) -> None:
+    """Raises FilesUnfit where several streams would write the same files: each counts its epochs by itself, and begins with an empty folder."""
+    writers: dict[str, list[str]] = {}
+    for query in plan.queries:
+        for topic in sorted(_topics_written(query) & settings.files.keys()):
+            writers.setdefault(topic, []).append(query.id)
+    for topic, queries in writers.items():
+        if len(queries) > 1:
+            title = f"{' and '.join(queries)} write topic {topic} as streams, and its files can only be of one"
+            help_ = "let them write topics of their own, each with files; or compute them as batches, with --bounded"
+            raise FilesUnfit(title, help=help_)
+
+
+def _place(files: TopicFiles) -> str:
+    """A folder with a slash at the end; a table of a catalogue by its name, which is in no folder."""
+    return f"table {files.table.lower()} " if files.table else _folder(files.path)
 
 
 def _folder(path: str) -> str:

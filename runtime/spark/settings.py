@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 MIB = 1 << 20
 DRIVER_MEMORY_MIB_MIN = 512  # below it Spark refuses to start
-FileFormat = Literal["parquet", "json", "csv"]
+FileFormat = Literal["parquet", "json", "csv", "delta", "table"]
 History = Literal["complete", "arrival"]
 
 
@@ -17,17 +17,27 @@ History = Literal["complete", "arrival"]
 class TopicFiles:
     """Files that stand for a topic. path: a folder, a file, or an address Spark can read; options: of Spark's reader or writer.
 
-    Of files that are read in a batch (`flowql.runtime.spark.history`): history, None for that of the target; sequence_by and delete_when of a
+    table: the name of a catalogue table instead of a path; its format is `delta`, or `table` for whatever the catalogue says.
+    write: of a table of a stream in Delta: its rows now (`state`), or what has changed in each batch (`changes`). repartition: in how
+    many parts rows are written. Of files that are read in a batch (`flowql.runtime.spark.history`): history, None for that of the target; sequence_by and delete_when of a
     table, see `frames.relation.TableRows`. partition_by: columns of files that are written, each value in a folder of its own.
     """
 
     format: FileFormat
-    path: str
+    path: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     history: History | None = None
     sequence_by: tuple[str, ...] = ()
     delete_when: str | None = None
     partition_by: tuple[str, ...] = ()
+    table: str = ""
+    write: Literal["state", "changes"] = "state"
+    repartition: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Where they are, for messages."""
+        return self.table or self.path
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> TopicFiles:

@@ -15,7 +15,7 @@ from flowql.runtime.spark.engine.order import downstream, topics_written
 from flowql.runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
-from flowql.runtime.spark.history import complete_queries, refuse_overwriting
+from flowql.runtime.spark.history import complete_queries, refuse_overwriting, refuse_shared_files
 from flowql.runtime.spark.log_append import ensure_own_topics
 from flowql.runtime.spark.log_offsets import bounds
 from flowql.runtime.spark.log_staging import clear
@@ -62,6 +62,8 @@ def prepare(
     queries whose place in the log is nowhere: their checkpoints fit no more, and the same deployment is to be made again.
     """
     refuse_overwriting(plan, site.settings)
+    if form == "stream":
+        refuse_shared_files(plan, site.settings)
     ensure_fed_topics(plan, site.settings.files, site.log.admin())
     ensure_topics(plan, site.log.admin())
     direct = complete_queries(plan, site.settings) if form == "batch" else frozenset[str]()

@@ -56,12 +56,12 @@ def _feeder(source: SourceDef, files: TopicFiles) -> QueryPlan:
         source.timestamp,
         source.partitions,
     )
-    read = {n: v for n, v in asdict(files).items() if n in ("format", "path", "options")}
+    read = {n: v for n, v in asdict(files).items() if n in ("format", "path", "options") or (n == "table" and v)}
     said = json.dumps([to_data(source), read], sort_keys=True, default=str)
     return QueryPlan(
         id=f"{_PREFIX}{source.topic}",
         sink=source.name,
-        sql=f"{files.format} files in {files.path}",
+        sql=f"{files.format} files in {files.place}",
         definition=hashlib.sha256(said.encode()).hexdigest(),
         logical=Node(sink, (), source.schema),
         subtopologies=(),

@@ -182,7 +182,7 @@ class FileHistory:
         try:
             return prepared(source, frame, rows)
         except FrameUnfit as e:
-            raise FrameUnfit(f"{files.path}: {e.title}", help=e.help) from None
+            raise FrameUnfit(f"{files.place}: {e.title}", help=e.help) from None
 
     def _given(self, source: SourceDef) -> Relation | None:
         return relation_of_prepared(source, self._prepare(source)) if source.name in self._outside else None

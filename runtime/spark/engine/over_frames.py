@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -58,15 +59,19 @@ def run_frames(
     try:
         for query in order:
             history.rows(query)  # what is refused writes nothing
-        results, told = {}, []
+        results: dict[str, DataFrame] = {}
+        told, left = [], Counter(q.sink for q in order)
         for query in order:
             rows = history.kept(history.rows(query))
-            results[query.sink] = rows
             out = rows.count()
             history.written(query, out)
             dead = sum(bad.count() for bad in history.bad(query))
             told.append(QueryRun(query.id, history.rows_in(query), out, dead, history.ties(query)))
-            history.to_files(query, rows)
+            earlier = results.get(query.sink)
+            results[query.sink] = rows if earlier is None else earlier.unionByName(rows)
+            left[query.sink] -= 1
+            if not left[query.sink]:  # the last of those that write it
+                history.to_files(query, results[query.sink])
     except BaseException:
         history.close()
         raise

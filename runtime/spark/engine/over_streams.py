@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.spark.engine.order import topics_read, topics_written
-from flowql.runtime.spark.errors import CheckpointOfOtherQuery, FrameUnfit
+from flowql.runtime.spark.errors import CheckpointOfOtherQuery, FilesUnfit, FrameUnfit
 from flowql.runtime.spark.files import source_frame
-from flowql.runtime.spark.files_sink import stream_to_files
+from flowql.runtime.spark.files_sink import stream_to_files, write_epoch
 from flowql.runtime.spark.frames.relation import TableRows
-from flowql.runtime.spark.frames.streams import lower_streams
+from flowql.runtime.spark.frames.streams import StreamResult, lower_streams
 from flowql.runtime.spark.history import outside_files, refuse_overwriting
-from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.lake import Epoch, has_rows
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
     Into: TypeAlias = Mapping[str, Callable[[DataFrame, int], None]]
     Stream: TypeAlias = StreamingQuery
@@ -37,7 +39,7 @@ def start_streams(
     """Starts a query for each result that has a place to go to, and gives them by the names of the results.
 
     into: by name, what is called with the rows of each micro-batch and its number; a batch that failed comes again under its number.
-    Other results go to the files that `settings` names for their topics, if they are streams: exactly once. checkpoint: a folder for
+    Other results go to the files that `settings` names for their topics, exactly once: streams to files and Delta, tables to Delta. checkpoint: a folder for
     one of each query. trigger: of `DataStreamWriter.trigger`. Nothing is started where a part is refused: SparkUnsupported, FrameUnfit, and
     CheckpointOfOtherQuery for a checkpoint of queries that have been changed since.
     """
@@ -60,12 +62,7 @@ def start_streams(
         if name in into:
             writers[name] = result.frame.writeStream.foreachBatch(into[name]).outputMode(result.mode)
         elif to_files is not None:
-            if result.mode == "update":
-                title = f"{name} is a table, whose rows change in each micro-batch, and files only grow"
-                raise FrameUnfit(
-                    title, help=f"write its changes by `into={{'{name}': function}}`, with MERGE for example"
-                )
-            writers[name] = stream_to_files(result.frame, sink, to_files)
+            writers[name] = _to_files(spark, result, sink, to_files, _folder(checkpoint, name))
     if not writers:
         raise FrameUnfit("no result has a place to go to", help="name files for its topic, or pass `into`")
     for name in writers:
@@ -82,6 +79,64 @@ def start_streams(
     return started
 
 
+def _to_files(
+    spark: SparkSession, result: StreamResult, sink: SourceDef, files: TopicFiles, folder: str
+) -> DataStreamWriter:
+    """The writer of a result into the files or the Delta table of its topic. folder: its checkpoint."""
+    name = sink.name
+    if files.format == "table":
+        title = f"results of {name} as a stream: the table {files.table} would have rows twice after a crash"
+        raise FrameUnfit(title, help="make it a Delta table, and write  format: delta")
+    if files.format != "delta" and result.mode == "update":
+        title = f"{name} is a table, whose rows change in each micro-batch, and files only grow"
+        way = f"write it to Delta, or its changes by `into={{'{name}': function}}`"
+        raise FrameUnfit(title, help=way)
+    if _known(spark, f"{folder}/metadata") is None:
+        _refuse_left(spark, result, sink, files)
+    if files.format != "delta":
+        return stream_to_files(result.frame, sink, files)
+
+    def write(rows: DataFrame, number: int) -> None:
+        made = _known(rows.sparkSession, f"{folder}/metadata")
+        assert made, f"{folder} has no identity"
+        epoch = Epoch(json.loads(made[0])["id"], number)
+        if result.mode == "append":
+            write_epoch(rows, sink, files, epoch, anew=False)
+            return
+        # Computed once and whole, or Spark's state is not written: of an epoch that is in Delta already nothing is asked for.
+        kept = rows.persist()
+        try:
+            kept.count()
+            write_epoch(kept, sink, files, epoch, anew=False)
+        finally:
+            kept.unpersist()
+
+    return result.frame.writeStream.foreachBatch(write).outputMode(result.mode)
+
+
+def _refuse_left(spark: SparkSession, result: StreamResult, sink: SourceDef, files: TopicFiles) -> None:
+    """Raises where a first start finds what another checkpoint has written: rows of a table that nobody will ever change, and numbers of
+    micro-batches, which Spark's sink takes for its own: it would leave those out.
+    """
+    if files.format == "delta":
+        left = result.mode == "update" and has_rows(spark, files)
+    else:
+        left = _known(spark, f"{files.path.rstrip('/')}/_spark_metadata") is not None
+    if left:
+        title = f"{files.place} has results of {sink.name} that were written with another checkpoint"
+        raise FilesUnfit(title, help="go on with that checkpoint, remove the results, or write to another place")
+
+
+def _known(spark: SparkSession, path: str) -> list[str] | None:
+    """The lines of a file or folder, through Spark, which knows the file system; None if there is none."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return [str(r["value"]) for r in spark.read.text(path).collect()]
+    except AnalysisException:
+        return None
+
+
 def _folder(checkpoint: str, name: str) -> str:
     return f"{checkpoint.rstrip('/')}/{quote(name, safe='')}"
 
@@ -91,16 +146,13 @@ def _check_queries(spark: SparkSession, plan: Plan, name: str, folder: str) -> N
 
     Which they were is in a folder beside it, written before the first start; through Spark, which knows the file system.
     """
-    from pyspark.errors import AnalysisException
-
     place, said = f"{folder}.queries", sorted(f"{q.id} {q.definition}" for q in _upstream(plan, name))
-    try:
-        before = sorted(r["value"] for r in spark.read.text(place).collect())
-    except AnalysisException:  # there is none yet
+    before = _known(spark, place)
+    if before is None:
         rows = spark.createDataFrame([(x,) for x in said], "value STRING")
         rows.coalesce(1).write.mode("overwrite").text(place)
         return
-    if before != said:
+    if sorted(before) != said:
         old, new = (dict(x.split(" ", 1) for x in side) for side in (before, said))
         changed = ", ".join(sorted(q for q in old.keys() | new.keys() if old.get(q) != new.get(q)))
         title = f"the checkpoint of {name} was made by other queries: {changed} has changed since"

@@ -20,6 +20,7 @@ from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.files import emitted_files
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
+from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import Writer, split
 from flowql.runtime.spark.log_letters import drop_letters, letters_between
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
@@ -70,18 +71,21 @@ def run_batch(
 
 def run_over_files(history: FileHistory, site: Site, query: QueryPlan, record: Record) -> None:
     """The same of a query over complete history: its result as an epoch in the log, and in files where they stand for its topic."""
-    sink, schema = query.logical.spec, query.logical.schema
+    sink, schema, plan = query.logical.spec, query.logical.schema, history.plan
     assert isinstance(sink, Sink)
     rows, has_files = history.rows(query), sink.topic in site.settings.files
-    if has_files:
+    alone = has_files and not [q for q in plan.queries if q.id != query.id and sink.topic in topics_written(q)]
+    if alone:
         rows = history.kept(rows)
     partitions, bad = site.partitions()[sink.topic], history.bad(query)
     found = [encode(rows, sink, schema, partitions, query.id), *(told(letters, query.id) for letters in bad)]
     options = replace(_sink(site, query, record), records_in=history.rows_in(query), ties=history.ties(query))
     appended = write_epoch(reduce(lambda a, b: a.unionAll(b), found), options, 0, site.log)
     history.written(query, appended.records)
-    if has_files:
+    if alone:
         history.to_files(query, rows)
+    elif has_files:  # those of all that write the topic, of which the last one to be computed sees all
+        _write_files(history.spark, site, plan, sink.topic)
 
 
 def _size(span: tuple[Offsets, Offsets], topics: Collection[str]) -> int:
@@ -152,7 +156,9 @@ class _Commit:
         self._append(batches, epoch)
         # After the log: what is not there yet after a crash is written when Spark gives the epoch again.
         for source in self._to_files:
-            write_epoch_files(emitted.sparkSession, batches, source, self._site.settings.files[source.topic], epoch)
+            to, target = self._site.settings.files[source.topic], self._writer.target
+            number = Epoch(f"{target.group}/{target.run}/{source.topic}", epoch)
+            write_epoch_files(emitted.sparkSession, batches, source, to, number)
 
     def _append(self, batches: Sequence[pa.RecordBatch], epoch: int) -> None:
         positions, (pieces, notes) = self._after(epoch), split(batches)

@@ -42,6 +42,19 @@ def test_all_that_a_target_says_about_spark(folder: Path) -> None:
     )
 
 
+def test_tables_in_the_place_of_files(folder: Path) -> None:
+    project = read(
+        "{engine: spark, spark: {files: {a: {table: lake.a}, b: {format: delta, table: lake.b, write: changes, repartition: 2}, "
+        "c: {format: delta, path: c, partition_by: DAY}}}}"
+    )
+    assert not project.diagnostics
+    assert project.target.spark.files == {
+        "a": TopicFiles("table", table="lake.a"),
+        "b": TopicFiles("delta", table="lake.b", write="changes", repartition=2),
+        "c": TopicFiles("delta", str((folder / "c").resolve()), partition_by=("DAY",)),
+    }
+
+
 @pytest.mark.parametrize(
     ("target", "master"),
     [
@@ -62,6 +75,18 @@ def test_where_it_runs(target: str, master: str) -> None:
         ("{engine: spark, spark: {late_rows: some}}", "FQ3004", "late_rows"),
         ("{engine: spark, spark: {shuffle_partitions: 0}}", "FQ3004", "shuffle_partitions"),
         ("{engine: spark, spark: {files: {t: {format: parquet}}}}", "FQ3006", "path"),
+        ("{engine: spark, spark: {files: {t: {path: x}}}}", "FQ3006", "format"),
+        (
+            "{engine: spark, spark: {files: {t: {format: delta, path: x, table: a.b}}}}",
+            "FQ3003",
+            "a path and are a table",
+        ),
+        ("{engine: spark, spark: {files: {t: {format: csv, table: a.b}}}}", "FQ3003", "the catalogue knows"),
+        (
+            "{engine: spark, spark: {files: {t: {format: csv, path: x, write: state}}}}",
+            "FQ3003",
+            "`write` is for Delta",
+        ),
         ("{engine: spark, spark: {conf: {spark.sql.session.timeZone: PST}}}", "FQ4106", "always UTC"),
         ("{engine: spark, spark: {conf: {spark.master: yarn}}}", "FQ4106", "a place of its own"),
     ],

@@ -47,7 +47,7 @@ def test_another_process_with_its_number_is_not_taken_for_it(tmp_path):
 def test_a_fetch_that_fails_leaves_nothing_and_says_what_was_said(tmp_path, monkeypatch):
     monkeypatch.setenv("FLOWQL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        jars, "_fetch_command", lambda work: ["sh", "-c", f"mkdir {work}/jars; echo no route >&2; exit 1"]
+        jars, "_fetch_command", lambda _wanted, work: ["sh", "-c", f"mkdir {work}/jars; echo no route >&2; exit 1"]
     )
     with pytest.raises(CommandError, match="could not be fetched") as raised:
         jars.kafka_jars()
@@ -60,7 +60,7 @@ def test_two_that_want_the_jars_at_once_fetch_them_once(tmp_path, monkeypatch):
     """Maven's own cache breaks when two fill it."""
     monkeypatch.setenv("FLOWQL_CACHE", str(tmp_path / "cache"))
     fetch = f"echo once >> {tmp_path}/fetched; sleep 0.3; mkdir jars; touch jars/kafka_2.13-9.jar"
-    monkeypatch.setattr(jars, "_fetch_command", lambda work: ["sh", "-c", f"cd {work}; {fetch}"])
+    monkeypatch.setattr(jars, "_fetch_command", lambda _wanted, work: ["sh", "-c", f"cd {work}; {fetch}"])
     with ThreadPoolExecutor() as pool:
         found = {f.result() for f in [pool.submit(jars.kafka_jars) for _ in range(2)]}
     assert found == {jars.fetched_jars()}

@@ -305,6 +305,14 @@ def test_a_stream_does_not_go_on_with_the_state_of_another_query(spark: SparkSes
 
     read("", 10)
     read("", 20)
+    numbered = (
+        tmp_path / "out" / "named" / "_spark_metadata"
+    )  # as if a stream with another checkpoint had written there
+    numbered.mkdir(parents=True)
+    (numbered / "0").write_text("v1\n")
+    (tmp_path / "lake.sql").write_text(stream + "CREATE STREAM NAMED AS SELECT ID, CUSTOMER FROM ORDERS;")
+    with pytest.raises(FilesUnfit, match="results of NAMED that were written with another checkpoint"):
+        start(tmp_path, spark, target="spark", checkpoint=tmp_path / "c2")
     with pytest.raises(CheckpointOfOtherQuery, match="TOTAL was made by other queries: CSAS_COPY has changed"):
         read("* 100", 30)
     assert found == [(1, 10), (1, 30)]

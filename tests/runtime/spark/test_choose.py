@@ -22,7 +22,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 from flowql.runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
 from flowql.runtime.spark.errors import FilesUnfit, SparkUnsupported
-from flowql.runtime.spark.history import complete_queries, refuse_overwriting
+from flowql.runtime.spark.history import complete_queries, refuse_overwriting, refuse_shared_files
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from tests.runtime.app.world import plan_of
 from tests.runtime.spark.stage_world import SHAPES, SOURCES
@@ -87,6 +87,22 @@ def test_results_take_the_place_of_no_other_files(path: str) -> None:
     with pytest.raises(FilesUnfit, match=r"results of topic S .* files of topic a"):
         refuse_overwriting(made, SparkSettings(files={"a": FILES["a"], "S": TopicFiles("parquet", path)}))
     refuse_overwriting(made, SparkSettings(files={"a": FILES["a"], "S": TopicFiles("parquet", "/data/a2")}))
+
+
+def test_files_of_streams_are_of_one_query() -> None:
+    """Each counts its epochs by itself: folder `epoch=0` of one took the place of that of the other, and epoch 0 emptied the folder."""
+    made = plan("CREATE STREAM S AS SELECT K, V FROM A; INSERT INTO S SELECT K, V FROM A;")
+    with pytest.raises(FilesUnfit, match=r"CSAS_S and INSERT\w+ write topic S as streams"):
+        refuse_shared_files(made, SparkSettings(files={"S": TopicFiles("parquet", "/out")}))
+    refuse_shared_files(made, SparkSettings(files=FILES))
+
+
+def test_tables_of_a_catalogue_are_told_apart_by_name() -> None:
+    made = plan("CREATE STREAM S AS SELECT K, V FROM A;")
+    given = {"a": TopicFiles("table", table="lake.a"), "S": TopicFiles("table", table="Lake.A")}
+    with pytest.raises(FilesUnfit, match=r"results of topic S .* files of topic a"):
+        refuse_overwriting(made, SparkSettings(files=given))
+    refuse_overwriting(made, SparkSettings(files={**given, "S": TopicFiles("table", table="lake.a2")}))
 
 
 def test_what_is_refused_over_files_runs_by_arrival() -> None:

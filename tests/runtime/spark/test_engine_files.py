@@ -28,6 +28,7 @@ CREATE STREAM S (K STRING KEY, V INT, AT BIGINT)
   WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON', TIMESTAMP='AT');
 CREATE TABLE N AS SELECT K, COUNT(*) AS N, SUM(V) AS T FROM S GROUP BY K;
 """
+TWICE = "CREATE STREAM TWO AS SELECT K, V FROM S WHERE V < 3; INSERT INTO TWO SELECT K, V FROM S WHERE V > 1;"
 LATEST = "CREATE TABLE L AS SELECT K, LATEST_BY_OFFSET(V) AS L FROM S GROUP BY K;"
 FILES = {"s": TopicFiles("parquet", "/in")}
 
@@ -51,6 +52,7 @@ def test_a_batch_over_files(spark: SparkSession, tmp_path: Path) -> None:
     rows = {"K": ["a", "a", "b", "c"], "V": pa.array([1, 2, 3, 4], pa.int32()), "AT": [5, 7, 6, -1]}
     pq.write_table(pa.table(rows), tmp_path / "in" / "1.parquet")
     files = {"s": TopicFiles("parquet", str(tmp_path / "in")), "N": TopicFiles("parquet", str(tmp_path / "out"))}
+    files["TWO"] = TopicFiles("parquet", str(tmp_path / "two"))
 
     def run(plan: Plan, history: Any = None) -> dict[str, dict[str, Any]]:
         settings = SparkSettings(master="local[2]", shuffle_partitions=2, files=files, history=history)
@@ -87,8 +89,10 @@ def test_a_batch_over_files(spark: SparkSession, tmp_path: Path) -> None:
     assert [key for key, _, _ in topic("s")] == [b"a", b"a", b"b"]
     assert [(key, value) for key, _, value in topic("L")] == [(b"a", {"L": 2}), (b"b", {"L": 3})]
     assert status["FILES_s"]["records_out"] == 3
-    run(plan_of(SQL))
+    run(plan_of(SQL + TWICE))
     assert (topic("N"), topic("s")) == (expected, [])
+    # Rows of all queries that write a topic: those of the one that was computed last took the place of the others.
+    assert sorted(pq.read_table(tmp_path / "two").column("V").to_pylist()) == [1, 2, 2, 3]
 
 
 MIXED = """

@@ -31,6 +31,7 @@ from flowql.runtime.spark.files_decode import csv_lines
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
 from flowql.runtime.spark.frames.letters import bad_rows
 from flowql.runtime.spark.frames.source import Prepared, prepared, relation_of, relation_of_prepared
+from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import Target
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register
@@ -366,6 +367,21 @@ def test_a_stream_of_files_reads_each_once(session: SparkSession, tmp_path: Path
 
 
 @pytest.mark.spark
+def test_a_result_takes_the_place_of_all_folders_whatever_the_session_says(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """On a session of the caller with partitionOverwriteMode `dynamic`, folders of values that no row has any more stayed."""
+    schema = Schema((Field("K", t.STRING, "key"), Field("V", t.INT)))
+    stream = SourceDef("T", "stream", "t", schema, Format("KAFKA"), Format("JSON"))
+    to = TopicFiles("parquet", str(tmp_path / "out"), partition_by=("V",))
+    theirs = session.newSession()
+    theirs.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    for v in (1, 2):
+        write_files(theirs.sql(f"SELECT 'a' AS K, {v} AS V, 0L AS ROWTIME"), stream, to)
+    assert [p.name for p in (tmp_path / "out").glob("V=*")] == ["V=2"]
+
+
+@pytest.mark.spark
 def test_epochs_of_a_stream_are_folders(session: SparkSession, tmp_path: Path) -> None:
     """One that is given again is there once; epoch 0 begins anew; of a table deletions are rows, too."""
     schema = Schema((Field("K", t.STRING, "key"), Field("V", t.INT)))
@@ -374,7 +390,7 @@ def test_epochs_of_a_stream_are_folders(session: SparkSession, tmp_path: Path) -
 
     def epoch(n: int, *rows: tuple[bytes, bytes | None]) -> None:
         found = records([v for _, v in rows], [k for k, _ in rows])
-        write_epoch_files(session, [emitted(("sink", "t", 0, 0, 0, found))] if rows else [], table, to, n)
+        write_epoch_files(session, [emitted(("sink", "t", 0, 0, 0, found))] if rows else [], table, to, Epoch("q", n))
 
     def written() -> list[tuple[Any, ...]]:
         folders = sorted(tmp_path.joinpath("out").glob("epoch=*"))

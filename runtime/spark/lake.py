@@ -1,0 +1,173 @@
+"""Delta and catalogue tables in the place of a topic: how they are read, and how results get into them, each epoch once.
+
+Delta stores with a write which application wrote and its number (`txnAppId`, `txnVersion`): a write of a number that is there already
+is left out, so an epoch that comes again after a crash is no harm. Nothing here sets what it does not take back: MERGE knows these two
+only as settings of the session, which is that of the micro-batch, a copy of the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flowql.compiler.functions.spark_text import quoted
+from flowql.runtime.spark.errors import ConnectorMissing, FilesUnfit
+from flowql.runtime.spark.outline import functions
+from flowql.runtime.spark.settings import TopicFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+DELETED, EPOCH = "ROWDELETED", "EPOCH"
+_SETTINGS = "spark.databricks.delta.write."
+_NO_OPTIONS: Mapping[str, str] = {}
+# What a person adds to the Spark that runs the queries. Versions: `tests/delta_jars.py` has those that the tests run with.
+_HELP = (
+    "Spark needs Delta's jars and its two settings:  conf: {spark.jars.packages: 'io.delta:delta-spark_4.2_2.13:4.4.0', "
+    "spark.sql.extensions: io.delta.sql.DeltaSparkSessionExtension, "
+    "spark.sql.catalog.spark_catalog: org.apache.spark.sql.delta.catalog.DeltaCatalog}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One write. writer: names a checkpoint of a query; of a writer each number is written once."""
+
+    writer: str
+    number: int
+
+
+def is_table(files: TopicFiles) -> bool:
+    """Whether Spark knows the columns of the rows from elsewhere than from the files: Delta, and tables of a catalogue."""
+    return files.format in ("delta", "table")
+
+
+def read_table(
+    spark: SparkSession, files: TopicFiles, options: Mapping[str, str] = _NO_OPTIONS, *, streaming: bool = False
+) -> DataFrame:
+    """All rows there are now, or those and what is added. ConnectorMissing without Delta's jars; Spark's own errors otherwise."""
+    reader = (spark.readStream if streaming else spark.read).options(**options)
+    with _told(files):
+        return reader.table(files.table) if files.table else reader.format(files.format).load(files.path)
+
+
+def replace_rows(frame: DataFrame, files: TopicFiles, epoch: Epoch | None = None) -> None:
+    """Puts bounded rows in the place of all that is in a table, made if it is not there. Of Delta in one version."""
+    spark, options = frame.sparkSession, {"partitionOverwriteMode": "static"} | dict(files.options) | _once(epoch)
+    with _told(files):
+        if files.format == "table" and spark.catalog.tableExists(files.table):
+            _as_it_is(frame, files).write.options(**options).insertInto(files.table, overwrite=True)
+            return
+        delta = {"overwriteSchema": "true"} if files.format == "delta" else {}
+        _saved(_laid(frame, files).mode("overwrite").options(**(delta | options)), files)
+
+
+def append_rows(frame: DataFrame, files: TopicFiles, epoch: Epoch) -> None:
+    """Adds bounded rows to a Delta table, made if it is not there, unless they are there already."""
+    with _told(files):
+        _saved(_laid(frame, files).mode("append").options(**files.options, **_once(epoch)), files)
+
+
+def merge_rows(frame: DataFrame, files: TopicFiles, keys: Sequence[str], epoch: Epoch) -> None:
+    """Puts rows in the place of those of the same keys in a Delta table, unless they are there already.
+
+    frame: at most one row per key; a column ROWDELETED, if it has one, says of which only the key counts.
+    """
+    with _told(files):
+        columns = [n for n in frame.columns if n != DELETED]
+        if not _exists(frame.sparkSession, files):
+            nothing = frame.select(*map(quoted, columns)).limit(0)
+            _saved(_laid(nothing, files).mode("append").options(**files.options), files)
+        # Names that the table has not, so that none is ambiguous.
+        given = {n: f"__given{i}" for i, n in enumerate(frame.columns)}
+        rows = frame.selectExpr(*(f"{quoted(n)} AS {g}" for n, g in given.items()))
+        expr = functions(rows).expr
+        same = expr(" AND ".join(f"{quoted(k)} <=> {given[k]}" for k in keys))
+        values: dict[str, Any] = {quoted(n): expr(given[n]) for n in columns}
+        with _settings(frame.sparkSession, epoch):
+            merging = rows.mergeInto(address(files), same)
+            if DELETED in given:
+                gone = given[DELETED]
+                merging = merging.whenMatched(expr(gone)).delete().whenMatched().update(values)
+                merging.whenNotMatched(expr(f"NOT {gone}")).insert(values).merge()
+            else:
+                merging.whenMatched().update(values).whenNotMatched().insert(values).merge()
+
+
+def has_rows(spark: SparkSession, files: TopicFiles) -> bool:
+    """Whether there is a table with rows already."""
+    return _exists(spark, files) and bool(read_table(spark, files).limit(1).count())
+
+
+def address(files: TopicFiles) -> str:
+    """The table in Spark's SQL."""
+    return files.table or f"delta.{quoted(files.path)}"
+
+
+def _exists(spark: SparkSession, files: TopicFiles) -> bool:
+    try:
+        read_table(spark, files)
+    except FilesUnfit:
+        return False
+    return True
+
+
+def _laid(frame: DataFrame, files: TopicFiles) -> DataFrameWriter:
+    laid = frame.repartition(files.repartition) if files.repartition else frame
+    writer = laid.write if files.format == "table" else laid.write.format(files.format)
+    return writer.partitionBy(*files.partition_by) if files.partition_by else writer
+
+
+def _saved(writer: DataFrameWriter, files: TopicFiles) -> None:
+    if files.table:
+        writer.saveAsTable(files.table)
+    else:
+        writer.save(files.path)
+
+
+def _as_it_is(frame: DataFrame, files: TopicFiles) -> DataFrame:
+    """The columns in the order of a table that is there, whose format and partitions stay; they go in by place."""
+    there = {f.name: f.dataType.simpleString() for f in frame.sparkSession.table(files.table).schema}
+    given = {f.name: f.dataType.simpleString() for f in frame.schema}
+    if given != there:
+        title = f"the table {files.table} has the columns {_listed(there)}, and the result has {_listed(given)}"
+        raise FilesUnfit(title, help="drop the table, which is made again with the columns of the result")
+    return frame.select(*map(quoted, there))
+
+
+def _listed(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{n} {t}" for n, t in columns.items())
+
+
+def _once(epoch: Epoch | None) -> dict[str, str]:
+    return {} if epoch is None else {"txnAppId": epoch.writer, "txnVersion": str(epoch.number)}
+
+
+@contextmanager
+def _settings(spark: SparkSession, epoch: Epoch) -> Iterator[None]:
+    names = {f"{_SETTINGS}{name}": value for name, value in _once(epoch).items()}
+    for name, value in names.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in names:
+            spark.conf.unset(name)
+
+
+@contextmanager
+def _told(files: TopicFiles) -> Iterator[None]:
+    """Says what Spark cannot do with a table, in the words of a target. What may pass by itself stays as it is."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        yield
+    except AnalysisException as e:
+        said = (str(e).splitlines() or ["they cannot be read"])[0]
+        if "DATA_SOURCE_NOT_FOUND" in said or "DELTA_CONFIGURE_SPARK_SESSION" in said:
+            raise ConnectorMissing(f"this Spark does not know Delta, which {address(files)} is of", help=_HELP) from e
+        raise FilesUnfit(
+            f"{address(files)} cannot be used as {files.format}: {said}", help="see `files` of the target"
+        ) from e
