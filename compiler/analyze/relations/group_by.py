@@ -103,12 +103,16 @@ class GroupBy:
         return node
 
     def _decided(self, sets: Sequence[Sequence[Expr]], parts: Any) -> list[Expr]:
-        """Columns that are named beside a whole PRIMARY KEY of their table: to group by them, too, makes no other groups."""
+        """Columns that are named beside a whole PRIMARY KEY of their table: to group by them, too, makes no other groups.
+
+        One that some sets group by is NULL in the others, whatever decides about its value.
+        """
         keys = frozenset(e.name for e in sets[0] if isinstance(e, Column) and all(e in one for one in sets))
         written = [n for part in nodes(parts) for n in t.walk(part)]
         names = frozenset(n.parts[-1] for n in written if isinstance(n, t.ColumnRef))
         every = any(isinstance(n, t.Star) for n in written)
         columns = [c for c in self._below.columns if c.key and keys.issuperset(c.key) and c.column not in keys]
+        columns = [c for c in columns if not any(c.expr() in one for one in sets)]
         return [c.expr() for c in columns if every or c.name in names]
 
     def _aggregated(self, rel: Rel, keys: Sequence[Expr], aggregates: Aggregates) -> tuple[Rel, list[Expr], list[Expr]]:
