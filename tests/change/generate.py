@@ -34,6 +34,7 @@ COLUMNS: tuple[Column, ...] = (
     ("T", "STRING"),
     ("L", "ARRAY<BIGINT>"),
 )
+FLAT_STATE = frozenset({"COUNT", "SUM", "MIN", "MAX"})  # aggregates whose state is no nested value
 TRIES = 60
 TIMES_S = (5, 10, 30, 60, 300)
 
@@ -240,6 +241,8 @@ class Generator:
                     Item(f"MIN({one})", "BIGINT"),
                     Item(f"ARRAY_SORT(COLLECT_LIST({one}))", "ARRAY<BIGINT>"),
                 ]
+        if of.flat:
+            found = [item for item in found if item.text.partition("(")[0] in FLAT_STATE]
         return rng.choice(found)
 
     # -- choices

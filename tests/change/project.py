@@ -50,6 +50,7 @@ class Relation:
     exact: the records of each partition come in one order, that of their times. direct: it is a topic of the outside, so that all its
     records are known to who reads it. static: it is there before anything else, and stays as it is. spread: how many streams were joined
     to make it, for the records of joins of joins grow without end. alias: its topic is that of another one. partitions: of its topic.
+    flat: written in a format without nested values; an aggregate over it must not have a nested state.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Relation:
     alias: bool = False
     topic: str = ""
     partitions: int = 1
+    flat: bool = False
 
     @property
     def types(self) -> dict[str, str]:
@@ -98,7 +100,16 @@ class Source:
 
     def relation(self, known: Mapping[str, Relation], partitions: int) -> Relation:
         del known, partitions
-        return Relation(self.name, self.kind, ("K",), self.columns, exact=True, direct=True, static=self.static)
+        return Relation(
+            self.name,
+            self.kind,
+            ("K",),
+            self.columns,
+            exact=True,
+            direct=True,
+            static=self.static,
+            flat=self.format == "DELIMITED",
+        )
 
     def sql(self, known: Mapping[str, Relation]) -> str:
         return self.declared(known[self.name].partitions)
