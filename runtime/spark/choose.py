@@ -221,9 +221,8 @@ class _Rules:
     def _letters(self, node: Node) -> str:
         """Rows are read once, as decoding is most of the work."""
         exprs = list(exprs_of(node.spec))
-        if isinstance(
-            node.spec, Explode
-        ):  # EXPLODE itself cannot fail, its lists may; of other functions `nodes` says why not
+        if isinstance(node.spec, Explode):
+            # EXPLODE cannot fail, its arguments may; `nodes` refuses other table functions.
             exprs = [a for e in exprs if isinstance(e, Call) for a in e.args]
         failing = [e for e in exprs if _can_fail(e)]
         return "an expression may fail, and its dead letters come with the rows" if failing else ""

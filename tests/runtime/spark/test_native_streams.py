@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -126,7 +127,7 @@ STATELESS = """
 @pytest.mark.turns("spark")
 @pytest.mark.spark
 def test_records_pass_as_on_the_runtime(spark: SparkSession, tmp_path: Path) -> None:
-    """Headers, records without a value or a key, those that cannot be read; in the order of their partitions."""
+    """Headers, records without a value or a key, those that cannot be read; each output partition keeps the order of a source partition."""
     plan = plan_of(STATELESS)
     given = [f'{{"V": {n}, "L": [{n}, null]}}'.encode() for n in range(6)] + [
         None,
@@ -157,6 +158,9 @@ def test_records_pass_as_on_the_runtime(spark: SparkSession, tmp_path: Path) -> 
         log = EmbeddedLog(folder / "log")
         found[streams] = {q.sink: by_key(log, q.sink) for q in plan.queries}
         found[streams]["dead"] = {"all": Counter((q["id"], q["dead_letters"]) for q in status)}
+        offsets = offsets_read(log, "PASSED")
+        assert offsets
+        assert offsets == {of: sorted(read) for of, read in offsets.items()}
         log.close()
     assert found["native"] == found["exact"]
     assert all(found["native"].values())
@@ -169,6 +173,16 @@ def by_key(log: EmbeddedLog, topic: str) -> dict[Any, Any]:
         kept = (r["timestamp"], r["value"], tuple((h["key"], h["value"]) for h in r["headers"] or ()))
         rows.setdefault((partition, r["key"]), Counter())[kept] += 1
     return rows
+
+
+def offsets_read(log: EmbeddedLog, topic: str) -> dict[tuple[int, int], list[int]]:
+    """Source offsets (column O) of the records of a topic, in its order, by its partition and the source's (column P)."""
+    read: dict[tuple[int, int], list[int]] = {}
+    for partition, r in records_of(log, topic):
+        if r["value"] is not None:
+            value = json.loads(r["value"])
+            read.setdefault((partition, value["P"]), []).append(value["O"])
+    return read
 
 
 def test_letters_wait_for_the_epoch_of_their_records(tmp_path: Path) -> None:
