@@ -1,8 +1,8 @@
-"""Delta and catalogue tables in the place of a topic: how they are read, and how results get into them, each epoch once.
+"""Delta and catalogue tables that stand for a topic: reading them, and writing results into them, each epoch exactly once.
 
-Delta stores with a write which application wrote and its number (`txnAppId`, `txnVersion`): a write of a number that is there already
-is left out, so an epoch that comes again after a crash is no harm. Nothing here sets what it does not take back: MERGE knows these two
-only as settings of the session, which is that of the micro-batch, a copy of the caller's.
+Delta stores the writer's name and an epoch number with each version (`txnAppId`, `txnVersion`) and skips a write whose number it already
+holds, so repeating an epoch after a crash changes nothing. MERGE accepts the two only as settings of the session. They are set on the session of
+the micro-batch, which is a copy of the caller's, and removed after the MERGE.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ _HELP = (
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One write. writer: names a checkpoint of a query; of a writer each number is written once."""
+    """One write. writer: names a checkpoint of a query. number: a writer writes each number once."""
 
     writer: str
     number: int
 
 
 def is_table(files: TopicFiles) -> bool:
-    """Whether Spark knows the columns of the rows from elsewhere than from the files: Delta, and tables of a catalogue."""
+    """Whether the columns come from table metadata and not from the files: Delta, and tables of a catalogue."""
     return files.format in ("delta", "table")
 
 
 def read_table(
     spark: SparkSession, files: TopicFiles, options: Mapping[str, str] = _NO_OPTIONS, *, streaming: bool = False
 ) -> DataFrame:
-    """All rows there are now, or those and what is added. ConnectorMissing without Delta's jars; Spark's own errors otherwise."""
+    """The current rows of a table; with `streaming` also those that are added later. Raises ConnectorMissing without Delta's jars."""
     reader = (spark.readStream if streaming else spark.read).options(**options)
     with _told(files):
         return reader.table(files.table) if files.table else reader.format(files.format).load(files.path)
 
 
 def replace_rows(frame: DataFrame, files: TopicFiles, epoch: Epoch | None = None) -> None:
-    """Puts bounded rows in the place of all that is in a table, made if it is not there. Of Delta in one version."""
+    """Replaces all rows of a table by bounded rows, in Delta as one version. Creates a missing table."""
     spark, options = frame.sparkSession, {"partitionOverwriteMode": "static"} | dict(files.options) | _once(epoch)
     with _told(files):
         if files.format == "table" and spark.catalog.tableExists(files.table):
@@ -65,22 +65,22 @@ def replace_rows(frame: DataFrame, files: TopicFiles, epoch: Epoch | None = None
 
 
 def append_rows(frame: DataFrame, files: TopicFiles, epoch: Epoch) -> None:
-    """Adds bounded rows to a Delta table, made if it is not there, unless they are there already."""
+    """Adds bounded rows to a Delta table, unless the table holds this epoch. Creates a missing table."""
     with _told(files):
         _saved(_laid(frame, files).mode("append").options(**files.options, **_once(epoch)), files)
 
 
 def merge_rows(frame: DataFrame, files: TopicFiles, keys: Sequence[str], epoch: Epoch) -> None:
-    """Puts rows in the place of those of the same keys in a Delta table, unless they are there already.
+    """Updates, inserts and deletes rows of a Delta table by key, unless the table holds this epoch. Creates a missing table.
 
-    frame: at most one row per key; a column ROWDELETED, if it has one, says of which only the key counts.
+    frame: at most one row per key. Where its column ROWDELETED, if it has one, is true, the row of that key is deleted.
     """
     with _told(files):
         columns = [n for n in frame.columns if n != DELETED]
         if not _exists(frame.sparkSession, files):
             nothing = frame.select(*map(quoted, columns)).limit(0)
             _saved(_laid(nothing, files).mode("append").options(**files.options), files)
-        # Names that the table has not, so that none is ambiguous.
+        # Names that no table has, so that none is ambiguous.
         given = {n: f"__given{i}" for i, n in enumerate(frame.columns)}
         rows = frame.selectExpr(*(f"{quoted(n)} AS {g}" for n, g in given.items()))
         expr = functions(rows).expr
@@ -97,7 +97,7 @@ def merge_rows(frame: DataFrame, files: TopicFiles, keys: Sequence[str], epoch: 
 
 
 def has_rows(spark: SparkSession, files: TopicFiles) -> bool:
-    """Whether there is a table with rows already."""
+    """Whether the table exists and has rows."""
     return _exists(spark, files) and bool(read_table(spark, files).limit(1).count())
 
 
@@ -128,7 +128,7 @@ def _saved(writer: DataFrameWriter, files: TopicFiles) -> None:
 
 
 def _as_it_is(frame: DataFrame, files: TopicFiles) -> DataFrame:
-    """The columns in the order of a table that is there, whose format and partitions stay; they go in by place."""
+    """The columns in the order of an existing table, because `insertInto` assigns them by position. Raises FilesUnfit if they differ."""
     there = {f.name: f.dataType.simpleString() for f in frame.sparkSession.table(files.table).schema}
     given = {f.name: f.dataType.simpleString() for f in frame.schema}
     if given != there:
@@ -159,7 +159,7 @@ def _settings(spark: SparkSession, epoch: Epoch) -> Iterator[None]:
 
 @contextmanager
 def _told(files: TopicFiles) -> Iterator[None]:
-    """Says what Spark cannot do with a table, in the words of a target. What may pass by itself stays as it is."""
+    """Turns errors of analysis into errors of the target. Others pass through unchanged, since a retry may succeed."""
     from pyspark.errors import AnalysisException
 
     try:

@@ -1,6 +1,6 @@
-"""Streams over topics as Spark's own operators; what the nodes are, and why they mean the same, is said by `frames.streams`.
+"""Streams over topics in Spark's own operators. `frames.streams` lowers the nodes and explains why the results are those of the runtime.
 
-`outline_streaming` tells what has such a form before Spark is there. Imports no pyspark.
+`outline_streaming` decides without Spark which queries have such a form. Imports pyspark only inside functions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def native_streaming(
 
 
 def keeps_no_state(query: QueryPlan) -> bool:
-    """Whether every row gives what it gives by itself."""
+    """Whether the result of each row depends on that row alone."""
     return not any(isinstance(n.spec, Aggregate | Join) for n in walk_nodes(query.logical))
 
 

@@ -115,8 +115,8 @@ def _to_files(
 
 
 def _refuse_left(spark: SparkSession, result: StreamResult, sink: SourceDef, files: TopicFiles) -> None:
-    """Raises where a first start finds what another checkpoint has written: rows of a table that nobody will ever change, and numbers of
-    micro-batches, which Spark's sink takes for its own: it would leave those out.
+    """Raises if the first start of a checkpoint finds output of another one: rows of a table, which this query would never update or delete, or a
+    list of micro-batches in the folder, whose numbers Spark's file sink would skip.
     """
     if files.format == "delta":
         left = result.mode == "update" and has_rows(spark, files)
