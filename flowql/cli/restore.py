@@ -51,4 +51,4 @@ def command(
     )
     if aside is not None:
         print_text(f"the directory before is {shown_path(aside)}")
-    note("flowql deploy   # or flowql run: goes on from there")
+    note("flowql deploy   # or flowql run: continues from there")
