@@ -113,9 +113,9 @@ def _partitionable(frame: DataFrame, source: SourceDef, files: TopicFiles) -> Da
 def write_epoch_files(
     spark: SparkSession, emitted: Sequence[pa.RecordBatch], source: SourceDef, files: TopicFiles, epoch: Epoch
 ) -> None:
-    """The records of one epoch of a stream, there as a whole or not at all; again is no harm.
+    """Writes the records of one epoch of a stream atomically. Repeating an epoch changes nothing.
 
-    emitted: EMITTED rows. Epoch 0 takes the place of all that is there. In files it is a folder `epoch=N`, of an epoch with records.
+    emitted: EMITTED rows. Epoch 0 replaces all existing rows. In files an epoch that has records is a folder `epoch=N`.
     """
     if is_table(files):
         _write_epoch_table(spark, _packed(emitted, source), source, files, epoch)
@@ -143,7 +143,7 @@ def _write_epoch_table(
 
 
 def write_epoch(frame: DataFrame, source: SourceDef, files: TopicFiles, epoch: Epoch, *, anew: bool = True) -> None:
-    """The rows of one epoch of a stream into Delta, once. anew: epoch 0 takes the place of what is there.
+    """Writes the rows of one epoch of a stream into Delta exactly once. anew: epoch 0 replaces all existing rows.
 
     frame: of a table the rows that have changed, one per key, and ROWDELETED if some may be gone (none in epoch 0, where `anew`).
     """

@@ -73,7 +73,7 @@ def refuse_overwriting(plan: Plan, settings: SparkSettings) -> None:
 
 
 def refuse_shared_files(plan: Plan, settings: SparkSettings) -> None:
-    """Raises FilesUnfit where several streams would write the same files: each counts its epochs by itself, and begins with an empty folder."""
+    """Raises FilesUnfit if several streams write the same files: each numbers its own epochs, and its epoch 0 deletes the folders of the others."""
     writers: dict[str, list[str]] = {}
     for query in plan.queries:
         for topic in sorted(_topics_written(query) & settings.files.keys()):

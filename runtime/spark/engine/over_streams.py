@@ -103,7 +103,7 @@ def _to_files(
         if result.mode == "append":
             write_epoch(rows, sink, files, epoch, anew=False)
             return
-        # Computed once and whole, or Spark's state is not written: of an epoch that is in Delta already nothing is asked for.
+        # Delta reads nothing of an epoch that it already holds, and Spark then fails to commit its state: compute all rows first.
         kept = rows.persist()
         try:
             kept.count()
@@ -128,7 +128,7 @@ def _refuse_left(spark: SparkSession, result: StreamResult, sink: SourceDef, fil
 
 
 def _known(spark: SparkSession, path: str) -> list[str] | None:
-    """The lines of a file or folder, through Spark, which knows the file system; None if there is none."""
+    """The lines of a text file or folder, read by Spark because it knows the file system; None if it does not exist."""
     from pyspark.errors import AnalysisException
 
     try:
