@@ -33,7 +33,9 @@ def part_in_file(root: Path, code: CodeType, part: str) -> Span | None:
     node = _part(found, part)
     if node is None:
         text = lines[found.lineno - 1]
-        start = text.index(found.name, text.index("def ", found.col_offset) + len("def "))
+        start = text.find(found.name, text.find("def", found.col_offset) + len("def"))
+        if start < 0:  # a backslash parts `def` from the name
+            return _line(file, found.lineno)
         return Span(shown_path(file), found.lineno, start + 1, len(found.name), text)
     text = lines[node.lineno - 1]
     start = _characters(text, node.col_offset)
