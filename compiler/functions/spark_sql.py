@@ -23,6 +23,7 @@ from flowql.compiler.functions import (
 from flowql.compiler.functions.comparison import SYMBOLS
 from flowql.compiler.functions.inline import CONSTRUCTORS
 from flowql.compiler.functions.registry import Resolution, lookup
+from flowql.compiler.functions.spark_ranges import without_failure
 from flowql.compiler.functions.spark_text import constant, quoted
 from flowql.compiler.functions.sql_comparison import SQL_SYMBOLS
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, walk
@@ -120,6 +121,8 @@ def _lower(e: Expr) -> _Text:
         source = e.args[0].type
         sql = _known(spark_casts.spark_cast(texts[0], source, e.type))
         return _joined(e, args, sql, spark_casts.spark_cast_fails(texts[0], source, e.type))
+    if plain := without_failure(e, texts):
+        return _joined(e, args, plain, "")
     function = lookup(e.name)
     if function is None or function.spark is None or function.table:
         raise _NotLowered

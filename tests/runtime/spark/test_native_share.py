@@ -71,7 +71,7 @@ def test_batches_over_files() -> None:
 
 
 def test_streams() -> None:
-    assert native("streaming", streams="native") == {"q0", "q2", "qc", "q5", "FLIGHTS_BY_MANUFACTURER"}
+    assert native("streaming", streams="native") == {"q0", "q1", "q2", "qc", "q5", "FLIGHTS_BY_MANUFACTURER"}
     assert native("streaming") == set()
 
 
