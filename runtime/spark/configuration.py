@@ -126,7 +126,7 @@ class Scratch:
 
 def properties(settings: SparkSettings, app: str, scratch: Scratch) -> dict[str, str]:
     """All properties of a session: chosen, then the user's, then those that are fixed."""
-    cores = settings.cores(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    cores = settings.cores(cores_here())
     shuffle = settings.shuffle_partitions or cores
     local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if settings.is_local else {}
     if settings.is_local:
@@ -202,3 +202,8 @@ def _lives(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def cores_here() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,6 +18,7 @@ from flowql.runtime.log.base import Log
 from flowql.runtime.log.files import Lock
 from flowql.runtime.spark.choose import Mode as ChoiceMode
 from flowql.runtime.spark.choose import is_native
+from flowql.runtime.spark.configuration import cores_here
 from flowql.runtime.spark.engine.alignment import apart
 from flowql.runtime.spark.engine.checkpoint_state import reader
 from flowql.runtime.spark.engine.checkpoints import lag
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 Mode = Literal["continuous", "caught up", "bounded"]
 Progress = Callable[[dict[str, Any]], None]
 WAIT_S = 0.1
+STREAMS_MIN = 2  # of a run that is to end, at once: while one of them is planned another one computes
 TRANSACTION_MS_MAX = 900_000  # transaction.max.timeout.ms of a broker that was told nothing
 
 
@@ -103,7 +105,8 @@ class SparkInstance:
         """
         self._spark = open_session(self.site.settings, self.site.application_id, self.site.state_dir)
         self._launcher = SparkLauncher(self._spark, self.site)
-        self._supervisor = Supervisor(self._launcher)
+        cores = self.site.settings.cores(cores_here())
+        self._supervisor = Supervisor(self._launcher, None if cores is None else max(STREAMS_MIN, cores))
         self._adopt(self._deployed)
         self._epochs_before = self._epochs()
         if self.mode == "continuous":

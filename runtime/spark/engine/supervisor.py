@@ -39,10 +39,14 @@ class Launcher(Protocol):
 
 
 class Supervisor:
-    """What is to be done with the queries, and doing it. One thread repeats `run_once`; `queries` is replaced, never changed."""
+    """What is to be done with the queries, and doing it. One thread repeats `run_once`; `queries` is replaced, never changed.
 
-    def __init__(self, launcher: Launcher) -> None:
-        self._launcher = launcher
+    at_once: how many streams of a run that is to end run at the same time; None for all of them. Each starts Python processes, and
+    Spark fails a query whose process does not answer within 10 s: more of them than cores gain nothing and start too slowly.
+    """
+
+    def __init__(self, launcher: Launcher, at_once: int | None = None) -> None:
+        self._launcher, self._at_once = launcher, at_once
         self._rounds: Sequence[Sequence[RunningQuery]] = ()
         self._feeds: Mapping[str, set[str]] = {}
         self.queries: Mapping[str, RunningQuery] = {}
@@ -80,7 +84,7 @@ class Supervisor:
         for queries in self._rounds:
             if not all(q.settled for q in queries):
                 for query in queries:
-                    if not self._is_cut_off(query):
+                    if not self._is_cut_off(query) and not self._is_full():
                         self._start(query, now_ms)
                 return
             if self.doing == "available now" and is_circle([q.plan for q in queries]):
@@ -90,6 +94,10 @@ class Supervisor:
                 if behind:
                     return
         self.doing = "nothing"
+
+    def _is_full(self) -> bool:
+        running = sum(q.state == "running" for q in self.queries.values())
+        return self._at_once is not None and running >= self._at_once
 
     def _is_cut_off(self, query: RunningQuery) -> bool:
         """A batch whose input is not there, as a query that feeds it was given up: it would take that for the whole input."""

@@ -73,9 +73,9 @@ class FakeLauncher:
         return self.streams[query.plan.id]
 
 
-def made(sql: str) -> tuple[FakeLauncher, Supervisor, Plan]:
+def made(sql: str, at_once: int | None = None) -> tuple[FakeLauncher, Supervisor, Plan]:
     plan, launcher = plan_of(sql), FakeLauncher()
-    supervisor = Supervisor(launcher)
+    supervisor = Supervisor(launcher, at_once)
     supervisor.queries = {q.id: RunningQuery(q) for q in plan.queries}
     return launcher, supervisor, plan
 
@@ -95,6 +95,23 @@ def test_what_is_read_is_ready_before_it_is_read() -> None:
     launcher.streams["CSAS_B"].end()
     supervisor.run_once(3)
     assert supervisor.finished
+
+
+def test_of_streams_that_end_only_so_many_run_at_once() -> None:
+    """Eighteen that started together on two cores failed: their Python processes answered too late."""
+    launcher, supervisor, plan = made(CHAIN, at_once=1)
+    supervisor.run_once_over(plan, batch=False)
+    for now, name in enumerate(["CSAS_A", "CSAS_OTHER", "CSAS_B"]):
+        supervisor.run_once(now)
+        assert [called for called, _ in launcher.calls[now:]] == [name]
+        launcher.streams[name].end()
+    supervisor.run_once(3)
+    assert supervisor.finished
+    supervisor.run_continuously()
+    for query in supervisor.queries.values():
+        query.again()
+    supervisor.run_once(4)
+    assert len(launcher.calls) == 6  # of those that do not end all run
 
 
 def test_batches_run_in_the_same_order_and_again_when_asked_again() -> None:
