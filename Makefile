@@ -21,7 +21,7 @@ export TURNS
 PIP := $(PY) -m pip --disable-pip-version-check --no-input install --quiet --no-compile --require-hashes --no-build-isolation
 LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate \
-  --extra dev --extra quickstart --extra plots --extra registry --extra spark
+  --extra dev --extra quickstart --extra plots --extra registry --extra spark --extra connect
 
 .PHONY: help setup quickstart test check format clean distclean lock
 

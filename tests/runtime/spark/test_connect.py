@@ -13,6 +13,7 @@ from tests.spark_here import skip_without_spark
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.turns("files")
 def test_all_batches_of_frames_run_through_connect() -> None:
     """In a process of its own, as one either is a client of Connect or has a Spark."""
     skip_without_spark()
