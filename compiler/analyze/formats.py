@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.properties import Properties, SideProperties, check_format_name
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -12,7 +12,7 @@ from flowql.compiler.plan.logical import Format
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.compiler.schemas.avro import is_name as is_avro_name
-from flowql.compiler.schemas.ref import PROTOBUF_FORMATS, REGISTRY_FORMATS
+from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT, PROTOBUF_FORMATS, REGISTRY_FORMATS
 
 DEFAULT_KEY = "ksql.persistence.default.format.key"
 DEFAULT_VALUE = "ksql.persistence.default.format.value"
@@ -43,7 +43,12 @@ def value_format(
     properties: Properties, session: Mapping[str, str], fields: Sequence[Field], inherited: Format | None, span: Span
 ) -> Format:
     """The format of a record value: as given, else that of the source, else the session's default."""
-    name = properties.value_format or (inherited.name if inherited is not None else None)
+    if properties.value_format == DEBEZIUM and inherited is not None:
+        title = "results are not written as Debezium's events"
+        raise unsupported(title, properties.span("VALUE_FORMAT"), "only read", help="write  VALUE_FORMAT = 'JSON'")
+    # What is computed from change events is written as rows.
+    read = "JSON" if inherited is not None and inherited.name == DEBEZIUM else inherited.name if inherited else None
+    name = properties.value_format or read
     if name is None:
         if DEFAULT_VALUE not in session:
             title = "the statement is missing the 'VALUE_FORMAT' property in its WITH clause"
@@ -137,6 +142,9 @@ def describe(fields: Sequence[Field]) -> str:
 
 def check_columns(side: str, name: str, fields: Sequence[Field], span: Span) -> None:
     """Whether a format can hold the columns of a side (`key`, `value`)."""
+    if name == (DEBEZIUM if side == "key" else JSON_OBJECT):
+        help = "write  KEY_FORMAT = 'JSON_OBJECT'" if side == "key" else "write  VALUE_FORMAT = 'JSON'"
+        raise mistake("FQ2013", f"{name} is no format of a {side}", span, f"not for a {side}", help=help)
     if name == "NONE" and fields:
         title = f"the 'NONE' format can only be used when no columns are defined; got {describe(fields)} in the {side}"
         raise mistake("FQ2013", title, span, f"{side} has columns")
@@ -149,7 +157,7 @@ def check_columns(side: str, name: str, fields: Sequence[Field], span: Span) -> 
             )
     if name == "DELIMITED":
         _check_kinds(side, name, fields, tuple(k for k in Kind if k not in _NESTED), span)
-    if name in ("JSON", "JSON_SR", "AVRO"):
+    if name in ("JSON", "JSON_SR", "AVRO", DEBEZIUM, JSON_OBJECT):
         for f in fields:
             if _has_odd_map(f.type):
                 raise mistake(

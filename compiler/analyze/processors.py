@@ -21,6 +21,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import BYTES, STRING, struct
 from flowql.compiler.processors.topology import Topology, TopologyEntry
+from flowql.compiler.schemas.ref import DEBEZIUM
 
 CODE = "FQ2071"
 
@@ -141,6 +142,8 @@ def _check(target: SourceDef, where: str) -> None:
         )
     if target.read_only:
         raise mistake(CODE, f"{where}, which is read-only", help="declare it without SOURCE")
+    if target.value_format.name == DEBEZIUM:
+        raise mistake(CODE, f"{where}, whose rows Debezium writes", help="let the topology write another table")
     if target.kind == "table" and target.query is not None:
         raise mistake(
             CODE, f"{where}, a table that {target.query} writes", help="let the topology write a table of its own"

@@ -15,8 +15,9 @@ from flowql.compiler.dialect.ast import Property
 from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
 from flowql.compiler.plan.schema import KeyWindow
 from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, OnChange, Priority
+from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT
 
-FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR")
+FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR", DEBEZIUM, JSON_OBJECT)
 _SCHEMA_PROPERTIES = {
     "KEY_SCHEMA_ID": "schemaId",
     "VALUE_SCHEMA_ID": "schemaId",
@@ -169,7 +170,10 @@ def _formats(given: Mapping[str, Property]) -> tuple[str | None, str | None]:
                 help="use FORMAT alone, or KEY_FORMAT and VALUE_FORMAT",
             )
     both = names.get("FORMAT")
-    return names.get("KEY_FORMAT", both), names.get("VALUE_FORMAT", both)
+    key, value = names.get("KEY_FORMAT", both), names.get("VALUE_FORMAT", both)
+    if value == DEBEZIUM:  # the record's key is an object beside the event
+        return JSON_OBJECT if key in (None, DEBEZIUM) else key, value
+    return key, value
 
 
 def _side(given: Mapping[str, Property], side: str) -> SideProperties:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, check_columns, key_format, value_format
-from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.on_error import on_errors
 from flowql.compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
 from flowql.compiler.analyze.registered import Side, check_schema_id, inferred_fields, key_side, value_side, with_schema
@@ -21,7 +21,7 @@ from flowql.compiler.plan.logical import Format, SchemaRef, TimestampSpec
 from flowql.compiler.plan.schema import Field, Role, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import BYTES, STRING, Kind, SqlType, array, map_of, struct
-from flowql.compiler.schemas.ref import REGISTRY_FORMATS, subject_of
+from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT, REGISTRY_FORMATS, subject_of
 
 RESERVED = SYSTEM_COLUMNS
 _ROLES: dict[str, Role] = {"value": "value", "key": "key", "primary_key": "key", "header": "header"}
@@ -52,6 +52,7 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
     at = statement.name_span if statement.name_span != NOWHERE else statement.span
     properties = read_properties(statement.properties, FOR_SOURCE, catalog.fold)
     declared = _columns(statement, catalog)
+    _check_events(statement, properties, catalog, at)
     if properties.topic is None:
         raise mistake(
             "FQ2014",
@@ -197,6 +198,29 @@ def _check_role(statement: CreateSource, column: ColumnDef, type_: SqlType) -> N
             column.span,
             f"{same[0].name} reads it already",
         )
+
+
+def _check_events(statement: CreateSource, properties: Properties, catalog: Catalog, at: Span) -> None:
+    """What holds of a source whose records are Debezium's events."""
+    if properties.value_format != DEBEZIUM:
+        return
+    span = properties.span("VALUE_FORMAT") if "VALUE_FORMAT" in properties.spans else properties.span("FORMAT")
+    if not catalog.standard:
+        title = f"{DEBEZIUM} is a format of standard SQL"
+        raise mistake("FQ2012", title, span, "not in this dialect", help="write  dialect: standard  in flowql.yaml")
+    if statement.kind != "table":
+        title = f"{statement.name} is a stream: Debezium's events insert, update and delete rows of a table"
+        help = f"write  CREATE TABLE {statement.name} (..., PRIMARY KEY (...))"
+        raise mistake("FQ2025", title, at, "not a table", help=help)
+    if properties.key_format not in (None, JSON_OBJECT):
+        title = f"keys of Debezium's events are read as {JSON_OBJECT}, not as {properties.key_format}"
+        raise mistake("FQ2011", title, properties.span("KEY_FORMAT"), "another format", help="leave KEY_FORMAT out")
+    if properties.window is not None:
+        raise mistake("FQ2011", "Debezium's events have no windows", properties.span("WINDOW_TYPE"), "no windows")
+    for column in statement.columns:
+        if column.properties:
+            title = f"ON_ERROR of {column.name} of a table of Debezium's events"
+            raise unsupported(title, column.properties[0].span, "a dead letter", help="leave it out")
 
 
 def _check_keys(statement: CreateSource, schema: Schema, span: Span) -> None:

@@ -63,6 +63,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.schemas.ref import DEBEZIUM
 
 QUESTIONS = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 
@@ -504,6 +505,8 @@ def _widens(a: SqlType, b: SqlType) -> bool:
 def _check_writable(target: SourceDef, at: Span, verb: str) -> None:
     if target.read_only:
         raise mistake("FQ2040", f"cannot {verb} read-only {target.kind}: {target.name}", at, "created with SOURCE")
+    if target.value_format.name == DEBEZIUM:
+        raise mistake("FQ2040", f"cannot {verb} {target.name}, whose rows Debezium writes", at, "change their source")
 
 
 # --- INSERT INTO ... VALUES ---

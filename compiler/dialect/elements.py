@@ -91,11 +91,14 @@ def _property(cur: Cursor) -> Property:
     if start.kind not in ("word", "quoted", "string"):
         cur.expected("the name of a property")
     cur.next()
-    span = cur.span_of(start)
-    cur.expect_op("=", help=f"write  {start.text}='value'")
+    name = start.text
+    while cur.accept_op("."):
+        name += f".{cur.expect_name('the rest of the name of a property')}"
+    span = cur.span_since(start)
+    cur.expect_op("=", help=f"write  {name}='value'")
     at = cur.peek()
     value = _constant(cur, at)
-    return Property(start.text.upper(), value, span, cur.span_since(at))
+    return Property(name.upper(), value, span, cur.span_since(at))
 
 
 def _constant(cur: Cursor, start: Tok) -> int | float | str | bool | Decimal | None:

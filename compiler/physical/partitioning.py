@@ -11,6 +11,7 @@ from flowql.compiler.plan.expr import Column
 from flowql.compiler.plan.logical import Format, Node, Project, Rekey, Scan
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import Kind
+from flowql.compiler.schemas.ref import JSON_OBJECT
 
 # How operators over changes place rows: NULLs and zeros of either sign included, every value has its bytes (`flowql.runtime.state.keys`).
 MEMCOMPARABLE = Format("MEMCOMPARABLE", wrap=False)
@@ -39,6 +40,8 @@ def exchange_format(fields: Sequence[Field]) -> Format:
 
 
 def spread_of_scan(node: Node, spec: Scan) -> Spread:
+    if spec.key_format.name == JSON_OBJECT:  # whose bytes have the names of columns in them, and maybe a schema
+        return Spread(None, spec.key_format, origin=spec.source)
     return Spread(tuple(f.name for f in node.schema.key) or None, spec.key_format, origin=spec.source)
 
 

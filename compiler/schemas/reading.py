@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flowql.compiler.plan.logical import Format, Scan
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.schemas.ref import KINDS, PROTOBUF_FORMATS, REGISTRY_FORMATS
+from flowql.compiler.schemas.ref import DEBEZIUM, KINDS, PROTOBUF_FORMATS, REGISTRY_FORMATS
 
 
 def reads_by_name(fmt: Format, declared: Sequence[Field]) -> bool:
@@ -15,9 +15,9 @@ def reads_by_name(fmt: Format, declared: Sequence[Field]) -> bool:
 
     declared: the columns of the value. DELIMITED is positional: all columns count. So do those of a value that is one bare column.
     """
-    if fmt.name not in ("JSON", *KINDS):
+    if fmt.name not in ("JSON", DEBEZIUM, *KINDS):
         return False
-    return fmt.name in PROTOBUF_FORMATS or fmt.wrap or len(declared) > 1
+    return fmt.name in (DEBEZIUM, *PROTOBUF_FORMATS) or fmt.wrap or len(declared) > 1
 
 
 def read_alike(scan: Scan) -> Scan:

@@ -13,6 +13,8 @@ from flowql.compiler.schemas import avro, json_schema, protobuf
 KINDS = {"AVRO": "AVRO", "JSON_SR": "JSON", "PROTOBUF": "PROTOBUF", "PROTOBUF_NOSR": "PROTOBUF"}
 REGISTRY_FORMATS = ("AVRO", "JSON_SR", "PROTOBUF")
 PROTOBUF_FORMATS = ("PROTOBUF", "PROTOBUF_NOSR")
+DEBEZIUM = "DEBEZIUM_JSON"  # values alone: change events of tables of other systems, which are read and never written
+JSON_OBJECT = "JSON_OBJECT"  # keys alone: an object also of a single column, as Kafka Connect and Flink write them
 
 
 def subject_of(topic: str, *, is_key: bool) -> str:

@@ -12,6 +12,7 @@ from flowql.compiler.plan.logical import Format
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.compiler.plan.types import STRING, Kind
+from flowql.compiler.schemas.ref import DEBEZIUM
 from flowql.errors import CommandError
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.serde.codec import row_decoder, row_encoder
@@ -76,7 +77,7 @@ class ValueWriter:
 
     def __init__(self, source: SourceDef | None) -> None:
         self._fields = source.schema.value if source is not None else ()
-        self.as_is = source is None or source.value_format.name == "JSON"
+        self.as_is = source is None or source.value_format.name in ("JSON", DEBEZIUM)
         if source is not None and not self.as_is:
             self._decode = row_decoder(self._fields, _JSON, self._fields, is_key=False)
             self._encode = row_encoder(self._fields, source.value_format, is_key=False)
@@ -135,7 +136,7 @@ class RecordReader:
         """The value as JSON."""
         if data is None:
             return b"null"
-        if self._source is None or self._source.value_format.name == "JSON":
+        if self._source is None or self._source.value_format.name in ("JSON", DEBEZIUM):
             return _unknown(data)
         try:
             row = self._value.decode(data)

@@ -19,6 +19,7 @@ from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.compiler.plan.types import arrow_type
+from flowql.compiler.schemas.ref import DEBEZIUM
 from flowql.errors import CommandError
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
 from flowql.runtime.errors import BadRecord, RuntimeFailure
@@ -107,6 +108,9 @@ class RowWriter:
 
     def __init__(self, source: SourceDef) -> None:
         refuse_own_table(source)
+        if source.value_format.name == DEBEZIUM:
+            title = f"rows of {source.name} are written by Debezium"
+            raise CommandError(title, code="FQ5010", help="change them at their source")
         KeyWriter(source)  # refuses windowed keys
         self.source = source
         self.schema = Schema(tuple(f for f in source.schema if f.role in ("key", "value")))

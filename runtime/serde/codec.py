@@ -8,12 +8,13 @@ from typing import Protocol
 
 from flowql.compiler.plan.logical import Format
 from flowql.compiler.plan.schema import Field
-from flowql.compiler.schemas.ref import KINDS, is_wrapped, schema_for
+from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT, KINDS, is_wrapped, schema_for
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord, PlanUnsupported
 from flowql.runtime.serde.avro import AvroDecoder, AvroEncoder
 from flowql.runtime.serde.delimited import DelimitedDecoder, DelimitedEncoder
 from flowql.runtime.serde.json import JsonDecoder, JsonEncoder
+from flowql.runtime.serde.json_object import JsonObjectDecoder
 from flowql.runtime.serde.json_registry import JsonRegistryDecoder, JsonRegistryEncoder
 from flowql.runtime.serde.kafka import KafkaDecoder, KafkaEncoder
 from flowql.runtime.serde.none import NoneDecoder, NoneEncoder
@@ -57,6 +58,10 @@ def row_decoder(fields: Sequence[Field], fmt: Format, declared: Sequence[Field],
     if fmt.name == "JSON":
         wrapped = len(declared) > 1 or (fmt.wrap and not is_key)
         return JsonDecoder(names, types, wanted, wrapped=wrapped)
+    if fmt.name == JSON_OBJECT:
+        return JsonObjectDecoder(JsonDecoder(names, types, wanted, wrapped=True))
+    if fmt.name == DEBEZIUM:  # the rows of change events are read with their keys: `flowql.runtime.serde.debezium`
+        return NoneDecoder()
     if fmt.name in KINDS:
         return _schema_decoder(fmt, declared, wanted, is_key=is_key)
     if fmt.name == "DELIMITED":
@@ -73,6 +78,8 @@ def row_encoder(fields: Sequence[Field], fmt: Format, *, is_key: bool) -> RowEnc
     names, types = [f.name for f in fields], [f.type for f in fields]
     if fmt.name == "JSON":
         return JsonEncoder(names, types, wrapped=len(fields) > 1 or (fmt.wrap and not is_key))
+    if fmt.name == JSON_OBJECT:
+        return JsonEncoder(names, types, wrapped=True)
     if fmt.name in KINDS:
         return _schema_encoder(fmt, fields, is_key=is_key)
     if fmt.name == "DELIMITED":

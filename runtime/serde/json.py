@@ -68,7 +68,8 @@ class JsonDecoder:
         self._exact = any(_has_decimal(types[i]) for i in wanted)
         self._finder = _Finder([names[i] for i in wanted])
 
-    def decode(self, data: bytes | None) -> Row | None:
+    def decode(self, data: bytes | None, within: Callable[[Any], Any] | None = None) -> Row | None:
+        """within: from the parsed document to the part of it that has the columns."""
         if data is None:
             return None
         try:
@@ -76,9 +77,10 @@ class JsonDecoder:
             if self._exact:
                 document = _exact(data)
             try:
-                return self._row(document)
+                return self._row(document if within is None else within(document))
             except _NeedsText:
-                return self._row(_exact(data))
+                document = _exact(data)
+                return self._row(document if within is None else within(document))
         except orjson.JSONDecodeError as e:
             raise BadRecord(f"not JSON: {e}") from e
         except _Mismatch as e:

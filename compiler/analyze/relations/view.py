@@ -25,6 +25,7 @@ from flowql.compiler.plan.logical import NamedExpr, Node
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.tables import HIDDEN
 from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.schemas.ref import JSON_OBJECT
 
 
 def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -43,11 +44,11 @@ def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterat
 
 
 def is_relational(query: t.Query, catalog: Catalog, *, refused: bool) -> bool:
-    """Whether the query is bound here: it reads a relation that changes or a stream with a watermark, or it is one that queries over
-    streams cannot say. Windows over streams without a watermark are theirs.
+    """Whether the query is bound here: it reads a relation that changes, a table of another system or a stream with a watermark, or it
+    is one that queries over streams cannot say. Windows over streams without a watermark are theirs.
     """
     found = [s for n in relations_read(query) if (s := catalog.sources.get(n)) is not None]
-    if any(s.relation or s.watermark is not None for s in found):
+    if any(s.relation or s.watermark is not None or s.key_format.name == JSON_OBJECT for s in found):
         return True
     if not found or any(s.schema.window is not None for s in found):
         return False

@@ -11,6 +11,7 @@ from flowql.compiler.dialect.controls import apply_variable, parse_assertion, pa
 from flowql.compiler.dialect.elements import check_window_properties, parse_properties
 from flowql.compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
 from flowql.compiler.dialect.standard.columns import ColumnList, parse_column, parse_column_list
+from flowql.compiler.dialect.standard.connectors import connected, is_connected, parse_encoding
 from flowql.compiler.dialect.standard.queries import parse_query, parse_rows
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.statement_tree import (
@@ -127,6 +128,10 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
     with_start = cur.peek()
     properties = parse_properties(cur) if cur.at_word("WITH") else ()
     append_only = _behind_columns(cur, constraints, versions) or append_only
+    encoding = parse_encoding(cur)
+    if is_connected(properties, encoding):
+        topic = connected(cur, properties, encoding, _key(listed), with_start)
+        properties, append_only = topic.properties, append_only or (topic.is_stream and kind == "table")
     if cur.at_word("LIKE"):
         cur.unsupported("CREATE TABLE ... LIKE", help="list the columns")
     query = None
@@ -155,6 +160,13 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
         span=cur.span_since(start),
         name_span=name_span,
     )
+
+
+def _key(listed: ColumnList | None) -> tuple[str, ...]:
+    """The columns of the primary key."""
+    if listed is None:
+        return ()
+    return listed.primary_key or tuple(c.name for c in listed.columns if c.role in ("key", "primary_key"))
 
 
 def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]], versions: list[str]) -> bool:
