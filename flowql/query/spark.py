@@ -1,26 +1,34 @@
-"""What a question sees of a Spark target: topics of its log, and internal stores out of Spark's checkpoints."""
+"""What a question sees of a Spark target: topics of its log, internal stores out of Spark's checkpoints, and files that stand for topics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyarrow as pa
 
+from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.query.committed import Commit
-from flowql.query.relations import Relation, TopicRelation, spans_of
+from flowql.query.relations import Relation, TopicRelation, ambiguous, arrow_schema, spans_of
 from flowql.query.room import Room
 from flowql.query.statement import Condition
+from flowql.query.views import ROWTIME as TIME
 from flowql.query.views import StoreView, store_views
+from flowql.runtime.spark.engine.file_rows import ReadRows
 
 
 @dataclass(frozen=True, slots=True)
 class SparkCommit(Commit):
-    """The last committed batch of each query. A table whose rows no store keeps is read from its topic."""
+    """The last committed batch of each query. A table whose rows no store keeps is read from its topic.
+
+    files: how to read the sources whose rows are in files and not in their topics. They are read as they are when the question is answered.
+    """
 
     newest: Callable[[], int] = lambda: 0
+    files: Mapping[str, ReadRows] = field(default_factory=dict)
 
     def at_rest(self) -> bool:
         """No query has committed since: topics and state can be read together."""
@@ -35,6 +43,10 @@ class SparkCommit(Commit):
                 found[spec.name] = self._table(source, make)  # its topic needs no Spark to be read
             elif spec.name not in kept:
                 del found[spec.name]  # natively, Spark keeps it in a form of its own; in a batch nothing is kept
+        for name, read in self.files.items():
+            source = self.plan.source(name)
+            assert source is not None, f"the plan has no source {name}"
+            found[name] = partial(FilesRelation, TopicRelation(name, source, self.log, {}), read)
         return found
 
     def _table(self, source: SourceDef, make: Callable[[], StoreView]) -> Callable[[], Relation]:
@@ -66,3 +78,31 @@ class TableOfTopic:
     ) -> Iterator[pa.RecordBatch]:
         for batch in self.topic.batches(conditions, columns, room):
             yield batch.select(self.schema.names)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRelation:
+    """A stream or table read from the files that stand for its topic, with the columns that its topic would have."""
+
+    topic: TopicRelation
+    read: ReadRows
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    @property
+    def schema(self) -> Schema:
+        return self.topic.schema
+
+    def batches(
+        self, conditions: Sequence[Condition], columns: frozenset[str] | None, room: Room
+    ) -> Iterator[pa.RecordBatch]:
+        del conditions
+        names, schema = self.topic.source.schema.names, arrow_schema(self.schema)
+        for rows in self.read(None if ambiguous(self.schema) else columns):
+            room.take(rows.nbytes)
+            found = {name: rows.column(name) for name in rows.schema.names if name in names}
+            found.setdefault(TIME, rows.column(ROWTIME))
+            arrays = [found[f.name] if f.name in found else pa.nulls(len(rows), f.type) for f in schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -29,8 +29,9 @@ from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Superseded
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.spark.engine.alignment import apart
-from flowql.runtime.spark.engine.checkpoint_state import reader_at_rest
+from flowql.runtime.spark.engine.checkpoint_state import reader, session_at_rest
 from flowql.runtime.spark.engine.deployed import Deployed, load
+from flowql.runtime.spark.engine.file_rows import rows_by_source
 from flowql.runtime.spark.engine.instance import SparkInstance
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
@@ -155,7 +156,8 @@ class SparkEngine:
         # Looked at once more behind the snapshot: where a batch comes in between, the commit is not at rest, or says so.
         snapshot = instance.snapshot()
         reason = instance.apart(queries)
-        return SparkCommit(plan, snapshot, site.log, site.application_id, reason, newest=lambda: instance.sequence)
+        newest, files = (lambda: instance.sequence), instance.file_rows()
+        return SparkCommit(plan, snapshot, site.log, site.application_id, reason, newest=newest, files=files)
 
     def take_copied(self, relations: Sequence[str]) -> Commit:
         """There is no copy of what Spark keeps."""
@@ -223,14 +225,15 @@ class SparkAtRest:
                     f"nothing has run in {self._settings.data_dir} yet", code=NOTHING, help="flowql deploy"
                 )
             at, plan, sequence = site, deployed.plan, sequence_of(site, deployed)
-            with reader_at_rest(at, plan) as read:
+            with session_at_rest(at) as session:
                 yield lambda relations: SparkCommit(
                     plan,
-                    SparkSnapshot(pin(at, deployed), sequence, read),
+                    SparkSnapshot(pin(at, deployed), sequence, reader(session, at, plan)),
                     at.log,
                     at.application_id,
                     apart(at, deployed, queries_behind(plan, relations)),
                     newest=lambda: sequence_of(at, deployed),
+                    files=rows_by_source(at, plan, session),
                 )
 
     @contextmanager

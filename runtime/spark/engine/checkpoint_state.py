@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def reader(spark: SparkSession, site: Site, plan: Plan) -> Callable[[Pinned], Snapshot]:
-    """Opens the state of a query at a batch; some Spark jobs."""
+def reader(session: Callable[[], SparkSession], site: Site, plan: Plan) -> Callable[[Pinned], Snapshot]:
+    """Opens the state of a query at a batch; some Spark jobs. session: asked for then."""
 
     def read(at: Pinned) -> Snapshot:
-        layout = layout_of(plan, at.query, site.partitions())
+        layout, spark = layout_of(plan, at.query, site.partitions()), session()
         try:
             assert (
                 spark.streams.active is not None
@@ -40,17 +40,17 @@ def reader(spark: SparkSession, site: Site, plan: Plan) -> Callable[[Pinned], Sn
 
 
 @contextmanager
-def reader_at_rest(site: Site, plan: Plan) -> Iterator[Callable[[Pinned], Snapshot]]:
-    """The same without a live instance: Spark is started for the first query whose state is asked for (some seconds)."""
+def session_at_rest(site: Site) -> Iterator[Callable[[], SparkSession]]:
+    """A session without a live instance: Spark is started when it is first asked for (some seconds)."""
     opened: list[SparkSession] = []
 
-    def read(at: Pinned) -> Snapshot:
+    def session() -> SparkSession:
         if not opened:
             opened.append(open_session(site.settings, f"{site.application_id}-question", site.state_dir))
-        return reader(opened[0], site, plan)(at)
+        return opened[0]
 
     try:
-        yield read
+        yield session
     finally:
-        for session in opened:
-            close_session(session)
+        for each in opened:
+            close_session(each)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,7 @@ from flowql.runtime.spark.engine.checkpoints import lag
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, hold_folder, load
 from flowql.runtime.spark.engine.deployment import check, prepare
 from flowql.runtime.spark.engine.feeders import with_feeders
+from flowql.runtime.spark.engine.file_rows import ReadRows, rows_by_source
 from flowql.runtime.spark.engine.launcher import SparkLauncher
 from flowql.runtime.spark.engine.order import outside_topics, topics_read
 from flowql.runtime.spark.engine.rebuild import decide_rebuild
@@ -162,10 +163,13 @@ class SparkInstance:
 
     def snapshot(self) -> SparkSnapshot:
         """What the queries keep, as of the last batch of each."""
-        assert self._spark is not None, "the instance was not started"
         deployed = self._deployed
         sequence = sequence_of(self.site, deployed)
-        return SparkSnapshot(pin(self.site, deployed), sequence, reader(self._spark, self.site, deployed.plan))
+        return SparkSnapshot(pin(self.site, deployed), sequence, reader(self._session, self.site, deployed.plan))
+
+    def file_rows(self) -> Mapping[str, ReadRows]:
+        """The sources that are read from files, see `file_rows.rows_by_source`."""
+        return rows_by_source(self.site, self._deployed.plan, self._session)
 
     def apart(self, queries: Collection[str]) -> str:
         """Why results of these queries are not at one place of the input they share; empty if they are."""
@@ -205,6 +209,10 @@ class SparkInstance:
         self._release(self.site.log)
 
     # -- inside
+
+    def _session(self) -> SparkSession:
+        assert self._spark is not None, "the instance was not started"
+        return self._spark
 
     def _release(self, log: Log) -> None:
         log.close()

@@ -21,15 +21,13 @@ from flowql.runtime.spark.files_sink import write_files
 from flowql.runtime.spark.frames.faults import faults_of
 from flowql.runtime.spark.frames.letters import bad_rows
 from flowql.runtime.spark.frames.lower import Lowering, check_known
-from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, state_of
+from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, shown_time, state_of
 from flowql.runtime.spark.frames.source import CODE, TIME_COLUMN, Prepared, prepared, relation_of_prepared
 from flowql.runtime.spark.history import complete_files, complete_queries, refuse_overwriting
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_UNTIMED = -(2**61)  # row times below are of tables that have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +69,9 @@ class FileHistory:
         """What goes into the topic: the columns of the result by name, and the row time. The rows of a table at the end."""
         relation, schema = self._work.relation(query), query.logical.schema
         made = relation if relation.form == "rows" else state_of(relation, schema)
-        time = f"CASE WHEN {quoted(ROWTIME)} < {_UNTIMED}L THEN 0L ELSE {quoted(ROWTIME)} END AS {quoted(ROWTIME)}"
-        rows = made.frame.selectExpr(*(quoted(n) for n in schema.names), time if not made.timed else quoted(ROWTIME))
+        rows = made.frame.selectExpr(
+            *(quoted(n) for n in schema.names), quoted(ROWTIME) if made.timed else shown_time()
+        )
         return rows.orderBy(quoted(ROWTIME)) if self._judged_by_arrival(query) else rows
 
     def result(self, name: str) -> DataFrame:

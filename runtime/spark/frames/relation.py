@@ -14,6 +14,7 @@ from flowql.runtime.spark.outline import functions
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+_UNTIMED = -(2**61)  # row times below are of tables that have none
 Form = Literal["rows", "versions", "state", "images"]
 # Columns beside those of the relation.
 KEY, LIVE, SEQUENCE, ORDER, CURRENT = "__key", "__live", "__sequence", "__order", "__current"
@@ -82,6 +83,11 @@ def names(schema: Schema) -> list[str]:
 def any_present(fields: Iterable[Field], prefix: str = "") -> str:
     """Spark SQL: the record had a key, some part of it is not NULL. "" for no fields."""
     return " OR ".join(f"{quoted(prefix + f.name)} IS NOT NULL" for f in fields)
+
+
+def shown_time() -> str:
+    """Spark SQL of the row time as people see it: 0 of a table that has none and counts from the beginning."""
+    return f"CASE WHEN {quoted(ROWTIME)} < {_UNTIMED}L THEN 0L ELSE {quoted(ROWTIME)} END AS {quoted(ROWTIME)}"
 
 
 def state_of(relation: Relation, schema: Schema) -> Relation:

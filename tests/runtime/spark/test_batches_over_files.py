@@ -161,6 +161,25 @@ def test_each_query_of_a_batch_says_what_became_of_its_rows(lake: Lake) -> None:
     ]
 
 
+def test_sources_in_files_are_queried_where_they_are(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their topics are empty, as a batch reads files. A table has its last rows, those that cannot be used are left out."""
+    monkeypatch.chdir(lake.folder)
+
+    def asked(sql: str) -> Any:
+        return json.loads(called(monkeypatch, "query", "-o", "json", sql))
+
+    assert asked("SELECT ID, PRICE, ROWTIME FROM PRICES ORDER BY 1") == [
+        {"ID": 1, "PRICE": 10, "ROWTIME": 0},
+        {"ID": 3, "PRICE": 31, "ROWTIME": 0},
+    ]
+    (joined,) = asked(
+        "SELECT COUNT(*) AS N, COUNT(NAME) AS NAMES, MAX(O.ROWTIME) AS LAST FROM ORDERS O LEFT JOIN CUSTOMERS C ON O.CUSTOMER = C.ID"
+    )
+    (last,) = lake.rows("""SELECT max("at") FROM read_parquet('{lake}/orders/*/*.parquet')""")
+    assert joined == {"N": 599, "NAMES": 480, "LAST": last[0]}
+    assert asked("SELECT COUNT(*) AS N FROM DAYS") == [{"N": 60}]
+
+
 def test_dead_letters_of_files_name_file_and_row(lake: Lake) -> None:
     texts = "\n".join(sorted(r["MESSAGE"] for r in lake.dead))
     orders = "/lake/orders/day=03/"
