@@ -118,6 +118,12 @@ ENGINE_CODES: dict[str, CodePage] = {
         "the exception and the lines that raised it, nothing that was done for it takes effect, and the query continues. NameError, ImportError, "
         "AssertionError and flowql's QueryFailure fail the query instead, as does any exception in `init` or a punctuation.",
     ),
+    "FQ4033": CodePage(
+        "The code of the project failed, and not for the values of one record",
+        "Code that is broken for all records (NameError, ImportError, AssertionError, flowql's QueryFailure), a module that a process cannot import, and any exception "
+        "in a processor's factory, `init` or punctuation. The query is retried at growing intervals and loses no record; others continue. The "
+        "reason in `flowql status` names the lines of the project's modules. Edit the module and deploy:  flowql deploy.",
+    ),
     "FQ4041": CodePage(
         "Kafka does not answer",
         "No broker of `bootstrap` could be reached in time. A running instance retries automatically and loses nothing; a command "

@@ -29,6 +29,8 @@ class FunctionTypeError(Exception):
 class QueryFailure(Exception):
     """Raised by a user function to fail the whole query (restart with backoff), not just the value."""
 
+    code = "FQ4033"
+
 
 class RunTooLong(QueryFailure):
     """Raised in a run of several records when a call has taken long to fail: other records are to be processed one by one."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from flowql.runtime.app.query_state import FAILED, QueryStates
+from flowql.runtime.app.query_state import FAILED, QueryStates, reason_of
 from flowql.runtime.app.stalls import StallDetector
 from flowql.runtime.app.troubles import Troubles
 from flowql.runtime.client.consumer import ConsumerFacade
@@ -307,8 +307,7 @@ class PollingStep:
         for failure in self._manager.drain_failures():
             if isinstance(failure.error, BatchRevoked):  # the query was sent back to the last commit meanwhile
                 continue
-            said = f"{type(failure.error).__name__}: {failure.error}"
-            self._query_states.fail(failure.task_id.query, said, task=failure.task_id)
+            self._query_states.fail(failure.task_id.query, reason_of(failure.error), task=failure.task_id)
         due = self._query_states.due(FAILED)
         for query in due:
             if query in self._unread:

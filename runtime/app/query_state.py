@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from flowql.compiler.functions.registry import QueryFailure
 from flowql.runtime.app.backoff import HEALTHY, Backoff
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import LogDenied, LogError, RuntimeFailure
 from flowql.runtime.events import ERROR, INFO, say
+from flowql.runtime.functions.places import places_of
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.locks import NamedLock
@@ -210,7 +212,7 @@ class QueryStates:
             record = self.of(query)
             if record.state is STOPPED:
                 return
-            reason = _said(error)
+            reason = reason_of(error)
             self._count_error(query, reason)
             missing = missing_changelog or record.missing_changelog
             backoff = Backoff(record.backoff.failures, now_ms) if at_once else record.backoff.after_failure(now_ms)
@@ -229,7 +231,7 @@ class QueryStates:
         with self._lock:
             if self.of(query).state is STOPPED:
                 return
-            reason = _said(error)
+            reason = reason_of(error)
             self._count_error(query, reason)
             self._move(query, STOPPED, reason=reason)
         say(ERROR, "query.broken", reason, query=query)
@@ -283,5 +285,11 @@ class QueryStates:
         m.last_error = reason
 
 
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def reason_of(error: BaseException) -> str:
+    """A failure as `status` shows it: code of the project that failed has FQ4033 in front and its places behind."""
+    cause = error if error.__cause__ is None else error.__cause__
+    places = places_of(error) or places_of(cause)
+    text = str(error) if isinstance(error, QueryFailure) else f"{type(error).__name__}: {error}"
+    if not places and not isinstance(error, QueryFailure):
+        return text
+    return f"{QueryFailure.code}: {text}{'' if places in text else places}"

@@ -31,6 +31,7 @@ from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType
 from flowql.runtime.batch import to_arrow, to_python
 from flowql.runtime.functions.outcomes import Outcome, outcome_of
+from flowql.runtime.functions.places import places_of, said
 from flowql.runtime.functions.texts import imported
 from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, from_ipc, to_ipc
 
@@ -80,7 +81,7 @@ class Server:
             return self._of_rows(user, columns)
         except Exception as error:
             kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
-            return Failed(kind, str(error), fails_query=isinstance(error, FAILURES))
+            return Failed(kind, f"{error}{places_of(error)}", fails_query=isinstance(error, FAILURES))
 
     def _call(self, user: UserDefined, part: AggregatePart | None = None) -> Callable[..., Any]:
         """A function, or a part of an aggregate, over reference values."""
@@ -116,7 +117,7 @@ class Server:
         except (*FAILURES, MemoryError):
             raise
         except Exception as error:
-            return None, f"{type(error).__name__}: {error}"
+            return None, said(error)
 
     def _begin(self) -> None:
         self._begun[0] += 1

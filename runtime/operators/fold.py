@@ -19,6 +19,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.functions.places import said
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.keys import RowKey, picker
@@ -131,7 +132,7 @@ class Fold:
         except FAILURES:
             raise
         except Exception as error:
-            return Fold.failed_result(aggregate, f"{type(error).__name__}: {error}", run, seq)
+            return Fold.failed_result(aggregate, said(error), run, seq)
 
     @staticmethod
     def failed_result(aggregate: BoundAggregate, failure: str, run: RunContext | None, seq: int) -> None:
@@ -166,7 +167,7 @@ class Fold:
             raise
         except Exception as error:
             if not again:
-                self.failed(f"{type(error).__name__}: {error}", seq, run)
+                self.failed(said(error), seq, run)
             return None
 
     @staticmethod

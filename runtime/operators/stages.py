@@ -24,6 +24,7 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
+from flowql.runtime.functions.places import places_of
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, calls_arrow, compute
 
@@ -45,7 +46,7 @@ class _Reporter:
     def of(self, names: Sequence[str]) -> Callable[[int, Exception], None]:
         def report(index: int, error: Exception) -> None:
             if self.run is not None:
-                reason = str(error) or type(error).__name__
+                reason = (str(error) or type(error).__name__) + places_of(error)
                 self.run.fail_row(self.seq, EXPRESSION_FAILED, f"{names[index]}: {reason}")
 
         return report

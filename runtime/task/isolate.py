@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch
 from flowql.runtime.errors import BadRecord, RecordRefused, RuntimeFailure
+from flowql.runtime.functions.places import said
 from flowql.runtime.state.frozen import UnwritableState
 
 BAD_VALUE = "FQ4031"
@@ -73,7 +74,7 @@ def letter_of(error: Exception) -> tuple[str, str]:
     """Code and message of the dead letter."""
     if isinstance(error, RuntimeFailure):
         return error.code, str(error)
-    return BAD_VALUE, f"{type(error).__name__}: {error}"
+    return BAD_VALUE, said(error)
 
 
 def withdrawals(batches: Mapping[str, Batch]) -> dict[str, Batch]:

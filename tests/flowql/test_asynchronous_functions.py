@@ -159,7 +159,7 @@ def test_retry(tmp_path: Path) -> None:
         assert calls_made(folder) == {"failing 3": 3, "failing 4": 1}
         letters = list(instance.sql("SELECT * FROM DEAD_LETTERS"))
     (letter,) = letters
-    assert letter["MESSAGE"] == "FAILING(3): ValueError: there is no order 3"
+    assert letter["MESSAGE"] == "FAILING(3): ValueError: there is no order 3 (calls.py:41 failing)"
     assert (letter["TOPIC"], letter["OFFSET"], letter["CODE"]) == ("orders", 0, "FQ4030")
     assert (letter["KEY"], b'"ID":3' in letter["VALUE"]) == (b"c3", True)
 

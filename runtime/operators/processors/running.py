@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -26,6 +24,7 @@ from flowql.compiler.processors.stores import milliseconds
 from flowql.compiler.processors.topology import Topology, topology_in_plan
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, concat
 from flowql.runtime.errors import BadRecord
+from flowql.runtime.functions.places import said
 from flowql.runtime.operators.base import NO_TIME, RunContext
 from flowql.runtime.operators.processors.schedules import Schedule, Schedules
 from flowql.runtime.operators.processors.stores import store_of
@@ -33,8 +32,6 @@ from flowql.runtime.operators.processors.values import RecordOfRow, RowOfRecord,
 from flowql.runtime.operators.rows import Emitter, interleave, record_of
 
 WALL_CLOCK = "processor {name} schedules by the wall clock, and a task inside Spark runs only when rows come: schedule by stream time, or run it on the runtime"
-FRAMES_MAX = 5  # of the user's code in messages
-_LIBRARY = Path(__file__).parents[3]
 _OPS = {INSERT: "insert", UPDATE_AFTER: "update", DELETE: "delete"}
 
 
@@ -487,10 +484,3 @@ def _failing(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise QueryFailure(f"{what}: {said(error)}") from error
-
-
-def said(error: BaseException) -> str:
-    """An exception with the places in the user's code: `ZeroDivisionError: division by zero (totals.py:12 process, totals.py:30 share)`."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not Path(f.filename).is_relative_to(_LIBRARY)]
-    places = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames[-FRAMES_MAX:])
-    return f"{type(error).__name__}: {error}{f' ({places})' if places else ''}"

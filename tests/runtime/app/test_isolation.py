@@ -92,7 +92,7 @@ def test_a_query_that_raises_is_held_and_restarted_later_and_later_alone() -> No
     assert world.instance.metrics.query("CTAS_GOOD").errors == 0
     m = world.instance.metrics.query("CSAS_BAD")
     assert m.errors == len(calls)
-    assert "QueryFailure: no to 0" in m.last_error
+    assert "FQ4033: no to 0 (test_isolation.py:" in m.last_error
     assert "CSAS_BAD" in m.last_error
     assert not world.values("BAD")
 

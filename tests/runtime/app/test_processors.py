@@ -24,8 +24,8 @@ from flowql.compiler.processors.stores import KeyValueStore, SessionStore, State
 from flowql.compiler.processors.topology import Topology
 from flowql.runtime.app.query_state import FAILED
 from flowql.runtime.clock import VirtualClock
+from flowql.runtime.functions.places import said
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from flowql.runtime.operators.processors.running import said
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.world import World
 

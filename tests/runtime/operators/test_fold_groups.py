@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate, unregister_aggregate
 from flowql.compiler.plan.logical import Window
 from flowql.compiler.plan.types import BIGINT
+from flowql.runtime.functions.places import said
 from flowql.runtime.functions.workers import FunctionFailed
 from tests.runtime.operators.world import Task, aggregate, batch, schema
 
@@ -41,7 +42,8 @@ def attempt(call: Any, *args: Any) -> tuple[Any, str]:
     try:
         return call(*args), ""
     except Exception as error:
-        return None, f"{type(error).__name__}: {error}"
+        inner = error.__traceback__ and error.__traceback__.tb_next  # without this frame
+        return None, said(error.with_traceback(inner))
 
 
 def add_many(groups: Any) -> Any:
@@ -178,7 +180,7 @@ def test_in_columns_as_for_each_row(
     by_row = fed(text.replace("{}", "BY_ROW"), runs, **options)
     assert in_columns[0] == by_row[0]
     assert in_columns[2] == by_row[2]
-    assert [(seq, said.replace(name, "BY_ROW")) for seq, said in in_columns[1]] == by_row[1]
+    assert [(seq, text.replace(name, "BY_ROW")) for seq, text in in_columns[1]] == by_row[1]
     if runs and (window is None or window.kind != "cumulating"):
         assert "runs" in CALLS
 
@@ -187,7 +189,7 @@ def test_a_process_that_ends_while_it_makes_results_is_asked_for_each() -> None:
     LOST[0] = True
     runs = [[(k, v + k, 1) for k in range(3) for v in (2, 4, 5)]]
     out, dead, table = fed("IN_RUNS_AT_ONCE:v", runs, vector=True)
-    assert (out, [(n, said.replace("IN_RUNS_AT_ONCE", "BY_ROW")) for n, said in dead], table) == fed("BY_ROW:v", runs)
+    assert (out, [(n, text.replace("IN_RUNS_AT_ONCE", "BY_ROW")) for n, text in dead], table) == fed("BY_ROW:v", runs)
     assert dead
 
 

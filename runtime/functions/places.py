@@ -1,0 +1,39 @@
+"""Places in the user's code that an exception came through, as messages of dead letters and of failed queries name them."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from functools import lru_cache
+from pathlib import Path
+
+FRAMES_MAX = 5  # of the user's code in messages
+_NOT_OF_USERS = tuple(
+    str(folder) + os.sep
+    for folder in (
+        Path(__file__).parents[2],  # the package flowql
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    )
+)
+
+
+def said(error: BaseException) -> str:
+    """An exception with its places: `ZeroDivisionError: division by zero (totals.py:12 process, totals.py:30 share)`."""
+    return f"{type(error).__name__}: {error}{places_of(error)}"
+
+
+def places_of(error: BaseException) -> str:
+    """` (totals.py:12 process, totals.py:30 share)`, the innermost last; empty where no code of the user is involved."""
+    found, trace = [], error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if _is_users(code.co_filename):
+            found.append(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    return f" ({', '.join(found[-FRAMES_MAX:])})" if found else ""
+
+
+@lru_cache(maxsize=1_000)
+def _is_users(file: str) -> bool:
+    """Not FlowQL, the standard library, an installed package, or code that was made of a text."""
+    return not file.startswith(("<", *_NOT_OF_USERS))
