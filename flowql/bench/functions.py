@@ -1,17 +1,22 @@
 """The cost of user-defined functions, processors and streams in Python: such queries beside the same query in SQL with built-in functions, in one run.
 
-    python -m flowql.bench.functions [--rows 1000000] [--rounds 3]
+    python -m flowql.bench.functions [--rows 1000000] [--rounds 3] [--pairs 7]
 
 Functions run in processes of their own unless their name says inline; one fails for 1 % of the rows. An instance reads the rows of a topic from
 its start with each query in turn, best of the rounds. seconds: of the deployment until all rows
 have been read, so reading and decoding are in them. Only ratios within one run are meaningful.
+
+Streams in Python whose steps are expressions have the plan of the SQL beside them, so they are compared in pairs: both one after the other, each
+first in turn, and the median of the ratios is shown, with the least and the greatest.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +146,7 @@ BUILT_IN = {
     **dict.fromkeys(STREAMS[1:], MULTIPLIED),
     **dict.fromkeys(TABLES[1:], SUMMED),
 }
+PAIRED = ("a stream", "a stream, summed")
 BIDDERS, LOOK_S = 10_000, 0.01
 
 
@@ -158,12 +164,13 @@ def seconds(folder: Path, instance: flowql.Connection, query: str, rows: int, mo
     return time.perf_counter() - start
 
 
-def measured(rows: int, rounds: int) -> dict[str, float]:
-    """The best seconds of each query."""
+def measured(rows: int, rounds: int, pairs: int) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """The best seconds of each query, and of streams in Python the ratios of pairs."""
     rng = np.random.default_rng(7)
     prices, bidders = rng.integers(1, 10_000, rows) / 4, rng.integers(0, BIDDERS, rows)
     channels = np.array(["apple", "google", "facebook", "baidu"])[rng.integers(0, 4, rows)]
     best: dict[str, float] = {}
+    queries = {**{n: ("", q) for n, q in QUERIES.items()}, **MODULES}
     with tempfile.TemporaryDirectory(prefix="flowql-functions-") as made:
         folder = Path(made)
         (folder / "flowql.yaml").write_text(YAML)
@@ -173,19 +180,36 @@ def measured(rows: int, rounds: int) -> dict[str, float]:
         with flowql.Instance(folder) as running:
             instance = running.connection
             instance.produce("BIDS", pa.table({"BIDDER": bidders, "PRICE": prices, "CHANNEL": channels}))
+
+            def took(name: str) -> float:
+                module, query = queries[name]
+                return seconds(folder, instance, query, rows, module)
+
             for _ in range(rounds):
-                for name, (module, query) in {**{n: ("", q) for n, q in QUERIES.items()}, **MODULES}.items():
-                    took = seconds(folder, instance, query, rows, module)
-                    best[name] = min(took, best.get(name, took))
-    return best
+                for name in queries:
+                    best[name] = min(took(name), best.get(name, float("inf")))
+            return best, {name: ratios(took, name, BUILT_IN[name], pairs) for name in PAIRED}
 
 
-def table(best: dict[str, float], rows: int) -> str:
-    """A line for each query: seconds, rows/s, and its time as a multiple of the built-in one's."""
+def ratios(took: Callable[[str], float], name: str, other: str, pairs: int) -> list[float]:
+    """The time of a query as a multiple of that of another one, of each pair."""
+    found = []
+    for pair in range(pairs):
+        first, second = (name, other) if pair % 2 else (other, name)
+        times = {first: took(first), second: took(second)}
+        found.append(times[name] / times[other])
+    return found
+
+
+def table(best: dict[str, float], paired: dict[str, list[float]], rows: int) -> str:
+    """A line for each query: seconds, rows/s, and its time as a multiple of the built-in one's; and a line for those in pairs."""
     lines = [f"{'query':26}{'seconds':>9}{'rows/s':>12}{'of built-in':>13}"]
     for name, took in best.items():
         ratio = f"{took / best[BUILT_IN[name]]:.2f}" if name in BUILT_IN else ""
         lines.append(f"{name:26}{took:>9.2f}{rows / took:>12,.0f}{ratio:>13}")
+    for name, found in paired.items():
+        spread = f"{min(found):.2f} to {max(found):.2f}"
+        lines.append(f"{name}, {len(found)} pairs: median {statistics.median(found):.2f} of built-in ({spread})")
     return "\n".join(lines)
 
 
@@ -193,8 +217,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=7)
     options = parser.parse_args()
-    print(table(measured(options.rows, options.rounds), options.rows))
+    print(table(*measured(options.rows, options.rounds, options.pairs), options.rows))
 
 
 if __name__ == "__main__":
