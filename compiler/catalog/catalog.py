@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
@@ -11,7 +12,8 @@ from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.functions.dialects import aggregate_name
-from flowql.compiler.functions.registry import AggregateFunction, Function, lookup_aggregate
+from flowql.compiler.functions.registry import AggregateFunction, Function, Resolution, lookup_aggregate
+from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.logical import SchemaRef
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import SqlType
@@ -44,7 +46,13 @@ class Catalog:
     def function(self, name: str) -> Function | None:
         """The project's scalar or table function of that name."""
         found = self.functions.get(name.upper())
-        return found if isinstance(found, Function) else None
+        if not isinstance(found, Function):
+            return None
+        return replace(found, resolve=partial(self._folded, found.resolve)) if found.folds else found
+
+    def _folded(self, resolve: Callable[[tuple[SqlType, ...]], Resolution], types: tuple[SqlType, ...]) -> Resolution:
+        made = resolve(types)
+        return replace(made, result=folded(made.result, str.upper if self.fold == "upper" else str.lower))
 
     def own_aggregate(self, name: str) -> AggregateFunction | None:
         """The project's aggregate of that name."""

@@ -117,6 +117,7 @@ class Function:
     lambda_params: (types of the arguments before the lambda, index of lambda) -> types of the lambda's parameters.
     table:     a table function: the reference returns a list of elements, one output row each.
     deterministic: False for NOW, UUID, RANDOM (never folded, evaluated once per row).
+    folds: names of fields in its result are as Python says them, and fold as the dialect's names do (`Catalog.function`).
     asynchronous: of a function that queries call without waiting for it (`AsyncMap`); `reference` waits.
     """
 
@@ -136,6 +137,7 @@ class Function:
     summary: str = ""
     example: str = ""
     asynchronous: AsyncFunction | None = None
+    folds: bool = False
 
 
 _FUNCTIONS: dict[str, Function] = {}

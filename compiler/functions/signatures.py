@@ -38,6 +38,14 @@ class MapOf:
 
 
 @dataclass(frozen=True, slots=True)
+class StructOf:
+    """A STRUCT that has fields of these names, whatever their case, beside any others; bound under `name`. An INT may stand for a BIGINT there."""
+
+    name: str
+    fields: tuple[tuple[str, Pattern], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AnyDecimal:
     """A DECIMAL of any precision and scale; bound under `name`."""
 
@@ -51,7 +59,7 @@ class LambdaOf:
     result: Pattern
 
 
-Pattern = SqlType | Var | ArrayOf | MapOf | AnyDecimal | LambdaOf
+Pattern = SqlType | Var | ArrayOf | MapOf | StructOf | AnyDecimal | LambdaOf
 Bindings = Mapping[str, SqlType]
 
 T, K, V, U = Var("T"), Var("K"), Var("V"), Var("U")
@@ -143,12 +151,28 @@ def _match(p: Pattern, t: SqlType, bound: dict[str, SqlType]) -> int | None:
         return _match_decimal(p, t, bound)
     if isinstance(p, Var):
         return _match_var(p, t, bound)
+    if isinstance(p, StructOf):
+        return _match_struct(p, t, bound)
     if isinstance(p, ArrayOf):
         return _match(p.element, t.element, bound) if t.kind is Kind.ARRAY else None
     if t.kind is not Kind.MAP:
         return None
     key, value = _match(p.key, t.args[0], bound), _match(p.value, t.args[1], bound)
     return None if key is None or value is None else key + value
+
+
+def _match_struct(p: StructOf, t: SqlType, bound: dict[str, SqlType]) -> int | None:
+    """Values within are given as they are, so their types fit as they are."""
+    known = {n.casefold(): f for n, f in t.fields}
+    if t.kind is not Kind.STRUCT or len(known) < len(t.fields):
+        return None
+    for name, wanted in p.fields:
+        found = known.get(name.casefold())
+        whole = found == INT and wanted == BIGINT
+        if found is None or found.kind is Kind.NULL or not (whole or _match(wanted, found, bound) == _EXACT):
+            return None
+    bound[p.name] = t
+    return _EXACT
 
 
 def _match_decimal(p: AnyDecimal, t: SqlType, bound: dict[str, SqlType]) -> int | None:
@@ -191,7 +215,7 @@ def common_numeric(a: SqlType, b: SqlType) -> SqlType | None:
 def _substitute(p: Pattern, bound: Bindings) -> SqlType:
     if isinstance(p, SqlType):
         return p
-    if isinstance(p, (Var, AnyDecimal)):
+    if isinstance(p, (Var, AnyDecimal, StructOf)):
         return bound.get(p.name, SqlType(Kind.NULL))
     if isinstance(p, ArrayOf):
         return array(_substitute(p.element, bound))
@@ -208,6 +232,8 @@ def describe(p: Pattern) -> str:
         return p.name
     if isinstance(p, AnyDecimal):
         return "DECIMAL"
+    if isinstance(p, StructOf):
+        return f"STRUCT<{', '.join(f'{n} {describe(f)}' for n, f in p.fields)}>"
     if isinstance(p, ArrayOf):
         return f"ARRAY<{describe(p.element)}>"
     if isinstance(p, LambdaOf):

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import islice
 from types import ModuleType
 from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
@@ -29,6 +30,7 @@ from flowql.compiler.functions.registry import (
     lookup_aggregate,
 )
 from flowql.compiler.functions.signatures import Overload, Pattern, resolver
+from flowql.compiler.functions.user_rows import as_data, has_rows, naming, objects, without_none
 from flowql.compiler.functions.user_types import (
     DefinitionError,
     Limits,
@@ -78,13 +80,16 @@ class UserDefined(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UserFunction:
-    """A scalar or table function, as SQL calls it. nullable: which of its parameters may be NULL. result: for a table function, of one row."""
+    """A scalar or table function, as SQL calls it. nullable: which of its parameters may be NULL. result: for a table function, of one row; names of
+    fields are those of its class. hints: annotations of the parameters.
+    """
 
     name: str
     call: Callable[..., Any]
     params: tuple[Pattern, ...]
     nullable: tuple[bool, ...]
     result: SqlType
+    hints: tuple[Any, ...] = ()
     table: bool = False
     deterministic: bool = True
     version: str = ""
@@ -105,11 +110,12 @@ class UserFunction:
         return Function(
             name,
             resolver(self.name, Overload(self.params, self.result)),
-            lambda _: _reference(self),
+            lambda found: naming(_reference(self), found.result, many=self.table),
             null_propagating=len(self.required) == len(self.params),
             table=self.table,
             deterministic=self.deterministic,
             asynchronous=self._asynchronous(name),
+            folds=has_rows(self.result),
         )
 
     def _asynchronous(self, name: str) -> AsyncFunction | None:
@@ -155,7 +161,8 @@ def udf(
     """Makes a Python function callable in SQL, for projects that name its module in `functions` of flowql.yaml.
 
     Types come from the annotations: bool, int (BIGINT), float (DOUBLE), str, bytes, date, time, datetime (TIMESTAMP, without a zone),
-    list[...] (ARRAY) and dict[str, ...] (MAP); Decimal takes every DECIMAL, and Annotated[Decimal, 12, 2] gives DECIMAL(12, 2). A row with
+    list[...] (ARRAY), dict[str, ...] (MAP), and dataclasses and msgspec.Structs (STRUCT, whose fields are those of the class, whatever their case; an argument
+    may have more); Decimal takes every DECIMAL, and Annotated[Decimal, 12, 2] gives DECIMAL(12, 2). A row with
     a NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception makes the value NULL and the
     record a dead letter.
 
@@ -165,7 +172,8 @@ def udf(
     a message to another process per call or batch; one that does not return takes a thread, one that crashes ends the instance.
 
     vectorized: the function takes and gives Arrow arrays, of a batch of rows: pa.BooleanArray, Int64Array (BIGINT), DoubleArray, StringArray,
-    BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms), or Annotated[pa.ListArray, list[float]] (ARRAY<DOUBLE>). Each value of the result depends on the values of its row alone; NULLs are
+    BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms), Annotated[pa.ListArray, list[float]] (ARRAY<DOUBLE>), Annotated[pa.MapArray, dict[str, float]] (MAP)
+    or Annotated[pa.StructArray, Point] with a dataclass or msgspec.Struct (STRUCT). Each value of the result depends on the values of its row alone; NULLs are
     in the arrays. Where it fails for a batch, it is called for each row alone.
 
     asynchronous: the function waits for something outside, such as a service; it is an `async def`, or a plain function that blocks, which is called
@@ -290,12 +298,27 @@ def _marked(
         names = parameters_of(function, name, asynchronous=asynchronous is not None, help=coroutine)
         if not table and function.__code__.co_flags & 0x20:
             raise DefinitionError(f"{name} is a generator", "return a value or a list, or decorate it with @udtf")
-    found = parameter_types(function, names, name)
+    found, hints = (
+        parameter_types(function, names, name, rows=True),
+        typing.get_type_hints(function, include_extras=True),
+    )
     with part_of(function, "return"):
         given = hint_of(function, "return", name)
-        result = _rows_type(given, name) if table else sql_type(given, name)[0]
+        result = _rows_type(given, name) if table else sql_type(given, name, rows=True)[0]
     params, nullable = tuple(t for t, _ in found), tuple(n for _, n in found)
-    made = UserFunction(name, function, params, nullable, result, table, deterministic, version, limits, asynchronous)
+    made = UserFunction(
+        name,
+        function,
+        params,
+        nullable,
+        result,
+        tuple(hints[n] for n in names),
+        table=table,
+        deterministic=deterministic,
+        version=version,
+        limits=limits,
+        asynchronous=asynchronous,
+    )
     setattr(function, MARK, made)
     return function
 
@@ -303,7 +326,7 @@ def _marked(
 def _rows_type(hint: Any, name: str) -> SqlType:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in _LISTS and args:
-        return sql_type(args[0], name)[0]
+        return sql_type(args[0], name, rows=True)[0]
     said = getattr(hint, "__name__", None) if origin is None else None
     raise DefinitionError(
         f"{name} gives {said or hint}, which is one value and no rows", "-> list[...] or Iterator[...]"
@@ -399,9 +422,24 @@ def _missing_aggregate(name: str) -> AggregateFunction:
     return AggregateFunction(name, as_in_plan, lambda *_: None, bind, bind, undo=bind, merge=bind, of_rows=bind)
 
 
+def _takers(user: UserFunction) -> list[Callable[[Any], Any] | None]:
+    return [_taker(hint, user.name) for hint in user.hints]
+
+
+def _taker(hint: Any, name: str) -> Callable[[Any], Any] | None:
+    """From a reference value to what a parameter takes; None where they are the same."""
+    return None if without_none(hint) is Decimal else objects(sql_type(hint, name, rows=True)[0], hint, taker)
+
+
+def _giver(user: UserFunction, *, many: bool) -> Callable[[Any], Any]:
+    """Checks what a function returned, and makes it a reference value. many: a list of results."""
+    give = giver(array(user.result) if many else user.result)
+    return (lambda value: give(as_data(value))) if has_rows(user.result) else give
+
+
 def awaited(user: UserFunction) -> Callable[..., Any]:
     """A coroutine function over reference values. Its required arguments are not NULL."""
-    take, give = [taker(t) for t in user.params], giver(user.result)
+    take, give = _takers(user), _giver(user, many=False)
 
     async def call(*args: Any) -> Any:
         taken = [a if t is None or a is None else t(a) for a, t in zip(args, take, strict=True)]
@@ -415,8 +453,8 @@ def awaited(user: UserFunction) -> Callable[..., Any]:
 
 
 def _reference(user: UserFunction) -> Callable[..., Any]:
-    take, required = [taker(t) for t in user.params], user.required
-    give = giver(array(user.result) if user.table else user.result)
+    take, required = _takers(user), user.required
+    give = _giver(user, many=user.table)
     call = (lambda *args: _rows(user, args)) if user.table else user.call
     if user.asynchronous is not None and user.is_coroutine:
         call = lambda *args: asyncio.run(user.call(*args))  # noqa: E731

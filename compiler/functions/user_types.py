@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Union
+from typing import Any
 
 from flowql.compiler.functions.numeric import fit_decimal
 from flowql.compiler.functions.signatures import AnyDecimal, Pattern
+from flowql.compiler.functions.user_rows import hints_of, pattern_of, without_none
 from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
@@ -27,6 +28,7 @@ from flowql.compiler.plan.types import (
     array,
     decimal,
     map_of,
+    struct,
 )
 
 _TYPES: dict[object, SqlType] = {
@@ -111,46 +113,44 @@ def hint_of(function: Callable[..., Any], part: str, name: str) -> Any:
     return hints[part]
 
 
-def parameter_type(hint: Any, name: str, place: int) -> tuple[Pattern, bool]:
-    """What an argument may be, and whether it may be NULL. Decimal: a DECIMAL of any precision and scale."""
-    some = _without_none(hint)
+def parameter_type(hint: Any, name: str, place: int, *, rows: bool = False) -> tuple[Pattern, bool]:
+    """What an argument may be, and whether it may be NULL. Decimal: a DECIMAL of any precision and scale. rows: as for `sql_type`."""
+    some = without_none(hint)
     if some is Decimal:
         return AnyDecimal(f"D{place}"), some is not hint
-    return sql_type(hint, name)
+    found, nullable = sql_type(hint, name, rows=rows)
+    return pattern_of(found, f"R{place}"), nullable
 
 
-def parameter_types(function: Callable[..., Any], names: Sequence[str], name: str) -> list[tuple[Pattern, bool]]:
+def parameter_types(
+    function: Callable[..., Any], names: Sequence[str], name: str, *, rows: bool = False
+) -> list[tuple[Pattern, bool]]:
     """As `parameter_type`, of the parameters `names` of a function. Raises DefinitionError."""
     found = []
     for place, parameter in enumerate(names):
         with part_of(function, parameter):
-            found.append(parameter_type(hint_of(function, parameter, name), name, place))
+            found.append(parameter_type(hint_of(function, parameter, name), name, place, rows=rows))
     return found
 
 
-def _without_none(hint: Any) -> Any:
-    """X of `X | None`; all others are themselves."""
-    if typing.get_origin(hint) not in (Union, types.UnionType):
-        return hint
-    rest = [a for a in typing.get_args(hint) if a is not type(None)]
-    return rest[0] if len(rest) == 1 else hint
-
-
-def sql_type(hint: Any, name: str) -> tuple[SqlType, bool]:
-    """Of an annotation, and whether None is among its values."""
+def sql_type(hint: Any, name: str, *, rows: bool = False) -> tuple[SqlType, bool]:
+    """Of an annotation, and whether None is among its values. rows: a class of rows is a STRUCT."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if (some := _without_none(hint)) is not hint:
-        return sql_type(some, name)[0], True
+    if (some := without_none(hint)) is not hint:
+        return sql_type(some, name, rows=rows)[0], True
     if origin is typing.Annotated and args[0] is Decimal:
         return _decimal(args[1:], name), False
     if origin is list and len(args) == 1:
-        return array(sql_type(args[0], name)[0]), False
-    elif origin is dict and len(args) == 2 and args[0] is str:
-        return map_of(STRING, sql_type(args[1], name)[0]), False
-    elif hint in _TYPES:
+        return array(sql_type(args[0], name, rows=rows)[0]), False
+    if origin is dict and len(args) == 2 and args[0] is str:
+        return map_of(STRING, sql_type(args[1], name, rows=rows)[0]), False
+    if hint in _TYPES:
         return _TYPES[hint], False
+    if rows and (fields := hints_of(hint)):
+        return struct(*((n, sql_type(h, f"{name}: {n}", rows=True)[0]) for n, h in fields.items())), False
     said = getattr(hint, "__name__", None) if origin is None else None
-    hint_ = "bool, int, float, str, bytes, date, time, datetime, list[...] and dict[str, ...] have one"
+    known = "list[...], dict[str, ...] and dataclasses" if rows else "list[...] and dict[str, ...]"
+    hint_ = f"bool, int, float, str, bytes, date, time, datetime, {known} have one"
     if hint is Decimal:
         hint_ = "Annotated[Decimal, 12, 2]   # DECIMAL(12, 2)"
     raise DefinitionError(f"{name} has the annotation {said or hint}, which has no SQL type", hint_)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import ArrowCall, Function
 from flowql.compiler.functions.signatures import Overload, resolver
+from flowql.compiler.functions.user_rows import has_rows, named, naming, pattern_of
 from flowql.compiler.functions.user_types import (
     DefinitionError,
     Limits,
@@ -32,6 +33,7 @@ from flowql.compiler.plan.types import (
     Kind,
     SqlType,
     arrow_type,
+    duckdb_type,
 )
 
 _TYPES: dict[object, SqlType] = {
@@ -44,10 +46,12 @@ _TYPES: dict[object, SqlType] = {
     pa.Time32Array: TIME,
     pa.TimestampArray: TIMESTAMP,
 }
-_ELEMENTS = frozenset(
-    {Kind.BOOLEAN, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES}
-)  # of arrays: Arrow and references have the same
-_LISTS = "Annotated[pa.ListArray, list[float]]"
+# Arrays that do not say of what they are, and examples of annotations that do.
+_NESTED = {
+    pa.ListArray: (Kind.ARRAY, "Annotated[pa.ListArray, list[float]]"),
+    pa.MapArray: (Kind.MAP, "Annotated[pa.MapArray, dict[str, float]]"),
+    pa.StructArray: (Kind.STRUCT, "Annotated[pa.StructArray, Point]   # a dataclass or a msgspec.Struct"),
+}
 COLUMN_KINDS = frozenset(t.kind for t in _TYPES.values())
 _NUMBERS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64()}  # that reference values are
 _ALIKE: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
@@ -58,7 +62,6 @@ _ALIKE: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
     Kind.DATE: (pa.types.is_date,),
     Kind.TIME: (pa.types.is_time,),
     Kind.TIMESTAMP: (pa.types.is_timestamp,),
-    Kind.ARRAY: (pa.types.is_list, pa.types.is_large_list),
 }
 
 
@@ -75,13 +78,15 @@ class UserVectorFunction:
     limits: Limits | None = None
 
     def entry(self, name: str) -> Function:
+        patterns = tuple(pattern_of(t, f"R{place}") for place, t in enumerate(self.params))
         return Function(
             name,
-            resolver(self.name, Overload(self.params, self.result)),
-            lambda _: self._of_one,
+            resolver(self.name, Overload(patterns, self.result)),
+            lambda found: naming(self._of_one, found.result),
             null_propagating=False,
             deterministic=self.deterministic,
-            duckdb=lambda args, _: f'"{name}"({", ".join(args)})',
+            folds=has_rows(self.result),
+            duckdb=lambda args, _: f'"{name}"({", ".join(as_declared(args, self.params))})',
             arrow=ArrowCall(self.params, self.result, self.of_columns),
         )
 
@@ -97,21 +102,64 @@ class UserVectorFunction:
         expected = arrow_type(self.result)
         if found.type == expected:
             return found
-        alike = (pa.types.is_null, *_ALIKE.get(self.result.kind, ()))
-        if not any(test(found.type) for test in alike) or getattr(found.type, "tz", None):
+        if not _alike(found.type, self.result):
             raise TypeError(f"it returned {found.type} where {expected} is declared")
         return found.cast(expected)
 
     def _of_one(self, *args: Any) -> Any:
         """The reference: one row is a column of one value."""
         found = self.of_columns([_column(a, t) for a, t in zip(args, self.params, strict=True)])
-        number = _NUMBERS.get(self.result.kind)
-        return (found if number is None else found.cast(number))[0].as_py()
+        return found.cast(_numbers(self.result))[0].as_py(maps_as_pydicts="strict")
+
+
+def as_declared(args: Sequence[str], params: Sequence[SqlType]) -> Sequence[str]:
+    """SQL of arguments for DuckDB: a STRUCT has the fields that the function declares, which need not be all of those that it has."""
+    return [f"CAST({a} AS {duckdb_type(t)})" if has_rows(t) else a for a, t in zip(args, params, strict=True)]
+
+
+def _alike(found: pa.DataType, t: SqlType) -> bool:
+    """Whether a cast to the Arrow type of `t` changes no value."""
+    if pa.types.is_null(found):
+        return True
+    if t.kind is Kind.ARRAY:
+        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and _alike(found.value_type, t.element)
+    if t.kind is Kind.MAP:
+        return pa.types.is_map(found) and _alike(found.key_type, STRING) and _alike(found.item_type, t.element)
+    if t.kind is Kind.STRUCT:
+        same = pa.types.is_struct(found) and [f.name for f in found] == [n for n, _ in t.fields]
+        return same and all(_alike(f.type, of) for f, (_, of) in zip(found, t.fields, strict=True))
+    if found == arrow_type(t):
+        return True
+    return any(test(found) for test in _ALIKE.get(t.kind, ())) and not getattr(found, "tz", None)
 
 
 def _column(value: Any, t: SqlType) -> pa.Array:
-    number = _NUMBERS.get(t.kind)
-    return pa.array([value], arrow_type(t)) if number is None else pa.array([value], number).cast(arrow_type(t))
+    """Of one reference value; a STRUCT may have more fields than `t`, and in other case."""
+    convert = named(t)
+    found = value if convert is None or value is None else convert(value)
+    return pa.array([_entries(found, t)], _numbers(t)).cast(arrow_type(t))
+
+
+def _entries(value: Any, t: SqlType) -> Any:
+    """With the values of MAPs as Arrow takes them: lists of keys and values."""
+    if value is None or t.kind not in (Kind.ARRAY, Kind.MAP, Kind.STRUCT):
+        return value
+    if t.kind is Kind.ARRAY:
+        return [_entries(v, t.element) for v in value]
+    if t.kind is Kind.MAP:
+        return [(k, _entries(v, t.element)) for k, v in value.items()]
+    return {n: _entries(value[n], f) for n, f in t.fields}
+
+
+def _numbers(t: SqlType) -> pa.DataType:
+    """The Arrow type of reference values."""
+    if t.kind is Kind.ARRAY:
+        return pa.list_(_numbers(t.element))
+    if t.kind is Kind.MAP:
+        return pa.map_(_numbers(t.args[0]), _numbers(t.element))
+    if t.kind is Kind.STRUCT:
+        return pa.struct([(n, _numbers(f)) for n, f in t.fields])
+    return _NUMBERS.get(t.kind) or arrow_type(t)
 
 
 def vectorized(
@@ -131,23 +179,27 @@ def vectorized(
 def _type(function: Callable[..., Any], part: str, name: str) -> SqlType:
     with part_of(function, part):
         hint = hint_of(function, part, name)
-        if typing.get_origin(hint) is typing.Annotated and typing.get_args(hint)[0] is pa.ListArray:
-            return _array_type(typing.get_args(hint)[1:], name)
+        made, *of = typing.get_args(hint) if typing.get_origin(hint) is typing.Annotated else (hint,)
+        if made in _NESTED:
+            return _nested_type(made, of, name)
         found = _TYPES.get(hint) if isinstance(hint, type) else None
         if found is None:
             said, known = (
                 getattr(hint, "__name__", hint),
-                ", ".join(f"pa.{t.__name__}" for t in _TYPES if isinstance(t, type)),
+                ", ".join(f"pa.{t.__name__}" for t in (*_TYPES, *_NESTED) if isinstance(t, type)),
             )
             raise DefinitionError(f"{name} has the annotation {said}, which is no Arrow array of a SQL type", known)
         return found
 
 
-def _array_type(element: tuple[Any, ...], name: str) -> SqlType:
-    """element: what the annotation says beside pa.ListArray, as an Arrow array does not say of what its lists are."""
-    found = sql_type(element[0], name)[0] if len(element) == 1 else None
-    if found is None or found.kind is not Kind.ARRAY or found.element.kind not in _ELEMENTS:
-        raise DefinitionError(
-            f"{name} takes or gives lists, and does not say of what", f"{_LISTS}, or of bool, int, str, bytes"
-        )
+def _nested_type(made: Any, of: Sequence[Any], name: str) -> SqlType:
+    """of: what the annotation says beside the class of arrays, which does not say of what they are."""
+    kind, example = _NESTED[made]
+    found = sql_type(of[0], name, rows=True)[0] if len(of) == 1 else None
+    if found is None or found.kind is not kind or _has_decimals(found):
+        raise DefinitionError(f"{name} takes or gives a pa.{made.__name__}, and does not say of what", example)
     return found
+
+
+def _has_decimals(t: SqlType) -> bool:
+    return t.kind is Kind.DECIMAL or any(map(_has_decimals, (*t.args, *(f for _, f in t.fields))))

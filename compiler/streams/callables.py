@@ -13,9 +13,10 @@ from typing import Any
 
 from flowql.compiler.functions.registry import AggregateFunction, Function, Resolution
 from flowql.compiler.functions.user import ROWS_MAX
+from flowql.compiler.functions.user_rows import as_data
 from flowql.compiler.functions.user_types import DefinitionError, Limits, called, giver, taker
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType, struct
-from flowql.compiler.streams.rows import RowType, as_data, reader, writer
+from flowql.compiler.streams.rows import RowType, reader, writer
 
 Call = Callable[..., Any]
 Reference = Callable[..., Any]

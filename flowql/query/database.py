@@ -16,6 +16,7 @@ from typing import Protocol
 
 import duckdb
 
+from flowql.compiler.functions.user_vectorized import as_declared
 from flowql.compiler.plan.types import duckdb_type
 from flowql.config.questions import QuestionsSettings
 from flowql.query.growth import MACROS
@@ -110,8 +111,9 @@ class QuestionDatabase:
                 )
                 self._offered.add(function.key)
         parameters = ", ".join(f"a{i}" for i in range(len(function.args)))
+        arguments = ", ".join(as_declared(parameters.split(", "), function.args))
         connection.execute(
-            f'CREATE OR REPLACE TEMP MACRO "{function.name}"({parameters}) AS "{function.key}"({parameters})'
+            f'CREATE OR REPLACE TEMP MACRO "{function.name}"({parameters}) AS "{function.key}"({arguments})'
         )
 
     def break_off(self) -> None:

@@ -25,6 +25,7 @@ from flowql.compiler.functions.registry import (
 )
 from flowql.compiler.functions.user import UserDefined, UserFunction
 from flowql.compiler.functions.user_aggregates import UserAggregate
+from flowql.compiler.functions.user_rows import naming
 from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
 from flowql.compiler.plan.types import SqlType
 from flowql.runtime.batch import to_python
@@ -172,8 +173,14 @@ def isolated(function: Function, user: UserFunction | UserVectorFunction, code: 
     remote = _Remote(user, workers_of(code), figures_of(function.name))
     if isinstance(user, UserVectorFunction):
         assert function.arrow is not None
-        return replace(function, reference=lambda _: remote.value, arrow=replace(function.arrow, call=remote.columns))
-    made = replace(function, reference=lambda _: remote.checked(user.nullable))
+        return replace(
+            function,
+            reference=lambda found: naming(remote.value, found.result),
+            arrow=replace(function.arrow, call=remote.columns),
+        )
+    made = replace(
+        function, reference=lambda found: naming(remote.checked(user.nullable), found.result, many=user.table)
+    )
     types = [t for t in user.params if isinstance(t, SqlType) and t.kind in COLUMN_KINDS]
     if user.table or not types or len(types) < len(user.params) or user.result.kind not in COLUMN_KINDS:
         return made

@@ -233,4 +233,27 @@ def _from_arrow_type(column: pa.ChunkedArray, t: pa.DataType) -> pa.Array:
     if not column.num_chunks:
         return pa.nulls(0, t)
     array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-    return array.cast(t)
+    return array.cast(t) if not _has_structs(t) else _with_names(array.cast(_named_as(array.type, t)), t)
+
+
+def _has_structs(t: pa.DataType) -> bool:
+    return pa.types.is_struct(t) or any(_has_structs(t.field(i).type) for i in range(t.num_fields))
+
+
+def _named_as(found: pa.DataType, t: pa.DataType) -> pa.DataType:
+    """`t` with the fields of `found`, which are the same but for the case of their names: DuckDB does not tell them apart."""
+    if pa.types.is_struct(t):
+        parts = zip(found, t, strict=True)
+        return pa.struct([(f.name, _named_as(f.type, of.type)) for f, of in parts])
+    if pa.types.is_list(t):
+        return pa.list_(_named_as(found.value_type, t.value_type))
+    return pa.map_(t.key_type, _named_as(found.item_type, t.item_type)) if pa.types.is_map(t) else t
+
+
+def _with_names(array: pa.Array, t: pa.DataType) -> pa.Array:
+    """The same values as another type that differs in names of fields alone."""
+    return (
+        array
+        if array.type == t
+        else pa.Array._import_from_c_capsule(t.__arrow_c_schema__(), array.__arrow_c_array__()[1])
+    )

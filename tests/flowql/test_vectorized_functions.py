@@ -180,12 +180,19 @@ def test_what_is_no_column_is_a_failure(tmp_path: Path, body: str, error: str) -
     ("source", "title"),
     [
         ("def f(a: float) -> pa.DoubleArray: ...", "F has the annotation float, which is no Arrow array of a SQL type"),
-        ("def f(a: pa.DoubleArray) -> pa.ListArray: ...", "F has the annotation ListArray"),
+        ("def f(a: pa.DoubleArray) -> pa.ListArray: ...", "F takes or gives a pa.ListArray"),
         (
             "def f(a: Annotated[pa.ListArray, float]) -> pa.Int64Array: ...",
-            "F takes or gives lists, and does not say of what",
+            "F takes or gives a pa.ListArray, and does not say of what",
         ),
-        ("def f(a: Annotated[pa.ListArray, list[list[int]]]) -> pa.Int64Array: ...", "F takes or gives lists"),
+        (
+            "def f(a: pa.StructArray) -> pa.Int64Array: ...",
+            "F takes or gives a pa.StructArray, and does not say of what",
+        ),
+        (
+            "def f(a: Annotated[pa.MapArray, list[int]]) -> pa.Int64Array: ...",
+            "F takes or gives a pa.MapArray, and does not say of what",
+        ),
         ("def f() -> pa.DoubleArray: ...", "F takes no array"),
         ("def f(a: pa.DoubleArray): ...", "F does not say the type of its result"),
     ],

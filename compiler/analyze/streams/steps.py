@@ -21,8 +21,8 @@ from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
+from flowql.compiler.functions.user_rows import names_of
 from flowql.compiler.streams.callables import RowAggregate, RowFunction
-from flowql.compiler.streams.rows import names_of
 from flowql.compiler.streams.steps import Aggregate, Call, Filter, Join, Merge, Read, Rekey, RelationKind, Select, Step
 from flowql.compiler.streams.trees import fold
 

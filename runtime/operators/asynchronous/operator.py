@@ -18,6 +18,7 @@ from typing import Any
 
 from flowql.compiler.functions.registry import AsyncFunction, QueryFailure, Resolution
 from flowql.compiler.functions.user import function_in_plan, plain_name
+from flowql.compiler.functions.user_rows import named
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.processors import CALL
 from flowql.compiler.plan.schema import Schema
@@ -56,6 +57,7 @@ class AsyncMapOperator:
         self._key = frozen_picker(source, [f.name for f in key_fields(source)])
         self._args = [tuple(source.names.index(a) for a in c.args) for c in plan.spec.calls]
         self._stations: Stations | None = None
+        self._names = [named(f.type) for f in plan.schema.fields[len(source.fields) :]]
         self._functions: list[tuple[AsyncFunction, Calls]] = []
         self._changes = _Changes()
         self._runs = 0
@@ -221,10 +223,16 @@ class AsyncMapOperator:
             if run.refused is not None:
                 run.fail_row(seq, *run.refused)
             else:
-                out.add((*row.row, *row.values), row.rowtime, row.op, seq, row.headers)
+                out.add((*row.row, *self._named(row.values)), row.rowtime, row.op, seq, row.headers)
         store.put_many([(row.number,) for row in rows], [None] * len(rows))
         self._changes.gone += rows
         return out.batch() if out.rows else None
+
+    def _named(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Values of calls with the names that fields have in SQL."""
+        if not any(self._names):
+            return values
+        return [v if n is None or v is None else n(v) for n, v in zip(self._names, values, strict=True)]
 
     def _said(self, row: Row, place: int, error: str) -> str:
         """`LOOKUP('ada'): TimeoutError: it did not return within 30 s`."""
