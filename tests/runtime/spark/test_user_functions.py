@@ -47,6 +47,8 @@ STATELESS = """
 CREATE STREAM SCORED AS SELECT ID, SCORE(AMOUNT, COUNTRY) AS S, TWICE(AMOUNT) AS T, ADDED(AMOUNT, AMOUNT) AS A
   FROM ORDERS WHERE SCORE(AMOUNT, COUNTRY) > 1;
 CREATE STREAM WORDS AS SELECT ID, SPLITTED(NOTE) AS WORD FROM ORDERS;
+CREATE STREAM PLACES AS SELECT ID, NORTH(STRUCT(NAME := NOTE, LAT := AMOUNT)) AS P, CITY(STRUCT(LAT := AMOUNT))->LAT AS L, SAME(MAP('a' := AMOUNT)) AS M
+  FROM ORDERS;
 """
 AGGREGATES = """
 CREATE TABLE RANGES AS SELECT COUNTRY, SPREAD(AMOUNT) AS R, COUNT(*) AS N FROM ORDERS GROUP BY COUNTRY;
@@ -56,6 +58,8 @@ CREATE TABLE OF_TABLE AS SELECT N, SPREAD(R) AS R FROM RANGES GROUP BY N;
 SCORING = '''
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,6 +82,22 @@ def twice(amount: float) -> float:
 @udf(vectorized=True)
 def added(a: pa.DoubleArray, b: pa.DoubleArray) -> pa.DoubleArray:
     return pc.add(a, b)
+
+@dataclass
+class Place:
+    lat: float
+
+@udf(vectorized=True)
+def north(p: Annotated[pa.StructArray, Place]) -> Annotated[pa.StructArray, Place]:
+    return pa.StructArray.from_arrays([pc.add(p.field("lat"), 1.0)], names=["lat"])
+
+@udf(vectorized=True)
+def same(m: Annotated[pa.MapArray, dict[str, float]]) -> Annotated[pa.MapArray, dict[str, float]]:
+    return m
+
+@udf
+def city(p: Place) -> Place:
+    return Place(p.lat + 2.0)
 
 @udtf
 def splitted(note: str) -> Iterator[str]:
@@ -169,7 +189,7 @@ def call(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
 def test_both_engines_call_them_alike(spark: SparkSession, call: Callable[..., str]) -> None:
     """Of each kind, in each place, with a value that raises and one that ends its process."""
     said = call("verify", "--targets", "default,spark")
-    assert "default and spark are equal: 8 results" in said
+    assert "default and spark are equal: 9 results" in said
     dead = sum(row["AMOUNT"] in (13.0, 14.0) for row in rows())
     assert f"spark: CSAS_SCORED: {dead} dead letters" in said
     assert dead > 5
@@ -201,12 +221,14 @@ def test_a_batch_over_frames_calls_them(spark: SparkSession, tmp_path: Path) -> 
     shutil.rmtree(folder)
     try:
         found = sorted((r.ID, r.S, r.T, r.A) for r in done.results["SCORED"].collect())
+        places = sorted((r.ID, r.P.LAT, r.L, r.M["a"]) for r in done.results["PLACES"].collect())
         words = sorted((r.ID, r.WORD) for r in done.results["WORDS"].collect())
     finally:
         done.close()
     scored = [(r, r["AMOUNT"] * (2.0 if r["COUNTRY"] == "DE" else 1.0)) for r in rows()]
     kept = [(r, s) for r, s in scored if s > 1 and r["AMOUNT"] not in (13.0, 14.0)]
     assert found == [(r["ID"], s, 2 * r["AMOUNT"], 2 * r["AMOUNT"]) for r, s in kept]
+    assert places == [(r["ID"], r["AMOUNT"] + 1, r["AMOUNT"] + 2, r["AMOUNT"]) for r in rows()]
     assert words == [(r["ID"], word) for r in rows() for word in r["NOTE"].split()]
 
 
