@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from flowql.compiler.analyze.mistakes import mistake
@@ -10,13 +11,14 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
+from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import FunctionTypeError, lookup
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_times import check_part, part_type
 from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.types import STRING, TIMESTAMP, Kind, SqlType, decimal
+from flowql.compiler.plan.types import STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, decimal
 
 # Functions of other systems -> what means the same here.
 OF_OTHER_SYSTEMS = {
@@ -24,6 +26,7 @@ OF_OTHER_SYSTEMS = {
     "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE", "GROUP_CONCAT": "STRING_AGG", "SUBSTRB": "SUBSTR", "STARTSWITH": "STARTS_WITH",
 }  # fmt: skip
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
+_OF_MOMENTS = ("AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE")
 _TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 
 
@@ -74,6 +77,48 @@ def _moments(bind: Bind, node: Func) -> Expr:
     """A date where a timestamp is wanted is its midnight."""
     args = [bind(a) for a in node.args]
     return called(node, [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE else a for a in args])
+
+
+def _of_spans(bind: Bind, node: Func) -> Expr:
+    """A text in quotes is an interval where the first argument is one, and a timestamp beside timestamps."""
+    args = [_span(bind, a) if i == 0 and node.name not in _OF_MOMENTS else bind(a) for i, a in enumerate(node.args)]
+    args = [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE and node.name != "ISFINITE" else a for a in args]
+    zoned = TIMESTAMPTZ if any(a.type.zoned for a in args) else TIMESTAMP
+    if node.name in ("DATE_BIN", "AGE"):
+        args = [sql_time(a, zoned) if isinstance(a, Literal) else a for a in args]
+    elif node.name in ("DATE_ADD", "DATE_SUBTRACT"):
+        args = [
+            sql_time(args[0], TIMESTAMPTZ) if isinstance(args[0], Literal) else args[0],
+            *map(_span_of(bind), node.args[1:]),
+        ]
+    return called(node, args)
+
+
+def _span_of(bind: Bind) -> Callable[[Ast], Expr]:
+    return lambda node: _span(bind, node)
+
+
+def _span(bind: Bind, node: Ast) -> Expr:
+    if not isinstance(node, Lit) or not isinstance(node.value, str):
+        return bind(node)
+    found = read_interval(node.value)
+    if found is None:
+        title = f"'{node.value}' is not an interval"
+        raise mistake("FQ2005", title, node.span, "not an interval", help="write  INTERVAL '5' MINUTE")
+    parts = (found.months, found.days, found.micros)
+    return bind(
+        Func("sql_interval", tuple(Lit("bigint" if abs(n) >> 31 else "int", n, node.span) for n in parts), node.span)
+    )
+
+
+def _counted_nulls(bind: Bind, node: Func) -> Expr:
+    """NUM_NULLS(a, b) and NUM_NONNULLS(a, b): how many of the arguments are NULL, or not."""
+    if not node.args:
+        raise mistake("FQ2005", f"{node.name} takes one argument or more", node.span, "of nothing")
+    test = "is_null" if node.name == "NUM_NULLS" else "is_not_null"
+    one, zero = Lit("int", 1, node.span), Lit("int", 0, node.span)
+    counts: list[Ast] = [Func("case", (Func(test, (a,), node.span), one, zero), node.span) for a in node.args]
+    return bind(functools.reduce(lambda a, b: Func("add", (a, b), node.span), counts))
 
 
 def _date_part(bind: Bind, node: Func) -> Expr:
@@ -206,6 +251,9 @@ def _unnest(bind: Bind, node: Func) -> Expr:
 FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("COALESCE", "IFNULL", "GREATEST", "LEAST", "NULLIF"), _alike),
     **dict.fromkeys(("DATE_TRUNC", "TO_CHAR"), _moments),
+    **dict.fromkeys(("DATE_BIN", "AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE"), _of_spans),
+    **dict.fromkeys(("JUSTIFY_DAYS", "JUSTIFY_HOURS", "JUSTIFY_INTERVAL"), _of_spans),
+    **dict.fromkeys(("NUM_NULLS", "NUM_NONNULLS"), _counted_nulls),
     **dict.fromkeys(("ROUND", "TRUNC", "TRUNCATE"), _rounded),
     **dict.fromkeys(("CONCAT", "CONCAT_WS", "FORMAT"), _joined),
     **dict.fromkeys(("ARRAY_HAS_ALL", "ARRAY_IS_IN", "ARRAY_HAS_ANY"), _of_arrays),

@@ -287,3 +287,51 @@ for _name, _every, _summary, _example in (
         summary=_summary,
         example=f"sql_{_name.lower()}{_example}",
     )
+
+
+# --- dimensions ---
+
+
+def _lengths(v: list[Any], depth: int) -> list[int]:
+    """How many elements there are in each dimension; of arrays in an array those of the first one. Empty for an empty array.
+
+    Raises ValueError for arrays of different lengths in one array.
+    """
+    if not v or depth == 1:
+        return [len(v)] if v else []
+    inner = [_lengths(x or [], depth - 1) for x in v]
+    if any(i != inner[0] for i in inner):
+        raise ValueError("arrays of different lengths have no dimensions")
+    return [len(v), *inner[0]]
+
+
+def _depth(t: SqlType) -> int:
+    return 1 + _depth(t.element) if t.kind is Kind.ARRAY else 0
+
+
+def _dimensions(r: Resolution) -> Reference:
+    depth = _depth(r.args[0])
+
+    def written(v: list[Any]) -> str | None:
+        return "".join(f"[1:{n}]" for n in _lengths(v, depth)) or None
+
+    def counted(v: list[Any]) -> int | None:
+        return len(_lengths(v, depth)) or None
+
+    return counted if r.result == INT else written
+
+
+standard(
+    "ARRAY_DIMS",
+    takes(_LIST, gives=STRING),
+    by_types=_dimensions,
+    summary="The bounds of an array, of each of its dimensions; NULL of an empty one.",
+    example="sql_array_dims(ARRAY[ARRAY[1, 2], ARRAY[3, 4]]) -> '[1:2][1:2]'",
+)
+standard(
+    "ARRAY_NDIMS",
+    takes(_LIST, gives=INT),
+    by_types=_dimensions,
+    summary="The number of dimensions of an array; NULL of an empty one.",
+    example="sql_array_ndims(ARRAY[ARRAY[1, 2], ARRAY[3, 4]]) -> 2",
+)

@@ -1,0 +1,122 @@
+"""Bits and bytes of BYTES in standard SQL, their texts in an encoding, checksums, and UUIDs. Places count from 0; the lowest bit of a byte is its first."""
+
+from __future__ import annotations
+
+import random
+import uuid
+import zlib
+
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.plan.types import BIGINT, BYTES, INT, STRING
+
+_ENCODINGS = {
+    "UTF8": "utf-8", "UTF-8": "utf-8", "LATIN1": "latin-1", "ISO88591": "latin-1", "SQL_ASCII": "ascii", "WIN1252": "cp1252",
+    "LATIN9": "iso8859-15", "WIN1251": "cp1251", "KOI8R": "koi8-r", "EUC_JP": "euc_jp", "SJIS": "shift_jis", "GBK": "gbk", "BIG5": "big5",
+}  # fmt: skip
+
+
+def _encoding(name: str) -> str:
+    found = _ENCODINGS.get(name.upper())
+    if found is None:
+        raise ValueError(f'"{name}" is no encoding of: {", ".join(_ENCODINGS)}')
+    return found
+
+
+def _place(data: bytes, n: int, per_byte: int) -> int:
+    """Raises ValueError behind the end."""
+    if not 0 <= n < len(data) * per_byte:
+        raise ValueError(f"index {n} out of valid range, 0..{len(data) * per_byte - 1}")
+    return n
+
+
+def _bit(data: bytes, n: int) -> int:
+    byte, bit = divmod(_place(data, n, 8), 8)
+    return data[byte] >> bit & 1
+
+
+def _with_bit(data: bytes, n: int, value: int) -> bytes:
+    byte, bit = divmod(_place(data, n, 8), 8)
+    if value not in (0, 1):
+        raise ValueError("new bit must be 0 or 1")
+    return _with_byte(data, byte, data[byte] & ~(1 << bit) | value << bit)
+
+
+def _with_byte(data: bytes, n: int, value: int) -> bytes:
+    _place(data, n, 1)
+    return data[:n] + bytes([value & 0xFF]) + data[n + 1 :]
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("a text has no character 0")
+    return text
+
+
+standard(
+    "GEN_RANDOM_UUID",
+    takes(gives=STRING),
+    by=lambda: str(uuid.UUID(int=random.getrandbits(128), version=4)),
+    deterministic=False,
+    also=("UUIDV4", "UUID_GENERATE_V4"),
+    summary="A new random UUID; not over rows that change.",
+    example="sql_char_length(sql_gen_random_uuid()) -> 36",
+)
+standard(
+    "BIT_COUNT",
+    takes(BYTES, gives=BIGINT),
+    by=lambda v: int.from_bytes(v, "big").bit_count(),
+    summary="How many bits are set.",
+    example="sql_bit_count(sql_decode('0aff', 'hex')) -> 10",
+)
+standard(
+    "GET_BIT",
+    takes(BYTES, INT, gives=INT),
+    takes(BYTES, BIGINT, gives=INT),
+    by=_bit,
+    summary="One bit.",
+    example="sql_get_bit(sql_decode('02', 'hex'), 1) -> 1",
+)
+standard(
+    "GET_BYTE",
+    takes(BYTES, INT, gives=INT),
+    by=lambda v, n: v[_place(v, n, 1)],
+    summary="One byte.",
+    example="sql_get_byte(sql_decode('0aff', 'hex'), 1) -> 255",
+)
+standard(
+    "SET_BIT",
+    takes(BYTES, INT, INT, gives=BYTES),
+    takes(BYTES, BIGINT, INT, gives=BYTES),
+    by=_with_bit,
+    summary="The bytes with another bit at a place.",
+    example="sql_encode(sql_set_bit(sql_decode('00', 'hex'), 3, 1), 'hex') -> '08'",
+)
+standard(
+    "SET_BYTE",
+    takes(BYTES, INT, INT, gives=BYTES),
+    by=_with_byte,
+    summary="The bytes with another byte at a place.",
+    example="sql_encode(sql_set_byte(sql_decode('0a0b', 'hex'), 1, 255), 'hex') -> '0aff'",
+)
+standard(
+    "CONVERT_FROM",
+    takes(BYTES, STRING, gives=STRING),
+    by=lambda v, name: _without_nul(v.decode(_encoding(name))),
+    summary="The text that bytes are in an encoding.",
+    example="sql_convert_from(sql_decode('e4', 'hex'), 'LATIN1') -> 'ä'",
+)
+standard(
+    "CONVERT_TO",
+    takes(STRING, STRING, gives=BYTES),
+    by=lambda text, name: text.encode(_encoding(name)),
+    summary="A text as bytes in an encoding.",
+    example="sql_encode(sql_convert_to('ä', 'UTF8'), 'hex') -> 'c3a4'",
+)
+standard(
+    "CRC32",
+    takes(BYTES, gives=BIGINT),
+    by=zlib.crc32,
+    summary="The checksum CRC-32.",
+    example="sql_crc32(sql_convert_to('123456789', 'UTF8')) -> 3421780262",
+)

@@ -1,0 +1,144 @@
+"""Trigonometry of standard SQL in degrees, exact where the result is (`sind(30)` is 0.5), and error functions and areas of hyperbolas.
+
+The reduction to the first quadrant, and the scaling by the computed values at 30, 45 and 60 degrees, are those of PostgreSQL (float.c).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.sql_arithmetic import out_of_range
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.plan.types import DOUBLE
+
+_DEGREE = math.pi / 180.0
+_SIN_30 = math.sin(30.0 * _DEGREE)
+_ONE_MINUS_COS_60 = 1.0 - math.cos(60.0 * _DEGREE)
+_ASIN_HALF, _ACOS_HALF, _ATAN_ONE = math.asin(0.5), math.acos(0.5), math.atan(1.0)
+
+
+def _sin_to_30(x: float) -> float:
+    return math.sin(x * _DEGREE) / _SIN_30 / 2.0
+
+
+def _cos_to_60(x: float) -> float:
+    return 1.0 - (1.0 - math.cos(x * _DEGREE)) / _ONE_MINUS_COS_60 / 2.0
+
+
+def _sin_of_quadrant(x: float) -> float:
+    return _sin_to_30(x) if x <= 30.0 else _cos_to_60(90.0 - x)
+
+
+def _cos_of_quadrant(x: float) -> float:
+    return _cos_to_60(x) if x <= 60.0 else _sin_to_30(90.0 - x)
+
+
+_TAN_45 = _sin_of_quadrant(45.0) / _cos_of_quadrant(45.0)
+_COT_45 = _cos_of_quadrant(45.0) / _sin_of_quadrant(45.0)
+
+
+def _finite(x: float) -> float:
+    """Raises ValueError for an infinity."""
+    if math.isinf(x):
+        raise ValueError("input is out of range")
+    return x
+
+
+def _sind(x: float) -> float:
+    sign, x = 1.0, math.fmod(_finite(x), 360.0)
+    if x < 0.0:
+        sign, x = -sign, -x
+    if x > 180.0:
+        sign, x = -sign, 360.0 - x
+    return sign * _sin_of_quadrant(180.0 - x if x > 90.0 else x)
+
+
+def _cosd(x: float) -> float:
+    x = abs(math.fmod(_finite(x), 360.0))
+    if x > 180.0:
+        x = 360.0 - x
+    return -_cos_of_quadrant(180.0 - x) if x > 90.0 else _cos_of_quadrant(x)
+
+
+def _quotient(x: float, over: Callable[[float], float], under: Callable[[float], float], unit: float) -> float:
+    sign, x = 1.0, math.fmod(_finite(x), 360.0)
+    if x < 0.0:
+        sign, x = -sign, -x
+    if x > 180.0:
+        sign, x = -sign, 360.0 - x
+    if x > 90.0:
+        sign, x = -sign, 180.0 - x
+    divisor = under(x)
+    found = sign * (over(x) / divisor / unit if divisor else math.inf)
+    return found or 0.0  # no negative zero
+
+
+def _asin_of_quadrant(x: float) -> float:
+    return math.asin(x) / _ASIN_HALF * 30.0 if x <= 0.5 else 90.0 - math.acos(x) / _ACOS_HALF * 60.0
+
+
+def _acos_of_quadrant(x: float) -> float:
+    return 90.0 - math.asin(x) / _ASIN_HALF * 30.0 if x <= 0.5 else math.acos(x) / _ACOS_HALF * 60.0
+
+
+def _from_one(x: float) -> float:
+    """Raises ValueError outside of -1 to 1."""
+    if x < -1.0 or x > 1.0:
+        raise ValueError("input is out of range")
+    return x
+
+
+def _asind(x: float) -> float:
+    return _asin_of_quadrant(_from_one(x)) if x >= 0.0 else -_asin_of_quadrant(-_from_one(x))
+
+
+def _acosd(x: float) -> float:
+    return _acos_of_quadrant(_from_one(x)) if x >= 0.0 else 90.0 + _asin_of_quadrant(-_from_one(x))
+
+
+def _acosh(x: float) -> float:
+    if x < 1.0:
+        raise ValueError("input is out of range")
+    return math.acosh(x)
+
+
+def _atanh(x: float) -> float:
+    return math.copysign(math.inf, x) if abs(x) == 1.0 else math.atanh(_from_one(x))
+
+
+def _erfc(x: float) -> float:
+    found = math.erfc(x)
+    return found if found or x == math.inf or x != x else out_of_range("DOUBLE")
+
+
+_ONE: tuple[tuple[str, Callable[[float], float], str, str], ...] = (
+    ("SIND", _sind, "The sine of an angle in degrees.", "(30.0e0) -> 0.5"),
+    ("COSD", _cosd, "The cosine of an angle in degrees.", "(60.0e0) -> 0.5"),
+    ("TAND", lambda x: _quotient(x, _sin_of_quadrant, _cos_of_quadrant, _TAN_45), "The tangent of an angle in degrees.", "(45.0e0) -> 1.0"),
+    ("COTD", lambda x: _quotient(x, _cos_of_quadrant, _sin_of_quadrant, _COT_45), "The cotangent of an angle in degrees.", "(45.0e0) -> 1.0"),
+    ("ASIND", _asind, "The angle in degrees of a sine.", "(0.5e0) -> 30.0"),
+    ("ACOSD", _acosd, "The angle in degrees of a cosine.", "(0.5e0) -> 60.0"),
+    ("ATAND", lambda x: math.atan(x) / _ATAN_ONE * 45.0, "The angle in degrees of a tangent.", "(1.0e0) -> 45.0"),
+    ("ASINH", math.asinh, "The number that a hyperbolic sine is of.", "(0.0e0) -> 0.0"),
+    ("ACOSH", _acosh, "The number that a hyperbolic cosine is of.", "(1.0e0) -> 0.0"),
+    ("ATANH", _atanh, "The number that a hyperbolic tangent is of.", "(0.0e0) -> 0.0"),
+    ("ERF", math.erf, "The error function.", "(0.0e0) -> 0.0"),
+    ("ERFC", _erfc, "One less the error function, exact for large numbers.", "(0.0e0) -> 1.0"),
+)  # fmt: skip
+for _name, _by, _summary, _example in _ONE:
+    standard(
+        _name,
+        takes(DOUBLE, gives=DOUBLE),
+        by=_by,
+        summary=_summary,
+        example=f"sql_{_name.lower()}{_example}",
+    )
+standard(
+    "ATAN2D",
+    takes(DOUBLE, DOUBLE, gives=DOUBLE),
+    by=lambda y, x: math.atan2(y, x) / _ATAN_ONE * 45.0,
+    summary="The angle in degrees of the tangent y / x.",
+    example="sql_atan2d(1.0e0, 1.0e0) -> 45.0",
+)

@@ -1,0 +1,202 @@
+"""Functions of standard SQL that make intervals, bring them into other units, and count time in steps of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.registry import FunctionTypeError, Resolution
+from flowql.compiler.functions.signatures import Overload
+from flowql.compiler.functions.sql_calendar import checked_timestamp, civil, month_days
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.sql_intervals import DAY_MICROS, MONTH_DAYS, Interval, interval
+from flowql.compiler.functions.sql_time_arithmetic import earlier, later
+from flowql.compiler.functions.temporal import DAY_MS
+from flowql.compiler.plan.types import BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
+
+
+def _of_moments(*params: SqlType, gives: SqlType | None = None) -> tuple[Overload, Overload]:
+    """For timestamps and for moments; `TIMESTAMP` in the place of either. gives: another result than what is taken."""
+    zoned = [TIMESTAMPTZ if p == TIMESTAMP else p for p in params]
+    return takes(*params, gives=gives or TIMESTAMP), takes(*zoned, gives=gives or TIMESTAMPTZ)
+
+
+# --- steps ---
+
+
+def binned(stride: Interval, ms: int, origin: int) -> int:
+    """The beginning of the step that a moment is in. Raises ValueError for steps of months, or none."""
+    months, days, micros = stride
+    if months:
+        raise ValueError("timestamps cannot be binned into intervals containing months or years")
+    step = days * DAY_MS + micros // 1000
+    if step <= 0:
+        raise ValueError("stride must be greater than zero")
+    return checked_timestamp(origin + (ms - origin) // step * step)
+
+
+standard(
+    "DATE_BIN",
+    *_of_moments(INTERVAL, TIMESTAMP, TIMESTAMP),
+    by=binned,
+    summary="The beginning of the step that a moment is in: steps of one length from an origin on.",
+    example="sql_date_part('minute', sql_date_bin(sql_interval(0, 0, 900000000), sql_make_timestamp(2024, 1, 1, 9, 40, 0), "
+    "sql_make_timestamp(2024, 1, 1, 0, 5, 0))) -> 35.0",
+)
+for _name, _moved, _what in (("DATE_ADD", later, "later"), ("DATE_SUBTRACT", earlier, "earlier")):
+    standard(
+        _name,
+        takes(TIMESTAMPTZ, INTERVAL, gives=TIMESTAMPTZ),
+        by=_moved,
+        summary=f"The moment that is an interval {_what}; the time zone is UTC.",
+        example=f"sql_date_part('day', sql_{_name.lower()}(sql_to_timestamptz('2024-02-28'), sql_interval(0, 1, 0))) -> "
+        f"{29.0 if _what == 'later' else 27.0}",
+    )
+
+
+# --- ages ---
+
+
+def _fields(ms: int) -> tuple[int, int, int, int]:
+    """(year, month, day, milliseconds of the day)."""
+    day, rest = divmod(ms, DAY_MS)
+    return (*civil(day), rest)
+
+
+def age(end: int, start: int) -> Interval:
+    """Years, months, days and time between two moments as people count them: a month is a month, however many days it has."""
+    if end < start:
+        months, days, micros = _between(_fields(start), _fields(end))
+        return interval(-months, -days, -micros)
+    return _between(_fields(end), _fields(start))
+
+
+def _between(late: tuple[int, int, int, int], early: tuple[int, int, int, int]) -> Interval:
+    """The difference of the fields, from the least on: one below zero borrows of the next. Days of a month that is borrowed are
+    those of the earlier moment, as PostgreSQL counts (timestamp_age).
+    """
+    year, month, day, ms = (a - b for a, b in zip(late, early, strict=True))
+    if ms < 0:
+        ms, day = ms + DAY_MS, day - 1
+    while day < 0:
+        day, month = day + month_days(early[0], early[1]), month - 1
+    return interval(year * 12 + month, day, ms * 1000)
+
+
+standard(
+    "AGE",
+    *_of_moments(TIMESTAMP, TIMESTAMP, gives=INTERVAL),
+    by=age,
+    summary="Years, months, days and time from the second moment to the first.",
+    example="sql_date_part('month', sql_age(sql_make_timestamp(2024, 3, 15, 0, 0, 0), sql_make_timestamp(2023, 1, 20, 0, 0, 0))) -> 1.0",
+)
+
+
+# --- units ---
+
+
+def _whole(n: int, unit: int) -> int:
+    """How many whole units there are, towards zero."""
+    return abs(n) // unit * (1 if n >= 0 else -1)
+
+
+def justified_hours(a: Interval) -> Interval:
+    """24 hours as a day; days and time with one sign."""
+    months, days, micros = a
+    carried = _whole(micros, DAY_MICROS)
+    days, micros = days + carried, micros - carried * DAY_MICROS
+    if days > 0 > micros:
+        days, micros = days - 1, micros + DAY_MICROS
+    elif days < 0 < micros:
+        days, micros = days + 1, micros - DAY_MICROS
+    return interval(months, days, micros)
+
+
+def justified_days(a: Interval) -> Interval:
+    """30 days as a month; months and days with one sign."""
+    months, days, micros = a
+    carried = _whole(days, MONTH_DAYS)
+    months, days = months + carried, days - carried * MONTH_DAYS
+    if months > 0 > days:
+        months, days = months - 1, days + MONTH_DAYS
+    elif months < 0 < days:
+        months, days = months + 1, days - MONTH_DAYS
+    return interval(months, days, micros)
+
+
+def justified(a: Interval) -> Interval:
+    """Both, and all three with one sign."""
+    months, days, micros = a
+    if (days > 0 and micros > 0) or (days < 0 and micros < 0):
+        carried = _whole(days, MONTH_DAYS)
+        months, days = months + carried, days - carried * MONTH_DAYS
+    hours = _whole(micros, DAY_MICROS)
+    days, micros = days + hours, micros - hours * DAY_MICROS
+    carried = _whole(days, MONTH_DAYS)
+    months, days = months + carried, days - carried * MONTH_DAYS
+    if months > 0 and (days < 0 or (days == 0 and micros < 0)):
+        months, days = months - 1, days + MONTH_DAYS
+    elif months < 0 and (days > 0 or (days == 0 and micros > 0)):
+        months, days = months + 1, days - MONTH_DAYS
+    if days > 0 > micros:
+        days, micros = days - 1, micros + DAY_MICROS
+    elif days < 0 < micros:
+        days, micros = days + 1, micros - DAY_MICROS
+    return interval(months, days, micros)
+
+
+_UNITS: tuple[tuple[str, Callable[[Interval], Interval], str, str, str, float], ...] = (
+    ("JUSTIFY_HOURS", justified_hours, "24 hours as a day", "sql_interval(0, 0, 97200000000)", "day", 1.0),
+    ("JUSTIFY_DAYS", justified_days, "30 days as a month", "sql_interval(0, 65, 0)", "month", 2.0),
+    ("JUSTIFY_INTERVAL", justified, "24 hours as a day and 30 days as a month, with one sign", "sql_interval(1, 0, -3600000000)", "day", 29.0),
+)  # fmt: skip
+for _name, _unit, _summary, _given, _part, _shown in _UNITS:
+    standard(
+        _name,
+        takes(INTERVAL, gives=INTERVAL),
+        by=_unit,
+        summary=f"The interval with {_summary}.",
+        example=f"sql_date_part('{_part}', sql_{_name.lower()}({_given})) -> {_shown}",
+    )
+
+
+def _made(
+    years: int = 0, months: int = 0, weeks: int = 0, days: int = 0, hours: int = 0, mins: int = 0, secs: float = 0.0
+) -> Interval:
+    if not math.isfinite(secs):
+        raise ValueError("interval out of range")
+    return interval(years * 12 + months, weeks * 7 + days, (hours * 60 + mins) * 60_000_000 + round(secs * 1_000_000))
+
+
+def _make_types(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) > 7 or any(not (t.is_numeric or t.kind is Kind.NULL) for t in types):
+        raise FunctionTypeError(
+            "MAKE_INTERVAL takes up to seven numbers: years, months, weeks, days, hours, minutes, seconds"
+        )
+    return Resolution((INT,) * min(len(types), 6) + ((DOUBLE,) if len(types) == 7 else ()), INTERVAL)
+
+
+standard(
+    "MAKE_INTERVAL",
+    resolve=_make_types,
+    by=_made,
+    summary="The interval of so many years, months, weeks, days, hours, minutes and seconds; those left out are 0.",
+    example="sql_date_part('month', sql_make_interval(1, 2)) -> 2.0",
+)
+
+
+def _always(_v: Any) -> bool:
+    return True
+
+
+standard(
+    "ISFINITE",
+    takes(DATE, gives=BOOLEAN),
+    *_of_moments(TIMESTAMP, gives=BOOLEAN),
+    takes(INTERVAL, gives=BOOLEAN),
+    by=_always,
+    summary="Whether a time is one: TRUE, as there is no infinite one.",
+    example="sql_isfinite(sql_make_date(2024, 1, 1)) -> True",
+)

@@ -1,0 +1,154 @@
+"""Functions of PostgreSQL's catalogue: values that its documentation and its source give, and DuckDB's over random values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import Any
+
+import duckdb
+import pytest
+
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.functions.sql_interval_functions import age, binned, justified
+from flowql.compiler.functions.sql_intervals import interval_text
+from flowql.compiler.functions.sql_regex_counts import _count, _part, _place
+from tests.compiler.functions.test_sql_values import bound, evaluated, shown
+
+POSTGRESQL = r"""
+DATE_BIN('15 minutes', TIMESTAMP '2020-02-11 15:44:17', TIMESTAMP '2001-01-01') => 2020-02-11 15:30:00
+DATE_BIN('15 minutes', TIMESTAMP '2020-02-11 15:44:17', TIMESTAMP '2001-01-01 00:02:30') => 2020-02-11 15:32:30
+DATE_BIN(INTERVAL '1 hour', TIMESTAMP '2001-01-01 02:15:00', '2001-01-01 02:30:00') => 2001-01-01 01:30:00
+DATE_BIN('1 month', TIMESTAMP '2020-02-11 15:44:17', '2001-01-01') => error
+DATE_BIN('0 minutes', TIMESTAMP '2020-02-11 15:44:17', '2001-01-01') => error
+CAST(AGE(TIMESTAMP '2001-04-10', TIMESTAMP '1957-06-13') AS VARCHAR) => 43 years 9 mons 27 days
+CAST(AGE(TIMESTAMP '1957-06-13', TIMESTAMP '2001-04-10') AS VARCHAR) => -43 years -9 mons -27 days
+CAST(AGE(DATE '2024-03-01', DATE '2024-02-29') AS VARCHAR) => 1 day
+CAST(AGE(TIMESTAMP '2024-03-30 01:00', TIMESTAMP '2024-02-29 12:30') AS VARCHAR) => 1 mon 12:30:00
+CAST(JUSTIFY_DAYS(INTERVAL '1 year 65 days') AS VARCHAR) => 1 year 2 mons 5 days
+CAST(JUSTIFY_HOURS(INTERVAL '50 hours 10 minutes') AS VARCHAR) => 2 days 02:10:00
+CAST(JUSTIFY_INTERVAL(INTERVAL '1 mon -1 hour') AS VARCHAR) => 29 days 23:00:00
+CAST(JUSTIFY_INTERVAL('1 month -1 day') AS VARCHAR) => 29 days
+CAST(MAKE_INTERVAL(1, 2, 1, 3, 4, 5, 6.5) AS VARCHAR) => 1 year 2 mons 10 days 04:05:06.5
+CAST(MAKE_INTERVAL() AS VARCHAR) => 00:00:00
+DATE_ADD(TIMESTAMPTZ '2024-01-31 12:00:00Z', '1 month') => 2024-02-29 12:00:00+00
+DATE_SUBTRACT(TIMESTAMPTZ '2024-03-31 12:00:00Z', INTERVAL '1 day') => 2024-03-30 12:00:00+00
+ISFINITE(DATE '2001-02-16') => t
+ISFINITE(INTERVAL '4 hours') => t
+NUM_NULLS(1, NULL, 2) => 1
+NUM_NONNULLS(1, NULL, 'a') => 2
+SIND(30) => 0.5
+SIND(-210) => 0.5
+COSD(60) => 0.5
+COSD(180) => -1
+TAND(45) => 1
+TAND(90) => Infinity
+COTD(45) => 1
+ASIND(0.5) => 30
+ASIND(-0.5) => -30
+ACOSD(-0.5) => 120
+ACOSD(2) => error
+ATAND(1) => 45
+ATAN2D(1, -1) => 135
+ASINH(1) => 0.881373587019543
+ACOSH(1) => 0
+ATANH(1) => Infinity
+ATANH(0.5) => 0.5493061443340548
+ERF(1.0) => 0.8427007929497149
+ERFC(1.0) => 0.15729920705028513
+BIT_COUNT('\x1234567890'::BYTEA) => 15
+GET_BIT('\x1234567890'::BYTEA, 30) => 1
+GET_BYTE('\x1234567890'::BYTEA, 4) => 144
+GET_BYTE('\x12'::BYTEA, 1) => error
+SET_BIT('\x1234567890'::BYTEA, 30, 0) => \x1234563890
+SET_BYTE('\x1234567890'::BYTEA, 4, 64) => \x1234567840
+CONVERT_FROM('\x746578745f696e5f75746638'::BYTEA, 'UTF8') => text_in_utf8
+CONVERT_FROM('\xff'::BYTEA, 'UTF8') => error
+CONVERT_TO('some_text', 'UTF8') => \x736f6d655f74657874
+CRC32('abc'::BYTEA) => 891568578
+REGEXP_COUNT('123456789012', '\d\d\d', 2) => 3
+REGEXP_INSTR('ABCDEF', 'c(.)(..)', 1, 1, 0, 'i') => 3
+REGEXP_INSTR('ABCDEF', 'c(.)(..)', 1, 1, 0, 'i', 2) => 5
+REGEXP_INSTR('number of your street, town zip, FR', '[^,]+', 1, 2) => 23
+REGEXP_SUBSTR('ABCDEF', 'c(.)(..)', 1, 1, 'i') => CDEF
+REGEXP_SUBSTR('ABCDEF', 'c(.)(..)', 1, 1, 'i', 2) => EF
+REGEXP_SUBSTR('number of your street, town zip, FR', '[^,]+', 1, 2) =>  town zip
+REGEXP_SUBSTR('abc', 'x') => NULL
+REGEXP_COUNT('abc', 'b', 0) => error
+ARRAY_DIMS(ARRAY[1, 2, 3]) => [1:3]
+ARRAY_DIMS(ARRAY[ARRAY[1, 2, 3], ARRAY[4, 5, 6]]) => [1:2][1:3]
+ARRAY_NDIMS(ARRAY[ARRAY[1, 2, 3], ARRAY[4, 5, 6]]) => 2
+LENGTH(GEN_RANDOM_UUID()) => 36
+"""
+CASES = [line.split(" => ") for line in POSTGRESQL.strip().splitlines()]
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES, ids=[text for text, _ in CASES])
+def test_a_function_gives_what_postgresql_gives(text: str, expected: str) -> None:
+    if expected == "error":  # constants are computed by the compiler
+        with pytest.raises(CompileError):
+            bound(text)
+        return
+    (expr,) = bound(text)
+    (value,) = evaluated([expr])
+    assert shown(value, expr.type) == expected
+
+
+def _moment(r: random.Random) -> int:
+    day = r.choice([r.randint(-30_000, 40_000), 19_782, 19_753, 0, -1])
+    return day * 86_400_000 + r.choice([0, 1, 86_399_999, r.randrange(86_400_000)])
+
+
+def _timestamp(ms: int) -> dt.datetime:
+    return dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=ms)
+
+
+def test_ages_and_steps_are_those_of_duckdb() -> None:
+    r = random.Random(20240229)
+    moments = [(_moment(r), _moment(r)) for _ in range(2_000)]
+    steps = [(r.choice([1, 250, 60_000, 900_000, 86_400_000, 7 * 86_400_000, 90_061_001]), *m) for m in moments[:500]]
+    parts = (
+        "date_part('year', a) * 12 + date_part('month', a), date_part('day', a), date_part('hour', a) * 3600000000 + "
+    )
+    parts += "date_part('minute', a) * 60000000 + date_part('microsecond', a)"
+    with duckdb.connect() as db:
+        for x, y in moments:
+            found = db.execute(
+                f"SELECT {parts} FROM (SELECT age(?::TIMESTAMP, ?::TIMESTAMP) AS a)", [_timestamp(x), _timestamp(y)]
+            )
+            assert age(x, y) == found.fetchone(), (_timestamp(x), _timestamp(y))
+        for step, x, origin in steps:
+            args: list[Any] = [f"{step} milliseconds", _timestamp(x), _timestamp(origin)]
+            found = db.execute("SELECT time_bucket(?::INTERVAL, ?::TIMESTAMP, ?::TIMESTAMP)", args)
+            assert found.fetchone() == (_timestamp(binned((0, 0, step * 1000), x, origin)),)
+
+
+def test_justified_intervals_have_one_sign_and_the_same_length() -> None:
+    r = random.Random(7)
+    for _ in range(2_000):
+        a = (
+            r.randint(-30, 30),
+            r.randint(-200, 200),
+            r.randint(-300, 300) * 3_600_000_000 + r.choice([0, 1_000, -1_000]),
+        )
+        b = justified(a)
+        months, days, micros = b
+        assert not (any(x > 0 for x in b) and any(x < 0 for x in b)), (a, interval_text(b))
+        assert abs(days) < 30
+        assert abs(micros) < 86_400_000_000
+        assert ((months * 30 + days) * 24 * 3_600_000_000) + micros == (a[0] * 30 + a[1]) * 24 * 3_600_000_000 + a[2]
+
+
+def test_matches_by_number_fit_together() -> None:
+    r = random.Random(11)
+    for _ in range(500):
+        s = "".join(r.choice("abx") for _ in range(r.randrange(12)))
+        pattern = r.choice(["a", "ab?", "(a)(b)?", "x*", "[ab]+", "^a", "b$"])
+        n = _count(s, pattern)
+        places = [_place(s, pattern, 1, i) for i in range(1, n + 2)]
+        assert places == [*sorted(places[:-1]), 0]
+        for i, place in enumerate(places[:-1], 1):
+            part = _part(s, pattern, 1, i)
+            assert part is not None
+            assert s[place - 1 :].startswith(part)
+            assert _place(s, pattern, 1, i, 1) == place + len(part)
