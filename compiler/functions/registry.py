@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-
 from flowql.compiler.plan.types import SqlType
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from flowql.compiler.functions.async_options import AsyncOptions
 
 

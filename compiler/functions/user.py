@@ -6,7 +6,6 @@ function of the same name, may be in one process, and a query whose function was
 
 from __future__ import annotations
 
-import asyncio
 import re
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -43,7 +42,6 @@ from flowql.compiler.functions.user_types import (
     sql_type,
     taker,
 )
-from flowql.compiler.functions.user_vectorized import vectorized as over_columns
 from flowql.compiler.plan.types import BIGINT, SqlType, array
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -200,6 +198,8 @@ def udf(
         if vectorized:
             if asynchronous:
                 raise DefinitionError(f"{sql_name} is vectorized and asynchronous", "leave vectorized out")
+            from flowql.compiler.functions.user_vectorized import vectorized as over_columns  # Arrow: 0.1 s
+
             made = over_columns(f, sql_name, deterministic=repeatable, version=version, limits=limits)
             setattr(f, MARK, made)
             return f
@@ -457,6 +457,8 @@ def _reference(user: UserFunction) -> Callable[..., Any]:
     give = _giver(user, many=user.table)
     call = (lambda *args: _rows(user, args)) if user.table else user.call
     if user.asynchronous is not None and user.is_coroutine:
+        import asyncio  # 0.03 s
+
         call = lambda *args: asyncio.run(user.call(*args))  # noqa: E731
     skips, plain = len(required) < len(user.params), not any(take)
 

@@ -24,8 +24,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa  # not at import: it takes 0.1 s with NumPy, and many commands need no column
 
 
 class Kind(Enum):
@@ -118,18 +121,24 @@ def struct(*fields: tuple[str, SqlType]) -> SqlType:
     return SqlType(Kind.STRUCT, fields=fields)
 
 
-_ARROW: dict[Kind, pa.DataType] = {
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.INT: pa.int32(),
-    Kind.BIGINT: pa.int64(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.STRING: pa.string(),
-    Kind.BYTES: pa.binary(),
-    Kind.DATE: pa.date32(),
-    Kind.TIME: pa.time32("ms"),
-    Kind.TIMESTAMP: pa.timestamp("ms"),
-    Kind.NULL: pa.null(),
-}
+@cache
+def _scalars() -> dict[Kind, pa.DataType]:
+    import pyarrow as pa
+
+    return {
+        Kind.BOOLEAN: pa.bool_(),
+        Kind.INT: pa.int32(),
+        Kind.BIGINT: pa.int64(),
+        Kind.DOUBLE: pa.float64(),
+        Kind.STRING: pa.string(),
+        Kind.BYTES: pa.binary(),
+        Kind.DATE: pa.date32(),
+        Kind.TIME: pa.time32("ms"),
+        Kind.TIMESTAMP: pa.timestamp("ms"),
+        Kind.NULL: pa.null(),
+    }
+
+
 _DUCKDB: dict[Kind, str] = {
     Kind.BOOLEAN: "BOOLEAN",
     Kind.INT: "INTEGER",
@@ -150,6 +159,8 @@ _SPARK[Kind.TIME] = "INT"
 
 def arrow_type(t: SqlType) -> pa.DataType:
     """The Arrow type that holds a column of `t`."""
+    import pyarrow as pa
+
     if t.kind is Kind.DECIMAL:
         return pa.decimal128(t.precision, t.scale)
     if t.kind is Kind.ARRAY:
@@ -158,7 +169,7 @@ def arrow_type(t: SqlType) -> pa.DataType:
         return pa.map_(arrow_type(t.args[0]), arrow_type(t.args[1]))
     if t.kind is Kind.STRUCT:
         return pa.struct([pa.field(n, arrow_type(f)) for n, f in t.fields])
-    return _ARROW[t.kind]
+    return _scalars()[t.kind]
 
 
 def duckdb_type(t: SqlType) -> str:

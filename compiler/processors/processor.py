@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any, Literal, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from flowql.compiler.functions.async_options import IN_FLIGHT, Retry
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Headers = tuple[tuple[str, bytes | None], ...]
 ClockKind = Literal["stream", "wall"]

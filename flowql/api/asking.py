@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
+from typing import TYPE_CHECKING
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.server.client import LOST, connect
+
+if TYPE_CHECKING:
+    from flowql.runtime.functions.asked import AskedFunction
 
 
 @contextmanager
@@ -33,7 +36,6 @@ def _live(settings: Settings, sql: str, stack: ExitStack) -> Answer | None:
 
 
 def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
-    from flowql.deploy.functions import functions_to_ask
     from flowql.query.database import QuestionDatabase, QuestionLimits
     from flowql.query.session import answer  # the engine's reading side and DuckDB: 0.4 s to import
     from flowql.server.choice import at_rest
@@ -41,6 +43,10 @@ def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
     take = stack.enter_context(at_rest(settings).commits())
     limits = QuestionLimits.of(settings.memory_bytes, settings.questions, settings.data_dir)
     database = stack.enter_context(closing(QuestionDatabase(limits)))
-    return stack.enter_context(
-        closing(answer(sql, take, database=database, functions=partial(functions_to_ask, settings.project_dir)))
-    )
+
+    def functions() -> Mapping[str, AskedFunction]:
+        from flowql.deploy.functions import functions_to_ask  # part of the compiler: 0.1 s
+
+        return functions_to_ask(settings.project_dir)
+
+    return stack.enter_context(closing(answer(sql, take, database=database, functions=functions)))

@@ -67,3 +67,14 @@ def test_help_loads_no_verb():
     loaded = set(done.stderr.split())
     assert "Commands:" in done.stdout
     assert not {"duckdb", "rocksdict", "sqlglot", "confluent_kafka", "uvicorn", "flowql.cli.deploy"} & loaded
+    assert not {"pyarrow", "numpy", "asyncio"} & loaded
+
+
+def test_a_project_is_validated_without_loading_arrow(flowql, tmp_path):
+    """Arrow and NumPy take 0.1 s, and a project without functions of its own needs neither."""
+    assert flowql("init", str(tmp_path / "shop")).code == 0
+    program = "import sys; from flowql.cli.app import main\ntry: main(['validate'])\nfinally: print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path / "shop", check=True
+    )
+    assert not {"pyarrow", "numpy", "duckdb", "asyncio"} & set(done.stderr.split())

@@ -49,6 +49,22 @@ def test_the_first_array_loads_no_pandas() -> None:
     )
 
 
+def test_arrow_that_is_imported_later_loads_no_pandas() -> None:
+    pytest.importorskip("pandas")
+    code = """
+import sys
+from flowql.runtime.app.without_pandas import leave_pandas_out
+before = list(sys.meta_path)
+leave_pandas_out()
+assert "pyarrow" not in sys.modules
+import pyarrow as pa
+assert pa.array([1]).to_pylist() == [1] and "pandas" not in sys.modules
+assert sys.meta_path == before and pa.__spec__.loader is pa.__loader__
+import pandas
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_pandas_can_be_imported_afterwards() -> None:
     pytest.importorskip("pandas")
     left = "from flowql.runtime.app.without_pandas import leave_pandas_out\nleave_pandas_out()"
