@@ -27,6 +27,7 @@
       TableBusy           another statement changed the same table meanwhile; nothing is changed
       StateError          state and log do not fit together
         StateLost         it has to be made anew from inputs
+      HandoverUnfit       a history that another engine has computed does not fit the query or its topics
       PlanUnsupported     the plan holds what this runtime does not make
       RegistryUnavailable the schema registry does not answer
       BadRecord           one record cannot be read (goes to dead letters)
@@ -232,6 +233,12 @@ class StateError(RuntimeFailure):
 
 class StateLost(StateError):
     """The state lacks commits whose redo the log no longer has: it has to be made anew from inputs."""
+
+
+class HandoverUnfit(RuntimeFailure):
+    """A history that another engine has computed is incomplete, or is not that of the query or the topics it was made for; nothing was changed."""
+
+    code = "FQ4052"
 
 
 class PlanUnsupported(RuntimeFailure):

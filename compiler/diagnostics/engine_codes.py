@@ -168,6 +168,12 @@ ENGINE_CODES: dict[str, CodePage] = {
         "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 6, VALUE_FORMAT = 'JSON');      -- it has 2",
         "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders-6', PARTITIONS = 6, VALUE_FORMAT = 'JSON');",
     ),
+    "FQ4052": CodePage(
+        "A computed history does not fit",
+        "`flowql backfill` computes the history of a query and hands it to the instance, which compares it with the query and its "
+        "topics before it changes anything: the query may have been edited meanwhile, a topic may have another number of partitions, or a file "
+        "may be incomplete. Nothing was changed. Run the backfill again.",
+    ),
     "FQ4060": CodePage(
         "A query cannot continue with its new text now, or on this target",
         "To apply a new text to new records, a query is first stopped at a point where every record that it has read is processed "

@@ -333,6 +333,19 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql deploy --forward      # SUM(PRICE) was SUM(AMOUNT)",
         "flowql deploy",
     ),
+    "FQ5221": CodePage(
+        "A history cannot be computed on Spark",
+        "`flowql backfill` computes the history of a query on Spark exactly as the runtime would, or not at all. The message names the query and the "
+        "reason: an operator whose state is not handed over, a topic that is itself computed anew, repaired records, or a missing topic. "
+        "Nothing was changed. `flowql deploy --full-refresh QUERY` computes the history on the runtime.",
+        "flowql backfill TOTALS READER_OF_TOTALS -t spark --then default",
+        "flowql backfill TOTALS -t spark --then default",
+    ),
+    "FQ5222": CodePage(
+        "Another backfill is under way",
+        "One `flowql backfill` at a time computes histories for a target. Wait for its end; a call that was killed leaves nothing behind that "
+        "has to be removed by hand.",
+    ),
     "FQ5601": CodePage(
         "There is no input to compare targets over",
         "`flowql verify` copies the input topics from the log of the first target, and they are empty.",

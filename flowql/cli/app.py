@@ -45,6 +45,7 @@ VERBS = {
     "exec": "Insert, update and delete rows of tables, each statement as one transaction.",
     "shell": "An interactive SQL shell: SELECT, SELECT ... EMIT CHANGES, SHOW, DESCRIBE, EXPLAIN.",
     "subscribe": "Print new rows of a stream or changes of a table as they are committed, until Ctrl-C.",
+    "backfill": "Compute the history of queries on Spark, and go on with it on the runtime.",
     "verify": "Compare the results of targets over the same input.",
     "test": "Run the tests in the project's folder `tests`, with everything in memory: no broker, no data, milliseconds each.",
     "diff": "Compare the serving generation of a result with the one that is built (`deploy --shadow`), and change nothing.",

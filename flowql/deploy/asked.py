@@ -16,7 +16,8 @@ class Asked:
     selected: ids of queries it is about; None for all. prune: remove queries that the project no longer has. refresh: ids of queries
     to rebuild although nothing changed. rebuild: throw away what queries kept that no longer fits (Spark). accept_history: rebuild although the beginning of
     an input is gone. forward: changed queries it is about go on with their new text; nothing is rebuilt. dry_run: change nothing.
-    about: for the history. shadow: what is rebuilt waits until it is promoted.
+    about: for the history. shadow: what is rebuilt waits until it is promoted. backfills: folders with the computed history of queries
+    that are rebuilt (`flowql backfill`), one for each.
     """
 
     selected: tuple[str, ...] | None = None
@@ -28,6 +29,7 @@ class Asked:
     dry_run: bool = False
     about: About = DEPLOY
     shadow: bool = False
+    backfills: tuple[str, ...] = ()
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)

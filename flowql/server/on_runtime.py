@@ -36,6 +36,7 @@ from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.spark.log_append import places_topic
 from flowql.runtime.state.changelog import metadata_topic
 from flowql.runtime.state.copy import copy_of
+from flowql.runtime.state.handed import Handed
 from flowql.runtime.state.store import Snapshot
 from flowql.server.engine import Mode
 from flowql.server.members import Members
@@ -113,10 +114,15 @@ class RuntimeEngine:
         seen: Deployed | None = None,
         about: About = DEPLOY,
         swap: Hold = AS_BEFORE,
+        backfills: Collection[str] = (),
     ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild
-        return self.instance.deploy(plan, refresh=refresh, forward=forward, seen=seen, about=about, swap=swap)
+        handed = [Handed(Path(folder)) for folder in backfills]
+        histories = {h.manifest.query: h for h in handed}
+        return self.instance.deploy(
+            plan, refresh=refresh, forward=forward, seen=seen, about=about, swap=swap, histories=histories
+        )
 
     def carry_out(self, plan: Plan) -> Mapping[str, int]:
         instance = self.instance

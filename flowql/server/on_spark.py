@@ -91,7 +91,11 @@ class SparkEngine:
         seen: Deployment | None = None,
         about: About = DEPLOY,
         swap: Hold = AS_BEFORE,
+        backfills: Collection[str] = (),
     ) -> Sequence[QueryChange]:
+        if backfills:
+            title = "a computed history is handed over to a target with `engine: runtime`"
+            raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql run --bounded recomputes everything")
         if swap.hold:
             title = "--shadow is not supported for targets with `engine: spark`, which build no generation beside the one that serves"
             raise CommandError(

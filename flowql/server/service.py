@@ -72,6 +72,7 @@ class Service:
                         seen=seen,
                         about=asked.about,
                         swap=Hold(hold=asked.shadow),
+                        backfills=asked.backfills,
                     )
                 except Superseded:  # a rebuild has ended meanwhile: there may be less to do
                     continue

@@ -22,7 +22,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app import plan_topic
 from flowql.runtime.app.announcing import announced
 from flowql.runtime.app.comparing import side_by_side
-from flowql.runtime.app.deployment import Deployment, is_same
+from flowql.runtime.app.deployment import NO_HISTORIES, Deployment, Histories, is_same
 from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.plan_topic import read_deployed
@@ -35,7 +35,7 @@ from flowql.runtime.app.unrecorded import made_by, unrecorded
 from flowql.runtime.build.partitions import check_partitions, planned_partitions
 from flowql.runtime.build.query import ensure_sources, ensure_topics
 from flowql.runtime.build.table_declarations import check_tables
-from flowql.runtime.errors import CommitsBlocked, LogError, RuntimeFailure, StaleMember, Superseded
+from flowql.runtime.errors import CommitsBlocked, HandoverUnfit, LogError, RuntimeFailure, StaleMember, Superseded
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
@@ -45,6 +45,7 @@ LOOK_S = 0.02  # between two looks at what was asked for
 ANNOUNCE_TRIES, ANNOUNCE_S = 60, 0.5
 BLOCKED_MS = 3_000  # commits that do not get through for so long are no short trouble
 HANGS_MS = 60_000  # what takes so long hangs
+HANDOVER_MS = 540_000  # but loading a history may take longer; who asks waits for 600 s
 WITHDRAWN_MS = 1_000  # what is taken back has ended after so long, if it can be taken back
 
 
@@ -111,6 +112,7 @@ class Deployer:
         seen: Deployed | None = None,
         about: About = DEPLOY,
         swap: Hold = AS_BEFORE,
+        histories: Histories = NO_HISTORIES,
     ) -> tuple[QueryChange, ...]:
         """Begin to make `plan` what runs. Queries that did not change go on untouched.
 
@@ -118,6 +120,7 @@ class Deployer:
         `rebuilt`. refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be
         rebuilt, ForwardRefused where that cannot be (`flowql.compiler.plan.diff`). seen: what was on record when this was decided;
         Superseded if that is not so any more. about: for the history. swap: what of it waits until it is promoted.
+        histories: of queries that are computed anew, by id: they go on from there instead of beginning at the first record. HandoverUnfit.
         CommitsBlocked: nothing has changed, or what is under way ends when commits get through again.
         """
         host = self._host
@@ -131,7 +134,9 @@ class Deployer:
         ):  # else what others have deployed, and is not known here yet, would pass for what runs
             self._await_plan(self._group)
         before = host.deployed
-        asks = bool(refresh or forward or swap != AS_BEFORE)
+        asks = bool(refresh or forward or swap != AS_BEFORE or histories)
+        if histories and self._group is not None:
+            raise HandoverUnfit("a history can be handed over to an instance that is alone, not to one of many")
         if self._group is None and not asks and _only_pauses(self._still(seen), plan):
             return self._pause(plan, lambda: decide_change(self._still(seen), plan), about).changes
         change = decide()
@@ -143,7 +148,11 @@ class Deployer:
         host.repaired.repairs.read_on()
         check_partitions(before, plan, host.log, host.repaired.repairs.topics())
         KNOWN.remember(plan.schemas)
-        change = self._change(decide, about) if self._group is None else self._announce(decide, about, self._group)
+        if self._group is None:
+            hangs_ms = HANDOVER_MS if histories else HANGS_MS
+            change = self._carried_out(partial(self._changed, decide, about, histories), hangs_ms)
+        else:
+            change = self._announce(decide, about, self._group)
         for c in change.changes:
             if c.action != "none":
                 say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
@@ -186,11 +195,7 @@ class Deployer:
 
     # -- alone
 
-    def _change(self, decide: Callable[[], Change], about: About) -> Change:
-        change: Change = self._carried_out(partial(self._changed, decide, about))
-        return change
-
-    def _changed(self, decide: Callable[[], Change], about: About) -> Procedure:
+    def _changed(self, decide: Callable[[], Change], about: About, histories: Histories) -> Procedure:
         """What is decided now, as a swap may have ended meanwhile; None while one is on record."""
         host = self._host
         if host.deployed.swap is not None:
@@ -201,7 +206,7 @@ class Deployer:
         options = made_by(host.config.application_id, change.deployed) if host.log.drops_with_commits else {}
         try:
             ensure_topics(change.deployed.plan, host.admin, planned, options)
-            yield from self._deployment.changed(change.deployed, self._entry(change, about))
+            yield from self._deployment.changed(change.deployed, self._entry(change, about), histories)
         except Exception:
             with suppress(LogError):  # the next start does it
                 self._delete_unrecorded()
@@ -232,16 +237,16 @@ class Deployer:
         assert _building(change.deployed) == _building(self._host.deployed), "a pause begins and ends no generation"
         return change, (yield from self._deployment.paused(change.deployed, self._entry(change, about)))
 
-    def _carried_out(self, procedure: Callable[[], Procedure]) -> Any:
+    def _carried_out(self, procedure: Callable[[], Procedure], hangs_ms: int = HANGS_MS) -> Any:
         """The result of a procedure that has to wait for the end of a swap."""
-        while (result := self._wait(self._reconciler.ask(procedure))) is None:
+        while (result := self._wait(self._reconciler.ask(procedure), hangs_ms)) is None:
             self._host.look(LOOK_S)  # the swap goes on when brokers are back
         return result
 
-    def _wait(self, asked: Asked) -> Any:
+    def _wait(self, asked: Asked, hangs_ms: int = HANGS_MS) -> Any:
         """The result of what was asked for. CommitsBlocked: see `deploy`."""
         try:
-            return self._until(asked.done)
+            return self._until(asked.done, hangs_ms)
         except CommitsBlocked as blocked:
             if asked.done.cancel():  # it has not begun
                 raise
@@ -253,7 +258,7 @@ class Deployer:
             return asked.done.result()
         raise CommitsBlocked(f"{self._why()}: what was begun takes effect when that is over")
 
-    def _until(self, done: Future[Any]) -> Any:
+    def _until(self, done: Future[Any], hangs_ms: int = HANGS_MS) -> Any:
         """The result of a future. CommitsBlocked if it does not come: commits do not get through, or a function does not return."""
         host, begun_ms = self._host, self._host.clock.timer_ms()
         since_ms = begun_ms
@@ -262,7 +267,7 @@ class Deployer:
                 raise RuntimeFailure(f"the instance is broken: {host.fatal}") from host.fatal
             now_ms = host.clock.timer_ms()
             since_ms = since_ms if host.commit.held_up else now_ms
-            if now_ms - since_ms > BLOCKED_MS or now_ms - begun_ms > HANGS_MS:
+            if now_ms - since_ms > BLOCKED_MS or now_ms - begun_ms > hangs_ms:
                 raise CommitsBlocked(f"{self._why()}, and nothing has changed")
             host.look(LOOK_S, done)
         return done.result()

@@ -24,11 +24,12 @@ from flowql.compiler.plan.generations import (
     topic_written,
     topics_read,
     under_own_name,
+    user_id,
     writers_of,
 )
 from flowql.compiler.plan.partitions import NONE_KNOWN, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.app import exchanging
+from flowql.runtime.app import exchanging, handover
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.plan_topic import deployed_records, write_deployed
 from flowql.runtime.app.plan_writer import writer_id
@@ -57,11 +58,14 @@ from flowql.runtime.errors import (
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Admin, Log, TopicPartition
 from flowql.runtime.output.collector import RecordCollector
+from flowql.runtime.state.handed import Handed
 from flowql.runtime.task.dead_letters import staging_topic
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
+Histories = Mapping[str, Handed]  # by the id of a query that begins: where its generation goes on
+NO_HISTORIES: Histories = {}
 # The whole history of a generation, as its readers begin with it; and by what such a topic is known, where that can be said.
 WHOLE = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STAGING = {**WHOLE, "flowql.staging": "true"}
@@ -95,6 +99,9 @@ class Deployment:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._unrecorded: set[str] = (
+            set()
+        )  # queries whose state was loaded, perhaps in part, and that no record names yet
 
     def resumed(self, stored: Deployed) -> Procedure:
         """Everything that was deployed when the instance last ran, from its committed positions.
@@ -113,10 +120,10 @@ class Deployment:
         self.delete_leftovers()
 
     def dropped_of(self, known: Collection[str]) -> Procedure:
-        """State of queries that were swapped out just before the instance died goes."""
+        """State goes of queries that were swapped out just before the instance died, and of a history that no record followed."""
         host = self._host
         tasks = [t for t in host.state.committed_tasks() if "/" in t and t.rpartition("/")[0] not in known]
-        if tasks and not host.log.drops_with_commits:
+        if tasks:
             yield host.commit.request(lambda: self.close_tasks((), tasks))
 
     def remade(self, stored: Deployed) -> Procedure:
@@ -157,10 +164,10 @@ class Deployment:
                     return f"records of {topic}-{p} before offset {begin} are gone (retention)"
         return ""
 
-    def changed(self, after: Deployed, entry: Entry | None = None) -> Procedure:
+    def changed(self, after: Deployed, entry: Entry | None = None, histories: Histories = NO_HISTORIES) -> Procedure:
         """From what is deployed to `after`. Until its commit nothing has changed but that what goes has been stopped.
 
-        entry: of the history.
+        entry: of the history of deployments. histories: of queries that begin with what another engine has computed. Raises HandoverUnfit.
         """
         refuse_outside_records(self._host, after)
         exchanged, now = exchanging.exchanged(after), running_plan(after)
@@ -169,7 +176,7 @@ class Deployment:
             yield self._host.commit.request(withdrawable=True)
         try:
             yield from exchanging.at_rest(self._host, exchanged)
-            yield from self._changed(after, entry, gone, exchanged)
+            yield from self._changed(after, entry, gone, exchanged, histories)
         except Exception:
             yield from self._let_go([*exchanged, *gone])
             with suppress(LogError):  # brokers may be away: the next deployment does it
@@ -188,7 +195,12 @@ class Deployment:
         return host.commit.request(lambda: host.collector.add(*record))
 
     def _changed(
-        self, after: Deployed, entry: Entry | None, gone: Sequence[str], exchanged: Sequence[str]
+        self,
+        after: Deployed,
+        entry: Entry | None,
+        gone: Sequence[str],
+        exchanged: Sequence[str],
+        histories: Histories,
     ) -> Procedure:
         """exchanged: queries that are held and go on with a new text."""
         host = self._host
@@ -204,6 +216,7 @@ class Deployment:
         new = [q for q in now.queries if was.query(q.id) is None]
         create_staging(host, after, planned)
         records = inserted(host, after, planned)
+        taken_over = yield from self._taken_over(after, new, histories)
         leaving, going_on = exchanging.tasks_of(host, gone), exchanging.tasks_of(host, exchanged)
         host.query_states.end(gone)
         yield from stopped(host, [*leaving, *going_on])
@@ -218,9 +231,11 @@ class Deployment:
         after = replace(after, begins=tuple({**dict(after.begins), **_at_once(begins, resized)}.items()))
         if entry is not None:
             entry = replace(entry, forwards=tuple(f for f in after.forwards if f.deployment == after.id))
+        records += taken_over.letters
         records.append(write_deployed(after, host.admin, host.config.application_id, host.clock.wall_ms(), entry))
 
         def at_the_cut() -> None:
+            host.commit.replacements += taken_over.results
             host.commit.reshapes += [Reshape(t, n, begins[t], keeps=True) for t, n in resized.items()]
             self.close_tasks(leaving, dropped, standing=kept)
             self._close_for_others(going_on)
@@ -229,6 +244,7 @@ class Deployment:
             host.serve(after, host.commit.next_sequence)
 
         yield host.commit.request(at_the_cut, withdrawable=not (gone or exchanged))
+        self._unrecorded.clear()
         yield from self.forgotten([*gone, *exchanged])
         for query in now.queries:
             if query.id in host.queries:
@@ -238,6 +254,21 @@ class Deployment:
         host.query_states.set_paused(now.paused)
         self._stop_lost()
         self.delete_leftovers()
+
+    def _taken_over(self, after: Deployed, new: Sequence[QueryPlan], histories: Histories) -> Procedure:
+        """The state of histories is in the store, for tasks that the record still to come names; what else they bring (`handover.Brought`)."""
+        host, brought = self._host, handover.Brought([], [])
+        left = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in self._unrecorded]
+        if left:  # of an attempt that failed: a query of that name would begin with it
+            yield host.commit.request(lambda: self.close_tasks((), left))
+        self._unrecorded.clear()
+        staged = {runtime_name(q) for q in after.building}
+        for query in new:
+            handed = histories.get(user_id(query.id, query.generation))
+            if handed is not None:
+                self._unrecorded.add(query.id)
+                yield from handover.taken_over(host, query, handed, brought, staged=query.id in staged)
+        return brought
 
     def _close_for_others(self, tasks: Sequence[Task]) -> None:
         """Tasks whose places others will take: their state stays. The epoch lock is held."""

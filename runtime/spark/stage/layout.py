@@ -29,6 +29,7 @@ class Layout:
 
     coalesce: one update per key and run is enough, for everyone reads the sink as a table (rule R13). schemas: that records may
     name and no registry keeps. functions: modules with the user-defined ones that are called (`flowql.runtime.functions.shipping`).
+    grouped: no sub-topology is free, so that every task runs once, over all of its records, and has stream times and counts of its own.
     """
 
     query: str
@@ -38,11 +39,14 @@ class Layout:
     coalesce: bool = False
     schemas: tuple[SchemaRef, ...] = ()
     functions: Sequence[Any] = ()
+    grouped: bool = False
     free: frozenset[int] = field(init=False)
     levels: Mapping[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "free", frozenset(s.number for s in self.subtopologies if _is_free(s)))
+        object.__setattr__(
+            self, "free", frozenset(s.number for s in self.subtopologies if _is_free(s) and not self.grouped)
+        )
         object.__setattr__(self, "levels", _levels(self))
 
     def sub(self, number: int) -> SubTopology:
@@ -95,18 +99,22 @@ class Layout:
                 self.coalesce,
                 to_data(self.schemas),
                 self.functions,
+                self.grouped,
             ]
         )
 
 
 def loads(text: str) -> Layout:
     """The inverse of `Layout.dumps`."""
-    query, subs, counts, partitions, coalesce, schemas, functions = json.loads(text)
-    return Layout(query, from_data(subs), dict(counts), dict(partitions), coalesce, from_data(schemas), functions)
+    query, subs, counts, partitions, coalesce, schemas, functions, grouped = json.loads(text)
+    found = from_data(subs), dict(counts), dict(partitions), coalesce, from_data(schemas), functions, grouped
+    return Layout(query, *found)
 
 
-def layout_of(plan: Plan, query: QueryPlan, partitions: Mapping[str, int], *, coalesce: bool = True) -> Layout:
-    """The layout of a query over topics with these partition counts. coalesce: merge updates where the plan allows it.
+def layout_of(
+    plan: Plan, query: QueryPlan, partitions: Mapping[str, int], *, coalesce: bool = True, grouped: bool = False
+) -> Layout:
+    """The layout of a query over topics with these partition counts. coalesce: merge updates where the plan allows it. grouped: see `Layout`.
 
     Raises TopicMissing and LogError as a deployment to an instance would.
     """
@@ -122,7 +130,7 @@ def layout_of(plan: Plan, query: QueryPlan, partitions: Mapping[str, int], *, co
     sink = plan.source(query.sink)
     merge = coalesce and sink is not None and sink.topic in upsert_topics(plan)
     functions = shipped(functions_called(query.logical))
-    return Layout(query.id, query.subtopologies, counts, written, merge, plan.schemas, functions)
+    return Layout(query.id, query.subtopologies, counts, written, merge, plan.schemas, functions, grouped)
 
 
 def _writes(spec: object) -> bool:

@@ -18,6 +18,7 @@ from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.spark.shapes import to_ipc
 from flowql.runtime.spark.stage import layout as layouts
 from flowql.runtime.spark.stage.envelope import ENVELOPE, LOG, Row, read_rows, write_rows
+from flowql.runtime.spark.stage.handing import kept_rows
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.pages import NoPages, PagedRows
 from flowql.runtime.spark.stage.program import StageProgram, TaskOptions
@@ -79,11 +80,15 @@ SEQ_BITS = 20
 
 @dataclass(frozen=True)
 class GroupedStage:
-    """The tasks of one level in a bounded run: every row of a group is in the same Spark partition. Other rows pass."""
+    """The tasks of one level in a bounded run: every row of a group is in the same Spark partition. Other rows pass.
+
+    hands_over: the state that a task ends with is emitted as well (`stage.handing`).
+    """
 
     layout: str
     level: int
     options: TaskOptions
+    hands_over: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         here = sorted({sub for sub, _ in layout_from(self.layout).groups(self.level)})
@@ -94,7 +99,10 @@ class GroupedStage:
             waiting += mine
         for (sub, partition), rows in grouped(waiting):
             program = program_from(self.layout, sub, partition, self.options)
-            yield from write_rows(program.run(empty_state(program), rows, cut_between=True))
+            state = empty_state(program)
+            yield from write_rows(program.run(state, rows, cut_between=True))
+            if self.hands_over:
+                yield from write_rows(kept_rows(program, state))
 
 
 def empty_state(program: StageProgram) -> GroupState:

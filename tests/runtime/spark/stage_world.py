@@ -15,6 +15,7 @@ from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.spark.shapes import DEAD, PACKED, SINK, from_ipc, to_ipc
 from flowql.runtime.spark.stage.envelope import Row
+from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.world import World
 
 SOURCES = """
@@ -66,15 +67,19 @@ def events(n: int, seed: int, keys: int = 5) -> list[Event]:
 
 @dataclass
 class Reference:
-    """The runtime over portions of input. `cuts` are the log's ends after each portion."""
+    """The runtime over portions of input. `cuts` are the log's ends after each portion. begins: the query is deployed at the start."""
 
     shape: str
     coalesce: bool = False
+    begins: bool = True
     world: World = field(init=False)
+    physical: MemoryPhysical = field(default_factory=MemoryPhysical)
     cuts: list[dict[TopicPartition, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.world = World(SOURCES + SHAPES[self.shape], coalesce=self.coalesce)
+        self.world = World(
+            SOURCES + (SHAPES[self.shape] if self.begins else ""), physical=self.physical, coalesce=self.coalesce
+        )
 
     @property
     def plan(self) -> Plan:

@@ -1,0 +1,91 @@
+"""`flowql backfill`: compute the history of queries on Spark, and go on with it on the runtime."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from flowql.api.deploying import asked_of, carry_out, wanted_plan
+from flowql.cli.building import await_built
+from flowql.cli.deployment import show_deployment
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_json, show_diagnostics
+from flowql.deploy.backfill import Computed, check_targets, compute, folder_of, wanted_histories
+from flowql.deploy.selection import find_query
+from flowql.deploy.settings import settings_of
+from flowql.deploy.stages import decide
+from flowql.server.choice import at_rest
+from flowql.server.client import connect
+
+
+def command(
+    ctx: typer.Context,
+    queries: Annotated[list[str], typer.Argument(help="Query ids or sink names.", metavar="QUERY...")],
+    then: Annotated[
+        str,
+        typer.Option("--then", help="The target that goes on with the history (engine: runtime).", metavar="TARGET"),
+    ],
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+    accept_history: Annotated[
+        bool,
+        typer.Option(
+            "--accept-history",
+            help="Go on although the beginning of an input was deleted: from its earliest existing record.",
+        ),
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until the queries serve.")] = False,
+) -> None:
+    """Compute the history of queries on Spark, and go on with it on the runtime.
+
+    Spark (-t) computes everything that is now in the topics of the target --then, up to exact offsets, deciding lateness as the runtime does.
+    The instance of that target loads state, results and positions as a new generation of the queries, which goes on at these offsets and
+    swaps in as a rebuilt query does. An instance that runs goes on meanwhile; if none runs, one is started.
+
+    flowql backfill DAYS -t spark --then default
+    """
+    scope = replace(Scope.of(ctx, project=project, target=target, output=output, var=var), several=True)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    spark, found = settings_of(scope.load()), replace(scope, target=then).read()
+    settings = settings_of(found)
+    check_targets(spark, settings)
+    with ExitStack() as stack:
+        client = connect(settings.data_dir)
+        deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
+        wanted = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
+        ids = tuple(dict.fromkeys(find_query(wanted, name).id for name in queries))
+        asked = asked_of(ids, found, wanted, deployed.plan)
+        about = replace(asked.about, how=f"backfill of {', '.join(ids)}")
+        asked = replace(asked, refresh=ids, about=about, accept_history=accept_history)
+        decision = decide(deployed, wanted, asked, partitions=topics)
+        histories = wanted_histories(settings, deployed, decision, ids)
+        folder = stack.enter_context(folder_of(settings))
+        computed = compute(spark, settings, decision, histories, folder)
+        if not as_json:
+            _show(computed)
+        asked = replace(asked, backfills=tuple(str(c.folder.absolute()) for c in computed))
+        client, done = carry_out(client, settings, deployed, topics, wanted, asked)
+        _finish(done, computed, as_json=as_json)
+        assert client is not None, "this is no dry run"
+        stack.callback(client.close)
+        if not no_wait and not await_built(client):
+            raise typer.Exit(130)
+
+
+def _show(computed: list[Computed]) -> None:
+    for c in computed:
+        rows = f"{c.wanted.records:,} records in, {c.records:,} out, {c.state_rows:,} rows of state"
+        letters = f", {c.letters:,} dead letters" if c.letters else ""
+        note(f"{c.wanted.query.id}: {rows}{letters} in {c.seconds:.1f} s")
+
+
+def _finish(done: dict[str, Any], computed: list[Computed], *, as_json: bool) -> None:
+    if as_json:
+        print_json({**done, "histories": [c.to_data() for c in computed]})
+    else:
+        show_deployment(done)

@@ -1,0 +1,296 @@
+"""A history computed by the stages that run inside Spark, then live records on the runtime: as one continuous run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from flowql.compiler.plan.generations import at_generation, plain
+from flowql.compiler.plan.topology import stores_of
+from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.instance import Instance
+from flowql.runtime.errors import HandoverUnfit
+from flowql.runtime.spark.stage.envelope import DONE, Row, read_rows, write_rows
+from flowql.runtime.spark.stage.layout import layout_of
+from flowql.runtime.spark.stage.program import TaskOptions
+from flowql.runtime.spark.stage.worker import GroupedStage
+from flowql.runtime.state.handed import (
+    DEAD,
+    HANDED,
+    ROWS,
+    SINK,
+    TASK,
+    Handed,
+    Manifest,
+    decode_page,
+    shape_of,
+    write_manifest,
+    write_part,
+)
+from tests.runtime.app.world import plan_of
+from tests.runtime.spark import stage_world
+from tests.runtime.spark.stage_local import LocalStages
+from tests.runtime.spark.stage_world import SHAPES, SOURCES, Reference, comparable, events, final
+
+HISTORY, LIVE = 220, 120
+PARTS = 2
+
+
+def computed(reference: Reference, folder: Path, *, coalesce: bool = False) -> Handed:
+    """What `flowql.runtime.spark.backfill.compute` writes, without Spark: its stages chained by hand."""
+    plan = plan_of(SOURCES + SHAPES[reference.shape])
+    query = at_generation(plan.queries[0], 1)
+    partitions = reference.partitions()
+    layout = layout_of(plan, query, partitions, coalesce=coalesce, grouped=True)
+    assert not layout.free
+    batches: list[pa.RecordBatch] = list(write_rows(LocalStages(layout).addressed(reference.packed())))
+    for level in layout.grouped_levels():
+        batches = list(GroupedStage(layout.dumps(), level, TaskOptions(), hands_over=True)(batches))
+    rows = [r._replace(ipc=bytes(r.ipc)) for b in batches for r in read_rows(b) if r.kind != "note"]
+    assert all(r.target == DONE for r in rows)
+    parts = tuple(
+        write_part(
+            folder,
+            [pa.RecordBatch.from_arrays(b.columns[1:7], schema=HANDED) for b in write_rows(rows[n::PARTS])],
+            "test",
+        )
+        for n in range(PARTS)
+    )
+    ends: dict[str, dict[str, int]] = {}
+    for tp, end in reference.cuts[-1].items():
+        if tp.topic in layout.readers:
+            ends.setdefault(tp.topic, {})[str(tp.partition)] = end
+    counts = [
+        _count(rows, SINK),
+        _count(rows, DEAD),
+        sum(len(decode_page(pa.py_buffer(bytes(r.ipc)))[0]) for r in rows if r.kind == ROWS),
+    ]
+    counts.append(sum(r.kind == TASK for r in rows))
+    starts = {t: dict.fromkeys(at, 0) for t, at in ends.items()}
+    write_manifest(
+        folder,
+        Manifest(
+            query.id, query.definition, shape_of(query), {t: partitions[t] for t in ends}, starts, ends, *counts, parts
+        ),
+    )
+    return Handed(folder)
+
+
+def _count(rows: list[Row], kind: str) -> int:
+    return sum(b.num_rows for r in rows if r.kind == kind for b in pa.ipc.open_stream(r.ipc))
+
+
+def deploy(reference: Reference, handed: Handed | None = None) -> None:
+    instance = reference.world.instance
+    plan = plan_of(SOURCES + SHAPES[reference.shape], instance.plan if instance.plan.queries else None)
+    histories: Mapping[str, Handed] = {} if handed is None else {handed.manifest.query: handed}
+    instance.deploy(plan, refresh=list(histories), histories=histories)
+
+
+def stores(reference: Reference) -> dict[str, Any]:
+    """All rows of the query's stores, by their names in generation 1."""
+    snapshot, plan = reference.world.instance.snapshot(), reference.world.instance.plan
+    found = {plain(s.name, q.generation): sorted(snapshot.scan(s.name), key=repr) for q, s in stores_of(plan)}
+    snapshot.close()
+    return found
+
+
+def tasks(reference: Reference) -> dict[str, Any]:
+    """Positions, stream times and losses of all tasks."""
+    (running,) = reference.world.instance.queries.values()
+    return {str(t.id).rpartition("/")[2]: _comparable(t.state.metadata) for t in running.built.tasks}
+
+
+def _comparable(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Without the stream time at which rows were late, which is that of the end of a run, wherever runs are cut."""
+    lost = metadata.get("lost", {})
+    late = {operator: found[:2] for operator, found in lost.get("late", {}).items()}
+    return {**metadata, "lost": {**lost, "late": late}}
+
+
+def letters(reference: Reference) -> list[Any]:
+    found = [{**v, "GENERATION": 0} for v in reference.world.values("flowql-dead-letters")]
+    return sorted(found, key=repr)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_new_query_that_begins_with_a_history_is_as_one_run(shape: str, seed: int, tmp_path: Path) -> None:
+    feed = events(HISTORY + LIVE, seed)
+    whole, continued = Reference(shape), Reference(shape, begins=False)
+    for reference in (whole, continued):
+        reference.send(feed[:HISTORY])
+    deploy(continued, computed(continued, tmp_path / "h"))
+    assert continued.world.lag(continued.query.id) == 0, "it goes on at the end of the history"
+    for reference in (whole, continued):
+        reference.send(feed[HISTORY:])
+    assert comparable(shape, continued.sink()) == comparable(shape, whole.sink())
+    assert stores(continued) == stores(whole)
+    assert tasks(continued) == tasks(whole)
+    assert letters(continued) == letters(whole)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_generation_that_begins_with_a_history_swaps_in(shape: str, tmp_path: Path) -> None:
+    feed = events(HISTORY + LIVE, 3)
+    whole, continued = Reference(shape), Reference(shape)
+    for reference in (whole, continued):
+        reference.send(feed[:HISTORY])
+    deploy(continued, computed(continued, tmp_path / "h", coalesce=True))
+    for reference in (whole, continued):
+        reference.send(feed[HISTORY:])
+    assert continued.query.generation == 2
+    assert continued.world.instance.rebuilt
+    same = final if "TABLE" in SHAPES[shape] else lambda sink: comparable(shape, sink)
+    assert same(continued.sink()) == same(whole.sink())
+    assert stores(continued) == stores(whole)
+
+
+MORE = {
+    "table-table": """CREATE TABLE E (K BIGINT PRIMARY KEY, W BIGINT) WITH (KAFKA_TOPIC='b', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+      CREATE TABLE OUT AS SELECT D.K, D.V, W FROM D LEFT JOIN E ON D.K = E.K;""",
+    "foreign key": """CREATE TABLE E (K BIGINT PRIMARY KEY, W BIGINT) WITH (KAFKA_TOPIC='b', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
+      CREATE TABLE OUT AS SELECT D.K, D.V, W FROM D JOIN E ON D.V = E.K;""",
+    "final": """CREATE TABLE OUT AS SELECT K, COUNT(*) AS N FROM A
+      WINDOW TUMBLING (SIZE 10 SECONDS, GRACE PERIOD 5 SECONDS) GROUP BY K EMIT FINAL;""",
+    "two joins": """CREATE STREAM OUT AS SELECT A.K, A.V, W, NAME FROM A
+      JOIN B WITHIN 4 SECONDS GRACE PERIOD 2 SECONDS ON A.K = B.K LEFT JOIN D ON A.K = D.K;""",
+}
+
+
+@pytest.mark.parametrize("shape", MORE)
+def test_more_joins_and_final_windows(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHAPES, shape, MORE[shape])
+    monkeypatch.setattr(stage_world, "MIXED", {*stage_world.MIXED, "final"})
+    test_a_new_query_that_begins_with_a_history_is_as_one_run(shape, 4, tmp_path)
+
+
+class Crashed(BaseException):
+    """The process ends here."""
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, instance: Instance, what: str) -> None:
+    """The next call of something that a takeover does kills the instance instead."""
+    owner, _, name = what.rpartition(".")
+    target = getattr(instance, owner)
+
+    def call(*_: Any, **__: Any) -> None:
+        raise Crashed
+
+    monkeypatch.setattr(target, name, call)
+
+
+def again(reference: Reference) -> None:
+    """A new instance over the log and the store that the dead one has left."""
+    old = reference.world.instance
+    reference.log.crash()
+    reference.world.instance = Instance(reference.log, reference.physical, reference.world.clock, old.config)
+    reference.world.driver = Driver(reference.world.instance)
+    reference.world.instance.resume()
+    reference.world.producer = reference.log.producer("feed")
+
+
+STEPS = ["state.rebuild", "state.restore", "state.end_restore", "commit.request"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("shape", ["repartition", "session", "stream-stream"])
+def test_a_takeover_that_is_killed_leaves_what_serves_and_can_be_repeated(
+    shape: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = events(HISTORY + LIVE, 5)
+    whole, continued = Reference(shape), Reference(shape)
+    for reference in (whole, continued):
+        reference.send(feed[:HISTORY])
+    before, handed = stores(continued), computed(continued, tmp_path / "h")
+    with monkeypatch.context() as patch:
+        crash_at(patch, continued.world.instance, step)
+        with pytest.raises(Crashed):
+            deploy(continued, handed)
+    again(continued)
+    assert stores(continued) == before
+    assert all("@" not in task for task in continued.world.instance.state.committed_tasks()), "nothing is left of it"
+    deploy(continued, handed)
+    for reference in (whole, continued):
+        reference.send(feed[HISTORY:])
+    assert stores(continued) == stores(whole)
+    assert final(continued.sink()) == final(whole.sink())
+
+
+def test_after_the_commit_a_restart_goes_on_with_the_history(tmp_path: Path) -> None:
+    feed = events(HISTORY + LIVE, 6)
+    whole, continued = Reference("session"), Reference("session", begins=False)
+    for reference in (whole, continued):
+        reference.send(feed[:HISTORY])
+    deploy(continued, computed(continued, tmp_path / "h"))
+    again(continued)
+    for reference in (whole, continued):
+        reference.send(feed[HISTORY:])
+    assert comparable("session", continued.sink()) == comparable("session", whole.sink())
+
+
+def test_a_damaged_or_incomplete_history_is_refused(tmp_path: Path) -> None:
+    reference = Reference("count", begins=False)
+    reference.send(events(60, 7))
+    computed(reference, tmp_path / "h")
+    part = tmp_path / "h" / "part-test-0.arrow"
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    with pytest.raises(HandoverUnfit, match=r"part-test-0\.arrow is missing or differs"):
+        Handed(tmp_path / "h")
+    (tmp_path / "h" / "manifest.json").unlink()
+    with pytest.raises(HandoverUnfit, match="no complete history"):
+        Handed(tmp_path / "h")
+
+
+CHANGED: dict[str, dict[str, Any]] = {
+    "edited": {"definition": "another"},
+    "had 2 partitions": {"partitions": {"a": 2}},
+    "has no offset": {"ends": {"a": {"0": 10_000, "1": 0, "2": 0}}},
+    "the history of .* begins": {"starts": {"a": {"0": 1, "1": 0, "2": 0}}},
+}
+
+
+@pytest.mark.parametrize("why", CHANGED)
+def test_a_history_of_something_else_is_refused_and_changes_nothing(why: str, tmp_path: Path) -> None:
+    reference = Reference("count")
+    reference.send(events(60, 7))
+    handed, before = computed(reference, tmp_path / "h"), stores(reference)
+    handed.manifest = replace(handed.manifest, **CHANGED[why])
+    with pytest.raises(HandoverUnfit, match=why):
+        deploy(reference, handed)
+    reference.send(events(20, 8))
+    assert stores(reference).keys() == before.keys()
+    assert reference.query.generation == 1
+
+
+@pytest.mark.parametrize("count", ["records", "state_rows", "tasks"])
+def test_counts_are_verified(count: str, tmp_path: Path) -> None:
+    reference = Reference("count")
+    reference.send(events(60, 7))
+    handed = computed(reference, tmp_path / "h")
+    handed.manifest = replace(handed.manifest, **{count: 1})
+    with pytest.raises(HandoverUnfit, match="its manifest says 1"):
+        deploy(reference, handed)
+    assert reference.query.generation == 1
+
+
+def test_after_a_takeover_that_failed_a_query_of_that_name_begins_anew(tmp_path: Path) -> None:
+    """Without a history the same generation must not find the state that the failed attempt has loaded."""
+    reference = Reference("count")
+    reference.send(events(60, 7))
+    before, handed = stores(reference), computed(reference, tmp_path / "h")
+    handed.manifest = replace(handed.manifest, state_rows=1)
+    with pytest.raises(HandoverUnfit):
+        deploy(reference, handed)
+    (query,) = reference.plan.queries
+    reference.world.instance.deploy(reference.plan, refresh=[query.id])
+    reference.world.settle()
+    assert reference.query.generation == 2
+    assert stores(reference) == before
