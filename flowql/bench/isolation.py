@@ -98,11 +98,19 @@ class Outcome:
 
 
 class ObservedInstance(Instance):
-    """Notes when output of the critical query enters the collector."""
+    """Notes when output of the critical query enters the collector, and how long commits take.
+
+    commits: when each was applied (ns), and how long it took from its cut (ms).
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.seen: list[tuple[int, pa.Array]] = []
+        self.commits: list[tuple[int, float]] = []
+
+    def _committed(self) -> None:
+        super()._committed()
+        self.commits.append((time.time_ns(), self.metrics.cut_to_commit_ms))
 
     def publish(self, task: Task, result: RunResult) -> None:
         super().publish(task, result)

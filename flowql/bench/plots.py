@@ -14,14 +14,14 @@ DOTS_PER_INCH = 100
 
 
 @contextmanager
-def plotted(file: Path, *, rows: int = 1, size: tuple[float, float] = (7, 4)) -> Iterator[Any]:
-    """Axes to draw on, or an array of `rows` axes that share x; the file is written at the end. size: in inches."""
+def plotted(file: Path, *, rows: int = 1, size: tuple[float, float] = (7, 4), shared: bool = True) -> Iterator[Any]:
+    """Axes to draw on, or an array of `rows` axes; the file is written at the end. size: in inches. shared: the axes share x."""
     import matplotlib
 
     matplotlib.use("Agg")  # no display
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(rows, 1, figsize=size, sharex=True)
+    figure, axes = pyplot.subplots(rows, 1, figsize=size, sharex=shared)
     yield axes
     figure.tight_layout()
     figure.savefig(file, dpi=DOTS_PER_INCH)

@@ -111,7 +111,9 @@ class Instance:
         self.exchanges = Exchanges(self.state)
         self.careful = CarefulQueries(self.state, config.application_id)
         self.scans = Scans(self.metrics, clock.wall_ms)
-        self.manager = TaskManager(clock, config.policy, self.may_run, config.threads)
+        self.manager = TaskManager(
+            clock, config.policy, self.may_run, config.threads, self.has_reserve, self._is_committing
+        )
         self.repaired = RepairedLog(log, config.application_id)  # what queries and questions read
         self.main = ConsumerFacade(self.repaired, f"{config.application_id}-main", budget.fetch_buffer_bytes)
         self.restore = ConsumerFacade(self.repaired, f"{config.application_id}-restore", budget.fetch_buffer_bytes)
@@ -326,7 +328,7 @@ class Instance:
             self._bury(task.id.query, result.dead_letters)
         m.late_records += sum(result.late.values())
         self.commit.dirty = True
-        if result.wants_commit:
+        if result.wants_commit or not self.may_run():
             self.commit.hurry()
 
     def wake(self) -> None:
@@ -361,6 +363,13 @@ class Instance:
 
     def may_run(self) -> bool:
         return self.fatal is None and not (self.collector.full or self.state.uncommitted.full)
+
+    def has_reserve(self) -> bool:
+        """At least half of the room for what is not committed is free."""
+        return self.collector.has_reserve and self.state.uncommitted.has_reserve
+
+    def _is_committing(self) -> bool:
+        return self.commit.is_busy
 
     def _positions(self) -> dict[TopicPartition, Reading]:
         return positions_of(self.queries, self.query_states) if self.members is None else self.members.positions()

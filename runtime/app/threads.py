@@ -22,7 +22,7 @@ FRAMES_MAX = 6  # innermost calls of a thread that are shown
 # 500,000 keys at saturation does 39,400 records/s with it, 34,400 with 0.5 ms and 32,200 with 0.1 ms, and the latency of one at 5,000 or
 # 20,000 records/s is no higher. Beside others a commit or a critical query would wait too often and too long with more than 0.1 ms.
 SWITCH_ALONE_S, SWITCH_SHARED_S = 0.005, 0.0001
-GC_THRESHOLD = 20_000  # rows in flight are young garbage that reference counts free; collect cycles less often
+GC_THRESHOLD = 50_000  # rows in flight are young garbage that reference counts free; collect cycles less often
 
 
 class Step(Protocol):

@@ -51,7 +51,7 @@ def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -
     if query in at_work:
         return None
     if any(t.runnable for t in tasks):
-        return Wait("processor", tuple(at_work)) if instance.may_run() else Wait("commit")
+        return Wait("commit") if instance.manager.awaits_commit(query) else Wait("processor", tuple(at_work))
     waiting = [t for t in tasks if t.buffered_rows]
     return _of_rows(waiting) if waiting else Wait("input")
 

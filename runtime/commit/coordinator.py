@@ -221,6 +221,11 @@ class CommitStep:
         return self.blocked or (self.state_trouble if self._applying is not None else "")
 
     @property
+    def is_busy(self) -> bool:
+        """A commit is under way. Any thread."""
+        return self._busy
+
+    @property
     def idle(self) -> bool:
         """Nothing published waits for a commit."""
         return not (self.dirty or self._busy or self._requests)
@@ -527,6 +532,7 @@ class CommitStep:
         self._redo_bytes += redo_bytes
         if self._redo_bytes > REDO_FLUSH_BYTES:
             self._try_flush()
+        self._busy = False
         self.on_commit()
 
     def _measure(self, epoch: Epoch) -> None:

@@ -62,6 +62,11 @@ class RecordCollector:
         return self.size_bytes >= self._bytes_max
 
     @property
+    def has_reserve(self) -> bool:
+        """At least half of the room is free. Any thread."""
+        return 2 * self.size_bytes < self._bytes_max
+
+    @property
     def empty(self) -> bool:
         return not self._buffers
 

@@ -89,11 +89,12 @@ def _version(payload: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FrozenStore:
-    """The frozen overlay of one store of one task."""
+    """The frozen overlay of one store of one task. counts: see `ManagedTask`."""
 
     task_id: str
     store: TaskStore
     overlay: Overlay
+    counts: bool = True
 
 
 @dataclass(slots=True)
@@ -187,6 +188,10 @@ class FrozenEpoch:
             values = [*s.values, encode_number(s.bound_ms)] if bound else s.values
             if keys:
                 yield s.entry.spec.name, s.partition, keys, values
+
+    def counted_rows(self) -> list[tuple[list[bytes], list[bytes | None]]]:
+        """Keys, without prefixes, and values of each store whose rows count as uncommitted ones."""
+        return [(e.keys, e.values) for s, e in zip(self.stores, self._encode(), strict=True) if s.counts]
 
     def writes(self) -> Writes:
         """Everything in a fixed order: drops, expired segments, catalog, rows by store, metadata of tasks last."""

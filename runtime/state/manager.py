@@ -206,7 +206,7 @@ class StateManager:
                 for store in task.stores.values():
                     overlay = store.freeze()
                     if overlay is not None:
-                        stores.append(FrozenStore(task.id, store, overlay))
+                        stores.append(FrozenStore(task.id, store, overlay, task.counts))
             self.uncommitted.cut()
             catalog = self._catalog.take_changes()
             drops, self._drops = self._drops, Drops()
@@ -240,7 +240,7 @@ class StateManager:
             self._renew_snapshot()
         with self.epoch_lock.join():
             self._in_flight = self._written = None
-            self.uncommitted.applied(writes.keys, writes.values)
+            self.uncommitted.applied(epoch.counted_rows())
             self._attach()  # before writes leave the frozen layer
             for task in self._tasks.values():
                 if task.id in epoch.tasks:
@@ -527,7 +527,8 @@ class StateManager:
 
     def _published(self, task: ManagedTask, rows: int) -> None:
         self._dirty[task.id] = task
-        self.uncommitted.add(rows)
+        if task.counts:
+            self.uncommitted.add(rows)
 
     def _renew_snapshot(self) -> None:
         self._commit_lock.assert_held()

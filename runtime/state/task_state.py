@@ -50,6 +50,7 @@ class ManagedTask:
     ) -> None:
         self.id, self.partition = task_id, partition
         self.closing: list[Callable[[], None]] = []
+        self.counts = True  # its rows take of the room for uncommitted ones; else their writer bounds them
         self.stores = {s.spec.name: s for s in stores}
         self._epoch_lock, self._generation, self._on_published = epoch_lock, generation, on_published
         self._seen = generation.number

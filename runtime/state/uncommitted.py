@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from flowql.runtime.budget import StateLimits
 
@@ -15,7 +15,8 @@ SAMPLE = 64  # rows of a commit that are looked at
 class Uncommitted:
     """Counts rows, and learns from commits how large they are. Written under the epoch lock, read by any thread.
 
-    Rows of tasks that were withdrawn count until the next commit.
+    Rows of tasks that were withdrawn count until the next commit. Those of tasks with `counts` False do not count, and nothing is learned of
+    their size.
     """
 
     def __init__(self, limits: StateLimits) -> None:
@@ -46,12 +47,27 @@ class Uncommitted:
     def revert(self) -> None:
         self._filling = self._frozen = 0
 
-    def applied(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """The frozen epoch is committed; its rows as they are stored."""
+    @property
+    def has_reserve(self) -> bool:
+        """At least half of the room is free."""
+        return 2 * self.size_bytes < self._limits.uncommitted_bytes
+
+    def applied(self, rows: Sequence[tuple[Sequence[bytes], Sequence[bytes | None]]]) -> None:
+        """The frozen epoch is committed. rows: those that count, store by store, as they are stored: keys and values."""
         self._frozen = 0
-        step = max(1, len(keys) // SAMPLE)
-        sizes = [len(k) + (0 if v is None else len(v)) for k, v in zip(keys[::step], values[::step], strict=True)]
+        step = max(1, sum(len(keys) for keys, _ in rows) // SAMPLE)
+        sizes = [len(k) + (0 if v is None else len(v)) for k, v in _every(step, rows)]
         if len(sizes) < SAMPLE // 2:  # a commit of few rows is about one task
             return
         seen = ROW_BYTES + FACTOR * sum(sizes) // len(sizes)
         self.row_bytes += (seen - self.row_bytes) // 4 if seen < self.row_bytes else seen - self.row_bytes
+
+
+def _every(
+    step: int, rows: Iterable[tuple[Sequence[bytes], Sequence[bytes | None]]]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Each `step`-th row, counted through all stores."""
+    begin = 0
+    for keys, values in rows:
+        yield from zip(keys[begin::step], values[begin::step], strict=True)
+        begin = (begin - len(keys)) % step

@@ -8,8 +8,13 @@ import pytest
 
 from flowql.config.memory import default_memory_bytes, memory_there_is
 from flowql.runtime.budget import MIB, PROCESS_BYTES, MemoryBudget, StateLimits
+from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.uncommitted import Uncommitted
 from tests.flowql.query.world import World
 from tests.runtime.app.engine import read
+from tests.runtime.state.support import commit, put, table
 
 GIB = 1 << 30
 
@@ -122,3 +127,35 @@ def test_processing_waits_for_a_commit_when_uncommitted_outputs_take_their_part(
     world.driver.run_until_caught_up()
     assert instance.may_run()
     assert sorted(v["V"] for v in read(world.log, "c")) == list(range(2_000))
+
+
+def test_batches_of_repartitions_do_not_make_rows_of_state_look_large() -> None:
+    """A commit with a few batches of 200 KB among its rows stopped all queries for half a second: no other rows were thought to fit."""
+    manager = StateManager(MemoryPhysical(), StateLimits(1 << 20))
+    rows, batches = manager.open_task("q/0_0", 0, [table()]), manager.open_task("x/0_0", 0, [table("X")])
+    batches.counts = False
+    put(manager, batches, "X", {(f"b{i}",): ("x" * 200_000,) for i in range(40)})
+    put(manager, rows, "T", {(f"k{i}",): (i,) for i in range(200)})
+    assert manager.uncommitted.size_bytes == 200 * manager.uncommitted.row_bytes
+    commit(manager)
+    put(manager, rows, "T", {(f"k{i}",): (i,) for i in range(200)})
+    assert manager.uncommitted.row_bytes < 1_000
+    assert manager.uncommitted.has_reserve
+
+
+def test_the_size_of_rows_is_learned_of_all_stores() -> None:
+    found = Uncommitted(StateLimits())
+    small, large = [b"k"] * 300, [b"k" * 1_000] * 100
+    found.applied([(small, [None] * 300), ([], []), (large, [None] * 100)])
+    assert found.row_bytes == pytest.approx(350 + 3 * 250, rel=0.1)
+
+
+def test_a_commit_comes_at_once_when_there_is_no_more_room() -> None:
+    world = World(SQL)
+    instance = world.instance
+    instance.state.uncommitted._limits = StateLimits(50 * instance.state.uncommitted.row_bytes)
+    instance.commit._cut_ms, instance.commit._next_ms = 0, 1 << 40
+    world.send("s", [(f"n{i}", {"V": i}, i) for i in range(200)])
+    while instance.may_run():
+        world.driver.round()
+    assert instance.commit._next_ms == COMMIT_INTERVAL_MS_MIN

@@ -42,6 +42,7 @@ class Ledger:
         self.segments = SegmentFiles(files)
         self._files = files
         self._append = threading.Lock()
+        self._superseded: list[str] = []  # segments to be removed once `append.lock` is free; under `_append`
         self._committing = False  # a frame is in the commit log that is not applied yet
         self._foreign_frames = False  # read but perhaps not durable
         self._tidied = False
@@ -89,21 +90,33 @@ class Ledger:
     @contextlib.contextmanager
     def appending(self) -> Iterator[None]:
         """Sole writer of the commit log, of all processes, with everything applied that others have committed."""
-        with self._append, self.errors():
-            self.check_usable()
-            lock = self._files.lock(f"{self.directory}/append.lock", wait=True)
-            assert lock is not None
+        superseded: list[str] = []
+        with self.errors():
             try:
-                self._catch_up()
-                before = self._journal.end
-                yield
-                if self._journal.end != before:
-                    # It is committed, whatever becomes of the mark: without one, damage at the end counts as a crash.
-                    with contextlib.suppress(OSError):
-                        lock.write(self._journal.mark)
-                self._roll_if_long()
-            finally:
-                lock.release()
+                with self._append:
+                    self._superseded = superseded
+                    with self._append_lock():
+                        yield
+            finally:  # others need not wait for it: a system takes long to remove large files
+                for path in superseded:
+                    self.segments.remove(path)
+
+    @contextlib.contextmanager
+    def _append_lock(self) -> Iterator[None]:
+        self.check_usable()
+        lock = self._files.lock(f"{self.directory}/append.lock", wait=True)
+        assert lock is not None
+        try:
+            self._catch_up()
+            before = self._journal.end
+            yield
+            if self._journal.end != before:
+                # It is committed, whatever becomes of the mark: without one, damage at the end counts as a crash.
+                with contextlib.suppress(OSError):
+                    lock.write(self._journal.mark)
+            self._roll_if_long()
+        finally:
+            lock.release()
 
     def write(self, record: Record) -> None:
         """Commit a record and apply it. Caller is in `appending`. After an OSError it is not in the commit log; after InDoubt it may
@@ -121,11 +134,13 @@ class Ledger:
 
     @contextlib.contextmanager
     def removing(self, partitions: Sequence[Partition]) -> Iterator[None]:
-        """Within, a record makes segments of the partitions superfluous: their files go after it, never before."""
+        """Within, a record makes segments of the partitions superfluous: their files go after it, never before.
+
+        Caller is in `appending`, at whose end they are removed.
+        """
         before = {s.path for p in partitions for s in p.segments}
         yield
-        for path in sorted(before - {s.path for p in partitions for s in p.segments}):
-            self.segments.remove(path)
+        self._superseded += sorted(before - {s.path for p in partitions for s in p.segments})
 
     def close(self) -> None:
         with self._append, self.lock:

@@ -201,9 +201,10 @@ class EmbeddedLog:
             return topic.info
 
     def delete_topic(self, name: str) -> None:
-        with self._owning({name}), self._ledger.appending():
-            topic = self._topic(name)
-            self._ledger.write(DeleteTopic(topic.id))
+        with self._owning({name}):
+            with self._ledger.appending():
+                topic = self._topic(name)
+                self._ledger.write(DeleteTopic(topic.id))
             for partition in topic.partitions:
                 for segment in partition.segments:
                     self._segments.remove(segment.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -16,7 +17,7 @@ import pytest
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded import segment
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.files import DiskFiles, File
+from flowql.runtime.log.files import DiskFile, DiskFiles, File
 from tests.runtime.log.records import batch, produce, read_all, values
 
 SEED = int(os.environ.get("FLOWQL_SEED", time.time_ns() % 1_000_000))
@@ -35,6 +36,23 @@ class SlowDisk(DiskFiles):
         self.began.set()
         assert self.may_end.wait(LIMIT_S)
         super().fsync_all(files)
+
+
+class WatchedDisk(DiskFiles):
+    """Notes files of topics that go while the commit log of `directory` belongs to somebody."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__()
+        self.lock_path, self.gone, self.in_the_way = f"{directory}/append.lock", list[str](), list[str]()
+
+    def unlink(self, path: str) -> None:
+        if path.endswith(".arrows"):
+            self.gone.append(path)
+            if (lock := self.lock(self.lock_path, wait=False)) is None:
+                self.in_the_way.append(path)
+            else:
+                lock.release()
+        super().unlink(path)
 
 
 def rows(first: int, count: int) -> list[bytes]:
@@ -160,3 +178,54 @@ def test_many_processes_and_threads_write_the_same_topics(tmp_path, monkeypatch)
         for name, sent in expected.items():
             mine = [int(value) for _, _, key, value in found if key == name.encode()]
             assert mine == list(range(sent.get(str(tp), 0))), (name, tp)
+
+
+def test_nobody_waits_while_large_files_are_removed(tmp_path):
+    """Those who append waited for as long, as all of them need the commit log."""
+    disk = WatchedDisk(str(tmp_path))
+    log = EmbeddedLog(tmp_path, disk)
+    for name in "abc":
+        log.create_topic(name, 1)
+    for tp in (A, B, TopicPartition("c", 0)):
+        produce(log, "p", (tp, rows(0, 5)))
+    log.alter_topic("a", {"segment.bytes": "1"})
+    producer = log.producer("swap")
+    producer.begin()
+    producer.drop_before(A, 5)
+    producer.send(A, batch(rows(5, 3)))
+    producer.commit()
+    log.alter_topic("b", {"segment.bytes": "1"})
+    produce(log, "p", (B, rows(5, 5)))
+    log.drop_before(B, 5)
+    log.delete_topic("c")
+    assert len(disk.gone) == 3
+    assert disk.in_the_way == []
+    assert values(log, A) == rows(5, 3)
+    assert values(log, B) == rows(5, 5)
+
+
+def test_a_large_transaction_is_durable_piece_by_piece(tmp_path, monkeypatch):
+    """Else the system writes all of it at the last fsync, and the commits of others wait for the disk for as long."""
+    synced: list[int] = []
+
+    class Noting(DiskFile):
+        def fsync(self) -> None:
+            if self.path.endswith(".arrows"):
+                synced.append(self.size())
+            super().fsync()
+
+    monkeypatch.setattr("flowql.runtime.log.files.DiskFile", Noting)
+    monkeypatch.setattr("flowql.runtime.log.embedded.writer.PIECE_BYTES", 200_000)
+    log = EmbeddedLog(tmp_path)
+    log.create_topic("a", 1)
+    produce(log, "p", (A, rows(0, 5)))
+    before = synced.pop()
+    producer = log.producer("large")
+    producer.begin()
+    for first in range(5, 40_005, 5_000):  # smaller ones are joined
+        producer.send(A, batch(rows(first, 5_000)))
+    producer.commit()
+    assert len(synced) > 5
+    steps = [after - start for start, after in itertools.pairwise([before, *synced])]
+    assert max(steps) < 2 * 300_000
+    assert values(EmbeddedLog(tmp_path), A) == rows(0, 40_005)

@@ -295,6 +295,45 @@ def test_queries_of_far_less_weight_leave_a_thread_to_one_that_had_work_lately()
     assert {light.task.id.query, grant(m, "b").task.id.query} == {"one", "two"}, "nothing has come for long"
 
 
+@pytest.mark.parametrize(("threads", "light"), [(2, 0), (3, 1), (4, 2)])
+def test_a_commit_is_one_of_the_threads_of_queries_of_far_less_weight(threads: int, light: int) -> None:
+    commits, critical = [True], fake("critical")
+    m = TaskManager(VirtualClock(), threads=threads, is_committing=lambda: bool(commits))
+    for name, weight in {"one": 1, "two": 1, "three": 1, "critical": 16}.items():
+        m.set_query(name, weight)
+        m.add(critical if name == "critical" else fake(name))
+    commits.clear()
+    prove(m)
+    commits.append(True)
+    critical.buffered_rows = 0
+    granted = [m.acquire(f"t{n}") for n in range(threads)]
+    assert sum(g is not None for g in granted) == light
+    commits.clear()
+    assert m.acquire("last") is not None, "it has ended"
+
+
+def test_queries_of_far_less_weight_do_not_take_the_last_room_for_what_is_not_committed() -> None:
+    """All queries waited for the next commit when one that rebuilds had filled it."""
+    clock, critical, reserve = VirtualClock(), fake("critical"), [True]
+    m = TaskManager(clock, threads=1, has_reserve=lambda: bool(reserve))
+    for name, weight in {"batch": 1, "critical": 16}.items():
+        m.set_query(name, weight)
+    m.add(fake("batch"))
+    m.add(critical)
+    prove(m)
+    reserve.clear()
+    for _ in range(20):
+        came = grant(m)
+        assert came.task is critical
+        m.release(came, 1_000_000)
+    critical.buffered_rows = 0
+    assert m.acquire("a") is None
+    assert m.awaits_commit("batch")
+    assert not m.awaits_commit("critical")
+    clock.spend(LATELY_NS)
+    assert grant(m).task.id.query == "batch", "nobody needs it"
+
+
 def test_queries_of_less_weight_that_is_not_far_less_have_all_threads() -> None:
     m = manager(fake("one"), fake("two"), quiet := fake("high"))
     for name, weight in {"one": 1, "two": 1, "high": 15}.items():
