@@ -307,8 +307,8 @@ def test_no_process_outlives_its_parent(tmp_path: Path) -> None:
         "import os, re\nfrom flowql import udf\n"
         "@udf\ndef f(a: int) -> int:\n    open('pid', 'w').write(str(os.getpid()))\n    re.match(r'(a+)+$', 'a' * 64 + 'b')\n    return a\n"
     )
-    program = "from pathlib import Path\nfrom flowql.config.functions import load_functions\n"
-    program += "load_functions(Path('.').resolve(), ['m'])['F'].reference(None)(1)"
+    program = "from pathlib import Path\nfrom flowql.compiler.plan.types import BIGINT\nfrom flowql.config.functions import load_functions\n"
+    program += "f = load_functions(Path('.').resolve(), ['m'])['F']\nf.reference(f.resolve((BIGINT,)))(1)"
     parent = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
     try:
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "", True)
