@@ -60,7 +60,7 @@ SPARK = Record(
         ),
         "streams": Key(
             Choice(("exact", "native")),
-            "`exact`: streams keep their state as on the runtime, and it can be queried. `native`: Spark's own state where results are the same.",
+            "`native` (default): Spark's own operators and state where results are the same. `exact`: state as on the runtime, which can be queried.",
         ),
         "shuffle_partitions": Key(Whole(1, 100_000), "Number of partitions of native shuffles."),
         "history": Key(

@@ -88,6 +88,10 @@ class Commit:
         """The log holds this commit and no later one, so that topics and state can be read together."""
         return self.log.last_sequence(self.writer or self.application_id) == self.snapshot.sequence
 
+    def not_kept(self, name: str) -> str:
+        """What to do for a store of the plan whose rows cannot be read here; empty for another name."""
+        return ""
+
     def relations(self) -> dict[str, Callable[[], Relation]]:
         """Name -> how to make the relation: tables and internal stores, streams and source tables, DEAD_LETTERS, STORES."""
         from flowql.query.readable import relations_of  # with DuckDB and the decoders, which only a query needs

@@ -184,7 +184,7 @@ def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:
             name = table if table in names else names[0]
             found[name] = known[name]()
         elif table.casefold() not in statement.ctes and not _is_system(table):
-            hint = did_you_mean(table, known) or f"there are {', '.join(sorted(known))}"
+            hint = commit.not_kept(table) or did_you_mean(table, known) or f"there are {', '.join(sorted(known))}"
             at = place_of_word(statement.sql, table)
             raise QueryError(f"there is no table, stream or store {table}", code=UNKNOWN, help=hint, span=at)
     return found

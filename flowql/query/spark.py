@@ -49,6 +49,12 @@ class SparkCommit(Commit):
             found[name] = partial(FilesRelation, TopicRelation(name, source, self.log, {}), read)
         return found
 
+    def not_kept(self, name: str) -> str:
+        stores = {spec.name.casefold() for _, spec, _ in store_views(self.plan)}
+        if name.casefold() not in stores:
+            return ""
+        return "Spark keeps it in a form of its own, or nowhere in a batch: ask the table, or keep stores with  streams: exact  and --rebuild"
+
     def _table(self, source: SourceDef, make: Callable[[], StoreView]) -> Callable[[], Relation]:
         return lambda: self._table_of(source, make().schema)
 

@@ -1,7 +1,7 @@
 """How each node of a query runs on Spark, and why: `choose`, `is_native`, `explain_lines`. No pyspark.
 
 A batch over complete history (`flowql.runtime.spark.history`) is native, or refused. Another query runs natively when every node may; else it
-runs exactly: the runtime's own tasks inside Spark. Streams are native only where the target asks for it, for questions cannot read what
+runs exactly: the runtime's own tasks inside Spark, as all streams do where the target says `streams: exact`, for questions cannot read what
 Spark keeps. In batches over topics records are decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
 `flowql.bench.spark_overhead`), and what may fail stays with the runtime: dead letters are told in the pass that reads the records.
 """
@@ -48,7 +48,7 @@ Mode = Literal["bounded", "streaming"]
 How = Literal["native", "stateless python", "stateful python", "batch only", "unsupported"]
 _STATELESS = (Scan, Project, Filter, Explode, Rekey, Union, Sink)
 _LATE = "late rows are judged row by row; `late_rows: none` in the target promises that there are none"
-_KEPT = "streams keep their state as on the runtime, where it can be asked; `streams: native` in the target leaves it to Spark"
+_KEPT = "`streams: exact` in the target: state is kept as on the runtime, where it can be asked"
 _KEPT_THERE = "records of a topic are decoded by the runtime, and are quickest kept there"
 _WATERMARK = "Spark's watermark is one for all partitions: those read more slowly would lose rows"
 

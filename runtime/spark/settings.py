@@ -53,8 +53,8 @@ class SparkSettings:
     conf: Spark properties; those that decide what results mean are not the user's (`session.FIXED`).
     late_rows: 'exact' keeps the runtime's lateness, row by row; 'none' promises input without late rows, so that more
     of a plan can run natively.
-    streams: 'native' runs streams by Spark's own operators where the meaning agrees; 'exact' keeps the state of all as the runtime does,
-    so that internal stores can be asked.
+    streams: 'native' runs streams by Spark's own operators where results are the same; 'exact' keeps the state of all as the runtime does,
+    so that internal stores can be asked. A stream that has a checkpoint goes on in the way of it.
     shuffle_partitions: of native shuffles; None = the cores of a local master, else Spark's default.
     files: topic -> files that are read or written in its place.
     history: what a batch takes rows for, see `flowql.runtime.spark.history`; None for complete over files and arrival over topics.
@@ -64,7 +64,7 @@ class SparkSettings:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     late_rows: Literal["exact", "none"] = "exact"
-    streams: Literal["exact", "native"] = "exact"
+    streams: Literal["exact", "native"] = "native"
     shuffle_partitions: int | None = None
     files: Mapping[str, TopicFiles] = field(default_factory=dict)
     memory_bytes: int = 1024 * MIB

@@ -126,20 +126,20 @@ def test_other_files_are_read_as_the_topic_is(shape: str, settings: SparkSetting
 
 @pytest.mark.parametrize("shape", ["stateless", "rekey"])
 def test_streams_without_state_are_native_too(shape: str) -> None:
-    made = chosen(SHAPES[shape], SparkSettings(files=FILES, streams="native"), "streaming")
+    made = chosen(SHAPES[shape], SparkSettings(files=FILES), "streaming")
     assert {c.how for c in made} == {"native"}
     assert [type(c.node.spec).__name__ for c in made if c.reason] == ["Scan", "Sink"], (
         "who decodes and encodes is named"
     )
-    exact = SparkSettings()
+    exact = SparkSettings(streams="exact")
     assert {c.how for c in chosen(SHAPES[shape], exact, "streaming")} == {"stateless python"}
 
 
-def test_a_stream_is_native_where_the_target_asks_for_it() -> None:
-    native, exact = SparkSettings(streams="native"), SparkSettings()
+def test_a_stream_keeps_its_state_as_the_runtime_where_the_target_asks_for_it() -> None:
+    native, exact = SparkSettings(), SparkSettings(streams="exact")
     assert {c.how for c in chosen(SHAPES["count"], native, "streaming")} == {"native"}
     assert {c.how for c in chosen(SHAPES["count"], exact, mode="streaming")} == {"stateful python"}
-    assert "streams: native" in reasons(SHAPES["count"], exact, mode="streaming")
+    assert "streams: exact" in reasons(SHAPES["count"], exact, mode="streaming")
     decimal = "CREATE TABLE OUT AS SELECT K, SUM(CAST(V AS DECIMAL(9, 2))) AS S FROM A GROUP BY K;"
     assert "SUM of DECIMAL overflows" in reasons(decimal, native, "streaming")
     assert {c.how for c in chosen(decimal, native, "bounded")} == {"stateful python"}
@@ -168,7 +168,7 @@ def test_windows_need_a_promise(shape: str) -> None:
     assert "late_rows" in reasons(SHAPES[shape], ARRIVAL)
     made = plan(SHAPES[shape])
     assert is_native(made, made.queries[0], PROMISED, "bounded")
-    assert "watermark" in reasons(SHAPES[shape], replace(PROMISED, streams="native"), "streaming")
+    assert "watermark" in reasons(SHAPES[shape], PROMISED, "streaming")
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def test_batches_over_files() -> None:
 
 
 def test_streams() -> None:
-    assert native("streaming", streams="native") == {"q0", "q1", "q2", "qc", "q5", "FLIGHTS_BY_MANUFACTURER"}
-    assert native("streaming") == set()
+    assert native("streaming") == {"q0", "q1", "q2", "qc", "q5", "FLIGHTS_BY_MANUFACTURER"}
+    assert native("streaming", streams="exact") == set()
 
 
 @pytest.mark.spark

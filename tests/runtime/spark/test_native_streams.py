@@ -35,7 +35,7 @@ from tests.runtime.spark.test_engine_order import plan_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NATIVE = replace(TEST_SETTINGS, streams="native")
+NATIVE = replace(TEST_SETTINGS, streams=SparkSettings().streams)
 QUERIES = ["ITEMS"]
 Open = Callable[[SparkSettings], SparkInstance]
 
