@@ -83,6 +83,13 @@ SPARK_CODES: dict[str, CodePage] = {
         "A DataFrame given for a stream or table must have the columns that the source declares, with types that hold the declared "
         "ones, and an event time. The message names the column that is missing or has another type.",
     ),
+    "FQ4118": CodePage(
+        "Workers of the cluster do not fit",
+        "Before queries start, FlowQL asks the workers of a cluster for their versions of Python, pyarrow and FlowQL, and whether they can read the "
+        "embedded log of the target. The message names the host and the difference. A cluster whose machines share no folder uses Kafka, files or tables.",
+        "targets:\n  cluster: {engine: spark, spark: {master: 'spark://host:7077'}}                # an embedded log on this machine",
+        "targets:\n  cluster: {engine: spark, log: kafka, kafka: {bootstrap: 'host:9092'}, spark: {master: 'spark://host:7077'}}",
+    ),
     "FQ4114": CodePage(
         "A query failed on Spark",
         "It is restarted from its last checkpoint at growing intervals; other queries continue. The message has the last error.",

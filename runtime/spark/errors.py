@@ -14,6 +14,7 @@
       ConnectorMissing        jars that are not here
       FilesUnfit              files that cannot stand for a topic
       FrameUnfit              a DataFrame that cannot stand for a source
+      WorkersUnfit            workers of a cluster that cannot run FlowQL, or cannot read the log
       SparkQueryFailed        a query raised inside Spark
 
 Each has a stable code FQ41xx and says what to type (`help`).
@@ -120,6 +121,12 @@ class FrameUnfit(SparkFailure):
     """A DataFrame that cannot stand for a source of the plan."""
 
     code = "FQ4117"
+
+
+class WorkersUnfit(SparkFailure):
+    """Workers of a cluster lack a package, have another version than the driver, or cannot read the embedded log."""
+
+    code = "FQ4118"
 
 
 class SparkQueryFailed(SparkFailure):

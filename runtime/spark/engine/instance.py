@@ -39,6 +39,7 @@ from flowql.runtime.spark.log_address import Address, KafkaAddress, absolute, op
 from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.spark.session import close_session, open_session, require_spark
 from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.workers import check_workers, folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,6 +106,8 @@ class SparkInstance:
         A query that cannot go on from what is kept of it is in state error until it is deployed with `rebuild`.
         """
         self._spark = open_session(self.site.settings, self.site.application_id, self.site.state_dir)
+        if not self.site.settings.is_local:
+            check_workers(self._spark, folder_of(self.site.address))
         self._launcher = SparkLauncher(self._spark, self.site)
         cores = self.site.settings.cores(cores_here())
         self._supervisor = Supervisor(self._launcher, None if cores is None else max(STREAMS_MIN, cores))

@@ -1,0 +1,143 @@
+"""Whether the workers of a cluster can run FlowQL and read the log: asked once, before a query starts.
+
+Without this a worker that lacks something fails every task of every query, minutes later and by a traceback of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from flowql.runtime.spark.errors import WorkersUnfit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ANSWER_S, AGAIN_S = 25.0, 0.5  # Spark waits for ever for executors that never come
+TASKS_PER_EXECUTOR = 4  # some of them land on each executor
+_GROUP = "flowql-workers"
+ENVIRONMENT = "install the same in the Python of all workers, or ship an environment with  spark.archives"
+ELSEWHERE = (
+    "use Kafka (log: kafka), files or tables (spark: files) with a cluster, or a folder that all of its machines share"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What a Python process of a worker says of itself. Versions are "" where the package is missing. reads: whether `folder` exists there."""
+
+    host: str
+    python: str
+    pyarrow: str
+    flowql: str
+    reads: bool
+
+
+def here() -> Worker:
+    """The driver."""
+    return Worker(platform.node(), platform.python_version(), _version("pyarrow"), _version("flowql"), reads=True)
+
+
+def check_workers(spark: SparkSession, folder: str | None) -> None:
+    """Asks workers of the session's cluster. folder: of an embedded log, None for one on Kafka. Raises WorkersUnfit.
+
+    Blocks for as long as a job takes, at most ANSWER_S.
+    """
+    compare(here(), _asked(spark, folder), folder)
+
+
+def compare(driver: Worker, workers: Iterable[Worker], folder: str | None) -> None:
+    """Raises WorkersUnfit with the first worker that does not fit, and what to do."""
+    for worker in sorted(set(workers), key=lambda w: w.host):
+        for name, there, mine in (
+            ("Python", _minor(worker.python), _minor(driver.python)),
+            ("pyarrow", worker.pyarrow, driver.pyarrow),
+            ("FlowQL", worker.flowql, driver.flowql),
+        ):
+            if there != mine:
+                found = f"has {name} {there}" if there else f"has no {name}"
+                raise WorkersUnfit(
+                    f"worker {worker.host} {found}, the driver {driver.host} has {mine}", help=ENVIRONMENT
+                )
+        if folder is not None and not worker.reads:
+            title = f"worker {worker.host} cannot read {folder}, the embedded log of the target on {driver.host}"
+            raise WorkersUnfit(title, help=ELSEWHERE)
+
+
+def _asked(spark: SparkSession, folder: str | None) -> list[Worker]:
+    context: Any = spark.sparkContext
+    tasks = max(2, TASKS_PER_EXECUTOR * context._jsc.sc().getExecutorMemoryStatus().size())
+    done, late = threading.Event(), threading.Event()
+    threading.Thread(target=_cancel, args=(context, done, late), name="spark-workers", daemon=True).start()
+    context.setJobGroup(_GROUP, "comparing workers with the driver", True)
+    try:
+        told = context.parallelize(range(tasks), tasks).mapPartitions(_probe(folder)).collect()
+    except Exception as error:  # of Spark's Java side, in many classes
+        raise _unanswered(context.master, error, cancelled=late.is_set()) from error
+    finally:
+        done.set()
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)
+    return [Worker(*row) for row in told]
+
+
+def _cancel(context: Any, done: threading.Event, late: threading.Event) -> None:
+    """Ends the job when it is late. Again and again, as a cancellation before the job begins has no effect."""
+    if done.wait(ANSWER_S):
+        return
+    late.set()
+    context.cancelJobGroup(_GROUP)
+    while not done.wait(AGAIN_S):
+        context.cancelJobGroup(_GROUP)
+
+
+def _unanswered(master: str, error: Exception, *, cancelled: bool) -> WorkersUnfit:
+    if cancelled:
+        title = f"no worker of {master} has answered within {ANSWER_S:.0f} s"
+        return WorkersUnfit(title, help="see whether the cluster has workers with free cores and memory")
+    reason = next(
+        (line for line in str(error).splitlines() if "Error" in line or "Exception" in line), str(error)[:200]
+    )
+    return WorkersUnfit(f"workers of {master} cannot run Python tasks: {reason.strip()}", help=ENVIRONMENT)
+
+
+def _probe(folder: str | None) -> Callable[[Iterable[int]], Iterator[tuple[str, str, str, str, bool]]]:
+    """Travels as code, by value, because a worker without FlowQL could not import it by its name."""
+
+    def told(_: Iterable[int]) -> Iterator[tuple[str, str, str, str, bool]]:
+        import os
+        import platform
+        from importlib import metadata
+
+        def version(package: str) -> str:
+            try:
+                return metadata.version(package)
+            except metadata.PackageNotFoundError:
+                return ""
+
+        reads = folder is None or os.access(folder, os.R_OK | os.X_OK)
+        yield platform.node(), platform.python_version(), version("pyarrow"), version("flowql"), reads
+
+    return told
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _minor(version: str) -> str:
+    """Spark compares the first two numbers as well."""
+    return ".".join(version.split(".")[:2])
+
+
+def folder_of(address: object) -> str | None:
+    """The folder of an embedded log; None for an address of Kafka."""
+    return os.fspath(address) if isinstance(address, str | os.PathLike) else None

@@ -1,0 +1,62 @@
+"""Workers that do not fit are named before a query starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from flowql.runtime.spark import workers
+from flowql.runtime.spark.errors import WorkersUnfit
+from flowql.runtime.spark.workers import check_workers, compare, folder_of, here
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"python": "3.9.1"}, "worker w1 has Python 3.9, the driver"),
+        ({"pyarrow": "1.0"}, r"worker w1 has pyarrow 1\.0, the driver"),
+        ({"flowql": ""}, "worker w1 has no FlowQL, the driver"),
+        ({"reads": False}, "worker w1 cannot read /data/log, the embedded log of the target on"),
+    ],
+)
+def test_what_differs_is_named_with_its_host(other: dict[str, object], why: str) -> None:
+    driver = here()
+    same = replace(driver, host="w0", python=f"{driver.python}+build")
+    with pytest.raises(WorkersUnfit, match=why):
+        compare(driver, [same, replace(driver, host="w1", **other)], "/data/log")  # type: ignore[arg-type]
+    compare(driver, [same], "/data/log")
+    compare(driver, [replace(same, reads=False)], None)
+
+
+def test_the_folder_of_an_address() -> None:
+    assert folder_of(Path("/data/log")) == "/data/log"
+    assert folder_of(object()) is None
+
+
+def _busy(_: str | None) -> Callable[[Iterable[int]], Iterable[int]]:
+    """In place of the question: workers that are long in answering."""
+
+    def told(rows: Iterable[int]) -> Iterable[int]:
+        time.sleep(60)
+        return rows
+
+    return told
+
+
+@pytest.mark.spark
+def test_workers_answer_for_themselves(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_workers(spark, str(tmp_path))
+    with pytest.raises(WorkersUnfit, match=f"cannot read {tmp_path}/gone, the embedded log"):
+        check_workers(spark, f"{tmp_path}/gone")
+    monkeypatch.setattr(workers, "ANSWER_S", 0.0)
+    monkeypatch.setattr(workers, "_probe", _busy)
+    with pytest.raises(WorkersUnfit, match=r"no worker of local\[2\] has answered"):
+        check_workers(spark, None)
