@@ -112,7 +112,7 @@ def with_key_roles(node: Node, keys: Sequence[str]) -> Node:
     spec = node.spec
     if isinstance(spec, Project):
         by_name = {c.name: c for c in spec.columns}
-        spec = Project(tuple(by_name[n] for n in schema.names))
+        spec = replace(spec, columns=tuple(by_name[n] for n in schema.names))
     return Node(spec, node.inputs, schema, node.change)
 
 

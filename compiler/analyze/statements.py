@@ -9,6 +9,7 @@ from typing import Literal as OneOf
 from flowql.compiler.analyze.assertions import Assertion, bind_assertion
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.certain_failures import refuse_failing, refuse_failing_plan
+from flowql.compiler.analyze.failed_rows import without_failed_rows
 from flowql.compiler.analyze.formats import describe, key_format, value_format
 from flowql.compiler.analyze.ksql_limits import refuse_in_ksql
 from flowql.compiler.analyze.mistakes import mistake, unsupported
@@ -170,12 +171,11 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
     if isinstance(bound, BoundQuery):
         if catalog.standard:
             refuse_unkept(bound.node)
+            bound = replace(bound, node=without_failed_rows(bound.node))
         refuse_failing_plan(bound.node, elements=catalog.standard)
-    elif isinstance(bound, BoundRow):
-        refuse_intervals(bound.insert.values)
-        refuse_failing(bound.insert.values)
-    elif isinstance(bound, BoundRows):
-        values = [e for insert in bound.inserts for e in insert.values]
+    elif isinstance(bound, BoundRow | BoundRows):
+        inserts = bound.inserts if isinstance(bound, BoundRows) else (bound.insert,)
+        values = [e for insert in inserts for e in insert.values]
         refuse_intervals(values)
         refuse_failing(values)
     return bound

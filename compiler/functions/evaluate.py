@@ -26,7 +26,8 @@ assert builtin.FAMILIES
 def compile_row(exprs: Sequence[Expr], columns: Sequence[str], *, on_error: OnError | None = None) -> RowFunction:
     """A function from a row (values in the order of `columns`) to the values of `exprs`.
 
-    on_error: told (index of the expression, exception) of each value that failed; with None they only become NULL.
+    on_error: told (index of the expression, exception) of each value that failed; with None they only become NULL. The index is
+    inverted (`~index`) where NULL stands for the value by the meaning of the expression (`null_if_failed`).
 
     >>> from flowql.compiler.plan.expr import Call
     >>> from flowql.compiler.plan.types import INT

@@ -17,6 +17,7 @@ from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, I
 from flowql.compiler.functions.registry import Function, Resolution, lookup
 from flowql.compiler.functions.sql_arithmetic import RANGES, SQL_ARITHMETIC, out_of_range
 from flowql.compiler.functions.sql_comparison import PREFIX, SQL_SYMBOLS
+from flowql.compiler.functions.sql_try import NULL_IF_FAILED
 from flowql.compiler.functions.user import function_in_plan
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.types import Kind
@@ -134,6 +135,10 @@ class Emitter:
         if _cannot_fail(e):
             return self.emit(e)
         return Piece(f"attempt(lambda: {self._inside(e).src}, {self.index})")
+
+    def attempt_apart(self, e: Expr) -> Piece:
+        """An expression that is NULL where it fails, which leaves the row as it is: reported as `~index`."""
+        return Piece(f"attempt(lambda: {self._inside(e).src}, {~self.index})")
 
     def _inside(self, e: Expr) -> Piece:
         """An expression whose text stands inside a lambda or thunk."""
@@ -353,6 +358,7 @@ _SPECIAL: dict[str, Callable[[Emitter, Call], Piece | None]] = {
     **dict.fromkeys(COMPARISONS, _comparison),
     **dict.fromkeys(SQL_SYMBOLS, _sql_comparison),
     "sql_in": _sql_in,
+    NULL_IF_FAILED: lambda g, e: g.attempt_apart(e.args[0]),
     **dict.fromkeys(("and", "or"), _logical),
     **dict.fromkeys(("COALESCE", "IFNULL"), _coalesce),
     **dict.fromkeys(("is_null", "is_not_null"), _null_test),

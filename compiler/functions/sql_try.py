@@ -1,4 +1,8 @@
-"""TRY of standard SQL: NULL in the place of a value that fails, without a dead letter. TRY_CAST is TRY of a CAST."""
+"""TRY of standard SQL: NULL in the place of a value that fails, without a dead letter. TRY_CAST is TRY of a CAST.
+
+`null_if_failed` is NULL with a dead letter: no query can name it. The key of a row is wrapped in it where a join shows the row without a match,
+since a condition that fails is not true.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from flowql.compiler.functions.define import takes
-from flowql.compiler.functions.registry import FAILURES
+from flowql.compiler.functions.registry import FAILURES, Function, Resolution, register
 from flowql.compiler.functions.signatures import T
 from flowql.compiler.functions.sql_define import standard
+
+NULL_IF_FAILED = "null_if_failed"
 
 
 def _tried(operand: Callable[[], Any]) -> Any:
@@ -28,4 +34,17 @@ standard(
     lazy=True,
     summary="The value, or NULL where it fails: a division by zero, a text that is no number. Also `TRY_CAST(x AS type)`.",
     example="sql_try(sql_to_boolean('maybe')) -> NULL",
+)
+
+register(
+    Function(
+        NULL_IF_FAILED,
+        lambda types: Resolution(types, types[0]),
+        lambda _r: _tried,
+        null_propagating=False,
+        lazy=True,
+        duckdb=lambda args, _r: args[0],  # a row for which it fails is declined by what it calls
+        summary="The value of a join's key, or NULL with a dead letter where it fails.",
+        example="null_if_failed(sql_to_boolean('yes')) -> True",
+    )
 )

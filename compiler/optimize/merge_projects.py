@@ -29,5 +29,6 @@ def _merge(node: Node) -> Node:
     for name, e in inner.items():
         if not isinstance(e, (Column, Literal)) and (uses[name] > 1 or not is_deterministic(e)):
             return node
-    merged = Project(tuple(NamedExpr(c.name, substitute(c.expr, inner)) for c in node.spec.columns))
+    columns = tuple(NamedExpr(c.name, substitute(c.expr, inner)) for c in node.spec.columns)
+    merged = Project(columns, drop_failed=node.spec.drop_failed or below.spec.drop_failed)
     return Node(merged, below.inputs, node.schema, node.change)

@@ -41,7 +41,8 @@ def _prune(node: Node, needed: Names) -> Node:
         case Project(columns):
             kept = tuple(c for c in columns if c.name in needed or _bound_to_key(node, c.name))
             below = _prune(node.inputs[0], columns_of(*(c.expr for c in kept)))
-            return Node(Project(kept), (below,), _only(node.schema, frozenset(c.name for c in kept)), node.change)
+            schema = _only(node.schema, frozenset(c.name for c in kept))
+            return Node(replace(node.spec, columns=kept), (below,), schema, node.change)
         case Filter() | Materialise():
             keys = _keys(node.inputs[0]) if node.change != "append" else frozenset()
             below = _prune(node.inputs[0], needed | columns_of(*exprs_of(node.spec)) | keys)

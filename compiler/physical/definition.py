@@ -69,7 +69,7 @@ def _sorted(node: Node) -> Node:
     rest = sorted((f for f in node.schema if f.role != "key"), key=lambda f: f.name)
     spec = node.spec
     if isinstance(spec, Project):
-        spec = Project(tuple(sorted(spec.columns, key=lambda c: c.name)))
+        spec = replace(spec, columns=tuple(sorted(spec.columns, key=lambda c: c.name)))
     if isinstance(spec, Scan) and reads_by_name(spec.value_format, spec.declared.value):
         time = spec.timestamp.column if spec.timestamp is not None else ""
         read = sorted((o for o in spec.on_error if o.column in (*node.schema.names, time)), key=lambda o: o.column)

@@ -85,6 +85,9 @@ def schema_text(schema: Schema) -> str:
     return "(" + ", ".join(f"{f.name} {f.type}{marks[f.role]}" for f in schema) + ")"
 
 
+_DROPS = ", failed rows dropped"
+
+
 def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
     """One operator in a line."""
     match spec:
@@ -93,11 +96,11 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
             formats = f"{_format(spec.key_format)}/{_format(spec.value_format)}"
             return f"Scan {spec.kind} {spec.source} (topic {spec.topic}, {formats}{time})"
         case Project(columns):
-            return f"Project {_named(columns)}"
+            return f"Project {_named(columns)}{_DROPS if spec.drop_failed else ''}"
         case Filter(predicate):
             return f"Filter {expr_text(predicate)}"
         case Explode(functions):
-            return f"Explode {_named(functions)}"
+            return f"Explode {_named(functions)}{_DROPS if spec.drop_failed else ''}"
         case Rekey(keys, drop_null):
             return f"Rekey {_named(keys)}{', null keys dropped' if drop_null else ''}"
         case Aggregate():

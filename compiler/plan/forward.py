@@ -258,7 +258,11 @@ class _Trace:
                 step = _Step(f"how {node.spec.source} is read", _reading(node.spec))
                 return _Rows((step,), _own(node, name))
             case Project(columns):
-                return _Rows(inputs[0].steps, {c.name: inputs[0].of(c.expr) for c in columns})
+                made = {c.name: inputs[0].of(c.expr) for c in columns}
+                if not node.spec.drop_failed or node.change == "append":
+                    return _Rows(inputs[0].steps, made)
+                step = _Step("the expressions that leave rows of a table out", tuple(made.items()))
+                return _Rows(inputs[0].then(step), made)
             case Filter(predicate):
                 if node.inputs[0].change == "append":
                     return inputs[0]

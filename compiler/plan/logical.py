@@ -123,9 +123,13 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Compute columns. Reads one input; changes neither key nor row order."""
+    """Compute columns. Reads one input; changes neither key nor row order.
+
+    drop_failed: a row for which an expression fails is left out (standard SQL); without it the value is NULL.
+    """
 
     columns: tuple[NamedExpr, ...]
+    drop_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +144,11 @@ class Explode:
     """Table functions in the select list: one output row per element, the shorter columns padded with NULL.
 
     `functions` are calls of table functions; `columns` may refer to their results by name (`__explode_0`, ...).
+    drop_failed: see `Project`; a row whose lists fail has no elements.
     """
 
     functions: tuple[NamedExpr, ...]
+    drop_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

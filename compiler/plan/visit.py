@@ -54,11 +54,11 @@ def map_spec(spec: Spec, rule: ExprRule) -> Spec:
     """A spec with `rule` applied to each of its expressions (not inside them)."""
     match spec:
         case Project(columns):
-            return Project(_named(columns, rule))
+            return replace(spec, columns=_named(columns, rule))
         case Filter(predicate):
             return Filter(rule(predicate))
         case Explode(functions):
-            return Explode(_named(functions, rule))
+            return replace(spec, functions=_named(functions, rule))
         case Rekey(keys):
             return replace(spec, keys=_named(keys, rule))
         case Aggregate(aggregates):

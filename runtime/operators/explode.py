@@ -10,7 +10,7 @@ import pyarrow as pa
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Explode
 from flowql.compiler.plan.topology import Operator
-from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, to_arrow
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, to_arrow
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.keys import picker
@@ -24,7 +24,7 @@ class ExplodeOperator:
     """One output row per element; shorter lists are padded with null; a row whose lists are all null or empty is gone.
 
     Over relations that change: the elements of an old row go and those of the new one come, however many each has.
-    A null value of a stream (op DELETE) has no lists and is dropped, as ksqlDB's flat map does.
+    A row for which a list fails has none where the plan says so. A null value of a stream (op DELETE) has no lists and is dropped, as ksqlDB's flat map does.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -32,6 +32,7 @@ class ExplodeOperator:
         self.plan = plan
         source = inputs[0].schema
         functions = plan.spec.functions
+        self._drops = plan.spec.drop_failed
         self._functions = [compile_expr(f.expr, source) for f in functions]
         self._constants = _constants(plan)
         self._source_names = source.names
@@ -83,12 +84,23 @@ class ExplodeOperator:
                 continue
             if self.plan.change == "retract":
                 op = _ALONE.get(op, op)
-            lists = [f(row, rowtime, seq, run) or () for f in self._functions]
+            lists = self._lists(row, rowtime, seq, run, old=op == DELETE)
             head = headers[i] if headers is not None else None
             for n in range(max(map(len, lists), default=0)):
                 made = tuple(items[n] if n < len(items) else None for items in lists)
                 out.add(self._arrange(row + made), rowtime, op, seq, head)
         return out.batch()
+
+    def _lists(self, row: Row, rowtime: int, seq: int, run: RunContext, *, old: bool) -> list[Sequence[object]]:
+        """The elements of a row. old: the row goes, and what failed has been told when it came."""
+        told = len(run.dead_letters)
+        lists = [f(row, rowtime, seq, run) or () for f in self._functions]
+        if len(run.dead_letters) > told:
+            if old and self.plan.change == "retract":
+                del run.dead_letters[told:]
+            if self._drops:
+                return []
+        return lists
 
 
 def _constants(plan: Operator) -> dict[str, pa.Array] | None:

@@ -1,6 +1,7 @@
 """Chains of Project and Filter, as one row kernel and one DuckDB statement.
 
-A chain maps each row to its *image*: the projected row, or nothing when a filter drops it. What images mean depends on the
+A chain maps each row to its *image*: the projected row, or nothing when a filter drops it, or a projection that drops rows for
+which an expression fails. What images mean depends on the
 change kind: a stream's null value (op DELETE) passes projections with null values and no filter; of a table without
 before-images a row that a filter drops becomes the removal of its key; of pairs, before and after are judged each.
 """
@@ -38,16 +39,23 @@ NODES_MAX = 2_000  # of expressions in one statement; rewriting over the source 
 
 @dataclass(slots=True)
 class _Reporter:
-    """Where failures of expressions go: the row that is being computed. One per operator, used by one thread at a time."""
+    """Where failures of expressions go: the row that is being computed. One per operator, used by one thread at a time.
+
+    failed: an expression of a projection that drops such rows has failed for the row. quiet: it is an old row, which failed when it came.
+    """
 
     run: RunContext | None = None
     seq: int = 0
+    failed: bool = False
+    quiet: bool = False
 
-    def of(self, names: Sequence[str]) -> Callable[[int, Exception], None]:
+    def of(self, names: Sequence[str], *, drops: bool = False) -> Callable[[int, Exception], None]:
         def report(index: int, error: Exception) -> None:
-            if self.run is not None:
+            self.failed = self.failed or (drops and index >= 0)
+            if self.run is not None and not self.quiet:
+                name = names[index if index >= 0 else ~index]
                 reason = (str(error) or type(error).__name__) + places_of(error)
-                self.run.fail_row(self.seq, EXPRESSION_FAILED, f"{names[index]}: {reason}")
+                self.run.fail_row(self.seq, EXPRESSION_FAILED, f"{name}: {reason}")
 
         return report
 
@@ -68,7 +76,9 @@ def _row_stages(
             continue
         assert isinstance(stage.spec, Project)
         exprs, outputs = [c.expr for c in stage.spec.columns], [c.name for c in stage.spec.columns]
-        steps.append(_project(compile_row(exprs, columns, on_error=reporter.of(outputs))))
+        drops = stage.spec.drop_failed
+        step = _project(compile_row(exprs, columns, on_error=reporter.of(outputs, drops=drops)))
+        steps.append(_unless_failed(step, reporter) if drops else step)
         keys = [e if f.role in ("key", "window") else None for e, f in zip(exprs, stage.schema, strict=True)]
         null_steps.append(_project_keys(keys, columns))
         names = stage.schema.names
@@ -81,6 +91,15 @@ def _test(predicate: Callable[[Sequence[Any]], bool]) -> Image:
 
 def _project(compute_row: Callable[[Sequence[Any]], Row]) -> Image:
     return lambda row, rowtime: compute_row((*row, rowtime))
+
+
+def _unless_failed(step: Image, reporter: _Reporter) -> Image:
+    def image(row: Row, rowtime: int) -> Row | None:
+        reporter.failed = False
+        made = step(row, rowtime)
+        return None if reporter.failed else made
+
+    return image
 
 
 def _project_keys(keys: Sequence[Expr | None], columns: Sequence[str]) -> Image:
@@ -290,6 +309,10 @@ def _mask(column: pa.Array) -> Bools:
     return mask
 
 
+def _drops(stage: Operator) -> bool:
+    return isinstance(stage.spec, Project) and stage.spec.drop_failed
+
+
 class StageChain:
     """Runs neighbouring Project and Filter operators over batches. A RuntimeOperator; one per task.
 
@@ -303,7 +326,7 @@ class StageChain:
         self._reporter = _Reporter()
         self._image, self._null_image = _row_stages(stages, source, self._reporter, kind)
         self.vector = plan_vector(stages, source)
-        self._filters = any(isinstance(s.spec, Filter) for s in stages)
+        self._filters = any(isinstance(s.spec, Filter) or _drops(s) for s in stages)
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         batch = inputs[0]
@@ -332,11 +355,11 @@ class StageChain:
         kept: list[int] = []
         source = batch.rows() if len(only) == len(batch) else batch.take(only).rows()
         rowtime, op, seq = batch.rowtime[only].tolist(), batch.op[only].tolist(), batch.seq[only].tolist()
-        report = self._reporter
+        report, retracts = self._reporter, self._kind == "retract"
         report.run = run
         try:
             for i, row in enumerate(source):
-                report.seq = seq[i]
+                report.seq, report.quiet = seq[i], retracts and op[i] in (UPDATE_BEFORE, DELETE)
                 null = op[i] == DELETE and self._kind != "retract"
                 image = (self._null_image if null else self._image)(row, rowtime[i])
                 if image is not None:

@@ -154,6 +154,10 @@ class World:
         arrays = [pa.array([r[i] for r in rows], arrow_type(f.type)) for i, f in enumerate(fields)]
         return pa.Table.from_arrays(arrays, names=[f.name for f in fields])
 
+    def dead_letters(self) -> int:
+        """How many records were dead letters since the queries were deployed."""
+        return sum(self._instance.metrics.query(q).dead_letters for q in self._instance.queries)
+
     def ask(self, sql: str) -> pa.Table:
         """The answer to a question, once every view has caught up."""
         self.settle()

@@ -9,6 +9,7 @@ from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, f
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.registry import FunctionTypeError
 from flowql.compiler.functions.sql_comparison import PREFIX
+from flowql.compiler.functions.sql_try import NULL_IF_FAILED
 from flowql.compiler.plan.changes import EquiJoin, EquiJoinKind
 from flowql.compiler.plan.expr import Call, Expr, columns_of, conjunction, conjuncts
 from flowql.compiler.plan.logical import Node
@@ -17,6 +18,7 @@ from flowql.compiler.plan.types import INT, Kind
 
 # Kinds that show no row of a side for which the condition is not true: it may be filtered before.
 _FILTER_LEFT, _FILTER_RIGHT = ("inner", "semi", "right"), ("inner", "semi", "anti", "left")
+_SHOWS = {"left": (True, False), "right": (False, True), "full": (True, True), "anti": (True, False)}
 EQUAL, NOT_DISTINCT = PREFIX + "eq", "is_not_distinct"
 
 
@@ -83,8 +85,9 @@ def joined(kind: EquiJoinKind, left: Rel, right: Rel, conditions: Sequence[Expr]
             right = filtered(right, [condition])
         else:
             others.append(condition)
-    left, left_keys = as_columns(left, [p.left for p in pairs], names, "key")
-    right, right_keys = as_columns(right, [p.right for p in pairs], names, "key")
+    shown = _SHOWS.get(kind, (False, False)) if not null_safe else (False, False)
+    left, left_keys = as_columns(left, [_key(p.left, null=shown[0]) for p in pairs], names, "key")
+    right, right_keys = as_columns(right, [_key(p.right, null=shown[1]) for p in pairs], names, "key")
     residual = conjunction(others) if others else None
     spec = EquiJoin(kind, tuple(left_keys), tuple(right_keys), residual, null_safe and bool(pairs))
     sides = [left] if kind in ("semi", "anti") else [left, right]
@@ -94,6 +97,11 @@ def joined(kind: EquiJoinKind, left: Rel, right: Rel, conditions: Sequence[Expr]
     rest = [f for s in sides for f in s.node.schema if f.role != "key"]
     node = Node(spec, (left.node, right.node), Schema((*keys, *rest)), "retract")
     return Rel(node, tuple(c for s in sides for c in s.columns))
+
+
+def _key(e: Expr, *, null: bool) -> Expr:
+    """A key of a side whose rows are shown without a match is NULL where it fails; of another side the row is left out."""
+    return Call(e.type, NULL_IF_FAILED, (e,)) if null and isinstance(e, Call) else e
 
 
 def joined_all(factors: Sequence[Rel], conditions: Sequence[Expr], names: Names) -> Rel:

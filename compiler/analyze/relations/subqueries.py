@@ -82,7 +82,7 @@ class Subqueries:
                 found[0], e = self._scalar(found[0], n.query, binder)
                 return self._placeholders.add(n, e)
             if isinstance(n, t.Quantified) and isinstance(n.of, t.Query):
-                return rebuilt(self._compared_as_value(n, n.of, binder, rule), rule)
+                return rebuilt(self._compared_as_value(found, n, n.of, binder, rule), rule)
             return _with_parts(n, rule) if isinstance(n, t.InList) else None
 
         made = rebuilt(parts, rule)
@@ -107,12 +107,25 @@ class Subqueries:
             found = [c.expr() for c in inner.shown]
         _check_count(operands, len(found), node)
         every = node.quantifier == "all"
+        # Computed once for each row, which is left out where that fails: the comparison is then not true, whatever the rows of the query.
+        rel, operands = self._computed(rel, operands, binder)
         for operand, value in zip(operands, found, strict=True):
             of_query = self._placeholders.add(operand, value)
             op = _OPPOSITE[node.op] if every else node.op
             holds = binder.true_when(t.Binary(op, operand, of_query, span=node.span))
             conditions.append(_true_or_unknown(holds) if every else holds)
         return joined("anti" if every else "semi", rel, inner, conditions, self._names)
+
+    def _computed(self, rel: Rel, operands: Sequence[t.Expr], binder: RelBinder) -> tuple[Rel, tuple[t.Expr, ...]]:
+        """The relation with a column for each operand that is computed of its columns, and what stands for the operands."""
+        made: list[t.Expr] = []
+        for operand in operands:
+            e = binder.bound(operand)
+            if isinstance(e, Call) and frozenset() < columns_of(e) <= rel.names:
+                rel, (name,) = as_columns(rel, [e], self._names, "operand")
+                operand = self._placeholders.add(operand, Column(e.type, name))
+            made.append(operand)
+        return rel, tuple(made)
 
     def _inner(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, list[Expr], list[Expr]]:
         """The rows of a sub-query, the conditions that tie them to the outer row, and the selected values."""
@@ -138,12 +151,34 @@ class Subqueries:
 
     # --- values ---
 
-    def _compared_as_value(self, node: t.Quantified, query: t.Query, binder: RelBinder, rule: Any) -> t.Expr:
+    def _compared_as_value(
+        self, found: list[Rel], node: t.Quantified, query: t.Query, binder: RelBinder, rule: Any
+    ) -> t.Expr:
+        """The comparison, which fails where an operand does, and not in rows for which it is not evaluated.
+
+        found: the relation, which gets a column for each operand that is computed.
+        """
+        operands = _operands(node)
+        # Bound here, as inside the sub-query its names may mean other columns.
+        bound = [binder.bound(rebuilt(e, rule)) for e in operands]
+        compared: list[t.Expr] = []
+        fails: list[tuple[t.Expr, t.Expr]] = []
+        for operand, e in zip(operands, bound, strict=True):
+            if not (isinstance(e, Call) and frozenset() < columns_of(e) <= found[0].names):
+                compared.append(self._placeholders.add(operand, e))
+                continue
+            found[0], (name,) = as_columns(found[0], [Call(e.type, "sql_try", (e,))], self._names, "operand")
+            compared.append(self._placeholders.add(operand, Column(e.type, name)))
+            whole = self._placeholders.add(operand, e)
+            differs = t.Distinct(whole, compared[-1], span=node.span)
+            fails.append((differs, t.Constant("null", "null", span=node.span)))
+        value = self._counted(node, query, tuple(compared))
+        return replace(value, whens=(*fails, *value.whens))
+
+    def _counted(self, node: t.Quantified, query: t.Query, bound: tuple[t.Expr, ...]) -> t.Case:
         """TRUE, FALSE or unknown by counts of rows: of those that decide, and of those for which the comparison is unknown."""
         at = node.span
         operands = _operands(node)
-        # Bound here, as inside the sub-query its names may mean other columns.
-        bound = tuple(self._placeholders.add(e, binder.bound(rebuilt(e, rule))) for e in operands)
         if node.op == "=" and node.quantifier == "any" and _is_plain(query) and len(operands) == 1:
             return self._in_as_value(bound[0], query, at)
         every = node.quantifier == "all"
@@ -168,7 +203,7 @@ class Subqueries:
         )
         return t.Case(None, whens, t.Constant("bool", "true" if every else "false", span=at), span=at)
 
-    def _in_as_value(self, operand: t.Expr, query: t.Query, at: Span) -> t.Expr:
+    def _in_as_value(self, operand: t.Expr, query: t.Query, at: Span) -> t.Case:
         """IN of a query that FROM and WHERE shape: all its parts are equalities that a join can use."""
         select = query.body
         assert isinstance(select, t.Select)

@@ -161,18 +161,23 @@ class GroupAggregateOperator:
                     accs[c.place] = _ordered(c, c.kind, accs[c.place], values, bucket)
         return (rows, max(group[_TIME], delta.time), *accs)
 
-    def _row(self, key: Key, group: Value, run: RunContext | None = None, seq: int = 0) -> Row:
-        """A result row. A result that its type cannot hold is NULL, with a dead letter of `run`."""
+    def _row(self, key: Key, group: Value, run: RunContext | None = None, seq: int = 0) -> Row | None:
+        """A result row; None, with a dead letter of `run`, where a result fails or its type cannot hold it."""
         results = []
+        failed = False
         for c, acc in zip(self._calls, group[_ACCS:], strict=True):
             try:
                 results.append(_result(c, acc))
-                if isinstance(c.kind, Ordered) and acc is not None and len(acc) == _FAILED and run is not None:
-                    run.fail_row(seq, AGGREGATE_FAILED, f"the result of {plain_name(c.call.function)} failed: {acc[2]}")
+                if not (isinstance(c.kind, Ordered) and acc is not None and len(acc) == _FAILED):
+                    continue
+                message = f"the result of {plain_name(c.call.function)} failed: {acc[2]}"
             except ArithmeticError as error:
-                results.append(None)
-                if run is not None:
-                    run.fail_row(seq, AGGREGATE_FAILED, f"{c.call.name}: {error}")
+                message = f"{c.call.name}: {error}"
+            failed = True
+            if run is not None:
+                run.fail_row(seq, AGGREGATE_FAILED, message)
+        if failed:
+            return None
         row = (*(thaw(v, t) for v, t in zip(key, self._deltas.key_types, strict=True)), *results)
         return row if self._arrange is None else self._arrange(row)
 

@@ -244,18 +244,19 @@ class OverOperator:
         return Item(item.entry, lines)
 
     def _give(self, stretch: _Stretch, now: int, seq: int, out: Deltas, run: RunContext) -> None:
-        """Rows with their results before, as gone, and now, as come: what is equal is no change."""
+        """Rows with their results before, as gone, and now, as come: what is equal is no change. A row whose result fails is not shown."""
         failed: set[tuple[str, int]] = set()
         for side, sign in ((0, -1), (1, 1)):
             lines = [pair[side] for pair in stretch.body]
             for entry, line, results in self._results(stretch.before, lines, stretch.after):
-                for n, v in enumerate(results):
-                    if isinstance(v, Failed):
-                        results[n] = None
-                        if sign < 0:
-                            failed.add((entry, n))
-                        elif (entry, n) not in failed:
-                            run.fail_row(seq, AGGREGATE_FAILED, f"{self._calls[n].call.name}: {v.message}")
+                wrong = [(n, v) for n, v in enumerate(results) if isinstance(v, Failed)]
+                for n, v in wrong:
+                    if sign < 0:
+                        failed.add((entry, n))
+                    elif (entry, n) not in failed:
+                        run.fail_row(seq, AGGREGATE_FAILED, f"{self._calls[n].call.name}: {v.message}")
+                if wrong:
+                    continue
                 out.add(sign, (*line.row, *results), max(line.time, now), seq)
 
     def _results(

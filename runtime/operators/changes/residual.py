@@ -19,7 +19,7 @@ from flowql.runtime.operators.stages import StageChain
 
 
 class Pair(Protocol):
-    """Two rows with equal keys. seq: of the change for which they are asked about."""
+    """Two rows with equal keys. seq: of the change for which they are asked about; sign: whether it comes (1) or goes (-1)."""
 
     @property
     def left(self) -> JoinRow: ...
@@ -27,6 +27,8 @@ class Pair(Protocol):
     def right(self) -> JoinRow: ...
     @property
     def seq(self) -> int: ...
+    @property
+    def sign(self) -> int: ...
 
 
 P = TypeVar("P", bound=Pair)
@@ -50,17 +52,19 @@ class Residual:
             return
         pairs = [(c.left.row, c.right.row) for c in candidates]
         times = [max(c.left.time, c.right.time) for c in candidates]
-        for i in self.true_of(pairs, times, [c.seq for c in candidates], run):
+        # What failed for a pair that goes was told when it came.
+        for i in self.true_of(pairs, times, [c.seq if c.sign > 0 else None for c in candidates], run):
             yield candidates[i]
 
     def true_of(
-        self, pairs: Sequence[tuple[Row, Row]], times: Sequence[int], seqs: Sequence[int], run: RunContext
+        self, pairs: Sequence[tuple[Row, Row]], times: Sequence[int], seqs: Sequence[int | None], run: RunContext
     ) -> list[int]:
-        """The numbers of the pairs (left row, right row) for which it is true. seqs: where a failure is reported."""
+        """The numbers of the pairs (left row, right row) for which it is true. seqs: where a failure is reported; None: nowhere."""
         n, pick = len(pairs), self._pick
         rows = [pick(left + right) for left, right in pairs]
         batch = from_rows(self._schema, rows, times, np.zeros(n, np.int8), np.arange(n))
         own = RunContext(state=NO_STATE, vector=run.vector)
         passed = self._chain.process([batch], own)
-        run.dead_letters += [DeadLetter(seqs[d.seq], d.code, d.message) for d in own.dead_letters]
+        told = [(seqs[d.seq], d) for d in own.dead_letters]
+        run.dead_letters += [DeadLetter(seq, d.code, d.message) for seq, d in told if seq is not None]
         return [] if passed is None else list(passed.seq.tolist())

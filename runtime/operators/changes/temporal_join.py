@@ -43,6 +43,7 @@ class _Candidate:
     left: JoinRow
     right: JoinRow
     seq: int
+    sign: int = 1
 
 
 class TemporalJoinOperator:

@@ -40,7 +40,7 @@ from flowql.runtime.spark.frames.refusal import ELSEWHERE, Refused, check_names,
 from flowql.runtime.spark.frames.relation import LIVE, Relation, images_of, key_of, names
 from flowql.runtime.spark.frames.source import millis_of
 from flowql.runtime.spark.frames.times import outside
-from flowql.runtime.spark.outline import Outline
+from flowql.runtime.spark.outline import Outline, functions
 from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
 
 
@@ -88,6 +88,25 @@ class Nodes:
             self.letters.append(made.letters)
         return replace(relation, frame=made.frame), list(made.columns)
 
+    def without_failed(self, relation: Relation, exprs: Sequence[Expr]) -> Relation:
+        """Without the rows for which one of these expressions, which are computed over the relation, fails."""
+        if isinstance(relation.frame, Outline):
+            return relation
+        lowered = [lower(e) for e in exprs]
+        failed = [s.fails for s in lowered if s is not None and s.fails is not None]
+        if self.letters is not None and any(s is None for s in lowered):
+            from flowql.runtime.spark.native.expressions import REFERENCE
+            from flowql.runtime.spark.native.udf import ERRORS
+
+            failed.append(f"size({REFERENCE}.{ERRORS}) > 0")
+        if not failed:
+            return relation
+        good = f"NOT ({' OR '.join(f'({f})' for f in failed)})"
+        if relation.form != "versions":
+            return replace(relation, frame=relation.frame.where(good), grows=False)
+        live = functions(relation.frame).expr(f"({LIVE} AND {good})")
+        return replace(relation, frame=relation.frame.withColumn(LIVE, live))
+
     def told(self, relation: Relation, source: Schema, exprs: Sequence[Expr]) -> None:
         """Notes where arguments of a node fail whose lowering is its own."""
         if self.letters is not None:
@@ -123,7 +142,10 @@ def _scan(nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
 
 def _project(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     assert isinstance(node.spec, Project)
-    relation, made = nodes.computed(inputs[0], node.inputs[0].schema, [c.expr for c in node.spec.columns])
+    exprs = [c.expr for c in node.spec.columns]
+    relation, made = nodes.computed(inputs[0], node.inputs[0].schema, exprs)
+    if node.spec.drop_failed:
+        relation = nodes.without_failed(relation, exprs)
     return relation.select(f"{sql} AS {quoted(n)}" for sql, n in zip(made, node.schema.names, strict=True))
 
 
@@ -176,6 +198,8 @@ def _explode(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     args = [_list_of(f.expr, in_python=nodes.letters is not None) for f in node.spec.functions]
     types = [spark_type(e.type) for e in args]
     relation, lists = nodes.computed(relation, node.inputs[0].schema, args)
+    if node.spec.drop_failed:
+        relation = nodes.without_failed(relation, args)
     source = [*names(node.inputs[0].schema), *relation.beside]
     held = relation.frame.selectExpr(
         *source,
