@@ -71,15 +71,15 @@ class Maker:
             (3.0, self._plain),
             (2.2, self._grouped),
             (0.7, self._global),
-            (1.9, self._grouping_sets),
-            (0.6, self._distinct_on),
+            (2.3, self._grouping_sets),
+            (0.8, self._distinct_on),
             (2.6, self._windowed),
             (0.9, self._top_rows),
             (1.6, self._limited),
         ]
         kinds.append((1.1, self._grouped_by_key))
         if depth > 0:
-            kinds.append((4.5, self._set_operation))
+            kinds.append((4.8, self._set_operation))
         for _ in range(20):
             labels = set(self.labels)
             made = rng.choices([k for _, k in kinds], [w for w, _ in kinds])[0](depth)
@@ -114,7 +114,7 @@ class Maker:
             self.labels.add("where")
             parts.append(self.exprs.condition(scope))
         if depth > 0 and rng.random() < 0.85:
-            parts.append(self.subqueries.condition(scope))
+            parts += [self.subqueries.condition(scope) for _ in range(rng.choice((1, 1, 1, 2)))]
         rng.shuffle(parts)
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
@@ -137,7 +137,7 @@ class Maker:
         self.labels.add("group by")
         items = [k for k in keys if rng.random() < 0.9]
         items += [self._aggregate(source.scope) for _ in range(rng.randint(0 if items else 1, 3))]
-        if depth > 0 and items and rng.random() < 0.1 and (call := self._over_groups(keys, source.scope)):
+        if depth > 0 and items and rng.random() < 0.6 and (call := self._over_groups(keys, source.scope)):
             items.append(call)
         text, columns = _listed(items)
         having = ""
@@ -262,7 +262,7 @@ class Maker:
         source = self.sources.source(min(depth, 1))
         where = self._where(source, depth)
         items = [self.exprs.any_value(source.scope, 1) for _ in range(rng.randint(0, 2))]
-        items += [window_call(self, source.scope) for _ in range(rng.choice((1, 2, 3)))]
+        items += [window_call(self, source.scope) for _ in range(rng.choice((2, 3, 3, 4)))]
         text, columns = _listed(items)
         return Query(f"SELECT {text} FROM {source.sql}{where}", columns, source.rows)
 

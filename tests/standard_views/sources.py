@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tests.standard_views.expressions import ORDERED, Ref
@@ -126,7 +126,7 @@ class Sources:
         rng, maker = self._rng, self._maker
         if depth > 0 and left.rows < BESIDE_MAX and rng.random() < 0.42 and any(r.alias for r in left.scope):
             return self._beside(left)
-        if rng.random() < 0.22:
+        if rng.random() < 0.34:
             made = self._by_names(left)
             if made is not None:
                 return made
@@ -194,6 +194,15 @@ class Sources:
             parts.append(self._maker.exprs.condition(scope, 1))
         return " AND ".join(parts)
 
+    def _some_columns(
+        self, relation: Relation, common: list[str], types: Mapping[str, str]
+    ) -> tuple[Relation, list[str]]:
+        """A query of the relation that has a column or two in common, and these."""
+        names = self._rng.sample(common, min(len(common), self._rng.choice((1, 2))))
+        columns = [c for c in relation.columns if c.name in names or c.name not in types]
+        text = f"(SELECT {', '.join(c.name for c in columns)} FROM {relation.name})"
+        return replace(relation, name=text, columns=tuple(columns)), [c.name for c in columns if c.name in names]
+
     def _by_names(self, left: Source) -> Source | None:
         """A join with USING or NATURAL of a single relation; the columns in common have a name alone."""
         rng, maker = self._rng, self._maker
@@ -205,9 +214,13 @@ class Sources:
         others = [c.name for c in relation.columns if c.name in types and c.name not in common]
         if not common:
             return None
-        right = self._of(relation)
         kind = rng.choice(("", "INNER ", "LEFT ", "RIGHT ", "FULL "))
-        if len(common) <= 2 and not others and rng.random() < 0.6:
+        natural = rng.random() < 0.5
+        if natural and (len(common) > 2 or others):  # of some columns, so that few have one name
+            relation, common = self._some_columns(relation, common, types)
+            others = []
+        right = self._of(relation)
+        if natural and len(common) <= 2 and not others:
             names = common
             sql = f"{left.sql} NATURAL {kind}JOIN {right.sql}"
             maker.labels.add("natural join")

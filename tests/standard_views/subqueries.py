@@ -32,7 +32,7 @@ class Subqueries:
                 "quantified",
                 "two levels",
             ),
-            (2.2, 2.2, 2, 2.4, 2, 0.4, 0.4, 0.4, 2.2, 2.2),
+            (2.2, 2.2, 2, 2.4, 2, 3.2, 0.4, 2.6, 2.2, 2.2),
         )[0]
         match kind:
             case "exists" | "not exists":
@@ -142,7 +142,7 @@ class Subqueries:
         sql, inner = self._from()
         pairs = [(a, b) for a in inner for b in scope if a.type == b.type and a.type in ORDERED]
         if len(pairs) < 2:
-            return "1 = 1"
+            return self._in(scope, "IN")
         self._maker.labels.add("row in")
         chosen = self._rng.sample(pairs, 2)
         left, right = ", ".join(b.text for _, b in chosen), ", ".join(a.text for a, _ in chosen)
