@@ -25,6 +25,8 @@ from flowql.compiler.plan.expr import Column, Expr, Literal, columns_of
 from flowql.compiler.plan.visit import substitute
 
 _MARK = "\0"  # in the name of what stands for an expression that is bound already
+_CLOCK = ("sql_now", "sql_localtimestamp", "sql_current_date")
+_ASKED = "compare with the clock where the view is read:  SELECT ... FROM the_view WHERE ts > NOW() - INTERVAL '1' HOUR"
 
 
 class Correlated(Exception):
@@ -134,7 +136,7 @@ class RelBinder(Binder):
         """A row that goes must be computed as it was when it came. With arguments UNIX_TIMESTAMP and its like are of these alone."""
         if not function.deterministic and not node.args:
             what = f"{node.name.upper()}, which gives another value each time, in a view over tables"
-            unsupported(what, node.span, "store the value in a table")
+            unsupported(what, node.span, _ASKED if function.name in _CLOCK else "store the value in a table")
         return super()._call(node, function)
 
     def find(self, node: Name) -> Column | None:

@@ -149,6 +149,13 @@ def test_what_cannot_be_is_refused_with_its_reason(query: str, said: str) -> Non
     assert refusal(query).startswith(said)
 
 
+@pytest.mark.parametrize(("call", "word"), [("NOW()", "clock"), ("CURRENT_DATE", "clock"), ("RANDOM()", "store")])
+def test_what_gives_another_value_each_time_is_refused_with_what_to_do(call: str, word: str) -> None:
+    with pytest.raises(UnsupportedError) as raised:
+        compiled(f"SELECT id FROM t WHERE id < 3 AND {call} IS NOT NULL")
+    assert word in raised.value.diagnostics[0].help
+
+
 def test_a_rank_is_kept_for_as_many_rows_as_are_wanted() -> None:
     node, _ = compiled(
         "SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY a ORDER BY b) AS n FROM t) r WHERE n <= 3 AND id > 1"
