@@ -12,7 +12,7 @@ from flowql.compiler.analyze.modifiers import plain_aggregate
 from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers
 from flowql.compiler.analyze.scope import Scope, resolve
 from flowql.compiler.analyze.sources import resolve_type
-from flowql.compiler.analyze.standard_functions import OF_OTHER_SYSTEMS, row_as, sql_time
+from flowql.compiler.analyze.standard_functions import ADVICE, OF_OTHER_SYSTEMS, row_as, sql_time
 from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean
@@ -161,6 +161,8 @@ class Binder:
         known += [*all_aggregates(), *self._catalog.functions]
         hint, edit = did_you_mean(node.name, known), correction(node.span, node.name, known, first=True)
         other = OF_OTHER_SYSTEMS.get(node.name) if self._catalog.standard else None
+        if self._catalog.standard and node.name in ADVICE:
+            hint, edit = ADVICE[node.name], None
         if other is not None:
             hint, edit = f"write  {other}(...)", renamed(node.span, node.name, other, first=True)
         return mistake("FQ2006", f"unknown function {node.name}", node.span, "not a function", help=hint, edit=edit)

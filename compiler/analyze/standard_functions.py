@@ -25,6 +25,22 @@ OF_OTHER_SYSTEMS = {
     "NVL": "COALESCE", "ISNULL": "COALESCE", "IIF": "IF", "GETDATE": "NOW", "SYSDATE": "NOW", "CURDATE": "CURRENT_DATE", "CHARINDEX": "STRPOS",
     "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE", "GROUP_CONCAT": "STRING_AGG", "SUBSTRB": "SUBSTR", "STARTSWITH": "STARTS_WITH",
 }  # fmt: skip
+# Functions of other systems that have no counterpart of the same form -> what to write.
+ADVICE = {
+    "PROCTIME": "write  FOR SYSTEM_TIME AS OF PROCTIME()  in a join; the time of a stream's record is  ROWTIME",
+    "MZ_NOW": "a view does not change with the clock: keep the time in a column, and filter where the view is asked",
+    "CURRENT_WATERMARK": "write  EMIT ON WINDOW CLOSE  to leave out what is not closed yet",
+    **dict.fromkeys(("COUNT_IF", "COUNTIF"), "write  COUNT(*) FILTER (WHERE condition)"),
+    **dict.fromkeys(("SUM_IF", "SUMIF"), "write  SUM(x) FILTER (WHERE condition)"),
+    "TO_TIMESTAMP_LTZ": "write  TO_TIMESTAMP(x / 1000.0)  of milliseconds",
+    **dict.fromkeys(("DATEDIFF", "DATE_DIFF"), "write  TIMESTAMPDIFF(DAY, from_time, to_time)"),
+    **dict.fromkeys(
+        ("TUMBLE", "HOP", "SESSION", "TUMBLE_START", "TUMBLE_END", "HOP_START", "HOP_END", "SESSION_START", "SESSION_END"),
+        "write  FROM TUMBLE(t, time, INTERVAL '1' MINUTE) GROUP BY window_start, window_end",
+    ),
+    **dict.fromkeys(("TO_JSONB", "TO_JSON", "JSONB_BUILD_OBJECT", "JSON_BUILD_OBJECT", "ROW_TO_JSON"), "write  TO_JSON_STRING(x), which gives a text"),
+    **dict.fromkeys(("JSONB_EXTRACT_PATH_TEXT", "JSON_EXTRACT_PATH_TEXT", "JSON_VALUE", "JSON_QUERY"), "write  EXTRACTJSONFIELD(text, '$.a.b')"),
+}  # fmt: skip
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 _OF_MOMENTS = ("AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE")
 _TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)

@@ -9,6 +9,7 @@ from flowql.compiler.diagnostics.edits import Edit, behind
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
+from flowql.compiler.dialect.standard.foreign_statements import refuse_in_column
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.statement_tree import ColumnDefinition, Watermark
 from flowql.compiler.dialect.standard.tree import Expr
@@ -96,11 +97,13 @@ def parse_column(cur: Reader) -> ColumnDefinition:
     name = cur.expect_name("the name of a column")
     if cur.at_op(",", ")"):
         cur.fail("FQ1007", f"column `{name}` has no type", at=cur.span_of(start), help=f"write  {start.text} VARCHAR")
+    refuse_in_column(cur)
     if cur.at_word("AS"):
         cur.unsupported("a computed column", help="compute it in a view")
     type_ = parse_type(cur)
     made = _Constraints()
     while not (cur.at_op(",", ")") or cur.at_end() or cur.at_word("WITH")):
+        refuse_in_column(cur)
         _constraint(cur, made, cur.peek())
     properties = parse_properties(cur) if cur.at_word("WITH") else ()
     return ColumnDefinition(

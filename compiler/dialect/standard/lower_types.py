@@ -55,7 +55,9 @@ _MISSING = {
     "json": "write  STRING or STRUCT<...>",
     "jsonb": "write  STRING or STRUCT<...>",
     "uuid": "write  STRING",
+    "variant": "write  STRING",
 }
+_NEAREST = {"timetz": "time", "json": "text", "jsonb": "text", "uuid": "text", "variant": "text"}
 
 
 def lower_type(made: TypeName) -> TypeRef:
@@ -70,7 +72,9 @@ def lower_type(made: TypeName) -> TypeRef:
     if made.name == "struct":
         return _struct(made)
     if made.name in _MISSING:
-        unsupported(f"the type {made.name.upper()}", made.span, _MISSING[made.name])
+        other = _NEAREST.get(made.name, "")
+        edit = renamed(made.span, made.name, other, first=True)
+        unsupported(f"the type {made.name.upper()}", made.span, _MISSING[made.name], edit=edit)
     if made.name in _FOREIGN:
         other = _FOREIGN[made.name]
         edit = renamed(made.span, made.name, other, first=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from flowql.compiler.diagnostics.edits import Edit, behind
+from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.cursor import Cursor
 from flowql.compiler.dialect.tokens import Tok
 
@@ -71,12 +72,22 @@ def _of_other_systems(cur: Cursor) -> Advice:
     if last.upper == "TOP" and here.kind == "number":
         return _top(cur, last)
     if here.upper in _BEHIND_TABLES:
-        return f"leave {here.upper} out", Edit(cur.rest(), "")
+        return f"leave {here.upper} out", Edit(_up_to_with(cur), "")
     if here.upper in _MATCHES:
         return "a regular expression is matched by  ~", Edit(cur.span_of(here), "~")
     if here.upper == "NOT" and cur.at_word("NULL", ahead=1):
         return "write  IS NOT NULL", Edit(cur.span_of(here), "IS NOT")
     return "", None
+
+
+def _up_to_with(cur: Cursor) -> Span:
+    """From the next token to the end of the statement, or to WITH, which says what a table is over."""
+    at = 0
+    while (following := cur.peek(at)).kind != "end" and following.start < cur.final().start:
+        at += 1
+        if cur.at_word("WITH", ahead=at) and cur.at_op("(", ahead=at + 1):
+            return cur.span_from(cur.peek(), cur.peek(at - 1))
+    return cur.rest()
 
 
 def _top(cur: Cursor, top: Tok) -> Advice:

@@ -339,7 +339,9 @@ def _tail(
             cur.expect_word("BY", help=f"write  {word} BY")
         cur.fail("FQ1003", f"{word} cannot stand here", label="out of order, or given twice", help=_ORDER)
     if cur.at_words("FOR", "UPDATE") or cur.at_words("FOR", "SHARE"):
-        cur.unsupported(f"FOR {cur.peek(1).upper}", help="leave it out: no row is locked by reading")
+        cur.unsupported(
+            f"FOR {cur.peek(1).upper}", help="leave it out: no row is locked by reading", edit=Edit(cur.rest(), "")
+        )
     return limit, offset, ties, emit
 
 

@@ -157,7 +157,8 @@ def parse_relation(cur: Reader) -> Relation:
         return _function(cur, start, call, lateral=lateral, wrapped=True)
     if cur.at_words("ROWS", "FROM") or cur.at_word("ONLY"):
         named = "ROWS FROM" if cur.at_word("ROWS") else "ONLY"
-        cur.unsupported(named, help="leave it out")
+        edit = Edit(cur.span_of(cur.peek()), "") if named == "ONLY" else None
+        cur.unsupported(named, help="leave it out", edit=edit)
     if cur.at_function():
         return _function(cur, start, parse_call(cur), lateral=lateral)
     if lateral:

@@ -12,6 +12,14 @@ from flowql.compiler.dialect.elements import check_window_properties, parse_prop
 from flowql.compiler.dialect.standard.changes import parse_delete, parse_insert, parse_update
 from flowql.compiler.dialect.standard.columns import ColumnList, parse_column, parse_column_list
 from flowql.compiler.dialect.standard.connectors import connected, is_connected, parse_encoding
+from flowql.compiler.dialect.standard.foreign_statements import (
+    refuse_behind_query,
+    refuse_cluster,
+    refuse_include,
+    refuse_object,
+    refuse_verb,
+    refuse_with_refresh,
+)
 from flowql.compiler.dialect.standard.queries import parse_query, parse_rows
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.statement_tree import (
@@ -36,22 +44,6 @@ from flowql.compiler.dialect.words import OTHER_VERBS
 DropKind = Literal["table", "stream", "view", "materialized view", "index", "type"]
 _VERB_HELP = "a statement begins with CREATE, INSERT INTO, UPDATE, DELETE FROM, DROP, SET, SELECT, WITH or VALUES"
 _OBJECTS = ("TABLE", "STREAM", "VIEW", "MATERIALIZED", "INDEX", "TYPE")
-_OTHER_OBJECTS = (
-    "SINK", "SOURCE", "FUNCTION", "AGGREGATE", "SCHEMA", "DATABASE", "SEQUENCE", "CONNECTION", "CONNECTOR", "SECRET", "SUBSCRIPTION",
-    "USER", "ROLE", "DOMAIN", "EXTENSION", "TRIGGER", "PROCEDURE", "TEMP", "TEMPORARY", "UNLOGGED", "RECURSIVE", "CLUSTER",
-)  # fmt: skip
-# Statements of other systems, and what to write in their place.
-_ONE_BY_ONE = "each statement is a transaction of its own"
-_FOREIGN_VERBS = {
-    **dict.fromkeys(("BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "END"), _ONE_BY_ONE),
-    **dict.fromkeys(("EXECUTE", "CALL", "PREPARE", "DO"), "write the statements themselves"),
-    **dict.fromkeys(("GRANT", "REVOKE", "ANALYZE", "VACUUM", "COMMENT", "USE", "LOCK", "REINDEX", "CLUSTER"), "leave it out"),
-    **dict.fromkeys(("COPY", "LOAD", "UNLOAD", "IMPORT", "EXPORT"), "write  INSERT INTO t VALUES ..., or flowql topic import"),
-    **dict.fromkeys(("MERGE", "UPSERT", "REPLACE"), "write  INSERT INTO t VALUES ... ON CONFLICT (key) DO UPDATE SET ..."),
-    "TRUNCATE": "write  DELETE FROM t",
-    "REFRESH": "a view is up to date by itself",
-    "RENAME": "create the table or view with its other name",
-}  # fmt: skip
 
 
 def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Statement | None:
@@ -70,11 +62,8 @@ def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Stateme
     if tok.upper in OTHER_VERBS:
         return Control(parse_other(cur, tok), span=cur.span_since(tok))
     rule = _RULES.get(tok.upper)
-    if tok.upper in _FOREIGN_VERBS and rule is None:
-        emptied = cur.at_words("TRUNCATE", "TABLE")
-        edit = Edit(cur.span_from(tok, cur.peek(1)), "DELETE FROM") if emptied else None
-        cur.unsupported(tok.upper, help=_FOREIGN_VERBS[tok.upper], edit=edit)
     if rule is None:
+        refuse_verb(cur, tok)
         cur.expected("a statement", help=_VERB_HELP, words=VERBS)
     return _finished(cur, rule(cur, tok))
 
@@ -103,18 +92,9 @@ def _create(cur: Reader, start: Tok) -> Statement:
     if read_only:
         cur.next()
     if not cur.at_word("STREAM", "TABLE"):
-        _refuse_object(cur, "CREATE")
+        refuse_object(cur, "CREATE", start)
         cur.expected("TABLE, VIEW, MATERIALIZED VIEW, STREAM, INDEX or TYPE after CREATE", words=_OBJECTS)
     return _create_table(cur, start, or_replace=or_replace, read_only=read_only)
-
-
-def _refuse_object(cur: Reader, verb: str) -> None:
-    if cur.at_word(*_OTHER_OBJECTS):
-        word = cur.peek().upper
-        help = (
-            "a topic of another system is read by CREATE TABLE ... WITH (KAFKA_TOPIC='...')" if word == "SOURCE" else ""
-        )
-        cur.unsupported(f"{verb} {word}", help=help)
 
 
 def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool) -> Statement:
@@ -125,6 +105,7 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
     constraints = list(listed.constraints) if listed else []
     versions: list[str] = []
     append_only = _behind_columns(cur, constraints, versions)
+    refuse_include(cur)
     with_start = cur.peek()
     properties = parse_properties(cur) if cur.at_word("WITH") else ()
     append_only = _behind_columns(cur, constraints, versions) or append_only
@@ -212,9 +193,13 @@ def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Statement:
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
     name, name_span = _object_name(cur, "the name of the view")
     columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()
+    refuse_cluster(cur)
+    if cur.at_word("WITH") and cur.at_word("REFRESH", ahead=2):
+        refuse_with_refresh(cur)
     properties = parse_properties(cur) if cur.at_word("WITH") else ()
     cur.expect_word("AS", help="write  CREATE MATERIALIZED VIEW name AS SELECT ...")
     query = parse_query(cur)
+    refuse_behind_query(cur)
     return CreateView(
         name,
         query,
@@ -293,7 +278,7 @@ def _drop(cur: Reader, start: Tok) -> Statement:
     elif cur.at_word(*kinds):
         kind = kinds[cur.next().upper]
     else:
-        _refuse_object(cur, "DROP")
+        refuse_object(cur, "DROP", start)
         cur.expected("TABLE, VIEW, MATERIALIZED VIEW, STREAM, INDEX or TYPE after DROP", words=_OBJECTS)
     if_exists = cur.accept_words("IF", "EXISTS")
     first, name_span = _object_name(cur, f"the name of the {kind}")

@@ -50,5 +50,41 @@ def test_the_advice_makes_a_right_statement(wrong: str) -> None:
     assert again is None, f"{text}: {again}"
 
 
+# What has no form that an edit could make: a question, or another way.
+NAMED = {
+    "SUBSCRIBE TO orders;": "flowql subscribe",
+    "TAIL orders;": "flowql subscribe",
+    "DECLARE c CURSOR FOR SELECT id FROM orders;": "flowql query",
+    "DECLARE c SUBSCRIPTION CURSOR FOR orders;": "flowql subscribe",
+    "FETCH 10 FROM c;": "flowql query",
+    "REFRESH MATERIALIZED VIEW v;": "up to date by itself",
+    "CREATE MATERIALIZED VIEW v WITH (REFRESH EVERY '1 day') AS SELECT id FROM orders;": "up to date by itself",
+    "CREATE SOURCE s FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON;": "KAFKA_TOPIC",
+    "CREATE CONNECTION c TO KAFKA (BROKER 'b');": "flowql.yaml",
+    "CREATE SECRET s AS 'x';": "flowql.yaml",
+    "CREATE FUNCTION f(int) RETURNS int LANGUAGE python AS 'f';": "docs/guide/python.md",
+    "CREATE DATABASE d;": "leave it out",
+    "CREATE CATALOG c WITH ('type' = 'x');": "leave it out",
+    "CREATE TABLE t (id INT, ts TIMESTAMP METADATA FROM 'timestamp') WITH ('connector' = 'kafka', 'topic' = 't', 'format' = 'json');": "ROWTIME",
+    "CREATE VIEW v AS SELECT id FROM orders WHERE mz_now() <= placed_at;": "where the view is asked",
+    "CREATE VIEW v AS SELECT id, PROCTIME() AS p FROM orders;": "FOR SYSTEM_TIME AS OF PROCTIME()",
+    "CREATE VIEW v AS SELECT id, CURRENT_WATERMARK(placed_at) AS w FROM orders;": "EMIT ON WINDOW CLOSE",
+    "CREATE VIEW v AS SELECT COUNT_IF(id > 3) AS n FROM orders;": "FILTER (WHERE condition)",
+    "CREATE VIEW v AS SELECT COUNT(*) AS n FROM orders GROUP BY TUMBLE(placed_at, INTERVAL '1' MINUTE);": "FROM TUMBLE(",
+    "CREATE VIEW v AS SELECT DATEDIFF(placed_at, placed_at) AS n FROM orders;": "TIMESTAMPDIFF(DAY",
+    "CREATE VIEW v AS SELECT TO_TIMESTAMP_LTZ(id, 3) AS t FROM orders;": "/ 1000.0",
+    "CREATE VIEW v AS SELECT JSONB_BUILD_OBJECT('a', id) AS j FROM orders;": "TO_JSON_STRING",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", NAMED)
+def test_what_an_edit_cannot_make_is_said(wrong: str) -> None:
+    found = refused(wrong)
+    assert found is not None
+    assert NAMED[wrong] in found.help
+    assert found.edit is None  # which would make another statement than the one that was meant
+    assert found.span.line == 1
+
+
 def test_there_are_a_hundred_wrong_statements() -> None:
     assert len(set(WRONG)) == len(WRONG) >= 100

@@ -1,0 +1,143 @@
+"""Statements and clauses of PostgreSQL, Flink SQL, RisingWave and Materialize that have another form here: what to write in their place."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from flowql.compiler.diagnostics.edits import Edit
+from flowql.compiler.dialect.standard.reader import Reader
+from flowql.compiler.dialect.tokens import Tok
+
+_ONE_BY_ONE = "each statement is a transaction of its own"
+_ASK = "ask it with  flowql query,  and follow its changes with  flowql subscribe"
+_ONE_PROJECT = "a project is one name space; leave it out"
+_SETTINGS = "addresses and passwords are those of the target in flowql.yaml"
+_SOURCE = "write  CREATE TABLE name (columns) WITH (KAFKA_TOPIC = '...', VALUE_FORMAT = '...')"
+_SINK = "write  CREATE VIEW name AS SELECT ...: each view writes its topic"
+_VERBS = {
+    **dict.fromkeys(("BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "END", "ABORT"), _ONE_BY_ONE),
+    **dict.fromkeys(("EXECUTE", "CALL", "PREPARE", "DO"), "write the statements themselves"),
+    **dict.fromkeys(("GRANT", "REVOKE", "ANALYZE", "VACUUM", "COMMENT", "USE", "LOCK", "REINDEX", "CLUSTER", "FLUSH"), "leave it out"),
+    **dict.fromkeys(("COPY", "LOAD", "UNLOAD", "IMPORT", "EXPORT"), "write  INSERT INTO t VALUES ..., or flowql topic import"),
+    **dict.fromkeys(("MERGE", "UPSERT", "REPLACE"), "write  INSERT INTO t VALUES ... ON CONFLICT (key) DO UPDATE SET ..."),
+    **dict.fromkeys(("DECLARE", "FETCH", "CLOSE", "MOVE", "SUBSCRIBE", "TAIL", "LISTEN", "NOTIFY"), _ASK),
+    "TRUNCATE": "write  DELETE FROM t",
+    "REFRESH": "a view is up to date by itself",
+    "RENAME": "create the table or view with its other name",
+}  # fmt: skip
+_OBJECTS = {
+    "SINK": _SINK, "SOURCE": _SOURCE, "FUNCTION": "functions are written in Python: docs/guide/python.md#functions",
+    "AGGREGATE": "aggregates are written in Python: docs/guide/python.md#functions", **dict.fromkeys(("SCHEMA", "DATABASE", "CATALOG"), _ONE_PROJECT),
+    "SEQUENCE": "write  GENERATED ALWAYS AS IDENTITY  behind a column", **dict.fromkeys(("CONNECTION", "CONNECTOR", "SECRET"), _SETTINGS),
+    "SUBSCRIPTION": "follow a view with  flowql subscribe", "CLUSTER": "write  WITH (PRIORITY = 'high')  of a view",
+    **dict.fromkeys(("USER", "ROLE", "EXTENSION", "DOMAIN", "TABLESPACE"), "leave it out"),
+    **dict.fromkeys(("TRIGGER", "PROCEDURE", "RULE"), "write a view of what is to be computed"),
+    **dict.fromkeys(("TEMP", "TEMPORARY", "UNLOGGED", "GLOBAL", "LOCAL"), "leave it out"), "RECURSIVE": "",
+    "DEFAULT": "leave the index out: views are kept by their key",
+}  # fmt: skip
+_WITHOUT = ("TEMP", "TEMPORARY", "UNLOGGED")
+
+
+def refuse_verb(cur: Reader, tok: Tok) -> None:
+    """Raises UnsupportedError where a statement of another system begins."""
+    help = _VERBS.get(tok.upper)
+    if help is None:
+        return
+    edit = None
+    if tok.upper == "TRUNCATE":
+        last = cur.peek(1) if cur.at_words("TRUNCATE", "TABLE") else tok
+        edit = Edit(cur.span_from(tok, last), "DELETE FROM")
+    cur.unsupported(tok.upper, help=help, edit=edit)
+
+
+def refuse_object(cur: Reader, verb: str, start: Tok) -> None:
+    """Raises UnsupportedError for a kind of object that is none here. start: the verb."""
+    tok = cur.peek()
+    help = _OBJECTS.get(tok.upper) if tok.kind == "word" else None
+    if help is None:
+        return
+    edit = None
+    if tok.upper in _WITHOUT:
+        edit = Edit(cur.span_from(tok, tok), "")
+    elif verb == "DROP" and tok.upper in ("SOURCE", "SINK"):
+        edit = Edit(cur.span_of(tok), "TABLE" if tok.upper == "SOURCE" else "VIEW")
+    elif tok.upper == "SOURCE" and _has_columns(cur):
+        edit = Edit(cur.span_of(tok), "TABLE")
+    elif verb == "CREATE" and tok.upper == "SINK":
+        edit = _sink_as_view(cur, start)
+    cur.unsupported(f"{verb} {tok.upper}", help=help, edit=edit)
+
+
+def _has_columns(cur: Reader) -> bool:
+    """Whether a list of columns follows the name."""
+    at = 4 if cur.at_word("IF", ahead=1) else 1
+    return cur.at_op("(", ahead=at + 1)
+
+
+def _sink_as_view(cur: Reader, start: Tok) -> Edit | None:
+    """CREATE SINK name FROM relation, or AS query: the text of a view that writes the same rows."""
+    at = 4 if cur.at_word("IF", ahead=1) else 1
+    name, tok = cur.peek(at).text, cur.peek(at + 1)
+    if not cur.at_word("FROM", "AS", ahead=at + 1):
+        return None
+    last = tok
+    while (following := cur.peek(at + 2)).kind != "end" and following.start < cur.final().end:
+        if following.kind == "word" and (
+            (following.upper == "WITH" and cur.at_op("(", ahead=at + 3)) or following.upper == "FORMAT"
+        ):
+            break
+        last, at = following, at + 1
+    text = cur.source.text[tok.end : last.end].strip()
+    query = text if tok.upper == "AS" else f"SELECT * FROM {text}"
+    return Edit(cur.span_from(start, cur.final()), f"CREATE VIEW {name} AS {query}") if text else None
+
+
+def refuse_cluster(cur: Reader) -> None:
+    """IN CLUSTER name, of Materialize. Raises UnsupportedError."""
+    if cur.at_words("IN", "CLUSTER"):
+        edit = Edit(cur.span_from(cur.peek(), cur.peek(2)), "")
+        cur.unsupported("IN CLUSTER", help="write  WITH (PRIORITY = 'high'), or leave it out", edit=edit)
+
+
+def refuse_behind_query(cur: Reader) -> None:
+    """Clauses behind the query of a view. Raises UnsupportedError."""
+    if cur.at_words("WITH", "DATA") or cur.at_words("WITH", "NO", "DATA"):
+        help = "leave it out: a view is computed when it is deployed"
+        cur.unsupported("WITH [NO] DATA", help=help, edit=Edit(cur.rest(), ""))
+    if cur.back(1).upper == "EMIT" and not cur.at_end():  # which was read as an alias
+        help = "a view shows each change; write  EMIT ON WINDOW CLOSE  for closed windows alone, or leave it out"
+        edit = Edit(cur.span_from(cur.back(1), cur.final()), "")
+        cur.unsupported(f"EMIT {cur.peek().upper}", help=help, edit=edit)
+
+
+def refuse_include(cur: Reader) -> None:
+    """INCLUDE KEY AS name, of RisingWave, in front of WITH. Raises UnsupportedError."""
+    if not cur.at_word("INCLUDE"):
+        return
+    at = 0
+    while (
+        cur.peek(at + 1).kind != "end"
+        and not cur.at_word("WITH", ahead=at + 1)
+        and cur.peek(at).start < cur.final().start
+    ):
+        at += 1
+    help = "the columns of the PRIMARY KEY are the record's key, ROWTIME is its time, and HEADERS of a stream its headers; leave it out"
+    cur.unsupported("INCLUDE", help=help, edit=Edit(cur.span_from(cur.peek(), cur.peek(at)), ""))
+
+
+def refuse_in_column(cur: Reader) -> None:
+    """Columns of Flink SQL that are not of the record: METADATA, and AS PROCTIME(). Raises UnsupportedError."""
+    if cur.at_word("METADATA"):
+        cur.unsupported(
+            "a METADATA column",
+            help="the time of a record is  ROWTIME, its headers are a column  h ... HEADERS  of a stream",
+        )
+    if cur.at_words("AS", "PROCTIME") and cur.at_op("(", ahead=2):
+        help = "write  FOR SYSTEM_TIME AS OF PROCTIME()  in a join; leave the column out"
+        edit = Edit(cur.span_from(cur.back(2), cur.peek(3)), "") if cur.back(2).text == "," else None
+        cur.unsupported("a column of PROCTIME()", help=help, edit=edit)
+
+
+def refuse_with_refresh(cur: Reader) -> NoReturn:
+    """WITH (REFRESH ...), of Materialize. Raises UnsupportedError."""
+    cur.unsupported("REFRESH of a view", help="a view is up to date by itself; leave it out")
