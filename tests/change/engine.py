@@ -21,12 +21,14 @@ from flowql.deploy.control import NewPriority, with_paused, with_priority
 from flowql.deploy.stages import decide
 from flowql.runtime.app import group, group_swap, rebuilding
 from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.exchanges import LaneKey
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.task.input_buffer import ExchangeInput
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
 from tests.change.machine import Disk, Life, Machine, Memory, MortalPhysical
@@ -192,6 +194,16 @@ class Engine:
         with self.life.running():
             for _ in range(rounds):
                 self.driver.round()
+
+    @property
+    def lanes(self) -> dict[LaneKey, ExchangeInput]:
+        """Between the tasks of queries, as they are now."""
+        return dict(self.instance.exchanges._inputs)
+
+    def has_rows_between(self, known: Mapping[LaneKey, ExchangeInput]) -> bool:
+        """Whether the last commit holds rows of lanes that have been opened since they were `known`."""
+        saved = self.instance.exchanges._saved.items()
+        return any(s.first < s.end and self.lanes.get(lane) is not known.get(lane) for lane, s in saved)
 
     def leftovers(self) -> list[str]:
         """What a change should have taken away with it, soon after."""

@@ -43,6 +43,10 @@ class Item:
         return f"{plain} AS {self.name}" if self.name else plain
 
 
+# Of more values COLLECT_LIST would keep those that came first, which is another thousand in each run.
+NO_LIMIT = "SET 'ksql.functions.collect_list.limit' = '1000000';"
+
+
 @dataclass(frozen=True, slots=True)
 class Relation:
     """A stream or table.
@@ -452,7 +456,7 @@ class Project:
 
     def sql(self) -> str:
         known = self.relations()
-        return "\n".join(d.sql(known) for d in self.definitions) + "\n"
+        return "\n".join([NO_LIMIT, *(d.sql(known) for d in self.definitions)]) + "\n"
 
     def get(self, name: str) -> Definition | None:
         return next((d for d in self.definitions if d.name == name), None)

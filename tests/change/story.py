@@ -29,6 +29,7 @@ from tests.change.project import Project
 BEGIN = ["begin"]
 DEATHS_MAX = 4
 MOMENTS_MAX = 120  # a death comes within so many
+SWAP_ROUNDS, BETWEEN_ROUNDS = 60, 8  # in which a swap may come, and a commit after it with rows between tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,8 @@ class Story:
         for _ in range(self.options.turns):
             if wrong:
                 break
-            self.rng.choice((self._quiet_turn, self._turn, self._busy_turn))()
+            turn = self.rng.choice((self._quiet_turn, self._turn, self._busy_turn))
+            self._swap_turn() if self._dies_after_swaps and self._chance.random() < 0.3 else turn()
             wrong = self._rest()
         return wrong
 
@@ -145,6 +147,28 @@ class Story:
             self._some_rounds(3)
             if self.rng.random() < 0.35:
                 self._edit()
+
+    @property
+    def _dies_after_swaps(self) -> bool:
+        return self.options.kills and not self.options.processes
+
+    def _swap_turn(self) -> None:
+        """Input comes while results are rebuilt, and the engine dies after the first commit that holds rows between tasks of a
+        generation that has swapped in: they are nowhere else, and their tasks have just been opened.
+        """
+        self._edit()
+        before, rounds, swapped = self.engine.record.serving, SWAP_ROUNDS, False
+        known = self.engine.lanes
+        while rounds:
+            rounds -= 1
+            self._feed(None if swapped else 6)
+            self.engine.turn(1)
+            if self.engine.record.serving != before:
+                before, rounds, swapped = self.engine.record.serving, BETWEEN_ROUNDS, True
+            elif not swapped:
+                known = self.engine.lanes
+            if swapped and self.engine.has_rows_between(known) and self.engine.deaths < DEATHS_MAX:
+                return self._boot()
 
     def _some_rounds(self, most: int) -> None:
         rounds = self.rng.randint(0, most)
