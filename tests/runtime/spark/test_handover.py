@@ -32,6 +32,7 @@ from flowql.runtime.state.handed import (
     write_manifest,
     write_part,
 )
+from flowql.runtime.state.task_state import ManagedTask
 from tests.runtime.app.world import plan_of
 from tests.runtime.spark import stage_world
 from tests.runtime.spark.stage_local import LocalStages
@@ -113,6 +114,16 @@ def _comparable(metadata: dict[str, Any]) -> dict[str, Any]:
     return {**metadata, "lost": {**lost, "late": late}}
 
 
+def bounds(reference: Reference) -> dict[str, int]:
+    """Times below which stores hold nothing any more, by task and store."""
+    (running,) = reference.world.instance.queries.values()
+    found = {}
+    for task in running.built.tasks:
+        assert isinstance(task.state, ManagedTask)
+        found |= {f"{task.id} {name}": store.committed_bound_ms for name, store in task.state.stores.items()}
+    return found
+
+
 def letters(reference: Reference) -> list[Any]:
     found = [{**v, "GENERATION": 0} for v in reference.world.values("flowql-dead-letters")]
     return sorted(found, key=repr)
@@ -127,6 +138,7 @@ def test_a_new_query_that_begins_with_a_history_is_as_one_run(shape: str, seed: 
         reference.send(feed[:HISTORY])
     deploy(continued, computed(continued, tmp_path / "h"))
     assert continued.world.lag(continued.query.id) == 0, "it goes on at the end of the history"
+    assert bounds(continued) == bounds(whole), "before live records move them"
     for reference in (whole, continued):
         reference.send(feed[HISTORY:])
     assert comparable(shape, continued.sink()) == comparable(shape, whole.sink())
