@@ -29,11 +29,11 @@ _FILES = Record(
         "history": Key(_HISTORY, "As `history` of the target, of these files."),
         "sequence_by": Key(
             ListOf(Text("a column"), single=True),
-            "Of a table that a batch reads: columns of the files by which the last row of a key is known; default: the event time.",
+            "Of a table that a batch reads: columns of the files by which the last row of a key is known; default: the event time. Streams refuse it.",
         ),
         "delete_when": Key(
             Text("a condition"),
-            "Of a table that a batch reads: rows that remove their key, as Spark SQL over the files.",
+            "Of a table: rows that remove their key, as Spark SQL over the files. Streams refuse it for JSON and CSV.",
         ),
         "partition_by": Key(
             ListOf(Text("a column"), single=True),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
 from flowql.compiler.functions.spark_text import from_millis, millis, quoted, text
@@ -27,6 +28,7 @@ from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import Kind, SqlType, spark_type
+from flowql.runtime.batch import DELETE
 from flowql.runtime.operators.decode import BAD_TIME
 from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files_decode import BAD_ROW, Decoded, Emitter, csv_lines, decoder_of, without
@@ -40,7 +42,7 @@ from flowql.runtime.spark.shapes import EMITTED_DDL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_LINE, _TIME, _BROKEN = "__line", "__time", "__broken"
+_LINE, _TIME, _BROKEN, _GONE = "__line", "__time", "__broken", "__gone"
 _UNNAMED = re.compile(r"_c[0-9]+")  # how Spark calls a column without a name in a header
 _UNTIMED = "timestamp column ROWTIME cannot be used: it is NULL, or no whole number"
 # Rows of all files, whichever of them Spark asks for its columns: those that lack a column have NULL there.
@@ -88,10 +90,8 @@ def source_frame(
     time = _own_time(source, found)
     if source.timestamp is None and (time or source.kind == "stream"):
         columns.append(f"{time or _changed(source, files, there)} AS {TIME_COLUMN}")
-    taken = {n.upper() for n in (*source.schema.names, *names.values(), TIME_COLUMN)}
-    others = [quoted(n) for n in found.fieldNames() if n.upper() not in taken and not n.startswith("__")]
     place = _located(files, there) if located else []
-    return there.selectExpr(*columns, *others, *place)
+    return there.selectExpr(*columns, *_undeclared(source, names, found), *place)
 
 
 def emitted_files(
@@ -104,7 +104,10 @@ def emitted_files(
     streaming: bool = False,
     files_per_batch: int = 0,
 ) -> DataFrame:
-    """The rows of the files as records for the source's topic, which has `partitions`; bad ones as dead letters of `query`."""
+    """The rows of the files as records for the source's topic, which has `partitions`; bad ones as dead letters of `query`.
+
+    Rows for which `delete_when` holds are records without a value. Of JSON and CSV that is refused (`feeders.refuse_unfit`).
+    """
     rows = _rows(spark, source, files, streaming=streaming, files_per_batch=files_per_batch)
     return rows.mapInArrow(partial(_to_emitted, source, files, partitions, query), EMITTED_DDL)
 
@@ -134,7 +137,7 @@ def _rows(
     spark: SparkSession, source: SourceDef, files: TopicFiles, *, streaming: bool, files_per_batch: int
 ) -> DataFrame:
     """JSON: lines. CSV: texts. Parquet: columns of the source's types. Behind them the time that rows have without a column of the
-    source (NULL for none), their file, and of Parquet their number in it.
+    source (NULL for none), their file, and of Parquet their number in it, and whether they remove their key.
     """
     options = _options(files)
     if files.format == "json" and options.get("multiLine", "").lower() == "true":
@@ -169,7 +172,17 @@ def _rows(
         texts = [f"{quoted(column)} AS {quoted(declared)}" for declared, column in names.items()]
         return frame.selectExpr(*texts, time, _file(), _BROKEN)
     columns = [f"{_fitted(source, files, f, names[f.name], found)} AS {quoted(f.name)}" for f in source.schema]
-    return there.selectExpr(*columns, time, *_located(files, there))
+    made = there.selectExpr(*columns, time, *_located(files, there), *_undeclared(source, names, found))
+    if files.delete_when is None or source.kind != "table":
+        return made.select(*map(quoted, [*source.schema.names, _TIME, FILE, ROW]))
+    gone = made.withColumn(_GONE, F.coalesce(F.expr(files.delete_when), F.lit(False)))
+    return gone.select(*map(quoted, [*source.schema.names, _TIME, FILE, ROW, _GONE]))
+
+
+def _undeclared(source: SourceDef, names: Mapping[str, str], found: StructType) -> list[str]:
+    """The columns of typed files that the source does not declare, under their own names, which conditions may name."""
+    taken = {n.upper() for n in (*source.schema.names, *names.values(), TIME_COLUMN)}
+    return [quoted(n) for n in found.fieldNames() if n.upper() not in taken and not n.startswith("__")]
 
 
 def _coming(spark: SparkSession, files: TopicFiles, found: StructType, options: Mapping[str, str]) -> DataFrame:
@@ -381,6 +394,9 @@ def _to_emitted(
     for batch, numbers, found in _decoded(source, files, batches):
         untimed = batch.column(_TIME).is_null().to_numpy(zero_copy_only=False)
         decoded = without(found, untimed, BAD_TIME, _UNTIMED) if timed else found
+        if _GONE in batch.schema.names:
+            gone = batch.column(_GONE).to_numpy(zero_copy_only=False)[decoded.rows.seq]
+            decoded = replace(decoded, rows=decoded.rows.with_op(np.where(gone, DELETE, decoded.rows.op)))
         places = batch.column(FILE)
         letters = [
             replace(x, message=f"{places[x.seq].as_py()}, row {numbers[x.seq].as_py() or '?'}: {x.message}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+    # It counts wall time: a process that is stopped for minutes, as long runs in the background are, would fail when it goes on.
+    "spark.sql.broadcastTimeout": "-1",
 }
 _PYTHON = re.compile(r"\w+(Python|Arrow|Pandas)\b")
 TABLES = {"D": TableRows(delete_when="OP = 'd'"), "E": TableRows(sequence_by=("SEQ",))}
@@ -42,11 +45,13 @@ def plan() -> Plan:
     return compiled.plan
 
 
-def results(spark: SparkSession, folder: Path, seed: int) -> dict[str, DataFrame]:
+@contextmanager
+def results(spark: SparkSession, folder: Path, seed: int) -> Iterator[dict[str, DataFrame]]:
     """Over frames of the files, and every other seed over the files as a target names them."""
     if seed % 2:
         read = spark.read.option("mergeSchema", "true")
-        return lower(plan(), {n: read.parquet(str(folder / n)) for n in data.SCHEMAS}, tables=TABLES)
+        yield lower(plan(), {n: read.parquet(str(folder / n)) for n in data.SCHEMAS}, tables=TABLES)
+        return
     files = {}
     for name in data.SCHEMAS:
         rows = TABLES.get(name, TableRows())
@@ -55,7 +60,8 @@ def results(spark: SparkSession, folder: Path, seed: int) -> dict[str, DataFrame
             "parquet", str(folder / name), sequence_by=rows.sequence_by, delete_when=rows.delete_when
         )
     history = FileHistory(spark, plan(), SparkSettings(files=files))
-    return {q.sink: history.result(q.sink) for q in plan().queries}
+    yield {q.sink: history.result(q.sink) for q in plan().queries}
+    history.close()  # or Spark would keep rows, and compare every plan with theirs
 
 
 def differences(spark: SparkSession, folder: Path, seed: int) -> Iterator[str]:
@@ -63,7 +69,12 @@ def differences(spark: SparkSession, folder: Path, seed: int) -> Iterator[str]:
     data.write(folder, seed)
     database = duckdb.connect()
     database.execute(VIEWS.format(folder=folder))
-    given, connected = results(spark, folder, seed), is_remote()
+    with results(spark, folder, seed) as given:
+        yield from _compared(given, database, seed)
+
+
+def _compared(given: dict[str, DataFrame], database: duckdb.DuckDBPyConnection, seed: int) -> Iterator[str]:
+    connected = is_remote()
     for name, (_, sql) in QUERIES.items():
         expected = _rows(database.sql(sql).fetchall())
         found = _rows(given[name].collect())

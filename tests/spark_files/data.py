@@ -48,7 +48,7 @@ def write(folder: Path, seed: int, size: int = 120) -> None:
     """The files of a seed: `folder/A/...parquet` and so on."""
     r = random.Random(seed)
     for name, rows in rows_of(r, size).items():
-        _write(r, folder / name, SCHEMAS[name], rows)
+        write_files(r, folder / name, SCHEMAS[name], rows)
 
 
 def rows_of(r: random.Random, size: int) -> dict[str, list[Row]]:
@@ -72,14 +72,14 @@ def rows_of(r: random.Random, size: int) -> dict[str, list[Row]]:
         }
         for _ in range(size)
     ]
-    b = [{"K": r.choice(keys), "W": r.choice([*range(5), None]), "ROWTIME": _zoned(ms())} for _ in range(size // 2)]
+    b = [{"K": r.choice(keys), "W": r.choice([*range(5), None]), "ROWTIME": zoned(ms())} for _ in range(size // 2)]
     d = [
         {
             "K": r.choice(keys),
             "NAME": r.choice(TEXTS),
             "V": r.choice([*range(4), None]),
             "OP": r.choice("uuud"),
-            "ROWTIME": _zoned(ms()).replace(tzinfo=None),
+            "ROWTIME": naive(ms()),
         }
         for _ in range(size // 2)
     ]
@@ -113,20 +113,25 @@ def _promised(r: random.Random, found: dict[str, list[Row]]) -> None:
     ]
 
 
-def _zoned(ms: int) -> datetime:
-    return (_EPOCH + timedelta(milliseconds=ms)).replace(tzinfo=UTC)
+def naive(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def zoned(ms: int) -> datetime:
+    return naive(ms).replace(tzinfo=UTC)
 
 
 def _ms(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _write(r: random.Random, folder: Path, schema: pa.Schema, rows: Sequence[Row]) -> None:
-    cuts = sorted(r.sample(range(1, len(rows)), r.randint(1, 4)))
+def write_files(r: random.Random, folder: Path, schema: pa.Schema, rows: Sequence[Row], prefix: str = "") -> None:
+    """Some files of these rows, in folders of days."""
+    cuts = sorted(r.sample(range(1, len(rows)), min(r.randint(1, 4), len(rows) - 1)))
     for i, (low, high) in enumerate(zip([0, *cuts], [*cuts, len(rows)], strict=True)):
         part = rows[low:high]
-        # Files of before the column was added; not all, or Spark would not know it.
-        older = "G" in schema.names and r.random() < 0.5 and high < len(rows)
+        # Files of before the column was added; half of the rows have it, so that every query has groups of it.
+        older = "G" in schema.names and r.random() < 0.5 and high <= len(rows) // 2
         if older:
             for row in part:
                 row["G"] = None
@@ -134,4 +139,4 @@ def _write(r: random.Random, folder: Path, schema: pa.Schema, rows: Sequence[Row
         place = folder / f"day={r.randrange(3)}"
         place.mkdir(parents=True, exist_ok=True)
         table = pa.Table.from_pylist([{n: row[n] for n in written.names} for row in part], written)
-        pq.write_table(table, place / f"{i}.parquet", row_group_size=r.choice([7, 1000]))
+        pq.write_table(table, place / f"{prefix}{i}.parquet", row_group_size=r.choice([7, 1000]))

@@ -10,7 +10,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.build.query import ensure_topics
 from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
-from flowql.runtime.spark.engine.feeders import ensure_fed_topics, topic_fed_by, with_feeders
+from flowql.runtime.spark.engine.feeders import ensure_fed_topics, refuse_unfit, topic_fed_by, with_feeders
 from flowql.runtime.spark.engine.order import downstream, topics_written
 from flowql.runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
 from flowql.runtime.spark.engine.site import Site
@@ -64,10 +64,11 @@ def prepare(
     refuse_overwriting(plan, site.settings)
     if form == "stream":
         refuse_shared_files(plan, site.settings)
-    ensure_fed_topics(plan, site.settings.files, site.log.admin())
-    ensure_topics(plan, site.log.admin())
     direct = complete_queries(plan, site.settings) if form == "batch" else frozenset[str]()
     whole = with_feeders(plan, site.settings.files, direct)
+    refuse_unfit(whole, site.settings.files)
+    ensure_fed_topics(plan, site.settings.files, site.log.admin())
+    ensure_topics(plan, site.log.admin())
     ensure_own_topics(site.log.admin(), site.application_id)
     ensure_letters(site.log, site.application_id, site.dead_letters, now_ms)
     fresh = downstream(whole, rebuild) if form == "stream" else {q.id for q in whole.queries}
