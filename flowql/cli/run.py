@@ -85,7 +85,7 @@ def command(
             _catch_up(host)
         else:
             host.serve()
-        for line in _of_queries(host.engine) if bounded else ():
+        for line in _of_queries(host.engine) if bounded or settings.engine == "spark" else ():
             note(line)
         note(_summary(host.engine, time.monotonic() - began))
 
@@ -156,7 +156,7 @@ def _check_failing(engine: Engine) -> None:
 
 
 def _of_queries(engine: Engine) -> list[str]:
-    """What became of the rows of each query of a batch."""
+    """What became of the rows of each query: of a batch, or of a stream since it began."""
     lines = []
     for s in _queries(engine):
         counts = f"{s['records_in']:,} rows in, {s['records_out']:,} out, {s['late_records']:,} late, {s['dead_letters']:,} dead"

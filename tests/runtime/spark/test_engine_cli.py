@@ -47,7 +47,7 @@ def test_from_records_to_answers(call: Call) -> None:
     assert "2 records in, 2 out" in call("run", "--until-caught-up")
     call("topic", "produce", "orders", 'ada:{"AMOUNT": 5}', 'eve:{"AMOUNT": "much"}')
     assert [q["lag"] for q in call("status", "-o", "json")["queries"]] == [2]
-    call("run", "--until-caught-up")
+    assert "  CTAS_SPENT: 4 rows in, 3 out, 0 late, 1 dead\n" in call("run", "--until-caught-up")
     (query,) = call("status", "-o", "json")["queries"]
     assert {k: query[k] for k in ("lag", "records_in", "records_out", "dead_letters", "engine")} == {
         "lag": 0, "records_in": 4, "records_out": 3, "dead_letters": 1, "engine": "spark",
