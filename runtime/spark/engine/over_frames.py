@@ -11,6 +11,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.spark.engine.order import levels
 from flowql.runtime.spark.engine.over_files import FileHistory
 from flowql.runtime.spark.frames.relation import TableRows
+from flowql.runtime.spark.interrupt import interruptible
 from flowql.runtime.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -52,26 +53,27 @@ def run_frames(
     """Computes every query once, and writes those results for whose topics `settings` names files.
 
     sources: batch frames by the name of their stream or table, see `frames.lower.lower`; others are read from the files of their
-    topics. Raises SparkUnsupported and FrameUnfit before anything is written.
+    topics. Raises SparkUnsupported and FrameUnfit before anything is written. Ctrl-C ends the jobs that this has started.
     """
     history = FileHistory(spark, plan, settings, sources, tables)
     order = [q for level in levels(plan.queries) for q in level]
     try:
-        for query in order:
-            history.rows(query)  # what is refused writes nothing
-        results: dict[str, DataFrame] = {}
-        told, left = [], Counter(q.sink for q in order)
-        for query in order:
-            rows = history.kept(history.rows(query))
-            out = rows.count()
-            history.written(query, out)
-            dead = sum(bad.count() for bad in history.bad(query))
-            told.append(QueryRun(query.id, history.rows_in(query), out, dead, history.ties(query)))
-            earlier = results.get(query.sink)
-            results[query.sink] = rows if earlier is None else earlier.unionByName(rows)
-            left[query.sink] -= 1
-            if not left[query.sink]:  # the last of those that write it
-                history.to_files(query, results[query.sink])
+        with interruptible(spark):
+            for query in order:
+                history.rows(query)  # what is refused writes nothing
+            results: dict[str, DataFrame] = {}
+            told, left = [], Counter(q.sink for q in order)
+            for query in order:
+                rows = history.kept(history.rows(query))
+                out = rows.count()
+                history.written(query, out)
+                dead = sum(bad.count() for bad in history.bad(query))
+                told.append(QueryRun(query.id, history.rows_in(query), out, dead, history.ties(query)))
+                earlier = results.get(query.sink)
+                results[query.sink] = rows if earlier is None else earlier.unionByName(rows)
+                left[query.sink] -= 1
+                if not left[query.sink]:  # the last of those that write it
+                    history.to_files(query, results[query.sink])
     except BaseException:
         history.close()
         raise
