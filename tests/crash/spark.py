@@ -1,4 +1,5 @@
-"""`python -m tests.crash.spark --rounds 3 --seed N`: input in three portions, kill -9 of the Spark driver in between, all kinds of queries.
+"""`python -m tests.crash.spark --rounds 3 --seed N`: input in three portions, kill -9 of the Spark driver in between (of every
+second one a Python worker of it first), all kinds of queries.
 
 What comes out must be what the runtime makes of the same input. `--log kafka`: on a broker of its own; the runtime still has its own log.
 """
@@ -6,11 +7,8 @@ What comes out must be what the runtime makes of the same input. `--log kafka`: 
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from flowql.deploy.engine import open_instance
 from flowql.deploy.selection import select
@@ -28,13 +25,13 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.log_address import Address, KafkaAddress, open_log
 from flowql.runtime.spark.log_append import Target, place_of
+from tests.crash.driver import Driver
 from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, records_of
 from tests.crash.project import APPENDED, UPSERTED, Part, append, compiled, create_topics, customers, orders
 from tests.kafka_broker import QUICK
 
 APP = "flowql"
 PORTIONS = 3
-WAIT_S = 600.0  # a loaded machine starts Spark in minutes
 _WHERE = re.compile(rb'"OFFSET":\d+')
 
 
@@ -69,20 +66,23 @@ def killed(
     """
     folder.mkdir()
     address = address_of(folder, bootstrap)
+    workload = ("tests.crash.spark_workload", str(folder), ",".join(queries), streams, bootstrap)
     start(address)
     feed(address, portions[0])
     for portion in portions[1 : kills + 1]:
-        with _Driver(folder, queries, streams, bootstrap) as driver:
+        with Driver(folder, *workload) as driver:
             before = _epochs(address)
             driver.wait_for(lambda before=before: _epochs(address) > before)
             feed(address, portion)
             time.sleep(rng.uniform(0.0, 1.5))
+            if rng.random() < 0.5:
+                driver.kill_worker(rng)
+                time.sleep(rng.uniform(0.0, 3.0))
             driver.kill()
     feed(address, [part for portion in portions[kills + 1 :] for part in portion])
     (folder / "ended").touch()
-    with _Driver(folder, queries, streams, bootstrap) as driver:
-        driver.wait_for(lambda: driver.process.poll() is not None)
-        assert driver.process.returncode == 0, driver.said()
+    with Driver(folder, *workload) as driver:
+        driver.ended()
     return outcome_of(address, queries)
 
 
@@ -123,48 +123,6 @@ def portions_of(count: int, seed: int) -> list[list[list[Part]]]:
     parts = list(orders(count, seed, 50))
     size = -(-len(parts) // PORTIONS)
     return [parts[i : i + size] for i in range(0, len(parts), size)]
-
-
-class _Driver:
-    """A driver process. Its Java goes with it: the pipe it waits on is closed."""
-
-    def __init__(self, folder: Path, queries: Sequence[str], streams: str, bootstrap: str) -> None:
-        self._said = (folder / "driver.log").open("ab")
-        command = [
-            sys.executable,
-            "-m",
-            "tests.crash.spark_workload",
-            str(folder),
-            ",".join(queries),
-            streams,
-            bootstrap,
-        ]
-        self.process = subprocess.Popen(command, stdout=self._said, stderr=self._said, start_new_session=True)
-        self._folder = folder
-
-    def __enter__(self) -> _Driver:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.kill()
-        self._said.close()
-
-    def wait_for(self, condition: Any) -> None:
-        limit = time.monotonic() + WAIT_S
-        while not condition():
-            ended = self.process.poll()
-            assert ended in (None, 0), f"the driver ended with {ended}: {self.said()}"
-            assert time.monotonic() < limit, self.said()
-            time.sleep(0.5)  # each look opens a client of the log
-
-    def kill(self) -> None:
-        """The whole session at once: driver, Java and Python workers."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def said(self) -> str:
-        return (self._folder / "driver.log").read_text(errors="replace")[-4000:]
 
 
 def _epochs(address: Address) -> int:
