@@ -1,8 +1,9 @@
-"""Streams over files: what is refused, and what `python -m tests.spark_files --streams` covers."""
+"""Streams over files: DuckDB says which rows are late and what the others give (`tests.spark_files.streams`), and what is refused."""
 
 from __future__ import annotations
 
-from typing import get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
@@ -16,8 +17,19 @@ from flowql.runtime.spark.engine.feeders import refuse_unfit, with_feeders
 from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.frames.aggregates import WINDOWS
 from flowql.runtime.spark.settings import TopicFiles
+from tests.runtime.spark.conftest import TEST_SETTINGS
 from tests.runtime.spark.test_engine_order import plan_of
-from tests.spark_files.streams import stream_plan
+from tests.spark_files.streams import stream_differences, stream_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+@pytest.mark.turns("files")
+def test_streams_give_what_duckdb_says_of_rows_that_were_not_late(spark: SparkSession, tmp_path: Path) -> None:
+    """More seeds: `python -m tests.spark_files --streams`."""
+    assert list(stream_differences(tmp_path, 1, TEST_SETTINGS)) == []
 
 
 def test_every_node_is_compared_as_a_stream() -> None:
