@@ -62,6 +62,10 @@ SPARK = Record(
             Choice(("exact", "native")),
             "`native` (default): Spark's own operators and state where results are the same. `exact`: state as on the runtime, which can be queried.",
         ),
+        "semantics": Key(
+            Choice(("flowql", "spark")),
+            "Of streams. `flowql` (default): results as on the runtime. `spark`: more of them native, late by Spark's watermark; `flowql explain` says what differs.",
+        ),
         "shuffle_partitions": Key(Whole(1, 100_000), "Number of partitions of native shuffles."),
         "history": Key(
             _HISTORY,
@@ -77,7 +81,9 @@ def spark_settings(
 ) -> tuple[SparkSettings, list[Diagnostic]]:
     """The settings that the checked values `given` say. knobs: of the whole target; `threads` and `memory_bytes` count here, too."""
     values: dict[str, Any] = {
-        k: given[k].value for k in ("master", "late_rows", "streams", "shuffle_partitions", "history") if k in given
+        k: given[k].value
+        for k in ("master", "late_rows", "streams", "semantics", "shuffle_partitions", "history")
+        if k in given
     }
     if "master" not in values and "threads" in knobs:
         values["master"] = f"local[{knobs['threads']}]"

@@ -77,10 +77,10 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
     rules = _Rules(plan, settings, mode, nodes, len(query.subtopologies) == 1)
     reasons = [rules.against(n) for n in nodes]
     if mode == "streaming" and not any(reasons):
-        reasons = _without_form(query, nodes)
+        reasons = _without_form(query, nodes, settings)
     if not any(reasons):
         ends = _ENDS if mode == "streaming" else {}
-        return [NodeChoice(n, "native", _in_python(n) or ends.get(type(n.spec), ""), _differs(n)) for n in nodes]
+        return [NodeChoice(n, "native", _in_python(n) or ends.get(type(n.spec), ""), _differs(n, mode)) for n in nodes]
     if all(isinstance(n.spec, _STATELESS) for n in nodes) and not _reads_table(nodes):
         return [NodeChoice(n, "stateless python", r or _SHARED) for n, r in zip(nodes, reasons, strict=True)]
     first = next(n for n, r in zip(nodes, reasons, strict=True) if r)
@@ -108,10 +108,10 @@ def explain_lines(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: M
     return list(_tree(query.logical, choices, "", ""))
 
 
-def _without_form(query: QueryPlan, nodes: Sequence[Node]) -> list[str]:
+def _without_form(query: QueryPlan, nodes: Sequence[Node], settings: SparkSettings) -> list[str]:
     """Why a node of a stream has no form in Spark's own operators, "" for each that has."""
     try:
-        outline_streaming(query)
+        outline_streaming(query, settings.semantics)
     except SparkUnsupported as refused:
         return [refused.reason if type(n.spec).__name__ == refused.node else "" for n in nodes]
     return [""] * len(nodes)
@@ -165,10 +165,27 @@ def _reads_table(nodes: Iterable[Node]) -> bool:
     return any(isinstance(n.spec, Scan) and n.spec.kind == "table" for n in nodes)
 
 
-def _differs(node: Node) -> str:
-    if not isinstance(node.spec, Aggregate):
+def _differs(node: Node, mode: Mode) -> str:
+    spec = node.spec
+    if isinstance(spec, Join):
+        return _JOINED[spec.shape]
+    if not isinstance(spec, Aggregate):
         return ""
-    return "; ".join(filter(None, map(aggregates.differs, node.spec.aggregates)))
+    windowed = spec.window is not None and mode == "streaming"
+    found = [_LATE_BY_SPARK, _FINAL if spec.emit_final else ""] if windowed else []
+    return "; ".join(filter(None, [*found, *map(aggregates.differs, spec.aggregates)]))
+
+
+# With `semantics: spark`; else such nodes are not native.
+_LATE_BY_SPARK = "a row is late by the greatest time, of all partitions, in micro-batches before the last one, and is not counted as late"
+_FINAL = "a window comes with a micro-batch after the one that closed it"
+_JOINED = {
+    "stream-stream": "rows meet until the lesser of the greatest times of both sides, less the grace period, has passed their interval",
+    "stream-table": (
+        "a row meets the table as it is when its micro-batch runs, whatever the times are; "
+        "records of the table that cannot be read are left out without a dead letter"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +218,7 @@ class _Rules:
             case Aggregate():
                 return self._aggregate(spec, node)
             case Join():
-                return self._join(spec)
+                return self._join(spec, node)
             case Explode() | Union() if self.mode == "bounded":
                 return _KEPT_THERE
             case Filter() if node.change != "append" and self.mode == "streaming":
@@ -214,7 +231,20 @@ class _Rules:
                 return "somebody reads every update of it; Spark gives the last of each batch"
         return self._letters(node)
 
+    @property
+    def _as_spark(self) -> bool:
+        """What a job written for Spark would mean will do."""
+        return self.mode == "streaming" and self.settings.semantics == "spark"
+
+    def _chained(self, node: Node) -> str:
+        """Spark runs one operator with state behind another in some orders and output modes only."""
+        others = (n.spec for n in self.nodes if n is not node)
+        more = any(isinstance(s, Aggregate) or (isinstance(s, Join) and s.shape == "stream-stream") for s in others)
+        return "it is one of several operators with state, which Spark chains in some orders only" if more else ""
+
     def _every_update(self, sink: Sink) -> bool:
+        if self._as_spark and any(isinstance(n.spec, Aggregate) and n.spec.emit_final for n in self.nodes):
+            return False  # each window comes once
         table = sink.kind == "table" and self.mode == "streaming"
         return table and sink.topic not in upsert_topics(self.plan)
 
@@ -228,7 +258,8 @@ class _Rules:
         return "an expression may fail, and its dead letters come with the rows" if failing else ""
 
     def _scan(self, spec: Scan) -> str:
-        if spec.kind == "table":
+        joined = any(isinstance(n.spec, Join) and n.spec.shape == "stream-table" for n in self.nodes)
+        if spec.kind == "table" and not (self._as_spark and joined):
             return "a table's rows are the newest of each key, by their place in the topic"
         if self.mode == "streaming":
             return "" if self.settings.streams == "native" else _KEPT
@@ -246,22 +277,26 @@ class _Rules:
                 return reason
             if any(lower(a) is None for a in call.args):
                 return f"an argument of {call.name} has no exact form in Spark SQL"
-        return self._window(spec) or self._letters(node)
+        return self._window(spec, node) or self._letters(node)
 
-    def _window(self, spec: Aggregate) -> str:
+    def _window(self, spec: Aggregate, node: Node) -> str:
         if spec.window is None:
             return ""
         if spec.window.kind == "session":
             return "sessions merge as ksqlDB's do, by the runtime's operator"
         if spec.window.kind == "cumulating":
             return "cumulating windows are kept by the runtime's operator"
+        if self._as_spark:
+            return self._chained(node)
         if spec.emit_final:
             return "windows close by the stream time of their own partition"
         if self.settings.late_rows != "none":
             return _LATE
         return _WATERMARK if self.mode == "streaming" else ""
 
-    def _join(self, spec: Join) -> str:
+    def _join(self, spec: Join, node: Node) -> str:
+        if self._as_spark and spec.shape in _JOINED:
+            return self._chained(node) if spec.shape == "stream-stream" else ""
         if spec.shape == "stream-table":
             return "each row meets the table as it was at its time"
         if spec.shape != "stream-stream":

@@ -6,7 +6,7 @@ The same form as that of Spark's Kafka source, so checkpoints of both read alike
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pyarrow as pa
@@ -154,6 +154,12 @@ def ranges(start: Offsets, end: Offsets, rows_per_task: int = 0) -> list[LogRang
             cuts = [first + (last - first) * i // pieces for i in range(pieces + 1)]
             found += [LogRange(topic, int(p), a, b) for a, b in pairwise(cuts) if a < b]
     return found
+
+
+def up_to_now(log: Log, wanted: LogRange) -> LogRange:
+    """From the beginning of the partition, which a compaction may have moved, to its end now."""
+    admin, tp = log.admin(), wanted.tp
+    return replace(wanted, start=admin.begin_offset(tp), end=admin.end_offsets([tp])[tp])
 
 
 def read_range(log: Log, wanted: LogRange, chunk_rows: int) -> Iterator[RawBatch]:

@@ -3,7 +3,8 @@
 Options for reading: where the log is (`log_address`), `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
 (JSON as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
 `layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `reading` (of `native.topics.Reading`: rows
-with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: what is there). Readers take no lock:
+with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: what is there), `growing` (true: a batch read goes up to
+the end of the log at the time at which its tasks run; Spark plans a batch that a stream is joined with once). Readers take no lock:
 every Python worker maps the files of an embedded log itself, or has a consumer of its own that reads what is committed on Kafka, and
 only Arrow batches pass to Java.
 """
@@ -40,6 +41,7 @@ from flowql.runtime.spark.log_offsets import (
     read_range,
     resolve,
     topic_list,
+    up_to_now,
 )
 from flowql.runtime.spark.shapes import PACKED_DDL, RAW_DDL, to_ipc
 from flowql.runtime.spark.stage.envelope import ENVELOPE_DDL
@@ -62,6 +64,7 @@ class ReadOptions:
     max_rows_per_batch: int = 0
     layout: str = ""
     reading: str = ""
+    growing: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -82,6 +85,7 @@ class ReadOptions:
             int(options.get("max_rows_per_batch", 0)),
             options.get("layout", ""),
             options.get("reading", ""),
+            options.get("growing", "false").lower() == "true",
         )
 
     def texts(self) -> dict[str, str]:
@@ -97,6 +101,7 @@ class ReadOptions:
             "max_rows_per_batch": str(self.max_rows_per_batch),
             "layout": self.layout,
             "reading": self.reading,
+            "growing": str(self.growing).lower(),
         }
 
 
@@ -150,7 +155,10 @@ class _RangePartition(InputPartition):
 def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if partition.value is None:  # Spark's stand-in when there is nothing to read
         return
-    records = read_range(shared_log(options.address), partition.value, options.chunk_rows)
+    log, wanted = shared_log(options.address), partition.value
+    if wanted.end == LATEST:
+        wanted = up_to_now(log, wanted)
+    records = read_range(log, wanted, options.chunk_rows)
     if options.layout:
         from flowql.runtime.spark.stage.worker import (
             begun,  # all operators, which the processes that plan a read do without
@@ -199,6 +207,12 @@ class LogBatchReader(DataSourceReader):
         o = self._options
         log = shared_log(o.address)
         start = resolve(log, o.topics, o.starting or {}, EARLIEST)
+        if o.growing:
+            return [
+                _RangePartition(LogRange(t, int(p), first, LATEST))
+                for t, at in start.items()
+                for p, first in at.items()
+            ]
         end = resolve(log, o.topics, o.ending or {}, LATEST)
         for topic, at in start.items():
             for p, first in at.items():

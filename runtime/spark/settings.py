@@ -55,6 +55,8 @@ class SparkSettings:
     of a plan can run natively.
     streams: 'native' runs streams by Spark's own operators where results are the same; 'exact' keeps the state of all as the runtime does,
     so that internal stores can be asked. A stream that has a checkpoint goes on in the way of it.
+    semantics: of streams: 'flowql' runs natively only what gives the runtime's results; 'spark' also takes what gives those of a job written for
+    Spark: lateness by Spark's watermark, tables as they are when a micro-batch runs. `explain` says of each node what differs.
     shuffle_partitions: of native shuffles; None = the cores of a local master, else Spark's default.
     files: topic -> files that are read or written in its place.
     history: what a batch takes rows for, see `flowql.runtime.spark.history`; None for complete over files and arrival over topics.
@@ -65,6 +67,7 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     late_rows: Literal["exact", "none"] = "exact"
     streams: Literal["exact", "native"] = "native"
+    semantics: Literal["flowql", "spark"] = "flowql"
     shuffle_partitions: int | None = None
     files: Mapping[str, TopicFiles] = field(default_factory=dict)
     memory_bytes: int = 1024 * MIB

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, walk_nodes
+from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.frames.nodes import Nodes
-from flowql.runtime.spark.frames.relation import Relation
-from flowql.runtime.spark.frames.streams import STREAM_HANDLERS
-from flowql.runtime.spark.native.frames import HEADERS, NO_VALUE, PARTITION
+from flowql.runtime.spark.frames.relation import Relation, key_of, names
+from flowql.runtime.spark.frames.streams import SPARK_HANDLERS, STREAM_HANDLERS
+from flowql.runtime.spark.native.frames import HEADERS, NO_VALUE, OFFSET, PARTITION
 from flowql.runtime.spark.outline import OUTLINE
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
     from flowql.runtime.spark.native.topics import Reading
 
+Semantics = Literal["flowql", "spark"]
+_HANDLERS: Mapping[Semantics, dict[type[Any], Any]] = {"flowql": STREAM_HANDLERS, "spark": SPARK_HANDLERS}
 CARRIED = (PARTITION, HEADERS, NO_VALUE)
 
 
@@ -31,11 +36,12 @@ def native_streaming(
     read: Callable[[Reading], DataFrame],
     partitions: Mapping[str, int],
     letters: Path,
+    semantics: Semantics = "flowql",
 ) -> DataFrame:
     """EMITTED rows of each micro-batch: of a stream all, of a table the last of each key that changed.
 
-    To be started in output mode update. read: a streaming frame of a topic, as `native.topics.rows_of` gives it. letters: the folder where
-    dead letters of decoding wait for the commit (`log_letters`).
+    To be started in `output_mode`. read: a frame of a topic, as `native.topics.rows_of` gives it: streaming, but of a table all its
+    records when a micro-batch runs. letters: the folder where dead letters of decoding wait for the commit (`log_letters`).
     """
     from flowql.runtime.spark.native.query import encoded  # imports PySpark
     from flowql.runtime.spark.native.topics import Reading
@@ -46,11 +52,34 @@ def native_streaming(
         assert isinstance(node.spec, Scan)
         source = plan.source(node.spec.source)
         assert source is not None, f"the plan has no source {node.spec.source}"
-        frame = read(Reading(source, node.schema, query.id, letters, plan.schemas, whole))
+        if node.spec.kind == "table":
+            frame = read(Reading(source, node.schema, query.id, None, plan.schemas, "table"))
+            return _now(frame, node.schema)
+        frame = read(Reading(source, node.schema, query.id, letters, plan.schemas, "whole" if whole else "nothing"))
         return Relation(frame, "rows", carried=CARRIED if whole else ())
 
-    nodes = Nodes.of(query, {}, handlers={**STREAM_HANDLERS, Scan: scanned})
+    nodes = Nodes.of(query, {}, handlers={**_HANDLERS[semantics], Scan: scanned})
     return encoded(query, nodes.relation(query.logical).frame, partitions)
+
+
+def _now(records: DataFrame, schema: Schema) -> Relation:
+    """The rows of a table: the last of each key by offset, where it has a value. A key is in one partition."""
+    from pyspark.sql import functions as F
+
+    key = [quoted(f.name) for f in key_of(schema)]
+    last = f"max_by(struct({', '.join([*names(schema), quoted(ROWTIME), quoted(NO_VALUE)])}), {quoted(OFFSET)})"
+    rows = records.groupBy(*key).agg(F.expr(last).alias("__last")).where(f"NOT __last.{quoted(NO_VALUE)}")
+    columns = (*names(schema), quoted(ROWTIME))
+    return Relation(rows.selectExpr(*(f"__last.{n} AS {n}" for n in columns)), "state")
+
+
+def output_mode(query: QueryPlan) -> str:
+    """Of a native stream: windows that are given once are appended."""
+    return "append" if _gives_finals(query) else "update"
+
+
+def _gives_finals(query: QueryPlan) -> bool:
+    return any(isinstance(n.spec, Aggregate) and n.spec.emit_final for n in walk_nodes(query.logical))
 
 
 def keeps_no_state(query: QueryPlan) -> bool:
@@ -58,11 +87,13 @@ def keeps_no_state(query: QueryPlan) -> bool:
     return not any(isinstance(n.spec, Aggregate | Join) for n in walk_nodes(query.logical))
 
 
-def outline_streaming(query: QueryPlan) -> None:
+def outline_streaming(query: QueryPlan, semantics: Semantics = "flowql") -> None:
     """Raises SparkUnsupported where `native_streaming` has no form for a node. Needs no Spark."""
     carried = CARRIED if keeps_no_state(query) else ()
 
-    def scanned(_nodes: Nodes, _node: Node, _inputs: list[Relation]) -> Relation:
+    def scanned(_nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
+        if isinstance(node.spec, Scan) and node.spec.kind == "table":
+            return Relation(OUTLINE, "state")
         return Relation(OUTLINE, "rows", carried=carried)
 
-    Nodes.of(query, {}, handlers={**STREAM_HANDLERS, Scan: scanned}).relation(query.logical)
+    Nodes.of(query, {}, handlers={**_HANDLERS[semantics], Scan: scanned}).relation(query.logical)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.spark.engine.deployed import Deployed
-from flowql.runtime.spark.engine.order import topics_read
+from flowql.runtime.spark.engine.order import topics_followed
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.log_offsets import partition_offsets
 
@@ -22,7 +22,7 @@ def apart(site: Site, deployed: Deployed, queries: Collection[str]) -> str:
     places: dict[TopicPartition, dict[str, int]] = {}
     for query in (q for q in deployed.plan.queries if q.id in queries):
         read = partition_offsets(site.positions(query, deployed.records.get(query.id)))
-        for topic in topics_read(query):
+        for topic in topics_followed(query, deployed.records.get(query.id)):
             for partition in range(site.partitions().get(topic, 0)):
                 tp = TopicPartition(topic, partition)
                 places.setdefault(tp, {})[query.id] = read.get(tp, site.log.admin().begin_offset(tp))

@@ -27,7 +27,7 @@ from flowql.runtime.spark.engine.deployment import check, prepare
 from flowql.runtime.spark.engine.feeders import with_feeders
 from flowql.runtime.spark.engine.file_rows import ReadRows, rows_by_source
 from flowql.runtime.spark.engine.launcher import SparkLauncher
-from flowql.runtime.spark.engine.order import outside_topics, topics_read
+from flowql.runtime.spark.engine.order import outside_topics, topics_followed
 from flowql.runtime.spark.engine.rebuild import decide_rebuild
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
@@ -283,7 +283,7 @@ class SparkInstance:
     def _reached(self, ends: Offsets) -> bool:
         """Every query has read outside topics up to `ends`, and inside topics up to where they are."""
         for running in self._running().queries.values():
-            first, after = bounds(self.site.log, topics_read(running.plan))
+            first, after = bounds(self.site.log, topics_followed(running.plan, running.record))
             after |= {t: at for t, at in ends.items() if t in after}
             if lag(self.site.positions(running.plan, running.record), first, after):
                 return False

@@ -10,7 +10,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.engine.checkpoints import NONE, lag
 from flowql.runtime.spark.engine.deployed import Record, staging_of
 from flowql.runtime.spark.engine.feeders import is_feeder
-from flowql.runtime.spark.engine.order import outside_topics, topics_read
+from flowql.runtime.spark.engine.order import outside_topics, topics_followed, topics_read
 from flowql.runtime.spark.engine.over_files import FileHistory
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.streams import RunningQuery, Stream
@@ -82,5 +82,5 @@ class SparkLauncher:
         return NONE if place is None else place.next_epoch - 1
 
     def behind(self, query: RunningQuery) -> int:
-        topics = set(topics_read(query.plan)) - outside_topics(self.plan)
+        topics = set(topics_followed(query.plan, query.record)) - outside_topics(self.plan)
         return lag(self._site.positions(query.plan, query.record), *bounds(self._site.log, topics))

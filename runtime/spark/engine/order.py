@@ -6,12 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.spark.engine.deployed import Record
 
 
 def topics_read(query: QueryPlan) -> tuple[str, ...]:
     """Log topics a query reads, each once, in plan order."""
     specs = (n.spec for n in walk_nodes(query.logical))
     return tuple(sorted({s.topic for s in specs if isinstance(s, Scan)}))
+
+
+def topics_followed(query: QueryPlan, record: Record | None) -> tuple[str, ...]:
+    """Those of which it is known how far it has read them. A native stream reads tables anew with each micro-batch."""
+    if record is None or (record.form, record.how) != ("stream", "native"):
+        return topics_read(query)
+    specs = (n.spec for n in walk_nodes(query.logical))
+    return tuple(sorted({s.topic for s in specs if isinstance(s, Scan) and s.kind == "stream"}))
 
 
 def topics_written(query: QueryPlan) -> tuple[str, ...]:

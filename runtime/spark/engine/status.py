@@ -10,7 +10,7 @@ from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.spark.engine.checkpoints import lag
 from flowql.runtime.spark.engine.deployed import Record
-from flowql.runtime.spark.engine.order import topics_read
+from flowql.runtime.spark.engine.order import topics_followed
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.streams import RunningQuery
 from flowql.runtime.spark.log_offsets import bounds
@@ -87,7 +87,7 @@ def _entry(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any
 
 def _lag(site: Site, query: QueryPlan, record: Record | None) -> int:
     try:
-        first, after = bounds(site.log, topics_read(query))
+        first, after = bounds(site.log, topics_followed(query, record))
     except TopicMissing:  # deleted: the query's own error tells
         return 0
     return lag(site.positions(query, record), first, after)

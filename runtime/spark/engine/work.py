@@ -32,7 +32,7 @@ from flowql.runtime.spark.native.topics import Reading, encode, told
 from flowql.runtime.spark.shapes import EMITTED
 from flowql.runtime.spark.stage.exact import exact_bounded, exact_streaming
 from flowql.runtime.spark.stage.layout import layout_of
-from flowql.runtime.spark.topic_streams import native_streaming
+from flowql.runtime.spark.topic_streams import native_streaming, output_mode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,13 +122,15 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
         options = ReadOptions(site.address, topics_read(query), max_rows_per_batch=ROWS_PER_BATCH_MAX)
         if record.how == "native":
             read = partial(_reading, spark, options)
-            rows = native_streaming(plan, query, read, site.partitions(), _letters_of(site, query.id))
+            letters, semantics = _letters_of(site, query.id), site.settings.semantics
+            rows = native_streaming(plan, query, read, site.partitions(), letters, semantics)
         else:
             rows = exact_streaming(spark, plan, query, stream_log(spark, options), site.partitions())
     into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
     commit = _Commit(site, site.writer(site.target(query.id, record.run)), to_files, native=record.how == "native")
-    writer = rows.writeStream.foreachBatch(commit).queryName(query.id).outputMode("update")
+    writer = rows.writeStream.foreachBatch(commit).queryName(query.id)
+    writer = writer.outputMode(output_mode(query) if record.how == "native" else "update")
     writer = writer.option("checkpointLocation", str(site.checkpoint(query.id)))
     if pace == "available now":
         return writer.trigger(availableNow=True).start()
@@ -138,8 +140,9 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
 
 
 def _reading(spark: SparkSession, options: ReadOptions, reading: Reading) -> DataFrame:
-    """Rows of a topic, decoded where its records are read."""
-    return stream_log(spark, replace(options, topics=(reading.source.topic,), reading=reading.dumps()))
+    """Rows of a topic, decoded where its records are read; of a table the records that are there when a micro-batch is planned."""
+    options = replace(options, topics=(reading.source.topic,), reading=reading.dumps())
+    return read_log(spark, replace(options, growing=True)) if reading.beside == "table" else stream_log(spark, options)
 
 
 class _Commit:

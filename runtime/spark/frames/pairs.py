@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.plan.event_times import EARLIEST_MS
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.schema import Schema
@@ -15,15 +16,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LEFT, _RIGHT = "l__", "r__"
+_HERE, _THERE = "l__at", "r__at"
 
 
 def pairs_of(
-    spec: Join, left: DataFrame, left_schema: Schema, right: DataFrame, right_schema: Schema, schema: Schema
+    spec: Join,
+    left: DataFrame,
+    left_schema: Schema,
+    right: DataFrame,
+    right_schema: Schema,
+    schema: Schema,
+    *,
+    delay_ms: int | None = None,
 ) -> DataFrame:
     """Pairs of one key with right.time within [left.time - before, left.time + after]; their time is the later one.
 
     Rows without a key are dropped. A pair counts whichever came first: without late rows both sides are still remembered. Rows of an
     outer side that meet nothing come once, with NULLs and their own time.
+
+    delay_ms: of streaming frames: how far Spark's watermark is behind the times of each; rows that it has passed are forgotten.
     """
     lefts, rights = _prefixed(left, left_schema, _LEFT), _prefixed(right, right_schema, _RIGHT)
     keys = [
@@ -32,9 +43,19 @@ def pairs_of(
     ]
     here, there = quoted(_LEFT + ROWTIME), quoted(_RIGHT + ROWTIME)
     within = f"{there} >= {here} - {spec.before_ms}L AND {there} <= {here} + {spec.after_ms}L"
+    if delay_ms is not None:
+        lefts, rights = _marked(lefts, here, _HERE, delay_ms), _marked(rights, there, _THERE, delay_ms)
+        before, after = (f"INTERVAL {ms} MILLISECONDS" for ms in (spec.before_ms, spec.after_ms))
+        within += f" AND {_THERE} >= {_HERE} - {before} AND {_THERE} <= {_HERE} + {after}"
     joined = lefts.join(rights, functions(left).expr(f"{_same_key(keys)} AND {within}"), spec.kind)
     made = [f"{_output(f.name, left_schema, right_schema, schema)} AS {quoted(f.name)}" for f in schema]
     return joined.selectExpr(*made, f"greatest({here}, {there}) AS {quoted(ROWTIME)}")
+
+
+def _marked(frame: DataFrame, time: str, name: str, delay_ms: int) -> DataFrame:
+    """With a watermark. Spark's begins at 1970, so times are moved behind it."""
+    timed = frame.withColumn(name, functions(frame).expr(f"timestamp_millis({time} + {-EARLIEST_MS}L)"))
+    return timed.withWatermark(name, f"{delay_ms} milliseconds")
 
 
 def _prefixed(frame: DataFrame, schema: Schema, prefix: str) -> DataFrame:

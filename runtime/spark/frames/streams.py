@@ -16,6 +16,14 @@ their times. Why results are then the same, node by node:
   not the other way round, and where the runtime drops nothing both give the same. Spark's watermark begins at 1970, so times are moved
   behind it for the window, by a multiple of the advance that is more than the earliest time that is used.
 
+With `semantics="spark"` streams over topics take more, which then means what it means in a job written for Spark:
+
+- Windows are late by Spark's watermark (above), whatever the rows are, and late rows are not counted. EMIT FINAL gives a window in the first
+  micro-batch after the one in which the watermark passes its end and grace period, once: output mode append.
+- Inner joins of two streams: rows wait for each other until the watermark, which is the least of both sides' greatest times less the grace period, has
+  passed the end of their interval.
+- A join with a table of a topic: each row meets the newest row of its key when its micro-batch runs.
+
 All else is refused by name: EMIT FINAL (the runtime forgets windows that a jump of time outruns, Spark gives them), sessions and cumulating windows,
 joins of two streams (each side is late by a watermark of its own), HAVING (a row that stops passing must be removed, and Spark would only stop
 writing it), tables that change, and what reads an aggregation.
@@ -34,12 +42,13 @@ from flowql.compiler.plan.expr import ROWTIME, Column
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Project, Rekey, Window
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
-from flowql.runtime.operators.windows import grace_of
+from flowql.runtime.operators.windows import DAY_MS, grace_of
 from flowql.runtime.spark.errors import FrameUnfit, SparkUnsupported
 from flowql.runtime.spark.frames.aggregates import check_aggregate
 from flowql.runtime.spark.frames.joins import with_versions
 from flowql.runtime.spark.frames.lower import Lowering, check_known
 from flowql.runtime.spark.frames.nodes import HANDLERS, Nodes
+from flowql.runtime.spark.frames.pairs import pairs_of
 from flowql.runtime.spark.frames.refusal import Refused
 from flowql.runtime.spark.frames.relation import (
     DEFAULT_ROWS,
@@ -54,6 +63,7 @@ from flowql.runtime.spark.frames.relation import (
 from flowql.runtime.spark.frames.source import relation_of
 from flowql.runtime.spark.native.aggregates import aggregate_columns
 from flowql.runtime.spark.native.frames import NO_VALUE
+from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
@@ -166,17 +176,19 @@ def _valued(relation: Relation) -> Relation:
     return replace(relation, frame=relation.frame.where(f"NOT {quoted(NO_VALUE)}"))
 
 
-def _aggregate(late_rows: LateRows, _nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+def _aggregate(
+    late_rows: LateRows, _nodes: Nodes, node: Node, inputs: list[Relation], *, finals: bool = False
+) -> Relation:
     spec, source, (relation,) = node.spec, node.inputs[0].schema, inputs
     assert isinstance(spec, Aggregate)
     if relation.form != "rows":
         raise Refused("an aggregation of a table undoes what its rows were before", ELSEWHERE)
-    if spec.emit_final:
+    if spec.emit_final and not finals:
         raise Refused("EMIT FINAL forgets windows that a jump of time outruns, and Spark gives them", ELSEWHERE)
     check_aggregate(spec, source, relation, table=False, placed=False)
     keys = key_of(source)
     frame = relation.frame.where(any_present(keys)) if keys and not spec.null_groups else relation.frame
-    groups: list[Any] = names(Schema(keys))
+    by: list[Any] = names(Schema(keys))
     if spec.window is not None:
         if spec.window.kind not in ("tumbling", "hopping"):
             raise Refused(f"{spec.window.kind} windows are closed by the runtime's operator", ELSEWHERE)
@@ -184,14 +196,14 @@ def _aggregate(late_rows: LateRows, _nodes: Nodes, node: Node, inputs: list[Rela
             reason = "Spark finds a row late a micro-batch after the runtime does, by its watermark"
             raise Refused(reason, 'say that no row is late (late_rows="none"), or run it with `flowql run -t spark`')
         frame, window = _windowed(frame, spec.window)
-        groups = [*(functions(frame).expr(g) for g in groups), window]
+        by = [*(functions(frame).expr(g) for g in by), window]
     F = functions(frame)
-    folded = frame.groupBy(*groups).agg(
+    folded = frame.groupBy(*by).agg(
         *aggregate_columns(spec.aggregates, F), F.expr(f"max({quoted(ROWTIME)})").alias(ROWTIME)
     )
     if spec.window is not None:
         folded = _bounds(folded, spec.window)
-    elif not groups:
+    elif not by:
         folded = folded.where(f"{quoted(ROWTIME)} IS NOT NULL")
     return Relation(folded.selectExpr(*names(node.schema), quoted(ROWTIME)), "state")
 
@@ -254,6 +266,45 @@ def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     return with_versions(met, node, parts)
 
 
+def _join_as_spark(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    spec, (left, right) = node.spec, inputs
+    assert isinstance(spec, Join)
+    a, b = (i.schema for i in node.inputs)
+    if spec.shape == "stream-table":
+        if right.form != "state":
+            raise Refused("the table is no topic of its own", ELSEWHERE)
+        return _met_now(node, left, right)
+    if spec.shape != "stream-stream":
+        return _join(nodes, node, inputs)
+    if spec.kind != "inner":
+        raise Refused("rows that meet nothing come as stream time passes, by the runtime's operator", ELSEWHERE)
+    if a.window is not None or b.window is not None:
+        raise Refused("streams with windowed keys are joined by the runtime's operator", ELSEWHERE)
+    if not all(groups(f.type) for f in (*key_of(a), *key_of(b))):
+        raise Refused("Spark compares 0.0 and -0.0, maps and the like in its own way", ELSEWHERE)
+    delay_ms = DAY_MS if spec.grace_ms is None else spec.grace_ms
+    return Relation(pairs_of(spec, left.frame, a, right.frame, b, node.schema, delay_ms=delay_ms), "rows")
+
+
+def _met_now(node: Node, left: Relation, right: Relation) -> Relation:
+    """right: the rows of a table now, one per key."""
+    a, b = (i.schema for i in node.inputs)
+    if not all(groups(f.type) for f in (*key_of(a), *key_of(b))):
+        raise Refused("Spark compares 0.0 and -0.0, maps and the like in its own way", ELSEWHERE)
+    parts = [f"__part{i}" for i in range(len(key_of(a)))]
+    told = right.frame.selectExpr(
+        *(f"{quoted(f.name)} AS {p}_there" for f, p in zip(key_of(b), parts, strict=True)),
+        f"struct({', '.join(names(b))}, TRUE AS {LIVE}) AS __met",
+    )
+    rows = left.frame.where(any_present(key_of(a))).selectExpr(
+        *(f"{quoted(f.name)} AS {p}" for f, p in zip(key_of(a), parts, strict=True)),
+        f"{quoted(ROWTIME)} AS __time",
+        f"struct({', '.join(names(a))}) AS __here",
+    )
+    same = " AND ".join(f"{p} {'=' if len(parts) == 1 else '<=>'} {p}_there" for p in parts)
+    return with_versions(rows.join(told, functions(rows).expr(same), "left"), node, parts)
+
+
 # As `HANDLERS`, for streams: what is not said here is the same there.
 STREAM_HANDLERS: dict[type[Any], Any] = {
     **HANDLERS,
@@ -263,4 +314,9 @@ STREAM_HANDLERS: dict[type[Any], Any] = {
     Explode: _explode,
     Aggregate: partial(_aggregate, "exact"),
     Join: _join,
+}
+SPARK_HANDLERS: dict[type[Any], Any] = {
+    **STREAM_HANDLERS,
+    Aggregate: partial(_aggregate, "none", finals=True),
+    Join: _join_as_spark,
 }

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,13 @@ from flowql.runtime.task.dead_letters import encode as encode_letters
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+Beside = Literal["nothing", "whole", "table"]
+_BESIDE: dict[Beside, tuple[str, ...]] = {
+    "nothing": (),
+    "whole": (PARTITION, HEADERS, NO_VALUE),
+    "table": (OFFSET, NO_VALUE),
+}
+_TYPES = {PARTITION: "INT", OFFSET: "BIGINT", HEADERS: HEADERS_DDL, NO_VALUE: "BOOLEAN"}
 HEADERS_ARROW = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
@@ -70,61 +77,67 @@ def decode(
 class Reading:
     """What a reader of a topic makes of its records for a stream of Spark's: rows of a schema.
 
-    letters: the folder where dead letters of decoding wait for the commit (`log_letters`). whole: records without a value are rows, too, and
-    PARTITION, HEADERS and NO_VALUE stand beside the columns; otherwise such records are left out.
+    letters: the folder where dead letters of decoding wait for the commit (`log_letters`); None if they are not kept. whole: records without a value
+    are rows, too, and PARTITION, HEADERS and NO_VALUE stand beside the columns; otherwise such records are left out. table: the same with
+    OFFSET and NO_VALUE.
     """
 
     source: SourceDef
     schema: Schema
     query: str
-    letters: Path
+    letters: Path | None
     schemas: tuple[SchemaRef, ...] = ()
-    whole: bool = False
+    beside: Beside = "nothing"
 
     def dumps(self) -> str:
         """As text for the options of a source."""
         plain = [to_data(scan_of(self.source)), to_data(self.schema), self.query, to_data(self.schemas)]
-        return json.dumps([json.dumps(plain), str(self.letters), self.whole])
+        return json.dumps([json.dumps(plain), str(self.letters or ""), self.beside])
 
     @property
     def ddl(self) -> str:
-        return _ddl(self.schema, whole=self.whole)
+        return _ddl(self.schema, self.beside)
 
 
 def ddl_of(reading: str) -> str:
     """The columns of `rows_of`."""
-    text, _, whole = json.loads(reading)
-    return _ddl(_decoder(text)[1], whole=whole)
+    text, _, beside = json.loads(reading)
+    return _ddl(_decoder(text)[1], beside)
 
 
-def _ddl(schema: Schema, *, whole: bool) -> str:
-    beside = [f"{quoted(PARTITION)} INT", f"{quoted(HEADERS)} {HEADERS_DDL}", f"{quoted(NO_VALUE)} BOOLEAN"]
-    return ", ".join([frame_ddl(schema), *(beside if whole else ())])
+def _ddl(schema: Schema, beside: Beside) -> str:
+    return ", ".join([frame_ddl(schema), *(f"{quoted(n)} {_TYPES[n]}" for n in _BESIDE[beside])])
 
 
 def rows_of(reading: str, records: Iterable[RawBatch]) -> Iterator[list[pa.Array]]:
     """Columns of `ddl_of` for each batch of records. In a worker."""
-    text, letters, whole = json.loads(reading)
+    text, letters, beside = json.loads(reading)
     decoder, schema, query = _decoder(text)
     for raw in records:
         if not raw.records.num_rows:
             continue
         run = RunContext(NO_STATE)
         rows = decoder.decode(raw, run)
-        if run.dead_letters:
+        if run.dead_letters and letters:
             put_letters(Path(letters), raw, _letters(query, raw, run.dead_letters))
-        if not whole:
+        if beside == "nothing":
             rows = _with_values(rows)
-        arrow, n = rows.arrow(), len(rows)
+        arrow = rows.arrow()
         columns: list[Any] = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
         columns.append(pa.array(rows.rowtime))
-        if whole:
-            columns += [
-                pa.array(np.full(n, raw.tp.partition, np.int32)),
-                _headers_column(rows.headers, n),
-                pa.array(rows.op == DELETE),
-            ]
+        columns += [_beside(name, raw, rows) for name in _BESIDE[beside]]
         yield columns
+
+
+def _beside(name: str, raw: RawBatch, rows: Batch) -> pa.Array:
+    if name == PARTITION:
+        return pa.array(np.full(len(rows), raw.tp.partition, np.int32))
+    if name == HEADERS:
+        return _headers_column(rows.headers, len(rows))
+    if name == OFFSET:
+        return pa.array(raw.records.column("offset").to_numpy()[rows.seq])
+    assert name == NO_VALUE
+    return pa.array(rows.op == DELETE)
 
 
 def _headers_column(headers: Headers | None, n: int) -> pa.Array:

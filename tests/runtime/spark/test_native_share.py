@@ -13,7 +13,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.compiler.plan.types import spark_type
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
-from flowql.runtime.spark.choose import Mode, is_native
+from flowql.runtime.spark.choose import Mode, choose, is_native
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
@@ -73,6 +73,16 @@ def test_batches_over_files() -> None:
 def test_streams() -> None:
     assert native("streaming") == {"q0", "q1", "q2", "qc", "q5", "FLIGHTS_BY_MANUFACTURER"}
     assert native("streaming", streams="exact") == set()
+
+
+def test_streams_with_the_semantics_of_spark() -> None:
+    windows = {"q7", "q5_counts", "DELAYS_BY_CARRIER", "DEPARTURES_BY_AIRPORT"}
+    joins = {"q3", "FLIGHTS_NAMED", "FLIGHTS_ENRICHED", "FLIGHTS_WITH_WEATHER"}
+    assert native("streaming", semantics="spark") == native("streaming") | windows | joins
+    assert native("streaming", semantics="spark", streams="exact") == set()
+    for plan, query in queries():
+        told = [c for c in choose(plan, query, SparkSettings(semantics="spark"), "streaming") if c.differs]
+        assert (len(told) == 1) == (query.sink in windows | joins), "the node that differs says so"
 
 
 @pytest.mark.spark
