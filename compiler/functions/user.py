@@ -162,7 +162,7 @@ def udf(
     list[...] (ARRAY), dict[str, ...] (MAP), and dataclasses and msgspec.Structs (STRUCT, whose fields are those of the class, whatever their case; an argument
     may have more); Decimal takes every DECIMAL, and Annotated[Decimal, 12, 2] gives DECIMAL(12, 2). A row with
     a NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception makes the value NULL and the
-    record a dead letter.
+    record a dead letter; in standard SQL the row contributes nothing then.
 
     Functions run in processes of their own, one per module and thread that calls: what blocks for longer than `timeout` seconds, needs more
     memory than `memory_mb` (the most that a function of the module asks for), crashes or ends its process fails as an exception does,
