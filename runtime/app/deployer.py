@@ -45,7 +45,7 @@ LOOK_S = 0.02  # between two looks at what was asked for
 ANNOUNCE_TRIES, ANNOUNCE_S = 60, 0.5
 BLOCKED_MS = 3_000  # commits that do not get through for so long are no short trouble
 HANGS_MS = 60_000  # what takes so long hangs
-HANDOVER_MS = 540_000  # but loading a history may take longer; who asks waits for 600 s
+HANDOVER_MS = 540_000  # but loading a history may take longer; the client waits for its answer for 600 s
 WITHDRAWN_MS = 1_000  # what is taken back has ended after so long, if it can be taken back
 
 

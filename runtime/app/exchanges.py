@@ -55,7 +55,7 @@ class Exchanges:
     def __init__(self, state: StateManager) -> None:
         self._epoch_lock = state.epoch_lock
         self._state = state.open_task(TASK, 0, [STORE])
-        self._state.counts = False  # lanes are bounded
+        self._state.counts = False  # rows between tasks have limits of their own
         self._store = self._state.store(STORE.name)
         self._inputs: dict[LaneKey, ExchangeInput] = {}
         self._saved: dict[LaneKey, _Saved] = {}

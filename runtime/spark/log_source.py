@@ -3,7 +3,7 @@
 Options for reading: where the log is (`log_address`), `topics` (comma list), `packed` (true: PACKED rows, false: RAW rows), `starting` and `ending`
 (JSON as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
 `layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `reading` (of `native.topics.Reading`: rows
-with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: what is there), `growing` (true: a batch read goes up to
+with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: all that the log holds), `growing` (true: a batch read goes up to
 the end of the log at the time at which its tasks run; Spark plans a batch that a stream is joined with once). Readers take no lock:
 every Python worker maps the files of an embedded log itself, or has a consumer of its own that reads what is committed on Kafka, and
 only Arrow batches pass to Java.

@@ -140,7 +140,7 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
 
 
 def _reading(spark: SparkSession, options: ReadOptions, reading: Reading) -> DataFrame:
-    """Rows of a topic, decoded where its records are read; of a table the records that are there when a micro-batch is planned."""
+    """Rows of a topic, decoded where its records are read; of a table the records that its log holds when a micro-batch is planned."""
     options = replace(options, topics=(reading.source.topic,), reading=reading.dumps())
     return read_log(spark, replace(options, growing=True)) if reading.beside == "table" else stream_log(spark, options)
 
