@@ -1,7 +1,7 @@
 """Nexmark queries written by hand for Spark: the baseline for FlowQL's queries on Spark.
 
-`over_columns` is a job over a frame of typed bids; `over_records` the same over records with JSON values, and returns such records.
-Frames are `pyspark.sql.DataFrame`.
+`over_columns` is a job over frames of typed bids, auctions and persons; `over_records` one over bids as records with JSON values, which returns
+such records. Frames are `pyspark.sql.DataFrame`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,44 @@ from typing import Any
 
 BID_DDL = "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, dateTime BIGINT, extra STRING"
 JOBS: Mapping[str, str] = {
+    "q0": "SELECT auction, bidder, price, channel, url, dateTime, extra FROM {bid}",
     "q1": "SELECT auction, bidder, CAST(price AS DOUBLE) * 0.908D AS price, dateTime, extra FROM {bid}",
     "q2": "SELECT auction, price FROM {bid} WHERE auction % 123 = 0",
+    "q3": (
+        "SELECT a.seller, p.name, p.city, p.state, a.id FROM {auction} a JOIN {person} p ON a.seller = p.id "
+        "WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')"
+    ),
+    "q5": (
+        "SELECT window_start, best.auction, best.num FROM (SELECT window_start, max(struct(num, auction)) AS best FROM ("
+        "SELECT auction, unix_millis(w.start) AS window_start, count(*) AS num FROM ("
+        "SELECT auction, window(timestamp_millis(dateTime), '10 seconds', '2 seconds') AS w FROM {bid}) GROUP BY auction, w) GROUP BY 1)"
+    ),
     "q7": (
         "SELECT window_start, best.auction, best.bidder, best.price FROM ("
         "SELECT dateTime - dateTime % 10000 AS window_start, max(struct(price, auction, bidder)) AS best "
         "FROM {bid} GROUP BY 1)"
+    ),
+    "q8": (
+        "SELECT p.id, p.name, p.dateTime - p.dateTime % 10000 AS window_start, count(*) AS auctions FROM {person} p JOIN {auction} a "
+        "ON p.id = a.seller AND p.dateTime DIV 10000 = a.dateTime DIV 10000 GROUP BY ALL"
+    ),
+    "q11": (
+        "SELECT bidder, count(*) AS bid_count, unix_millis(s.start) AS starttime, unix_millis(s.end) AS endtime FROM ("
+        "SELECT bidder, session_window(timestamp_millis(dateTime), '10 seconds') AS s FROM {bid}) GROUP BY bidder, s"
     ),
     "qc": "SELECT bidder, count(*) AS bids, sum(price) AS total, max(price) AS top FROM {bid} GROUP BY bidder",
 }
 KEYS: Mapping[str, str] = {"q1": "auction", "q2": "auction", "q7": "window_start", "qc": "bidder"}
 
 
-def over_columns(query: str, bid: Any) -> Any:
-    return bid.sparkSession.sql(JOBS[query], bid=bid)
+def over_columns(query: str, frames: Mapping[str, Any]) -> Any:
+    """frames: of the topics that the query reads."""
+    spark = next(iter(frames.values())).sparkSession
+    return spark.sql(JOBS[query], **frames)
 
 
 def over_records(query: str, records: Any) -> Any:
     """records: with `value`, JSON as bytes. Gives `key` and `value`."""
     bid = records.selectExpr(f"from_json(CAST(value AS STRING), '{BID_DDL}') AS b").select("b.*")
     key = f"CAST(CAST({KEYS[query]} AS STRING) AS BINARY) AS key"
-    return over_columns(query, bid).selectExpr(key, "CAST(to_json(struct(*)) AS BINARY) AS value")
+    return over_columns(query, {"bid": bid}).selectExpr(key, "CAST(to_json(struct(*)) AS BINARY) AS value")

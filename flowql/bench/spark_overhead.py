@@ -1,10 +1,10 @@
 """The overhead of FlowQL on Spark: its queries and jobs written by hand, alternating in one session, over the same input.
 
-    python -m flowql.bench.spark_overhead [--queries q1,q2,q7,qc] [--events 1000000] [--rounds 5]
+    python -m flowql.bench.spark_overhead [--queries q0,q1,q7] [--events 1000000] [--rounds 5]
                                           [--input files|records] [--master local[2]] [--json FILE]
 
 files: typed columns in Parquet as input and output, the same columns on both sides. records: JSON records, as in topics; FlowQL reads and
-writes its log, the hand-written job Parquet files of records. Both commit what they write. Every run is bounded. The first round of each
+writes its log, the hand-written job Parquet files of records (q1, q2, q7 and qc). Both commit what they write. Every run is bounded. The first round of each
 warms up and is not counted. Ratios are of medians: of time, and of processor time of the process and its children (Spark's JVM
 and Python workers), which is more reliable on a machine with other load. Every result is compared with the oracle.
 """
@@ -28,7 +28,7 @@ from flowql.bench import nexmark, spark_jobs
 from flowql.bench.engines import NEXMARK, Job
 from flowql.bench.measuring import BenchFailed, Figure, Stopwatch
 from flowql.bench.nexmark_input import PARTITIONS, rows_of, write_log, write_parquet
-from flowql.bench.oracle import difference, rows_of_json
+from flowql.bench.oracle import EXPECTED, difference, rows_of_json
 from flowql.bench.results import result
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.log.base import PRODUCE_SCHEMA
@@ -70,22 +70,22 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the input is. Bids only."""
+    """Where the input is. events: bids."""
 
     folder: Path
     events: int
 
-    @property
-    def bids(self) -> Path:
-        return self.folder / "parquet" / "bid.parquet"
+    def file(self, topic: str) -> Path:
+        return self.folder / "parquet" / f"{topic}.parquet"
 
     @property
     def records(self) -> Path:
         return self.folder / "records.parquet"
 
     def write(self, kind: str) -> None:
-        write_parquet(self.bids.parent, self.events, ["bid"])
-        if kind == "records":
+        if kind == "files":
+            write_parquet(self.folder / "parquet", self.events)
+        else:
             write_log(self.folder, self.events, ["bid"])
             with pq.ParquetWriter(self.records, PRODUCE_SCHEMA) as writer:
                 for _, batch in nexmark.bid_records(self.events, PARTITIONS):
@@ -95,9 +95,10 @@ class Place:
 def compare(spark: Any, place: Place, query: str, kind: str, rounds: int) -> Ratio:
     """FlowQL's query and the job by hand in turns."""
     plan = Job(place.folder, NEXMARK, query, place.events, 1).plan()
-    files = {"bid": TopicFiles("parquet", str(place.bids))} if kind == "files" else {}
+    reads = EXPECTED[query].reads if kind == "files" else ()
+    files = {topic: TopicFiles("parquet", str(place.file(topic))) for topic in reads}
     settings = SparkSettings(late_rows="none", files=files)
-    native = is_native(plan, plan.queries[0], settings, "bounded")
+    native = all(is_native(plan, q, settings, "bounded") for q in plan.queries)
     sides = (
         _over_files(spark, place, plan, query)
         if kind == "files"
@@ -120,17 +121,18 @@ def compare(spark: Any, place: Place, query: str, kind: str, rounds: int) -> Rat
 
 
 def _over_files(spark: Any, place: Place, plan: Plan, query: str) -> Mapping[str, Run]:
-    source = plan.source("bid")
-    assert source is not None
+    reads = EXPECTED[query].reads
+    sources = [s for s in plan.sources if s.topic in reads]
+    made = next(q for q in plan.queries if q.sink == query)
+    values = [f.name for f in made.logical.schema if f.role == "value"]
 
     def flowql(out: Path) -> None:
-        rows = source_frame(spark, source, TopicFiles("parquet", str(place.bids)))
-        made = plan.queries[0]
-        values = [f.name for f in made.logical.schema if f.role == "value"]
-        lower(plan, {source.name: rows})[made.sink].select(*values).write.mode("overwrite").parquet(str(out))
+        rows = {s.name: source_frame(spark, s, TopicFiles("parquet", str(place.file(s.topic)))) for s in sources}
+        lower(plan, rows)[query].select(*values).write.mode("overwrite").parquet(str(out))
 
     def by_hand(out: Path) -> None:
-        spark_jobs.over_columns(query, spark.read.parquet(str(place.bids))).write.mode("overwrite").parquet(str(out))
+        frames = {topic: spark.read.parquet(str(place.file(topic))) for topic in reads}
+        spark_jobs.over_columns(query, frames).write.mode("overwrite").parquet(str(out))
 
     return {"flowql": flowql, "by hand": by_hand}
 
@@ -168,7 +170,8 @@ def _check(place: Place, query: str, kind: str, sides: Mapping[str, Run]) -> Non
     for name in sides:
         out = place.folder / f"out-{query}-{name}"
         if kind == "files":
-            message = difference(query, {"bid": rows_of("bid", place.events)}, pq.read_table(out))
+            given = {topic: rows_of(topic, place.events) for topic in EXPECTED[query].reads}
+            message = difference(query, given, pq.read_table(out))
         else:
             found = pq.read_table(out) if out.exists() else None
             message = _difference_of_records(place, query, found)
@@ -186,7 +189,7 @@ def _difference_of_records(place: Place, query: str, records: pa.Table | None) -
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--queries", default=",".join(spark_jobs.JOBS))
+    parser.add_argument("--queries", default="", help="all; of records q1, q2, q7 and qc")
     parser.add_argument("--events", type=int, default=1_000_000, help="bids")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--input", choices=INPUTS, default="files")
@@ -201,7 +204,8 @@ def main(words: Sequence[str]) -> int:
         try:
             register(spark)
             found = []
-            for query in options.queries.split(","):
+            known = spark_jobs.JOBS if options.input == "files" else spark_jobs.KEYS
+            for query in options.queries.split(",") if options.queries else known:
                 found.append(compare(spark, place, query, options.input, options.rounds))
                 print(_line(found[-1]), flush=True)
         finally:
