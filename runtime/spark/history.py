@@ -57,6 +57,24 @@ def _topics_written(query: QueryPlan) -> set[str]:
     return {n.spec.topic for n in walk_nodes(query.logical) if isinstance(n.spec, Sink)}
 
 
+def refuse_unfit_files(plan: Plan, settings: SparkSettings) -> None:
+    """Raises FilesUnfit where what a target says about files cannot be carried out, whether batches or streams read them."""
+    refuse_overwriting(plan, settings)
+    _refuse_versions_of_streams(plan, settings)
+
+
+def _refuse_versions_of_streams(plan: Plan, settings: SparkSettings) -> None:
+    """Rows of a stream replace and remove none, so that `sequence_by` and `delete_when` would change nothing."""
+    tables = {s.topic for s in plan.sources if s.kind == "table"}
+    for name, files in outside_files(plan, settings).items():
+        given = "sequence_by" if files.sequence_by else "delete_when" if files.delete_when is not None else ""
+        source = plan.source(name)
+        assert source is not None
+        if given and source.topic not in tables:
+            title = f"the files of topic {source.topic} have `{given}`, and {name} is a stream: its rows replace and remove none"
+            raise FilesUnfit(title, help="leave it out, and filter in a query; or declare a table over the topic")
+
+
 def refuse_overwriting(plan: Plan, settings: SparkSettings) -> None:
     """Raises FilesUnfit where a result would take the place of other files of the target, or come to lie among them: they would be deleted,
     or read as rows of a source.

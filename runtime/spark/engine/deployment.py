@@ -15,7 +15,7 @@ from flowql.runtime.spark.engine.order import downstream, topics_written
 from flowql.runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
-from flowql.runtime.spark.history import complete_queries, refuse_overwriting, refuse_shared_files
+from flowql.runtime.spark.history import complete_queries, refuse_shared_files, refuse_unfit_files
 from flowql.runtime.spark.log_append import ensure_own_topics
 from flowql.runtime.spark.log_offsets import bounds
 from flowql.runtime.spark.log_staging import clear
@@ -61,7 +61,7 @@ def prepare(
     of streams that begin anew are taken away here; those of batches stay until others take their place. A crash halfway leaves
     queries whose place in the log is nowhere: their checkpoints fit no more, and the same deployment is to be made again.
     """
-    refuse_overwriting(plan, site.settings)
+    refuse_unfit_files(plan, site.settings)
     if form == "stream":
         refuse_shared_files(plan, site.settings)
     direct = complete_queries(plan, site.settings) if form == "batch" else frozenset[str]()

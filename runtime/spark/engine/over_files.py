@@ -23,7 +23,7 @@ from flowql.runtime.spark.frames.letters import bad_rows
 from flowql.runtime.spark.frames.lower import Lowering, check_known
 from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, shown_time, state_of
 from flowql.runtime.spark.frames.source import CODE, TIME_COLUMN, Prepared, prepared, relation_of_prepared
-from flowql.runtime.spark.history import complete_files, complete_queries, refuse_overwriting
+from flowql.runtime.spark.history import complete_files, complete_queries, refuse_unfit_files
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class FileHistory:
 
     def __post_init__(self) -> None:
         check_known(self.plan, (*self.frames, *self.tables))
-        refuse_overwriting(self.plan, self.settings)
+        refuse_unfit_files(self.plan, self.settings)
         self._files = {n: f for n, f in complete_files(self.plan, self.settings).items() if n not in self.frames}
         self._work = Lowering(self.plan, self._given, self.letters, self._keep)
 

@@ -14,7 +14,7 @@ from flowql.runtime.spark.files import source_frame
 from flowql.runtime.spark.files_sink import stream_to_files, write_epoch
 from flowql.runtime.spark.frames.relation import TableRows
 from flowql.runtime.spark.frames.streams import StreamResult, lower_streams
-from flowql.runtime.spark.history import outside_files, refuse_overwriting
+from flowql.runtime.spark.history import outside_files, refuse_unfit_files
 from flowql.runtime.spark.lake import Epoch, has_rows
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
@@ -43,7 +43,7 @@ def start_streams(
     one of each query. trigger: of `DataStreamWriter.trigger`. Nothing is started where a part is refused: SparkUnsupported, FrameUnfit, and
     CheckpointOfOtherQuery for a checkpoint of queries that have been changed since.
     """
-    refuse_overwriting(plan, settings)
+    refuse_unfit_files(plan, settings)
     files, given, rows = outside_files(plan, settings), dict(sources), dict(tables)
     for source in plan.sources:
         if source.name in files and source.name not in given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -22,7 +22,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 from flowql.runtime.spark.choose import NodeChoice, choose, explain_lines, is_native
 from flowql.runtime.spark.errors import FilesUnfit, SparkUnsupported
-from flowql.runtime.spark.history import complete_queries, refuse_overwriting, refuse_shared_files
+from flowql.runtime.spark.history import complete_queries, refuse_overwriting, refuse_shared_files, refuse_unfit_files
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from tests.runtime.app.world import plan_of
 from tests.runtime.spark.stage_world import SHAPES, SOURCES
@@ -87,6 +87,15 @@ def test_results_take_the_place_of_no_other_files(path: str) -> None:
     with pytest.raises(FilesUnfit, match=r"results of topic S .* files of topic a"):
         refuse_overwriting(made, SparkSettings(files={"a": FILES["a"], "S": TopicFiles("parquet", path)}))
     refuse_overwriting(made, SparkSettings(files={"a": FILES["a"], "S": TopicFiles("parquet", "/data/a2")}))
+
+
+@pytest.mark.parametrize("given", [{"sequence_by": ("V",)}, {"delete_when": "V = 1"}])
+def test_files_of_a_stream_have_no_versions_of_rows(given: dict[str, Any]) -> None:
+    """A stream took the rows that `delete_when` names as any others, without a word."""
+    made = plan("CREATE STREAM S AS SELECT K, V FROM A;")
+    with pytest.raises(FilesUnfit, match=r"topic a .* A is a stream: its rows replace and remove none"):
+        refuse_unfit_files(made, SparkSettings(files={"a": TopicFiles("parquet", "/data/a", **given)}))
+    refuse_unfit_files(made, SparkSettings(files=FILES))
 
 
 def test_files_of_streams_are_of_one_query() -> None:
