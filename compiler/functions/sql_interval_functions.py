@@ -97,54 +97,45 @@ standard(
 # --- units ---
 
 
-def _whole(n: int, unit: int) -> int:
-    """How many whole units there are, towards zero."""
-    return abs(n) // unit * (1 if n >= 0 else -1)
+def _carried(high: int, low: int, unit: int) -> tuple[int, int]:
+    """With the whole units of `low`, towards zero, in `high`."""
+    whole = abs(low) // unit * (1 if low >= 0 else -1)
+    return high + whole, low - whole * unit
+
+
+def _with_one_sign(high: int, low: int, unit: int) -> tuple[int, int]:
+    """One unit moves where the parts differ in sign. low: less than a unit."""
+    if high > 0 > low:
+        return high - 1, low + unit
+    if high < 0 < low:
+        return high + 1, low - unit
+    return high, low
 
 
 def justified_hours(a: Interval) -> Interval:
     """24 hours as a day; days and time with one sign."""
     months, days, micros = a
-    carried = _whole(micros, DAY_MICROS)
-    days, micros = days + carried, micros - carried * DAY_MICROS
-    if days > 0 > micros:
-        days, micros = days - 1, micros + DAY_MICROS
-    elif days < 0 < micros:
-        days, micros = days + 1, micros - DAY_MICROS
-    return interval(months, days, micros)
+    return interval(months, *_with_one_sign(*_carried(days, micros, DAY_MICROS), DAY_MICROS))
 
 
 def justified_days(a: Interval) -> Interval:
     """30 days as a month; months and days with one sign."""
     months, days, micros = a
-    carried = _whole(days, MONTH_DAYS)
-    months, days = months + carried, days - carried * MONTH_DAYS
-    if months > 0 > days:
-        months, days = months - 1, days + MONTH_DAYS
-    elif months < 0 < days:
-        months, days = months + 1, days - MONTH_DAYS
-    return interval(months, days, micros)
+    return interval(*_with_one_sign(*_carried(months, days, MONTH_DAYS), MONTH_DAYS), micros)
 
 
 def justified(a: Interval) -> Interval:
     """Both, and all three with one sign."""
     months, days, micros = a
     if (days > 0 and micros > 0) or (days < 0 and micros < 0):
-        carried = _whole(days, MONTH_DAYS)
-        months, days = months + carried, days - carried * MONTH_DAYS
-    hours = _whole(micros, DAY_MICROS)
-    days, micros = days + hours, micros - hours * DAY_MICROS
-    carried = _whole(days, MONTH_DAYS)
-    months, days = months + carried, days - carried * MONTH_DAYS
+        months, days = _carried(months, days, MONTH_DAYS)
+    days, micros = _carried(days, micros, DAY_MICROS)
+    months, days = _carried(months, days, MONTH_DAYS)
     if months > 0 and (days < 0 or (days == 0 and micros < 0)):
         months, days = months - 1, days + MONTH_DAYS
     elif months < 0 and (days > 0 or (days == 0 and micros > 0)):
         months, days = months + 1, days - MONTH_DAYS
-    if days > 0 > micros:
-        days, micros = days - 1, micros + DAY_MICROS
-    elif days < 0 < micros:
-        days, micros = days + 1, micros - DAY_MICROS
-    return interval(months, days, micros)
+    return interval(months, *_with_one_sign(days, micros, DAY_MICROS))
 
 
 _UNITS: tuple[tuple[str, Callable[[Interval], Interval], str, str, str, float], ...] = (
