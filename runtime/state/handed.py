@@ -30,6 +30,7 @@ from flowql.compiler.plan.generations import at_generation
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.topology import Operator, QueryPlan
 from flowql.runtime.errors import HandoverUnfit
+from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.state.frozen import BOUND_RECORD
 from flowql.runtime.state.layout import StoreEntry
 
@@ -167,11 +168,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(folder / MANIFEST)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    DiskFiles().fsync_dir(str(folder))
 
 
 class Handed:

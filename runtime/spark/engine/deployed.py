@@ -118,8 +118,4 @@ def save(state_dir: Path, deployed: Deployed) -> None:
         file.flush()
         os.fsync(file.fileno())
     path.replace(state_dir / FILE)
-    folder = os.open(state_dir, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    DiskFiles().fsync_dir(str(state_dir))
