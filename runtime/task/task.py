@@ -149,14 +149,14 @@ class Task:
     def _takes_input(self) -> bool:
         if self.program.room == 0:
             return False
-        has_rows, ms = bool(self.deliveries) or self.must_start, self.horizon.ms
+        if any(i.stopped for i in self.logs.values()):
+            return False
+        inputs, ms = [*self.logs.values(), *self.exchanges.values()], self.horizon.ms
+        # Rows are looked for first: whether inputs are idle is asked of all tasks upstream, and most tasks have nothing to do.
+        if not (any(i.has_rows and not _beyond(i, ms) for i in inputs) or bool(self.deliveries) or self.must_start):
+            return False
         known: dict[TaskId, bool] = {}
-        for i in self.inputs.values():
-            if i.has_rows:
-                has_rows = has_rows or not _beyond(i, ms)
-            elif not i.idle_with(known):
-                return False
-        if not has_rows or any(i.stopped for i in self.logs.values()):
+        if not all(i.has_rows or i.idle_with(known) for i in inputs):
             return False
         return self._has_room
 

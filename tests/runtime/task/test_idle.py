@@ -34,6 +34,22 @@ def test_a_task_upstream_is_asked_once_however_many_ways_lead_to_it(monkeypatch:
         world.close()
 
 
+def test_a_task_without_rows_asks_nobody_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduler asks every task whether it can run, and most have nothing to do."""
+    world = World(Shape(partitions=8))
+    try:
+        world.execute("CREATE TABLE t (a INT, b INT)")
+        world.execute("CREATE MATERIALIZED VIEW v AS SELECT x.a FROM t AS x JOIN t AS y ON x.a = y.b")
+        world.execute("INSERT INTO t VALUES (1, 2), (1, 1), (2, 1)")
+        asked: list[ExchangeInput] = []
+        monkeypatch.setattr(ExchangeInput, "idle_with", lambda lane, _known: asked.append(lane))
+        (query,) = world._instance.queries.values()
+        assert not any(task.runnable for task in query.built.tasks)
+        assert not asked
+    finally:
+        world.close()
+
+
 def test_an_input_is_idle_only_when_it_was_read_to_the_end_of_its_partition() -> None:
     """Else a join would go on while records of the other side that come first are still in the log."""
     source = LogInput("op", TopicPartition("t", 0), 3)
