@@ -151,7 +151,7 @@ class Task:
             return False
         if any(i.stopped for i in self.logs.values()):
             return False
-        inputs, ms = [*self.logs.values(), *self.exchanges.values()], self.horizon.ms
+        inputs, ms = list(self.inputs.values()), self.horizon.ms
         # Rows are looked for first: whether inputs are idle is asked of all tasks upstream, and most tasks have nothing to do.
         if not (any(i.has_rows and not _beyond(i, ms) for i in inputs) or bool(self.deliveries) or self.must_start):
             return False
