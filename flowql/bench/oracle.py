@@ -100,11 +100,11 @@ def difference(query: str, inputs: Mapping[str, Rows], result: Rows) -> str:
     absent = [name for name in columns_of(query) if name not in _names(result)]
     if absent:
         return f"{query}: the result has no column {', '.join(absent)}"
-    settled = _settled(query, inputs)
-    wanted = _one(_fingerprint(query, EXPECTED[query].sql, settled), inputs)
-    if _one(_fingerprint(query, "SELECT * FROM result", settled), {"result": result}) == wanted:
+    complete = _complete_rows(query, inputs)
+    wanted = _one(_fingerprint(query, EXPECTED[query].sql, complete), inputs)
+    if _one(_fingerprint(query, "SELECT * FROM result", complete), {"result": result}) == wanted:
         return ""
-    return _explain(query, inputs, result, settled)
+    return _explain(query, inputs, result, complete)
 
 
 def columns_of(query: str) -> dict[str, str]:
@@ -126,7 +126,7 @@ def rows_of_json(query: str, values: Iterable[pa.Array]) -> Iterator[pa.RecordBa
         yield from rows.to_batches()
 
 
-def _settled(query: str, inputs: Mapping[str, Rows]) -> str:
+def _complete_rows(query: str, inputs: Mapping[str, Rows]) -> str:
     """The condition on rows that are compared."""
     closes = EXPECTED[query].closes
     if not closes:
@@ -136,20 +136,20 @@ def _settled(query: str, inputs: Mapping[str, Rows]) -> str:
     return f"{closes} <= {newest[0]} - {OPEN_MS}"
 
 
-def _fingerprint(query: str, rows: str, settled: str) -> str:
+def _fingerprint(query: str, rows: str, complete: str) -> str:
     """Count and sum of row hashes: equal for equal bags, whatever their order, at the cost of one pass."""
     hashed = ", ".join(f'CAST("{name}" AS {kind})' for name, kind in columns_of(query).items())
-    return f"SELECT count(*), sum(CAST(hash({hashed}) AS HUGEINT)) FROM ({rows}) WHERE {settled}"
+    return f"SELECT count(*), sum(CAST(hash({hashed}) AS HUGEINT)) FROM ({rows}) WHERE {complete}"
 
 
-def _explain(query: str, inputs: Mapping[str, Rows], result: Rows, settled: str) -> str:
+def _explain(query: str, inputs: Mapping[str, Rows], result: Rows, complete: str) -> str:
     chosen = ", ".join(f'CAST("{name}" AS {kind}) AS "{name}"' for name, kind in columns_of(query).items())
     lines = []
     with duckdb.connect() as connection:
         for name, rows in {**inputs, "result": result}.items():
             connection.register(name, _read(rows))
-        connection.execute(f"CREATE TABLE expected AS FROM ({EXPECTED[query].sql}) WHERE {settled}")
-        connection.execute(f"CREATE TABLE given AS SELECT {chosen} FROM result WHERE {settled}")
+        connection.execute(f"CREATE TABLE expected AS FROM ({EXPECTED[query].sql}) WHERE {complete}")
+        connection.execute(f"CREATE TABLE given AS SELECT {chosen} FROM result WHERE {complete}")
         for text, one, other in (("missing", "expected", "given"), ("unexpected", "given", "expected")):
             only = f"(SELECT {chosen} FROM {one} EXCEPT ALL SELECT {chosen} FROM {other})"
             counted = connection.execute(f"SELECT count(*) FROM {only}").fetchone()

@@ -114,7 +114,7 @@ class Subscription:
         found, self._untold = self._untold, []
         if not self._old_news:
             return found
-        self._old_news = not self.settled()
+        self._old_news = not self.has_caught_up()
         return []
 
     def go_on(self) -> None:
@@ -127,7 +127,7 @@ class Subscription:
         """What comes from here on is what was asked for."""
         return not self._old_news
 
-    def settled(self) -> bool:
+    def has_caught_up(self) -> bool:
         """Everything that was there when it began is processed."""
         return caught_up(self._instance, self._ends)
 

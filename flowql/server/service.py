@@ -114,13 +114,13 @@ class Service:
 
     def promote(self, name: str | None) -> list[str]:
         """What is built and held back serves, as soon as it has come up. name: of a query; None: all of it. The ids. CommandError."""
-        return self._settled("promote", lambda deployed: promoted(deployed, name))
+        return self._decided("promote", lambda deployed: promoted(deployed, name))
 
     def abandon(self, name: str | None) -> list[str]:
         """What is built is dropped; what serves goes on. As `promote`."""
-        return self._settled("abandon", lambda deployed: abandoned(deployed, name))
+        return self._decided("abandon", lambda deployed: abandoned(deployed, name))
 
-    def _settled(self, how: str, decide: Callable[[Deployed], tuple[Plan, Hold, list[str]]]) -> list[str]:
+    def _decided(self, how: str, decide: Callable[[Deployed], tuple[Plan, Hold, list[str]]]) -> list[str]:
         with self._deploying:
             while True:
                 seen = self._engine.deployed

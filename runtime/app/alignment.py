@@ -65,7 +65,7 @@ class TaskSet:
     @property
     def together(self) -> bool:
         """All are at one place, nothing is between. The epoch lock is held."""
-        if any(lane.has_rows for tasks in self.tasks.values() for t in tasks for lane in t.exchanges.values()):
+        if any(channel.has_rows for tasks in self.tasks.values() for t in tasks for channel in t.exchanges.values()):
             return False
         return all(len({i.at for _, i in readers}) == 1 for readers in self.shared.values())
 

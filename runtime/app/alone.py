@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from flowql.runtime.app.procedures import Procedure, handed_over, stopped
+from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
-from flowql.runtime.app.refusals import Host, build, changelog_is_gone
+from flowql.runtime.app.refusals import QueryHost, build, changelog_is_gone
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
@@ -17,7 +17,7 @@ from flowql.runtime.task.task import Task
 class Rebuilding(Protocol):
     """Generations that are being built (`flowql.runtime.app.rebuilding`)."""
 
-    def next(self, now_ms: int) -> Procedure | None:
+    def next(self, now_ms: int) -> Coroutine | None:
         """What is to be done next for one of them, or nothing."""
         ...
 
@@ -30,14 +30,14 @@ class AloneReconciler(Reconciler):
 
     look_ms = 50
 
-    def __init__(self, host: Host, rebuilding: Rebuilding, withdraw: Callable[[Future[Any]], bool]) -> None:
+    def __init__(self, host: QueryHost, rebuilding: Rebuilding, withdraw: Callable[[Future[Any]], bool]) -> None:
         super().__init__(withdraw)
         self._host, self._rebuilding = host, rebuilding
 
     def observe(self, now_ms: int) -> None:
         """Nothing comes from elsewhere."""
 
-    def next(self, now_ms: int) -> Procedure | None:
+    def next(self, now_ms: int) -> Coroutine | None:
         for query in self._host.query_states.having(SUSPENDED):
             tasks = self._host.queries[query].built.tasks
             if any(task.status is not TaskStatus.CLOSED for task in tasks):
@@ -52,16 +52,16 @@ class AloneReconciler(Reconciler):
         return 0
 
     def succeeded(self) -> None:
-        """What each procedure does says so itself."""
+        """What each coroutine does says so itself."""
 
-    def _take_apart(self, tasks: Sequence[Task]) -> Procedure:
+    def _take_apart(self, tasks: Sequence[Task]) -> Coroutine:
         yield from stopped(self._host, tasks)
         for task in tasks:  # what `status` says of its lag
             positions = task.state.metadata.get("positions", {})
             for i in task.logs.values():
                 i.reset(positions.get(i.name, i.position))
 
-    def _restart(self, query: str) -> Procedure:
+    def _restart(self, query: str) -> Coroutine:
         """New tasks, as of the last commit."""
         host, running = self._host, self._host.queries[query]
         if changelog_is_gone(host, query):

@@ -24,13 +24,13 @@ from flowql.runtime.task.task import Task
 @dataclass(slots=True)
 class _Careful:
     """until: positions by task and input that the tasks had reached when the commit was refused. bytes_max: by topic, what is
-    known of the largest record it takes. new: tasks have been made since. lanes: how far each lane was filled when all were there.
+    known of the largest record it takes. new: tasks have been made since. channels: how far each channel was filled when all were there.
     """
 
     until: Mapping[tuple[str, str], int]
     bytes_max: dict[str, int] = field(default_factory=dict)
     new: bool = False
-    lanes: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    channels: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
 
 class CarefulQueries:
@@ -112,7 +112,7 @@ def _beyond(careful: _Careful, tasks: Sequence[Task]) -> bool:
     """All tasks are where they were when the commit was refused, and so is what they have sent each other since."""
     if any(i.position < careful.until.get((str(t.id), i.name), 0) for t in tasks for i in t.logs.values()):
         return False
-    lanes = [x for t in tasks for x in t.exchanges.values()]
-    if not careful.lanes:
-        careful.lanes = {(x.topic, x.partition, x.source): x.first + len(x.queue) for x in lanes}
-    return all(x.first >= careful.lanes.get((x.topic, x.partition, x.source), 0) for x in lanes)
+    channels = [x for t in tasks for x in t.exchanges.values()]
+    if not careful.channels:
+        careful.channels = {(x.topic, x.partition, x.source): x.first + len(x.queue) for x in channels}
+    return all(x.first >= careful.channels.get((x.topic, x.partition, x.source), 0) for x in channels)

@@ -48,7 +48,7 @@ def deliver(instance: Instance, wanted: Sequence[Redelivery]) -> dict[str, Any]:
         raise RuntimeFailure("queries are being rebuilt: ask again when that is done")
     if any(task.is_delivering for query in list(instance.queries.values()) for task in query.built.tasks):
         raise RuntimeFailure("a query is taking what it was given before: ask again when it is done")
-    _settle(instance)  # what a call before has delivered is marked, and known
+    _commit_marks(instance)  # what a call before has delivered is marked, and known
     shares = [s for s in _shares(instance, wanted) if s.records]
     prepared = [(share, *_prepared(instance, share)) for share in shares]
     for _, task, delivery, _ in prepared:
@@ -63,14 +63,14 @@ def deliver(instance: Instance, wanted: Sequence[Redelivery]) -> dict[str, Any]:
     finally:
         for _, _, delivery, _ in prepared:
             delivery.done.cancel()
-        _settle(instance)
+        _commit_marks(instance)
     missing = [s.query.id for s in shares for w in s.records if not _is_done(instance, s.query, w)]
     if missing:
         raise RuntimeFailure(f"{', '.join(sorted(set(missing)))}: the commit was made without it; ask again")
     return found
 
 
-def _settle(instance: Instance) -> None:
+def _commit_marks(instance: Instance) -> None:
     """All that was published is committed, and its marks are known. RuntimeFailure if that cannot be now."""
     if why := instance.commit.held_up:
         raise RuntimeFailure(f"commits do not get through ({why}): ask again when they do")

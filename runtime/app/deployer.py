@@ -22,12 +22,12 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app import plan_topic
 from flowql.runtime.app.announcing import announced
 from flowql.runtime.app.comparing import side_by_side
+from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.deployment import NO_HISTORIES, Deployment, Histories, is_same
 from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
-from flowql.runtime.app.procedures import Procedure
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Asked, Reconciler
 from flowql.runtime.app.swapping import all_wait
@@ -195,7 +195,7 @@ class Deployer:
 
     # -- alone
 
-    def _changed(self, decide: Callable[[], Change], about: About, histories: Histories) -> Procedure:
+    def _changed(self, decide: Callable[[], Change], about: About, histories: Histories) -> Coroutine:
         """What is decided now, as a swap may have ended meanwhile; None while one is on record."""
         host = self._host
         if host.deployed.swap is not None:
@@ -227,7 +227,7 @@ class Deployer:
             self._until(recorded)
         return change
 
-    def _paused(self, plan: Plan, decide: Callable[[], Change], about: About) -> Procedure:
+    def _paused(self, plan: Plan, decide: Callable[[], Change], about: About) -> Coroutine:
         """What is decided, and the commit that records it; None while a swap is on record."""
         if self._host.deployed.swap is not None:
             return None
@@ -237,9 +237,9 @@ class Deployer:
         assert _building(change.deployed) == _building(self._host.deployed), "a pause begins and ends no generation"
         return change, (yield from self._deployment.paused(change.deployed, self._entry(change, about)))
 
-    def _carried_out(self, procedure: Callable[[], Procedure], hangs_ms: int = HANGS_MS) -> Any:
-        """The result of a procedure that has to wait for the end of a swap."""
-        while (result := self._wait(self._reconciler.ask(procedure), hangs_ms)) is None:
+    def _carried_out(self, coroutine: Callable[[], Coroutine], hangs_ms: int = HANGS_MS) -> Any:
+        """The result of a coroutine that has to wait for the end of a swap."""
+        while (result := self._wait(self._reconciler.ask(coroutine), hangs_ms)) is None:
             self._host.look(LOOK_S)  # the swap goes on when brokers are back
         return result
 
@@ -273,7 +273,7 @@ class Deployer:
         return done.result()
 
     def _why(self) -> str:
-        """What keeps a procedure from its end."""
+        """What keeps a coroutine from its end."""
         if why := self._host.commit.held_up:
             return f"commits do not get through ({why})"
         return f"it is not done after {HANGS_MS // 1000} s: a function does not return, perhaps (flowql status)"

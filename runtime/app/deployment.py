@@ -30,13 +30,12 @@ from flowql.compiler.plan.generations import (
 from flowql.compiler.plan.partitions import NONE_KNOWN, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app import exchanging, handover
+from flowql.runtime.app.coroutines import Coroutine, handed_over, in_polling, stopped
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.plan_topic import deployed_records, write_deployed
 from flowql.runtime.app.plan_writer import writer_id
-from flowql.runtime.app.procedures import Procedure, handed_over, in_polling, stopped
 from flowql.runtime.app.query_state import SUSPENDED
-from flowql.runtime.app.refusals import Host as TaskHost
-from flowql.runtime.app.refusals import build
+from flowql.runtime.app.refusals import QueryHost, build
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
 from flowql.runtime.app.threads import share_interpreter
@@ -74,7 +73,7 @@ STAGING = {**WHOLE, "flowql.staging": "true"}
 MARGIN = 1 << 20
 
 
-class Host(TaskHost, Protocol):
+class Host(QueryHost, Protocol):
     """The instance, as seen from here."""
 
     log: Log
@@ -95,7 +94,7 @@ class Host(TaskHost, Protocol):
 
 
 class Deployment:
-    """Procedures of the reconciler."""
+    """Coroutines of the reconciler."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -103,7 +102,7 @@ class Deployment:
             set()
         )  # queries whose state was loaded, perhaps in part, and that no record names yet
 
-    def resumed(self, stored: Deployed) -> Procedure:
+    def resumed(self, stored: Deployed) -> Coroutine:
         """Everything that was deployed when the instance last ran, from its committed positions.
 
         Queries of a swap that is on record begin when it is done.
@@ -119,14 +118,14 @@ class Deployment:
         self._stop_lost()
         self.delete_leftovers()
 
-    def dropped_of(self, known: Collection[str]) -> Procedure:
+    def dropped_of(self, known: Collection[str]) -> Coroutine:
         """State goes of queries that were swapped out just before the instance died, and of a history that no record followed."""
         host = self._host
         tasks = [t for t in host.state.committed_tasks() if "/" in t and t.rpartition("/")[0] not in known]
         if tasks:
             yield host.commit.request(lambda: self.close_tasks((), tasks))
 
-    def remade(self, stored: Deployed) -> Procedure:
+    def remade(self, stored: Deployed) -> Coroutine:
         """What was deployed, without its state: all queries are rebuilt from their inputs, as far as those are whole.
 
         Results serve as they are meanwhile; the queries that made them cannot go on. What was being built begins again, with as many
@@ -164,7 +163,7 @@ class Deployment:
                     return f"records of {topic}-{p} before offset {begin} are gone (retention)"
         return ""
 
-    def changed(self, after: Deployed, entry: Entry | None = None, histories: Histories = NO_HISTORIES) -> Procedure:
+    def changed(self, after: Deployed, entry: Entry | None = None, histories: Histories = NO_HISTORIES) -> Coroutine:
         """From what is deployed to `after`. Until its commit nothing has changed but that what goes has been stopped.
 
         entry: of the history of deployments. histories: of queries that begin with what another engine has computed. Raises HandoverUnfit.
@@ -183,7 +182,7 @@ class Deployment:
                 self.delete_leftovers()
             raise
 
-    def paused(self, after: Deployed, entry: Entry) -> Procedure:
+    def paused(self, after: Deployed, entry: Entry) -> Coroutine:
         """Queries pause, others go on, at once. The record is of the next commit, of which this gives the future."""
         yield from ()
         host = self._host
@@ -201,7 +200,7 @@ class Deployment:
         gone: Sequence[str],
         exchanged: Sequence[str],
         histories: Histories,
-    ) -> Procedure:
+    ) -> Coroutine:
         """exchanged: queries that are held and go on with a new text."""
         host = self._host
         self.delete_leftovers()  # first: those of a deployment that ended half way may have another number of partitions
@@ -255,7 +254,7 @@ class Deployment:
         self._stop_lost()
         self.delete_leftovers()
 
-    def _taken_over(self, after: Deployed, new: Sequence[QueryPlan], histories: Histories) -> Procedure:
+    def _taken_over(self, after: Deployed, new: Sequence[QueryPlan], histories: Histories) -> Coroutine:
         """The state of histories is in the store, for tasks that the record still to come names; what else they bring (`handover.Brought`)."""
         host, brought = self._host, handover.Brought([], [])
         left = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in self._unrecorded]
@@ -272,10 +271,10 @@ class Deployment:
 
     def _close_for_others(self, tasks: Sequence[Task]) -> None:
         """Tasks whose places others will take: their state stays. The epoch lock is held."""
-        self._host.exchanges.put_aside(lane for task in tasks for lane in task.exchanges.values())
+        self._host.exchanges.put_aside(channel for task in tasks for channel in task.exchanges.values())
         self.close_tasks(tasks, ())
 
-    def _let_go(self, names: Sequence[str]) -> Procedure:
+    def _let_go(self, names: Sequence[str]) -> Coroutine:
         """Queries that were to end, or to go on with a new text, go on as the newest record says: the deployment has failed."""
         host = self._host
         ended = {n for n in names if any(t.status is TaskStatus.CLOSED for t in exchanging.tasks_of(host, [n]))}
@@ -291,7 +290,7 @@ class Deployment:
 
     # -- parts that a swap uses as well
 
-    def started(self, queries: Sequence[QueryPlan], *, retried: bool = False) -> Procedure:
+    def started(self, queries: Sequence[QueryPlan], *, retried: bool = False) -> Coroutine:
         """Queries get tasks as of the last commit, and run. retried: if brokers are unavailable, the reconciler starts them later, as no
         caller repeats this.
         """
@@ -315,7 +314,7 @@ class Deployment:
         host.allow_coalescing()
         yield from handed_over(host, tasks, host.state.restoring())
 
-    def forgotten(self, queries: Iterable[str]) -> Procedure:
+    def forgotten(self, queries: Iterable[str]) -> Coroutine:
         """Queries whose tasks are stopped are known no more."""
         for name in queries:
             running = self._host.queries.pop(name, None)
@@ -336,8 +335,8 @@ class Deployment:
             if str(task.id) in still_open:
                 self._host.state.close_task(str(task.id))
             if str(task.id) in gone or task.id.query in standing:
-                for lane in task.exchanges.values():
-                    self._host.exchanges.close(lane)
+                for channel in task.exchanges.values():
+                    self._host.exchanges.close(channel)
         for name in sorted(gone):
             self._host.state.drop_task(name)
 

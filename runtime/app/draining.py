@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from flowql.runtime.app.alignment import Barrier, TaskSet
-from flowql.runtime.app.procedures import Procedure
+from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.query_state import QueryStates
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.scheduler.manager import TaskManager
@@ -32,7 +32,7 @@ def task_set(tasks: dict[str, list[Task]]) -> TaskSet:
     return TaskSet(tasks, readers)
 
 
-def at_rest(host: Host, names: Iterable[str], check: Callable[[], None]) -> Procedure:
+def at_rest(host: Host, names: Iterable[str], check: Callable[[], None]) -> Coroutine:
     """No thread works on these queries, which are held. check: raises when that takes too long."""
     while set(names) & set(host.manager.at_work()):
         check()
@@ -46,7 +46,7 @@ def drained(
     *,
     running: Callable[[], None],
     held: Callable[[], None],
-) -> Procedure:
+) -> Coroutine:
     """Readers of a partition come to one position, then the queries are held, with empty exchanges between their tasks.
 
     running, held: raise when it is not to go on, while queries run and while they are held.

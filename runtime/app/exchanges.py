@@ -22,9 +22,9 @@ from flowql.runtime.state.store import Key, Value
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.input_buffer import ExchangeInput
 
-LaneKey = tuple[str, int, int]
+ChannelKey = tuple[str, int, int]
 TASK = "__exchange"
-HEAD = -1  # the number of the row that says how much of a lane's oldest batch is consumed
+HEAD = -1  # the number of the row that says how much of a channel's oldest batch is consumed
 STORE = StoreSpec(
     "__exchange",
     "table",
@@ -42,7 +42,7 @@ STORE = StoreSpec(
 
 @dataclass(slots=True)
 class _Saved:
-    """What the store holds of a lane: batches first <= number < end, and how much of the oldest is consumed."""
+    """What the store holds of a channel: batches first <= number < end, and how much of the oldest is consumed."""
 
     first: int = 0
     end: int = 0
@@ -57,39 +57,41 @@ class Exchanges:
         self._state = state.open_task(TASK, 0, [STORE])
         self._state.counts = False  # rows between tasks have limits of their own
         self._store = self._state.store(STORE.name)
-        self._inputs: dict[LaneKey, ExchangeInput] = {}
-        self._saved: dict[LaneKey, _Saved] = {}
+        self._inputs: dict[ChannelKey, ExchangeInput] = {}
+        self._saved: dict[ChannelKey, _Saved] = {}
         self._ahead: dict[int, tuple[Batch, bytes]] = {}  # by identity; belongs to the thread that calls `save`
 
     def open(self, operator: str, topic: str, partition: int, source: int, schema: Schema) -> ExchangeInput:
-        """The lane of one upstream partition into one partition, with the committed remainder in it."""
+        """The channel of one upstream partition into one partition, with the committed remainder in it."""
         exchange = ExchangeInput(operator, topic, partition, source)
-        lane = (topic, partition, source)
-        with self._epoch_lock.join():  # else a commit would see a saved remainder without its lane, and delete it
-            saved, batches = self._read(lane)
+        channel = (topic, partition, source)
+        with self._epoch_lock.join():  # else a commit would see a saved remainder without its channel, and delete it
+            saved, batches = self._read(channel)
             self._saved.pop(
-                lane, None
-            )  # saved for an earlier consumer of this lane, whose offsets do not apply to this one
+                channel, None
+            )  # saved for an earlier consumer of this channel, whose offsets do not apply to this one
             if batches:
                 exchange.resume(saved.first, [decode_batch(b, schema) for b in batches], saved.consumed)
-                self._saved[lane] = saved
-            self._inputs[lane] = exchange
+                self._saved[channel] = saved
+            self._inputs[channel] = exchange
         return exchange
 
-    def _read(self, lane: LaneKey) -> tuple[_Saved, list[bytes]]:
-        """What the store holds of a lane."""
-        topic, partition, source = lane
-        rows: dict[Any, Value] = {k[3]: v for k, v in self._store.scan(low=lane, high=(topic, partition, source + 1))}
+    def _read(self, channel: ChannelKey) -> tuple[_Saved, list[bytes]]:
+        """What the store holds of a channel."""
+        topic, partition, source = channel
+        rows: dict[Any, Value] = {
+            k[3]: v for k, v in self._store.scan(low=channel, high=(topic, partition, source + 1))
+        }
         consumed = rows.pop(HEAD, (None, 0))[1]
         if not rows:
             return _Saved(), []
         numbers = sorted(rows)
-        assert numbers == list(range(numbers[0], numbers[-1] + 1)), "batches of a lane are without gaps"
+        assert numbers == list(range(numbers[0], numbers[-1] + 1)), "batches of a channel are without gaps"
         return _Saved(numbers[0], numbers[-1] + 1, consumed), [rows[n][0] for n in numbers]
 
-    def put_aside(self, lanes: Iterable[ExchangeInput]) -> None:
-        """These lanes are as they were committed, and nothing of them is saved before they are opened anew, or closed."""
-        keys = {(lane.topic, lane.partition, lane.source) for lane in lanes}
+    def put_aside(self, channels: Iterable[ExchangeInput]) -> None:
+        """These channels are as they were committed, and nothing of them is saved before they are opened anew, or closed."""
+        keys = {(channel.topic, channel.partition, channel.source) for channel in channels}
         for key in keys:
             self._inputs.pop(key, None)
             self._saved.pop(key, None)
@@ -98,9 +100,9 @@ class Exchanges:
     def get(self, topic: str, partition: int, source: int) -> ExchangeInput:
         return self._inputs[topic, partition, source]
 
-    def close(self, lane: ExchangeInput) -> None:
+    def close(self, channel: ExchangeInput) -> None:
         """The consumer is gone for good: forget its remainder."""
-        key = (lane.topic, lane.partition, lane.source)
+        key = (channel.topic, channel.partition, channel.source)
         if self._inputs.pop(key, None) is None:
             saved, batches = self._read(key)
             if batches:
@@ -117,15 +119,15 @@ class Exchanges:
         consumed in between was encoded in vain.
         """
         with self._epoch_lock:
-            waiting = [b for lane, exchange in self._inputs.items() for b in self._unsaved(lane, exchange)]
+            waiting = [b for channel, exchange in self._inputs.items() for b in self._unsaved(channel, exchange)]
         for batch in waiting:
             if id(batch) not in self._ahead:
                 with suppress(Exception):  # `save` meets it again, and reports it
                     self._ahead[id(batch)] = batch, encode_batch(batch)
 
-    def _unsaved(self, lane: LaneKey, exchange: ExchangeInput) -> list[Batch]:
+    def _unsaved(self, channel: ChannelKey, exchange: ExchangeInput) -> list[Batch]:
         """Batches that no cut has written yet."""
-        saved = self._saved.get(lane)
+        saved = self._saved.get(channel)
         return list(exchange.queue)[max(0, saved.end - exchange.first) if saved is not None else 0 :]
 
     def _encoded(self, batch: Batch) -> bytes:
@@ -135,23 +137,23 @@ class Exchanges:
     def save(self) -> dict[str, Exception]:
         """Write what changed in the remainders into the epoch that is about to be cut.
 
-        Repartitions with rows that have no durable form, and why; nothing of their lanes is written.
+        Repartitions with rows that have no durable form, and why; nothing of their channels is written.
         """
         failed: dict[str, Exception] = {}
         changes: list[tuple[Key, Value | None]] = []
-        for lane in self._saved.keys() - self._inputs.keys():
-            changes += _changes(lane, self._saved.pop(lane), _Saved(), (), self._encoded)
-        for lane, exchange in self._inputs.items():
+        for channel in self._saved.keys() - self._inputs.keys():
+            changes += _changes(channel, self._saved.pop(channel), _Saved(), (), self._encoded)
+        for channel, exchange in self._inputs.items():
             first = exchange.first
             now = _Saved(first, first + len(exchange.queue), exchange.consumed)
-            before = self._saved.get(lane) or _Saved(first, first)
+            before = self._saved.get(channel) or _Saved(first, first)
             if now != before:
                 try:
-                    changes += _changes(lane, before, now, exchange.queue, self._encoded)
+                    changes += _changes(channel, before, now, exchange.queue, self._encoded)
                 except Exception as error:  # whatever Arrow says of a value
                     failed[exchange.topic] = UnwritableState(TASK, exchange.topic, error)
                     continue
-                self._saved[lane] = now
+                self._saved[channel] = now
         if changes:
             self._store.put_many([k for k, _ in changes], [v for _, v in changes])
             self._state.publish({})
@@ -164,15 +166,15 @@ class Exchanges:
 
 
 def _changes(
-    lane: LaneKey, before: _Saved, now: _Saved, queue: Sequence[Batch], encode: Callable[[Batch], bytes]
+    channel: ChannelKey, before: _Saved, now: _Saved, queue: Sequence[Batch], encode: Callable[[Batch], bytes]
 ) -> list[tuple[Key, Value | None]]:
-    """Rows that turn what the store holds of a lane into `now`; `queue` holds the batches from `now.first` on."""
+    """Rows that turn what the store holds of a channel into `now`; `queue` holds the batches from `now.first` on."""
     out: list[tuple[Key, Value | None]] = []
     for n in range(before.first, before.end):
         if not now.first <= n < now.end:
-            out.append(((*lane, n), None))
+            out.append(((*channel, n), None))
     for n in range(max(before.end, now.first), now.end):
-        out.append(((*lane, n), (encode(queue[n - now.first]), 0)))
+        out.append(((*channel, n), (encode(queue[n - now.first]), 0)))
     if now.consumed != before.consumed:
-        out.append(((*lane, HEAD), (None, now.consumed) if now.consumed else None))
+        out.append(((*channel, HEAD), (None, now.consumed) if now.consumed else None))
     return out

@@ -14,10 +14,10 @@ from typing import Protocol
 from flowql.compiler.plan.deployed import Deployed, Forward
 from flowql.compiler.plan.generations import topic_written
 from flowql.runtime.app.alignment import TaskSet
+from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.draining import drained, task_set
-from flowql.runtime.app.procedures import Procedure
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
-from flowql.runtime.app.refusals import Host as TaskHost
+from flowql.runtime.app.refusals import QueryHost
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.errors import ForwardUnsupported
 from flowql.runtime.log.base import TopicPartition
@@ -29,7 +29,7 @@ from flowql.runtime.task.task import Task
 REST_MS = 5_000  # for so long a query may take to process what is between its tasks
 
 
-class Host(TaskHost, Protocol):
+class Host(QueryHost, Protocol):
     """The instance, as seen from here."""
 
     commit: CommitStep
@@ -53,7 +53,7 @@ def tasks_of(host: Host, names: Iterable[str]) -> list[Task]:
     return [task for name in names if name in host.queries for task in host.queries[name].built.tasks]
 
 
-def at_rest(host: Host, names: Sequence[str]) -> Procedure:
+def at_rest(host: Host, names: Sequence[str]) -> Coroutine:
     """These queries are held, and nothing is between their tasks. ForwardUnsupported if that cannot be; then nothing has changed."""
     limit_ms = host.clock.timer_ms() + REST_MS
     try:
@@ -70,7 +70,7 @@ def at_rest(host: Host, names: Sequence[str]) -> Procedure:
         raise
 
 
-def _drained(host: Host, name: str, limit_ms: int) -> Procedure:
+def _drained(host: Host, name: str, limit_ms: int) -> Coroutine:
     """Of a query that serves, whose tasks stay the same meanwhile."""
     tasks = _task_set(host, name)
 

@@ -15,16 +15,16 @@ from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.topology import ExchangeSink, Plan
+from flowql.runtime.app.coroutines import Coroutine, TaskHost, handed_over, stopped
 from flowql.runtime.app.deployment import delete_leftovers
+from flowql.runtime.app.frontier import Frontier, Upstream
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
 from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.plan_topic import PlanReader
-from flowql.runtime.app.procedures import Keepers, Procedure, handed_over, stopped
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.refusals import Builder, changelog_is_gone
-from flowql.runtime.app.settling import Settling, Upstream
 from flowql.runtime.app.watchdog import Stuck
 from flowql.runtime.build.grouping import GROUPER
 from flowql.runtime.build.query import input_topics
@@ -43,14 +43,14 @@ from flowql.runtime.task.task import Task
 
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
-SETTLE_MS = 30  # interval of polling the upstream tasks of lanes that are still incomplete
+FRONTIER_MS = 30  # interval of polling the upstream tasks of channels that are still incomplete
 STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
 TIDY_MS = 5_000  # after a plan, until staging topics that nobody needs any more are deleted
 PURGE_MS = 30_000  # between two times that what is processed of repartitions is deleted
 WAITERS_MAX = 1_000
 
 
-class Host(Keepers, Builder, Protocol):
+class Host(TaskHost, Builder, Protocol):
     """The instance, as this step sees it."""
 
     deployed: Deployed
@@ -78,7 +78,7 @@ class GroupStep(Reconciler):
         self._topics: frozenset[str] = frozenset()
         self._all: dict[TaskId, frozenset[TopicPartition]] = {}  # of the plan: what each task reads
         self._written: WrittenTasks | None = None
-        self._settling = Settling(host.admin, self._group)
+        self._frontier = Frontier(host.admin, self._group)
         self._look_at_ms = 0
         self._plans = PlanReader(host.log, self._group)
         self._next_plan: Deployed | None = None
@@ -138,7 +138,7 @@ class GroupStep(Reconciler):
     @property
     def repartitions(self) -> set[str]:
         """Topics of repartitions."""
-        return set(self._settling.writers)
+        return set(self._frontier.writers)
 
     # -- the step
 
@@ -147,14 +147,14 @@ class GroupStep(Reconciler):
     def observe(self, now_ms: int) -> None:
         for changed in self._host.main.group_events():
             self._take(changed.event)
-        self._settle(now_ms)
+        self._advance_frontier(now_ms)
 
-    def next(self, now_ms: int) -> Procedure | None:
+    def next(self, now_ms: int) -> Coroutine | None:
         self._look(now_ms)
-        procedure = self._next()
-        if procedure is None and self._next_plan is None:
+        coroutine = self._next()
+        if coroutine is None and self._next_plan is None:
             self._answer_waiters()
-        return procedure
+        return coroutine
 
     def failed(self, error: Exception) -> int:
         self.trouble = f"{type(error).__name__}: {error}"
@@ -164,13 +164,13 @@ class GroupStep(Reconciler):
     def succeeded(self) -> None:
         self.trouble = ""
 
-    def _settle(self, now_ms: int) -> None:
-        """Tasks that wait for empty lanes learn whether they must."""
+    def _advance_frontier(self, now_ms: int) -> None:
+        """Tasks that wait for empty channels learn whether they must."""
         if now_ms < self._look_at_ms:
             return
-        self._look_at_ms = now_ms + SETTLE_MS
+        self._look_at_ms = now_ms + FRONTIER_MS
         try:
-            if self._settling.look(i for task in list(self._tasks.values()) for i in task.logs.values()):
+            if self._frontier.look(i for task in list(self._tasks.values()) for i in task.logs.values()):
                 self._host.manager.signal()
         except LogError as error:
             self.trouble = str(error)
@@ -189,7 +189,7 @@ class GroupStep(Reconciler):
             self._revoking = True
         self._host.commit.proof = event.metadata
 
-    def _next(self) -> Procedure | None:
+    def _next(self) -> Coroutine | None:
         """The most urgent thing to do."""
         if self._lost:
             return self._start_over()
@@ -212,7 +212,7 @@ class GroupStep(Reconciler):
         # Tasks that cannot begin now do not keep a swap from going on, nor from being taken back.
         return (self._lead() if self.trouble else None) or self._begin(missing)
 
-    def _lead(self) -> Procedure | None:
+    def _lead(self) -> Coroutine | None:
         """One member has to do something for all."""
         if min(self.partitions, default=None) not in self._owned - self._leaving:
             self.swap.release()
@@ -221,14 +221,14 @@ class GroupStep(Reconciler):
             return self._tidy()
         return self.swap.lead()
 
-    def _tidy(self) -> Procedure:
+    def _tidy(self) -> Coroutine:
         yield from ()
         self._tidy_at_ms = self._host.clock.timer_ms() + TIDY_MS  # should it fail
         delete_leftovers(self._host)
         self._tidy_at_ms = None
 
-    def _try_again(self, query: str) -> Procedure:
-        """A query that the log refused. A procedure, as brokers are asked, who may be away."""
+    def _try_again(self, query: str) -> Coroutine:
+        """A query that the log refused. A coroutine, as brokers are asked, who may be away."""
         yield from ()
         if changelog_is_gone(self._host, query):
             return
@@ -272,13 +272,13 @@ class GroupStep(Reconciler):
         """
         try:
             for task_id, task in sorted(self._tasks.items()):
-                lanes = [i for i in task.logs.values() if i.lane is not None]
-                record = self._host.state.local_record(str(task_id)) if lanes else None
+                channels = [i for i in task.logs.values() if i.channel is not None]
+                record = self._host.state.local_record(str(task_id)) if channels else None
                 if record is None:
                     continue
                 positions = record.read().get("positions", {})
-                for tp in sorted({i.tp for i in lanes}):
-                    self._purge_before(tp, min(positions.get(i.name, 0) for i in lanes if i.tp == tp))
+                for tp in sorted({i.tp for i in channels}):
+                    self._purge_before(tp, min(positions.get(i.name, 0) for i in channels if i.tp == tp))
         except LogError as error:  # another time
             self.trouble = str(error)
 
@@ -335,11 +335,11 @@ class GroupStep(Reconciler):
             t: tuple(b for tp in sorted(reads) if tp.topic in writers for b in by_sub[writers[tp.topic]])
             for t, reads in self._all.items()
         }
-        self._settling.learn({t: Upstream(reads, before[t]) for t, reads in self._all.items()}, writers)
+        self._frontier.learn({t: Upstream(reads, before[t]) for t, reads in self._all.items()}, writers)
 
-    # -- procedures
+    # -- coroutines
 
-    def _start_over(self) -> Procedure:
+    def _start_over(self) -> Coroutine:
         """Lost or fenced: nothing is committed; what is owned begins anew from what the log has."""
         self._lost = False
         self._host.commit.lose("it starts over")
@@ -354,7 +354,7 @@ class GroupStep(Reconciler):
         self._host.state.disown([str(t) for t in self._all])
         self._host.query_states.reinstate()
 
-    def _give_up(self, tasks: Sequence[Task]) -> Procedure:
+    def _give_up(self, tasks: Sequence[Task]) -> Coroutine:
         """Cut, commit, close, acknowledge. Of what the log has refused there is nothing to commit."""
         leaving, held = set(self._leaving), self._host.query_states.having(SUSPENDED)
         refused = [task for task in tasks if task.id.query in held]
@@ -381,7 +381,7 @@ class GroupStep(Reconciler):
             self._leaving, self._revoking = set(), False
             self._host.main.acknowledge_revoke()
 
-    def _park(self, tasks: Sequence[Task]) -> Procedure:
+    def _park(self, tasks: Sequence[Task]) -> Coroutine:
         """They stop for a swap, which their last commit says."""
         swap = self.swap.id
         yield from self._stop(tasks)
@@ -400,7 +400,7 @@ class GroupStep(Reconciler):
         found = (t for t, reads in self._all.items() if reads <= mine and self.swap.parks(t))
         return sorted(t for t in found if t not in self._tasks and not of(t.query).keeps_tasks)
 
-    def _park_standing(self, standing: Sequence[TaskId]) -> Procedure:
+    def _park_standing(self, standing: Sequence[TaskId]) -> Coroutine:
         """Their last commit is all that they have made, and the next one says that they have stopped for a swap."""
         host, swap = self._host, self.swap.id
         written = self._last_written(sorted({tp for t in standing for tp in self._all[t]}))
@@ -426,7 +426,7 @@ class GroupStep(Reconciler):
             self._host.state.close_task(task.id, owned=True)
         self._unmade = []
 
-    def _apply_plan(self, plan: Deployed) -> Procedure:
+    def _apply_plan(self, plan: Deployed) -> Coroutine:
         """At a cut: tasks of queries that change are closed, and their state goes."""
         host = self._host
         host.repaired.repairs.read_on()
@@ -455,7 +455,7 @@ class GroupStep(Reconciler):
         self.swap.learn()
         self._next_plan, self._tidy_at_ms = None, host.clock.timer_ms() + TIDY_MS
 
-    def _begin(self, wanted: Sequence[TaskId]) -> Procedure:
+    def _begin(self, wanted: Sequence[TaskId]) -> Coroutine:
         """New tasks, where their last owner stopped."""
         host = self._host
         self.hung.learn()
@@ -475,8 +475,8 @@ class GroupStep(Reconciler):
         self._tasks |= {task.id: task for task in tasks}
         for task in tasks:
             inputs = list(task.logs.values())
-            for i in inputs if any(i.lane is not None for i in inputs) else ():
-                i.rounds, i.siblings = self._settling.rounds, inputs
+            for i in inputs if any(i.channel is not None for i in inputs) else ():
+                i.rounds, i.siblings = self._frontier.rounds, inputs
         yield from handed_over(host, tasks, host.state.restoring())
         self._begun.update(task.id for task in tasks)
 
@@ -526,7 +526,7 @@ class GroupStep(Reconciler):
         for name in names:
             self._host.state.drop_task(name)
 
-    def _stop(self, tasks: Sequence[Task]) -> Procedure:
+    def _stop(self, tasks: Sequence[Task]) -> Coroutine:
         self._begun.difference_update(task.id for task in tasks)
         yield from stopped(self._host, tasks)
 

@@ -22,8 +22,8 @@ from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
 from flowql.compiler.plan.generations import runtime_name, user_id
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.topology import ExchangeSink, Plan, SubTopology
+from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.plan_writer import PlanWriter
-from flowql.runtime.app.procedures import Procedure
 from flowql.runtime.app.query_state import QueryStates
 from flowql.runtime.app.swapping import (
     BUILT,
@@ -191,7 +191,7 @@ class GroupSwap:
     def _is_inside(self, i: LogInput) -> bool:
         """Whether others of the same generation write what is read here."""
         assert self._group is not None
-        return i.lane is not None or i.tp.topic in {*self._group.topics, *self._group.staging.values()}
+        return i.channel is not None or i.tp.topic in {*self._group.topics, *self._group.staging.values()}
 
     def _has_read(self, task: Task) -> bool:
         """Whether those before it are parked, and all is read that they have made."""
@@ -281,7 +281,7 @@ class GroupSwap:
             return f"{behind:,} records behind"
         return ""
 
-    def lead(self) -> Procedure | None:
+    def lead(self) -> Coroutine | None:
         """What the leader has to do."""
         swap = self._host.deployed.swap
         if swap is None:
@@ -300,12 +300,12 @@ class GroupSwap:
             self._writer.close()
         self._writer = self._carrier = None
 
-    def _begin(self, group: Group) -> Procedure:
+    def _begin(self, group: Group) -> Coroutine:
         yield from ()
         self._near = None
         self._write(begun(self._host.deployed, group))
 
-    def _take_back(self, group: Group) -> Procedure:
+    def _take_back(self, group: Group) -> Coroutine:
         yield from ()
         self._since_ms = self._host.clock.timer_ms()  # should it not come through
         if not self._compares:
@@ -321,7 +321,7 @@ class GroupSwap:
             return f"tasks of which nobody knows how many there are ({error})"
         return ", ".join(waiting[:3])
 
-    def _record(self, group: Group) -> Procedure:
+    def _record(self, group: Group) -> Coroutine:
         yield from ()
         before = self._host.deployed
         tasks = [
@@ -343,7 +343,7 @@ class GroupSwap:
         finally:
             writer.close()
 
-    def _carry_out(self) -> Procedure:
+    def _carry_out(self) -> Coroutine:
         """A transaction of it, so that partitions can be given up in between."""
         yield from ()
         host, now_ms = self._host, self._host.clock.wall_ms()

@@ -22,7 +22,7 @@ import pyarrow as pa
 from flowql.compiler.plan.generations import plain, topic_written, user_id
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import QueryPlan, StoreSpec, SubTopology
-from flowql.runtime.app.procedures import Procedure
+from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.build.grouping import GROUPER
 from flowql.runtime.build.query import partition_counts
 from flowql.runtime.clock import Clock
@@ -60,7 +60,7 @@ class Brought:
     letters: list[tuple[TopicPartition, pa.RecordBatch]]
 
 
-def taken_over(host: Host, query: QueryPlan, handed: Handed, brought: Brought, *, staged: bool) -> Procedure:
+def taken_over(host: Host, query: QueryPlan, handed: Handed, brought: Brought, *, staged: bool) -> Coroutine:
     """State of a query's history is in the store, its results and dead letters are in `brought`. staged: it does not serve yet."""
     check(host, query, handed)
     brought.results.extend(results(host, query, handed))
@@ -93,7 +93,7 @@ def check(host: Host, query: QueryPlan, handed: Handed) -> None:
         raise HandoverUnfit(f"{name} reads {', '.join(sorted(missing))}, of which there is no history: {AGAIN}")
 
 
-def loaded(host: Host, query: QueryPlan, handed: Handed) -> Procedure:
+def loaded(host: Host, query: QueryPlan, handed: Handed) -> Coroutine:
     """The state of all tasks of a query is in the store, durable, as of the end of the history. No plan on record has these tasks."""
     records = _task_records(host, query, handed)
     stores = {plain(s.name, query.generation): s for sub in query.subtopologies for s in _stores(sub)}

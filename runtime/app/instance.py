@@ -307,10 +307,10 @@ class Instance:
         """Move a completed run into the epoch. The epoch lock is held."""
         m = self.metrics.queries[task.id.query]
         m.records_in += result.source_rows
-        known = task.take_settled()
+        known = task.take_latency_samples()
         oldest = min((ms for ms, _ in known), default=None)
         if not task.downstream:
-            self.commit.settled += [(task.id.query, ms, records) for ms, records in known]
+            self.commit.latency_samples += [(task.id.query, ms, records) for ms, records in known]
         for output in result.outputs:
             if isinstance(output, ExchangeRows):
                 for p, batch in output.parts:

@@ -1,8 +1,8 @@
-"""The polling step: fetched batches to input buffers, lanes, failed queries. Never waits for state, functions or queries.
+"""The polling step: fetched batches to input buffers, catch-up readers, failed queries. Never waits for state, functions or queries.
 
 A partition has one *head*: the read position of the main consumer, shared by all attached inputs, so that a topic is fetched once
 for all queries. An input that is behind (a new query on an old topic) or would hold the others up (its buffer is full while
-they starve) reads through a *lane*: chunks from its own position by the restore consumer, until it has caught up.
+they starve) reads through a *catch-up reader*: chunks from its own position by the restore consumer, until it has caught up.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PollingStep:
             self._commands.popleft()()
         self._refresh_ends(now_ms)
         progress |= self._distribute()
-        progress |= self._serve_lanes(now_ms)
+        progress |= self._serve_catch_up_readers(now_ms)
         self._main_events()
         progress |= self._handle_failures()
         if progress:
@@ -134,7 +134,7 @@ class PollingStep:
             self._main.assign(self._heads)
 
     def _choose_head(self, tp: TopicPartition, inputs: list[LogInput]) -> None:
-        """The head starts at the lowest position of the inputs that are near the front; the rest get lanes."""
+        """The head starts at the lowest position of the inputs that are near the front; the rest get catch-up readers."""
         front = max(i.next_fetch for i in inputs)
         near = [i for i in inputs if i.next_fetch >= front - HEAD_GAP]
         for i in near:
@@ -155,7 +155,7 @@ class PollingStep:
         return bool(batches)
 
     def _wants(self, tp: TopicPartition) -> bool:
-        """All attached inputs have room; one that is full while another starves is detached into a lane."""
+        """All attached inputs have room; one that is full while another starves goes on through a catch-up reader."""
         attached = [i for i in self._inputs.get(tp, []) if i.attached]
         full = [i for i in attached if self._full(i)]
         if not full:
@@ -180,9 +180,9 @@ class PollingStep:
             if i.attached:
                 i.add(batch)
 
-    # -- lanes
+    # -- catch-up readers
 
-    def _serve_lanes(self, now_ms: int) -> bool:
+    def _serve_catch_up_readers(self, now_ms: int) -> bool:
         progress = False
         for tp, inputs in list(self._inputs.items()):
             for i in list(inputs):

@@ -26,12 +26,12 @@ from flowql.compiler.plan.deployed import Group, groups_of, is_held, swapped, ta
 from flowql.compiler.plan.generations import runtime_name, topic_written, topics_read, under_own_name
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.comparing import NotYet
+from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.draining import at_rest, drained, task_set
 from flowql.runtime.app.plan_topic import write_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
-from flowql.runtime.app.procedures import Procedure, stopped
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
 from flowql.runtime.app.swapping import (
     BUILT,
@@ -74,7 +74,7 @@ class Rebuilding:
         self._next_try: dict[str, tuple[int, int]] = {}  # group -> when (ms), failures in a row
         self.why: dict[str, str] = {}  # group -> what its swap waits for, for status
 
-    def next(self, now_ms: int) -> Procedure | None:
+    def next(self, now_ms: int) -> Coroutine | None:
         """The swap of a group that is near enough, if there is one."""
         if (swap := self._host.deployed.swap) is not None:
             at_ms, _ = self._next_try.get(swap.group, (0, 0))
@@ -120,7 +120,7 @@ class Rebuilding:
         ends = self._host.admin.end_offsets(sorted({i.tp for i in inside}))
         return sum(max(0, ends.get(i.tp, 0) - i.position) for i in inside)
 
-    def side_by_side(self, group: Group, look: Callable[[], None]) -> Procedure:
+    def side_by_side(self, group: Group, look: Callable[[], None]) -> Coroutine:
         """Both generations at one place, everything committed that follows from what they have read; `look` is called there.
 
         Then both go on. NotYet if they do not come together.
@@ -139,7 +139,7 @@ class Rebuilding:
         finally:
             host.query_states.release_after_swap(both)
 
-    def _at_one_place(self, group: Group, limit_ms: int) -> Procedure:
+    def _at_one_place(self, group: Group, limit_ms: int) -> Coroutine:
         """Both generations have read the same of topics outside the group, and all of those inside, and are held.
 
         `_together` lets the new one be ahead, for which a swap has no need to wait.
@@ -167,7 +167,7 @@ class Rebuilding:
 
     # -- the swap
 
-    def _swap(self, group: Group) -> Procedure:
+    def _swap(self, group: Group) -> Coroutine:
         host = self._host
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         writer: PlanWriter | None = None
@@ -207,7 +207,7 @@ class Rebuilding:
             return
         yield from self._begin_new(group)
 
-    def _begin_new(self, group: Group) -> Procedure:
+    def _begin_new(self, group: Group) -> Coroutine:
         """It serves on record, and its tasks are not running."""
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         self._next_try.pop(group.name, None)
@@ -219,7 +219,7 @@ class Rebuilding:
         for query in group.queries:
             say(INFO, "query.swapped", query=query.id, generation=query.generation)
 
-    def _begin_again(self, queries: Sequence[str]) -> Procedure:
+    def _begin_again(self, queries: Sequence[str]) -> Coroutine:
         plans = [self._host.queries[q].plan for q in queries]
         yield from self._deployment.forgotten(queries)
         yield from self._deployment.started(plans, retried=True)
@@ -230,7 +230,7 @@ class Rebuilding:
         self._next_try[group.name] = self._host.clock.timer_ms() + wait, failures + 1
         self.why[group.name] = why
 
-    def _together(self, group: Group, limit_ms: int) -> Procedure:
+    def _together(self, group: Group, limit_ms: int) -> Coroutine:
         """The new generation at the positions of the old or beyond, everything of it read and committed, and held."""
         host = self._host
         gone = [runtime_name(q) for q in group.gone]
@@ -246,7 +246,7 @@ class Rebuilding:
         if self._staged(group):
             raise NotYet("a staging topic has got more records")
 
-    def _drained(self, names: Sequence[str], limit_ms: int) -> Procedure:
+    def _drained(self, names: Sequence[str], limit_ms: int) -> Coroutine:
         return drained(
             self._host,
             names,
@@ -265,7 +265,7 @@ class Rebuilding:
         if self._host.clock.timer_ms() > limit_ms:
             raise NotYet(why)
 
-    def _commit(self, group: Group, old_tasks: Sequence[Task], new_tasks: Sequence[Task]) -> Procedure:
+    def _commit(self, group: Group, old_tasks: Sequence[Task], new_tasks: Sequence[Task]) -> Coroutine:
         """The commit that makes the new generation serve."""
         host = self._host
         replacements, reshapes, mixed = self._replacements(group)
@@ -302,7 +302,7 @@ class Rebuilding:
 
     # -- where a commit cannot replace records
 
-    def _record(self, writer: PlanWriter, group: Group, new_tasks: Sequence[Task]) -> Procedure:
+    def _record(self, writer: PlanWriter, group: Group, new_tasks: Sequence[Task]) -> Coroutine:
         """From here on there is no way back. What it raises with a swap in `deployed` leaves open whether that is on record."""
         host, app = self._host, self._host.config.application_id
         yield host.commit.request()
@@ -314,7 +314,7 @@ class Rebuilding:
         host.deployed = after
         writer.write(after, host.clock.wall_ms())
 
-    def _carry_out(self, writer: PlanWriter | None = None) -> Procedure:
+    def _carry_out(self, writer: PlanWriter | None = None) -> Coroutine:
         """A swap that may be on record, to its end. No task of its group runs."""
         host = self._host
         group = group_of_swap(host.deployed)

@@ -1,9 +1,9 @@
-"""The reconciler: compares what is wanted with what is there, and takes the next step, one procedure at a time.
+"""The reconciler: compares what is wanted with what is there, and takes the next step, one coroutine at a time.
 
 Its thread is the only one that starts queries and tasks, stops them, holds and releases them (`tests/tidy` checks who calls that).
 What is wanted comes from the plan, from the state of each query, of a member from what its group has assigned, and from who asks
 for a deployment. An instance that is alone has `flowql.runtime.app.alone`, a member of a group `flowql.runtime.app.group`; both say what comes
-next, and this class carries it out. It never waits: a procedure yields the futures it needs.
+next, and this class carries it out. It never waits: a coroutine yields the futures it needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowql.runtime.app.procedures import Procedure
+from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.errors import CommitsBlocked, LogError, RuntimeFailure
 
 WAITING_MS = 5  # between two looks whether a future is done
@@ -24,44 +24,44 @@ TROUBLE = (
     LogError,
     RuntimeFailure,
     TimeoutError,
-)  # what a procedure of its own may fail with: made again, from what is the case then
+)  # what a coroutine of its own may fail with: made again, from what is the case then
 
 
 @dataclass(slots=True, eq=False)
 class Asked:
-    """A procedure that another thread asks for. done: its result, or what it raised; cancelled, it does not begin any more.
+    """A coroutine that another thread asks for. done: its result, or what it raised; cancelled, it does not begin any more.
 
     withdrawn: why it is not to go on.
     """
 
-    begin: Callable[[], Procedure]
+    begin: Callable[[], Coroutine]
     done: Future[Any] = field(default_factory=Future)
     withdrawn: str = ""
 
 
 class Running:
-    """A procedure under way, or none. withdraw: takes a request for a commit back, if that can be."""
+    """A coroutine under way, or none. withdraw: takes a request for a commit back, if that can be."""
 
     def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
         self._withdraw = withdraw
-        self._procedure: Procedure | None = None
+        self._coroutine: Coroutine | None = None
         self._awaited: Future[Any] | None = None
         self.result: Any = None  # of the last one that ended
 
     @property
     def idle(self) -> bool:
-        return self._procedure is None
+        return self._coroutine is None
 
-    def begin(self, procedure: Procedure) -> None:
+    def begin(self, coroutine: Coroutine) -> None:
         assert self.idle, "one at a time"
-        self._procedure, self._awaited, self.result = procedure, None, None
+        self._coroutine, self._awaited, self.result = coroutine, None, None
 
     def advance(self, withdrawn: str = "") -> bool:
         """Up to the next future that is not done; True when there is no more to do. What it raises ends it.
 
         withdrawn: why it has to stop; it is told as soon as it waits for a commit that can be withdrawn.
         """
-        while self._procedure is not None:
+        while self._coroutine is not None:
             awaited = self._awaited
             error: BaseException | None = None
             if awaited is not None and not awaited.done():
@@ -73,15 +73,15 @@ class Running:
             self._awaited = None
             try:
                 if error is not None:
-                    self._awaited = self._procedure.throw(error)
+                    self._awaited = self._coroutine.throw(error)
                 else:
-                    self._awaited = self._procedure.send(awaited.result() if awaited is not None else None)
+                    self._awaited = self._coroutine.send(awaited.result() if awaited is not None else None)
                 if self._awaited is None:  # it wants to look again later
                     return False
             except StopIteration as end:
-                self._procedure, self.result = None, end.value
+                self._coroutine, self.result = None, end.value
             except BaseException:
-                self._procedure = None
+                self._coroutine = None
                 raise
         return True
 
@@ -98,8 +98,8 @@ class Reconciler(ABC):
 
     # -- any thread
 
-    def ask(self, begin: Callable[[], Procedure]) -> Asked:
-        """Have a procedure carried out as soon as those before it have ended."""
+    def ask(self, begin: Callable[[], Coroutine]) -> Asked:
+        """Have a coroutine carried out as soon as those before it have ended."""
         asked = Asked(begin)
         self._asked.append(asked)
         self.wake()
@@ -120,13 +120,13 @@ class Reconciler(ABC):
                 self._running.begin(asked.begin())
             elif now_ms < self._retry_at_ms:
                 return self._retry_at_ms - now_ms
-            elif (procedure := self._next_procedure(now_ms)) is not None:
-                self._running.begin(procedure)
+            elif (coroutine := self._next_coroutine(now_ms)) is not None:
+                self._running.begin(coroutine)
             else:
                 return self.look_ms
         return self._advance(now_ms)
 
-    def _next_procedure(self, now_ms: int) -> Procedure | None:
+    def _next_coroutine(self, now_ms: int) -> Coroutine | None:
         """What comes next. Brokers who do not answer are asked again."""
         try:
             return self.next(now_ms)
@@ -135,7 +135,7 @@ class Reconciler(ABC):
             return None
 
     def _advance(self, now_ms: int) -> int:
-        """The procedure up to the next future that is not done."""
+        """The coroutine up to the next future that is not done."""
         asked = self._current
         try:
             if not self._running.advance("" if asked is None else asked.withdrawn):
@@ -173,16 +173,16 @@ class Reconciler(ABC):
 
     @abstractmethod
     def observe(self, now_ms: int) -> None:
-        """What has to be seen even while a procedure is under way."""
+        """What has to be seen even while a coroutine is under way."""
 
     @abstractmethod
-    def next(self, now_ms: int) -> Procedure | None:
+    def next(self, now_ms: int) -> Coroutine | None:
         """The most urgent thing to do, or nothing."""
 
     @abstractmethod
     def failed(self, error: Exception) -> int:
-        """A procedure of `next` did not get through; ms until the next attempt."""
+        """A coroutine of `next` did not get through; ms until the next attempt."""
 
     @abstractmethod
     def succeeded(self) -> None:
-        """A procedure of `next` got through."""
+        """A coroutine of `next` got through."""

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.careful import CarefulQueries
+from flowql.runtime.app.coroutines import TaskHost
 from flowql.runtime.app.exchanges import Exchanges
-from flowql.runtime.app.procedures import Keepers
 from flowql.runtime.app.query_state import STOPPED, QueryStates
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
@@ -29,7 +29,7 @@ class Builder(Environment, Protocol):
     careful: CarefulQueries
 
 
-class Host(Keepers, Builder, Protocol):
+class QueryHost(TaskHost, Builder, Protocol):
     """The instance, as seen from here."""
 
     running: Plan
@@ -43,7 +43,7 @@ class Host(Keepers, Builder, Protocol):
         ...
 
 
-def refuse(host: Host, queries: Collection[str], error: Exception) -> dict[TopicPartition, int]:
+def refuse(host: QueryHost, queries: Collection[str], error: Exception) -> dict[TopicPartition, int]:
     """The log does not take what these queries have made. They are as of the last commit; the commit thread, at a cut.
 
     Where they will begin again.
@@ -66,7 +66,7 @@ def refuse(host: Host, queries: Collection[str], error: Exception) -> dict[Topic
     return positions
 
 
-def unreadable(host: Host, tp: TopicPartition, error: LogError) -> None:
+def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
     """What queries read is gone, denied or below the log's start: they stop where they are, the others go on. Polling thread.
 
     Rights may be given again, for all of a topic: then its readers go on.

@@ -36,7 +36,7 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
-from flowql.runtime.task.repartition import KEPT, lane_key, topic_of
+from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
 from flowql.runtime.task.task import Publisher, Task
 
 
@@ -264,10 +264,10 @@ def _task(
         elif isinstance(op.spec, ExchangeSource) and env.config.shared:
             tp = TopicPartition(topic_of(env.config.application_id, op.spec.topic), partition)
             for source in sources[op.spec.topic]:
-                lane = LogInput(op.id, tp, 0, lane=lane_key(source), source=source)
-                lane.position = lane.next_fetch = positions.get(lane.name, env.admin.begin_offset(tp))
-                lane.within = within.get(lane.name, 0)
-                task.logs[f"{op.id}#{source}"] = lane
+                channel = LogInput(op.id, tp, 0, channel=channel_key(source), source=source)
+                channel.position = channel.next_fetch = positions.get(channel.name, env.admin.begin_offset(tp))
+                channel.within = within.get(channel.name, 0)
+                task.logs[f"{op.id}#{source}"] = channel
         elif isinstance(op.spec, ExchangeSource):
             for source in sources[op.spec.topic]:
                 exchange = env.exchanges.open(op.id, op.spec.topic, partition, source, op.schema)
@@ -276,15 +276,15 @@ def _task(
 
 
 def _connect(tasks: Sequence[Task], writers: Mapping[str, int]) -> None:
-    """Tell writers of repartitions about their lanes, and lanes about their writers."""
+    """Tell writers of repartitions about their channels, and channels about their writers."""
     by_id = {(t.id.subtopology, t.id.partition): t for t in tasks}
     for task in tasks:
-        lanes = list(task.exchanges.values())
-        for lane in lanes:
-            writer = by_id[writers[lane.topic], lane.source]
-            writer.downstream.append(lane)
-            lane.siblings = lanes
-            lane.upstream_idle = writer.idle_with
+        channels = list(task.exchanges.values())
+        for channel in channels:
+            writer = by_id[writers[channel.topic], channel.source]
+            writer.downstream.append(channel)
+            channel.siblings = channels
+            channel.upstream_idle = writer.idle_with
 
 
 def upsert_topics(plan: Plan) -> set[str]:

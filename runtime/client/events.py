@@ -68,7 +68,7 @@ class CompletableEvent(ApplicationEvent):
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk(CompletableEvent):
-    """Read records of a partition from an offset, beside the assigned position (lanes, restoration).
+    """Read records of a partition from an offset, beside the assigned position (channels, restoration).
 
     Answered with list[RawBatch], or if they are to be bare with list[KeyValues]: empty at the end of the partition.
     """

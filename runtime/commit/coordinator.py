@@ -63,7 +63,7 @@ LOSSES_MAX, LOSSES_MS = 10, 60_000  # more in so short a time no broker does by 
 REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
 
 
-Settled = tuple[str, int, int]  # query, since when (ms) it was known, how many records
+LatencySample = tuple[str, int, int]  # query, since when (ms) it was known, how many records
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Epoch:
     readers: dict[TopicPartition, str]  # of which tasks these are (`flowql.runtime.commit.positions`)
     cut_ns: int
     waiting: list[CommitRequest]
-    settled: list[Settled]
+    latency_samples: list[LatencySample]
     replacements: list[Replacement]
     reshapes: list[Reshape]
     failed: dict[str, Exception]  # queries of which some of it could not even be cut
@@ -153,7 +153,7 @@ class CommitStep:
         self.replacements: list[Replacement] = []  # of this epoch; under the epoch lock
         self.reshapes: list[Reshape] = []  # as well
         self._sizes: dict[str, int] = {}  # partitions of topics that were reshaped
-        self.settled: list[Settled] = []  # what this epoch will have answered; under the epoch lock
+        self.latency_samples: list[LatencySample] = []  # what this epoch will have answered; under the epoch lock
         self._applying: tuple[Epoch, int, int] | None = None  # committed, and not yet in the state: see `_apply`
         self._mending = Mending(state, log, application_id, has_changelogs=changelog is not None)
         self.state_trouble = ""  # why the state cannot be made durable; the log keeps its redo meanwhile
@@ -280,7 +280,7 @@ class CommitStep:
         with self._state.epoch_lock:
             self._collector.discard()
             self._state.abandon()
-            self.dirty, self.settled, self.replacements, self.reshapes = False, [], [], []
+            self.dirty, self.latency_samples, self.replacements, self.reshapes = False, [], [], []
         restart, self._restart, self._lost, self._found_out = self._restart, None, None, False
         self._busy, self._stale = False, 0
         self._free()
@@ -313,14 +313,23 @@ class CommitStep:
                     request.done.set_exception(error)
             failed = self._before_cut()
             self.dirty = False
-            settled, self.settled = self.settled, []
+            latency_samples, self.latency_samples = self.latency_samples, []
             replacements, self.replacements = self.replacements, []
             reshapes, self.reshapes = self.reshapes, []
             records, state = self._collector.cut(), self._state.cut()
             found = self._valid(self._positions(), reshapes)
             positions, readers = {tp: r.offset for tp, r in found.items()}, {tp: r.readers for tp, r in found.items()}
             return Epoch(
-                records, state, positions, readers, start, waiting, settled, replacements, reshapes, dict(failed)
+                records,
+                state,
+                positions,
+                readers,
+                start,
+                waiting,
+                latency_samples,
+                replacements,
+                reshapes,
+                dict(failed),
             )
 
     def _valid(
@@ -438,12 +447,12 @@ class CommitStep:
             epoch.state = self._state.withdraw(epoch.state, tasks)
             positions = self.on_refused(queries, error)
             self._collector.withdraw(queries)
-            self.settled = [s for s in self.settled if s[0] not in queries]
+            self.latency_samples = [s for s in self.latency_samples if s[0] not in queries]
         epoch.positions |= {tp: min(o, epoch.positions.get(tp, o)) for tp, o in positions.items()}
         if topic := _denied_read(error, epoch):
             epoch.positions = {tp: o for tp, o in epoch.positions.items() if tp.topic != topic}
         epoch.records = without(epoch.records, queries)
-        epoch.settled = [s for s in epoch.settled if s[0] not in queries]
+        epoch.latency_samples = [s for s in epoch.latency_samples if s[0] not in queries]
         self._unknown = True  # its producer is of no more use
 
     def _block(self, epoch: Epoch, error: Exception) -> None:
@@ -540,7 +549,7 @@ class CommitStep:
         self._metrics.cut_to_commit_ms = took_ms
         self._metrics.commit_latency.add(round(took_ms), 1)
         say(DEBUG, "commit", sequence=self._sequence, took_ms=round(took_ms, 1))
-        for query, since_ms, records in epoch.settled:
+        for query, since_ms, records in epoch.latency_samples:
             self._metrics.query(query).latency.add(now_ms - since_ms, records)
 
     def _try_flush(self) -> None:

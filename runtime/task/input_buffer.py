@@ -63,7 +63,7 @@ class Staged:
         return cls(rows, origin, raw.records.num_rows, dead, raw)
 
     def origin_of(self, cursor: int) -> int:
-        """Raw rows before this index are settled once rows before `cursor` are."""
+        """Raw rows before this index are consumed once rows before `cursor` are."""
         return int(self.origin[cursor]) if cursor < len(self.batch) else self.raw_rows
 
 
@@ -73,7 +73,7 @@ Decode = Callable[[RawBatch, Sequence[RawBatch]], Staged]
 
 @dataclass(slots=True)
 class Rounds:
-    """Counts looks at what is upstream of repartition topics (`flowql.runtime.app.settling`). started: the last one that has begun."""
+    """Counts looks at what is upstream of repartition topics (`flowql.runtime.app.frontier`). started: the last one that has begun."""
 
     started: int = 0
 
@@ -83,14 +83,14 @@ class LogInput:
     """Records of one partition for one source operator of one task.
 
     position: next offset to process. next_fetch: offset after what is buffered. attached: fed from the shared head of the
-    partition, else through a lane (an own read position) until it has caught up with the head. stop_at: records from this
+    partition, else through a catch-up reader (an own read position) until it has caught up with the head. stop_at: records from this
     offset on have to wait (`flowql.runtime.app.alignment`); others of the task wait with them, for their order is not known.
     arrivals: of the partition, since_ms: when this reader came to it; set by the polling thread.
 
-    lane: of a repartition topic, only records with this key (`flowql.runtime.task.repartition`); source: whose they are. within: rows of
-    the record at `position` that are processed already, for a record may hold many. rounds: of tasks with lanes, and stamps: the
+    channel: of a repartition topic, only records with this key (`flowql.runtime.task.repartition`); source: whose they are. within: rows of
+    the record at `position` that are processed already, for a record may hold many. rounds: of tasks with channels, and stamps: the
     round that shows, for each batch in `queue`, what others it must not overtake; siblings: all inputs of the task. complete:
-    the last round for which all rows of this lane are in the topic, before offset `complete_at`.
+    the last round for which all rows of this channel are in the topic, before offset `complete_at`.
 
     seen: of how many offsets that were fetched how many were records for this input, and not markers of transactions or of others.
     """
@@ -98,7 +98,7 @@ class LogInput:
     operator: str
     tp: TopicPartition
     position: int
-    lane: bytes | None = None
+    channel: bytes | None = None
     source: int = 0
     within: int = 0
     next_fetch: int = 0
@@ -119,17 +119,17 @@ class LogInput:
     arrivals: Arrivals | None = None
     since_ms: int = 0
     seen: tuple[int, int] = (0, 0)
-    settled: tuple[int, int] = (0, 0)  # where `take_settled` was last, and how many records are settled since
+    sampled: tuple[int, int] = (0, 0)  # where `take_latency_samples` was last, and how many records are consumed since
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.next_fetch = self.position
-        self.settled = (self.position, 0)
+        self.sampled = (self.position, 0)
 
     @property
     def name(self) -> str:
         """What its position is called in the metadata of the task."""
-        return self.tp.topic if self.lane is None else f"{self.tp.topic}{OF_SOURCE}{self.source}"
+        return self.tp.topic if self.channel is None else f"{self.tp.topic}{OF_SOURCE}{self.source}"
 
     @property
     def rows_within(self) -> int:
@@ -146,8 +146,8 @@ class LogInput:
         if not batch.records.num_rows:  # there are no more records up to here
             self._skip_to(batch.next_offset)
             return
-        if self.lane is not None:
-            mine = batch.records.filter(pc.equal(batch.records.column("key"), self.lane))
+        if self.channel is not None:
+            mine = batch.records.filter(pc.equal(batch.records.column("key"), self.channel))
             if not mine.num_rows:
                 self._skip_to(batch.next_offset)
                 return
@@ -200,7 +200,7 @@ class LogInput:
     @property
     def idle(self) -> bool:
         """Nothing is buffered and nothing more is known to exist: other inputs need not wait for this one."""
-        return not self.queue and self.next_fetch >= self.end_offset and (self.lane is None or self._is_complete)
+        return not self.queue and self.next_fetch >= self.end_offset and (self.channel is None or self._is_complete)
 
     def idle_with(self, _known: dict[TaskId, bool]) -> bool:
         """As `idle`: a topic is all that it waits for."""
@@ -208,7 +208,7 @@ class LogInput:
 
     @property
     def _is_complete(self) -> bool:
-        """No row will come to this lane that belongs before what the others have next."""
+        """No row will come to this channel that belongs before what the others have next."""
         return self.complete >= self._needed and self.next_fetch >= self.complete_at
 
     @property
@@ -225,12 +225,12 @@ class LogInput:
 
     @property
     def waited_for(self) -> bool:
-        """A lane that others wait for, because nobody knows whether it is complete."""
+        """A channel that others wait for, because nobody knows whether it is complete."""
         return self.complete < self._needed
 
     def more_to_come(self, _known: dict[TaskId, bool]) -> bool:
         """Whether rows may follow the ones that are staged, or will be next."""
-        if self.lane is not None and not self._is_complete:
+        if self.channel is not None and not self._is_complete:
             return True
         return self.next_fetch < self.end_offset or len(self.queue) > 1
 
@@ -337,27 +337,27 @@ class LogInput:
             self.skipped = 0
 
     def consume(self, cursor: int) -> list[DeadLetter]:
-        """Rows of the staged batch before `cursor` are published; returns the dead letters settled with them."""
+        """Rows of the staged batch before `cursor` are published; returns the dead letters consumed with them."""
         staged = self.staged
         assert staged is not None
         assert staged.raw is not None
-        before, settled = staged.origin_of(staged.cursor) if staged.cursor else 0, staged.origin_of(cursor)
-        dead = [d for d in staged.dead_letters if before <= d.seq < settled]
+        before, consumed = staged.origin_of(staged.cursor) if staged.cursor else 0, staged.origin_of(cursor)
+        dead = [d for d in staged.dead_letters if before <= d.seq < consumed]
         staged.cursor = cursor
-        self._settle(staged.raw, before, settled)
+        self._advance(staged.raw, before, consumed)
         return dead
 
     def consume_raw(self, rows: int) -> None:
         """`rows` more raw rows of the head batch are published (fused runs, which stage nothing)."""
         before = self.skipped
-        self._settle(self.queue[0], before, before + rows)
+        self._advance(self.queue[0], before, before + rows)
 
-    def _settle(self, raw: RawBatch, before: int, settled: int) -> None:
+    def _advance(self, raw: RawBatch, before: int, consumed: int) -> None:
         total = raw.records.num_rows
-        self.settled = (self.settled[0], self.settled[1] + settled - before)
+        self.sampled = (self.sampled[0], self.sampled[1] + consumed - before)
         with self.lock:
-            self.rows -= settled - before
-            if settled >= total:
+            self.rows -= consumed - before
+            if consumed >= total:
                 self.queue.popleft()
                 if self.stamps:
                     self.stamps.popleft()
@@ -365,26 +365,26 @@ class LogInput:
                 self.size_bytes -= raw.size_bytes
                 self.staged, self.skipped = None, 0
             else:
-                self.position = int(raw.records.column(0)[settled].as_py())
-                self.skipped = settled
+                self.position = int(raw.records.column(0)[consumed].as_py())
+                self.skipped = consumed
 
-    def take_settled(self) -> list[tuple[int, int]]:
-        """(ms since when they were known to be in the log, how many) of the records settled since the last call."""
-        (start, records), self.settled = self.settled, (self.position, 0)
+    def take_latency_samples(self) -> list[tuple[int, int]]:
+        """(ms since when they were known to be in the log, how many) of the records consumed since the last call."""
+        (start, records), self.sampled = self.sampled, (self.position, 0)
         if not records or self.arrivals is None:
             return []
         known = self.arrivals.between(start, self.position, records)
         return [(max(ms, self.since_ms), n) for ms, n in known]
 
     def reset(self, position: int) -> None:
-        """Go back to `position`; everything buffered is forgotten and fetched anew through a lane."""
+        """Go back to `position`; everything buffered is forgotten and fetched anew through a catch-up reader."""
         with self.lock:
             self.queue.clear()
             self.stamps.clear()
             self.rows = self.size_bytes = self.skipped = 0
             self.staged = None
         self.position = self.next_fetch = position
-        self.settled = (position, 0)
+        self.sampled = (position, 0)
         self.within = 0
         self.attached, self.chunk = False, None
 
@@ -397,11 +397,11 @@ def _row_of(raw: RawBatch, offset: int) -> int:
 class ExchangeInput:
     """Batches that one upstream task sends to one partition of a repartition, in memory (rule R7).
 
-    One ordered lane per upstream partition: merged by time downstream, so that skew between partitions makes no row late.
-    `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the lane was made. consumed: rows
+    One ordered channel per upstream partition: merged by time downstream, so that skew between partitions makes no row late.
+    `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the channel was made. consumed: rows
     of it that are processed and published. next_ms: the time of the next row, for anyone to read.
     since: for each batch in it, since when (ms) the oldest of the records it came from was known to be in the log, None where
-    that is not known. siblings: all lanes of the same consumer.
+    that is not known. siblings: all channels of the same consumer.
     """
 
     operator: str
@@ -411,7 +411,7 @@ class ExchangeInput:
     rows_max: int = 200_000
     queue: deque[Batch] = field(default_factory=deque)
     since: deque[int | None] = field(default_factory=deque)
-    settled: list[tuple[int, int]] = field(default_factory=list)  # what `take_settled` gives next
+    samples: list[tuple[int, int]] = field(default_factory=list)  # what `take_latency_samples` gives next
     first: int = 0
     consumed: int = 0
     rows: int = 0
@@ -420,7 +420,7 @@ class ExchangeInput:
     siblings: list[ExchangeInput] = field(default_factory=list)
 
     def push(self, batch: Batch, since_ms: int | None = None) -> None:
-        assert len(batch), "a batch in a lane has rows"
+        assert len(batch), "a batch in a channel has rows"
         self.queue.append(batch)
         self.since.append(since_ms)
         self.rows += len(batch)
@@ -433,7 +433,7 @@ class ExchangeInput:
 
     @property
     def starving(self) -> bool:
-        """The consumer has rows of other lanes and waits for this one: it must be filled even if others are full."""
+        """The consumer has rows of other channels and waits for this one: it must be filled even if others are full."""
         return not self.queue and any(s.queue for s in self.siblings)
 
     @property
@@ -470,7 +470,7 @@ class ExchangeInput:
             head, since = self.queue[0], self.since[0]
             n = min(rows, len(head) - self.consumed)
             if since is not None:
-                self.settled.append((since, n))
+                self.samples.append((since, n))
             rows -= n
             self.consumed += n
             if self.consumed == len(head):
@@ -480,10 +480,10 @@ class ExchangeInput:
                 self.consumed = 0
         self.next_ms = int(self.queue[0].rowtime[self.consumed]) if self.queue else None
 
-    def take_settled(self) -> list[tuple[int, int]]:
-        """As `LogInput.take_settled`; rows count, and each as the oldest of its batch."""
-        settled, self.settled = self.settled, []
-        return settled
+    def take_latency_samples(self) -> list[tuple[int, int]]:
+        """As `LogInput.take_latency_samples`; rows count, and each as the oldest of its batch."""
+        samples, self.samples = self.samples, []
+        return samples
 
     def resume(self, first: int, batches: Sequence[Batch], consumed: int) -> None:
         """Begin with what a commit left waiting: `batches` from number `first` on, `consumed` rows of the oldest done."""

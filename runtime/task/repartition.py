@@ -2,7 +2,7 @@
 
 A record is an envelope of rows that one upstream task sends to one partition in one run: its key says which task, its value is
 the batch, with changes, times and order. So a record's offset and the row's number in it name a row for good. Readers take each
-upstream task's records as an ordered lane of their own and merge the lanes by time, as in a local exchange.
+upstream task's records as an ordered channel of their own and merge the channels by time, as in a local exchange.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def topic_of(application_id: str, repartition: str) -> str:
     return f"{application_id}-{in_topic_name(repartition)}"
 
 
-def lane_key(source: int) -> bytes:
+def channel_key(source: int) -> bytes:
     """The key of all records of one upstream task."""
     return source.to_bytes(4, "big")
 
@@ -42,7 +42,7 @@ def enclose(batch: Batch, source: int) -> pa.RecordBatch:
     n = len(pieces)
     columns = [
         pa.array([_TIME] * n, pa.int64()),
-        pa.array([lane_key(source)] * n, pa.binary()),
+        pa.array([channel_key(source)] * n, pa.binary()),
         pa.array([encode_batch(piece) for piece in pieces], pa.binary()),
         pa.nulls(n, PRODUCE_SCHEMA.field("headers").type),
     ]

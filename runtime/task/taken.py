@@ -64,20 +64,20 @@ def origins_of(taken: Sequence[Taken]) -> OriginsOf | None:
 
 
 def by_operator(taken: list[Taken]) -> dict[str, Batch]:
-    """The batch of each source operator; lanes of one repartition are merged in the order of the run."""
-    lanes: dict[str, list[Taken]] = {}
+    """The batch of each source operator; channels of one repartition are merged in the order of the run."""
+    channels: dict[str, list[Taken]] = {}
     for t in taken:
         if len(t.seq):
-            lanes.setdefault(t.operator, []).append(t)
-    return {operator: _merged(parts) for operator, parts in lanes.items()}
+            channels.setdefault(t.operator, []).append(t)
+    return {operator: _merged(parts) for operator, parts in channels.items()}
 
 
-def _merged(lanes: Sequence[Taken]) -> Batch:
-    batches = [b for lane in lanes for b in lane.front.taken(len(lane.seq))]
+def _merged(channels: Sequence[Taken]) -> Batch:
+    batches = [b for channel in channels for b in channel.front.taken(len(channel.seq))]
     rows = concat(batches[0].schema, batches)
-    if len(lanes) == 1:
-        return rows.numbered(lanes[0].seq)
-    seq = np.concatenate([lane.seq for lane in lanes])
+    if len(channels) == 1:
+        return rows.numbered(channels[0].seq)
+    seq = np.concatenate([channel.seq for channel in channels])
     order = np.full(int(seq.max()) + 1, -1)
     order[seq] = np.arange(len(seq))
     order = order[order >= 0]  # other operators have rows in between

@@ -431,7 +431,7 @@ class Task:
             lost = self._lost(run, dead)
             times = {"stream_times": run.stream_times, **_watermarks(run), **_timers(run)}
             self.state.publish({**metadata, **self.progress, **times, **lost})
-            source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].lane is None)
+            source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].channel is None)
             self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late, run.wants_commit))
         return max(1, self._tried)
 
@@ -479,9 +479,9 @@ class Task:
             finally:
                 self._publishing = False
 
-    def take_settled(self) -> list[tuple[int, int]]:
+    def take_latency_samples(self) -> list[tuple[int, int]]:
         """(ms since when it was known, how many) of what runs have used up since the last call. The epoch lock is held."""
-        return [known for i in self.inputs.values() for known in i.take_settled()]
+        return [known for i in self.inputs.values() for known in i.take_latency_samples()]
 
     @property
     def losses(self) -> Mapping[str, Any]:
@@ -497,9 +497,9 @@ class Task:
     def progress(self) -> dict[str, Any]:
         """Marks and positions, for its metadata. within: rows of a repartition's record that are processed, where it is not all."""
         out = {**self.marks, "positions": self.positions}
-        lanes = [i for i in self.logs.values() if i.lane is not None]
-        if lanes:
-            out["within"] = {i.name: i.rows_within for i in lanes if i.rows_within}
+        channels = [i for i in self.logs.values() if i.channel is not None]
+        if channels:
+            out["within"] = {i.name: i.rows_within for i in channels if i.rows_within}
         return out
 
     def _take(self, rows_max: int) -> list[Taken]:
@@ -509,11 +509,11 @@ class Task:
         known: dict[TaskId, bool] = {}
         more = {n: i.more_to_come(known) for n, i in inputs.items()}  # before looking: later arrivals are later input
         staged = {n: s for n, source in self.logs.items() if (s := self._staged(source)) is not None}
-        settled = [
+        passed = [
             Taken(n, self.logs[n].operator, s.cursor, NOTHING) for n, s in staged.items() if s.cursor == len(s.batch)
         ]
-        if settled:  # batches of nothing but bad records: settle them first, what follows them may come earlier in time
-            return settled
+        if passed:  # batches of nothing but bad records: consume them first, what follows them may come earlier in time
+            return passed
         fronts = {n: i.front(rows_max + 1) for n, i in inputs.items()}
         sides = [_side(f, self._is_table[inputs[n].operator], ms, open_=more[n] or f.more) for n, f in fronts.items()]
         order = merge_order(sides, rows_max)

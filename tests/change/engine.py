@@ -21,7 +21,7 @@ from flowql.deploy.control import NewPriority, with_paused, with_priority
 from flowql.deploy.stages import decide
 from flowql.runtime.app import group, group_swap, rebuilding
 from flowql.runtime.app.driver import Driver
-from flowql.runtime.app.exchanges import LaneKey
+from flowql.runtime.app.exchanges import ChannelKey
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
@@ -196,14 +196,14 @@ class Engine:
                 self.driver.round()
 
     @property
-    def lanes(self) -> dict[LaneKey, ExchangeInput]:
+    def channels(self) -> dict[ChannelKey, ExchangeInput]:
         """Between the tasks of queries, as they are now."""
         return dict(self.instance.exchanges._inputs)
 
-    def has_rows_between(self, known: Mapping[LaneKey, ExchangeInput]) -> bool:
-        """Whether the last commit holds rows of lanes that have been opened since they were `known`."""
+    def has_rows_between(self, known: Mapping[ChannelKey, ExchangeInput]) -> bool:
+        """Whether the last commit holds rows of channels that have been opened since they were `known`."""
         saved = self.instance.exchanges._saved.items()
-        return any(s.first < s.end and self.lanes.get(lane) is not known.get(lane) for lane, s in saved)
+        return any(s.first < s.end and self.channels.get(channel) is not known.get(channel) for channel, s in saved)
 
     def leftovers(self) -> list[str]:
         """What a change should have taken away with it, soon after."""

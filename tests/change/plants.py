@@ -144,11 +144,11 @@ def _channels_kept(original: Any) -> Callable[..., Any]:
     """What is between the parts of a query that begins again is counted on from where it was."""
 
     def opened(exchanges: Any, operator: str, topic: str, partition: int, source: int, schema: Any) -> Any:
-        lane = (topic, partition, source)
-        before = exchanges._saved.get(lane)
+        channel = (topic, partition, source)
+        before = exchanges._saved.get(channel)
         found = original(exchanges, operator, topic, partition, source, schema)
         if before is not None:
-            exchanges._saved.setdefault(lane, before)
+            exchanges._saved.setdefault(channel, before)
         return found
 
     return opened

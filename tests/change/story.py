@@ -158,7 +158,7 @@ class Story:
         """
         self._edit()
         before, rounds, swapped = self.engine.record.serving, SWAP_ROUNDS, False
-        known = self.engine.lanes
+        known = self.engine.channels
         while rounds:
             rounds -= 1
             self._feed(None if swapped else 6)
@@ -166,7 +166,7 @@ class Story:
             if self.engine.record.serving != before:
                 before, rounds, swapped = self.engine.record.serving, BETWEEN_ROUNDS, True
             elif not swapped:
-                known = self.engine.lanes
+                known = self.engine.channels
             if swapped and self.engine.has_rows_between(known) and self.engine.deaths < DEATHS_MAX:
                 return self._boot()
 

@@ -508,17 +508,17 @@ def test_partitions_do_not_move_on_without_a_refused_query_that_has_never_commit
     ends_well(world)  # a position that goes back is a Violation
 
 
-def test_lanes_of_a_query_that_is_not_to_be_known_of_any_more_are_not_looked_at(world):
+def test_channels_of_a_query_that_is_not_to_be_known_of_any_more_are_not_looked_at(world):
     """Seed 2845: the plan was learnt anew for another query while its own tasks, which waited, were still to be given up."""
     first = running(world)
     feed(world, 0)
-    lanes = [i for task in first.group._tasks.values() for i in task.logs.values() if i.lane is not None]
+    channels = [i for task in first.group._tasks.values() for i in task.logs.values() if i.channel is not None]
     world.denied["orders"] = world.now + 2_000
     first.group._learn_plan(first.instance.plan)
     first.group._look_at_ms = 0
-    for lane in lanes:
-        lane.complete = -1  # not even for a round that nobody waits for
-    assert lanes
+    for channel in channels:
+        channel.complete = -1  # not even for a round that nobody waits for
+    assert channels
     assert first.group.run_once(world.now) >= 0
     feed(world)
     ends_well(world)

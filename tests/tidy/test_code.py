@@ -185,7 +185,7 @@ def test_one_place_says_whether_a_query_runs() -> None:
     assert found.keys() == {"runtime/app/query_state.py"}, found
 
 
-# What the reconciler's procedures do, and nobody else: functions and methods that start tasks and queries, stop, hold or release them.
+# What the reconciler's coroutines do, and nobody else: functions and methods that start tasks and queries, stop, hold or release them.
 LIFE_CYCLE = {
     "stopped",
     "handed_over",
@@ -244,7 +244,7 @@ def test_the_reconciler_alone_starts_stops_holds_and_releases() -> None:
     calls = {str(path): life_cycle_calls(text_of(path) or "") for path in modules("runtime")}
     calls = {path: found for path, found in calls.items() if found}
     assert calls.pop(LAST) == {"end", "manager.add"}, "the end of all, and the hand-over of a restored task"
-    assert calls.pop("runtime/app/procedures.py") == {
+    assert calls.pop("runtime/app/coroutines.py") == {
         "manager.add",
         "manager.remove",
         "restoration.add",
@@ -254,13 +254,13 @@ def test_the_reconciler_alone_starts_stops_holds_and_releases() -> None:
     assert not any(c.startswith(("manager.", "restoration.")) for found in calls.values() for c in found), calls
 
 
-def test_procedures_are_carried_out_by_the_reconciler_alone() -> None:
+def test_coroutines_are_carried_out_by_the_reconciler_alone() -> None:
     """A generator that another thread drove with `send` would start and stop queries beside it."""
     driven = {
         str(path)
         for path in modules("runtime", "flowql")
         for n in ast.walk(ast.parse(text_of(path) or ""))
-        if isinstance(n, ast.Attribute) and n.attr in ("send", "throw") and "procedure" in ast.unparse(n.value)
+        if isinstance(n, ast.Attribute) and n.attr in ("send", "throw") and "coroutine" in ast.unparse(n.value)
     }
     assert driven == {"runtime/app/reconciler.py"}
 

@@ -1,6 +1,6 @@
 """Readers of a Kafka log: any number of positions served by one consumer of the instance, the restore consumer.
 
-Lanes and restoration read through it in chunks. A partition that is read on stays assigned, so that the next chunk is there
+Catch-up readers and restoration read through it in chunks. A partition that is read on stays assigned, so that the next chunk is there
 already; of two readers at different places of one partition, each begins anew when it is its turn.
 """
 

@@ -45,7 +45,7 @@ class RunningQuery:
     last_error: str = ""
 
     @property
-    def settled(self) -> bool:
+    def finished(self) -> bool:
         """There is nothing more to do for it in a run that ends."""
         return self.paused or self.state in ("done", "error")
 

@@ -82,7 +82,7 @@ class Supervisor:
     def _next_round(self, now_ms: int) -> None:
         """Work on the first queries that are not through."""
         for queries in self._rounds:
-            if not all(q.settled for q in queries):
+            if not all(q.finished for q in queries):
                 for query in queries:
                     if not self._is_cut_off(query) and not self._is_full():
                         self._start(query, now_ms)

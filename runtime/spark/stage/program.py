@@ -143,9 +143,9 @@ class StageProgram:
                     if log.tp == raw.tp and raw.records.num_rows:
                         log.add(raw)
             else:
-                for lane in task.exchanges.values():
-                    if (lane.topic, lane.source) == (row.topic, row.source):
-                        lane.push(decode_batch(row.ipc, schemas[lane.operator]))
+                for channel in task.exchanges.values():
+                    if (channel.topic, channel.source) == (row.topic, row.source):
+                        channel.push(decode_batch(row.ipc, schemas[channel.operator]))
 
 
 class _Publisher:

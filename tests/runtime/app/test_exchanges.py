@@ -20,7 +20,7 @@ from flowql.runtime.task.input_buffer import ExchangeInput
 from tests.runtime.app.engine import make, produce
 
 SCHEMA = Schema((Field("K", t.STRING, "key"), Field("V", t.BIGINT)))
-LANES = (("a", 0, 0), ("a", 0, 1), ("a", 1, 0), ("b", 0, 0))
+CHANNELS = (("a", 0, 0), ("a", 0, 1), ("a", 1, 0), ("b", 0, 0))
 
 
 def batch(numbers: range) -> Batch:
@@ -29,40 +29,40 @@ def batch(numbers: range) -> Batch:
 
 
 class World:
-    """Exchanges over one store; `waiting` says what each lane must hold."""
+    """Exchanges over one store; `waiting` says what each channel must hold."""
 
     def __init__(self) -> None:
         self.physical = MemoryPhysical()
         self.sequence = 0
-        self.waiting: dict[Any, list[int]] = {lane: [] for lane in LANES}
+        self.waiting: dict[Any, list[int]] = {channel: [] for channel in CHANNELS}
         self.start()
 
     def start(self) -> None:
         self.state = StateManager(self.physical, changelog=lambda spec: True)  # so that a cut lists what it wrote
         self.exchanges = Exchanges(self.state)
-        for lane in LANES:
-            self.open(lane)
+        for channel in CHANNELS:
+            self.open(channel)
 
-    def open(self, lane: Any) -> None:
-        self.exchanges.open("op", *lane, SCHEMA)
+    def open(self, channel: Any) -> None:
+        self.exchanges.open("op", *channel, SCHEMA)
 
-    def lane(self, lane: Any) -> ExchangeInput:
-        return self.exchanges.get(*lane)
+    def channel(self, channel: Any) -> ExchangeInput:
+        return self.exchanges.get(*channel)
 
-    def push(self, lane: Any, numbers: range) -> None:
-        self.lane(lane).push(batch(numbers))
-        self.waiting[lane] += numbers
+    def push(self, channel: Any, numbers: range) -> None:
+        self.channel(channel).push(batch(numbers))
+        self.waiting[channel] += numbers
 
-    def consume(self, lane: Any, most: int) -> None:
+    def consume(self, channel: Any, most: int) -> None:
         """The next rows, as many as there are up to `most`; they may lie in several batches."""
-        front, waiting = self.lane(lane).front(most), self.waiting[lane]
+        front, waiting = self.channel(channel).front(most), self.waiting[channel]
         rows = len(front.rowtime)
         assert front.rowtime.tolist() == waiting[:most]
         assert [r[1] for b in front.taken(rows) for r in b.rows()] == waiting[:most]
         assert not front.more or len(waiting) > most
         del waiting[:rows]
-        self.lane(lane).consume(rows)
-        assert self.lane(lane).next_ms == (waiting[0] if waiting else None)
+        self.channel(channel).consume(rows)
+        assert self.channel(channel).next_ms == (waiting[0] if waiting else None)
 
     def commit(self, *, ahead: bool = False) -> int:
         """Cut and apply; how many rows of the store the cut wrote. ahead: what waits is encoded before the cut."""
@@ -76,8 +76,8 @@ class World:
         self.state.apply(frozen, self.sequence)
         return written
 
-    def held(self, lane: Any) -> list[int]:
-        x = self.lane(lane)
+    def held(self, channel: Any) -> list[int]:
+        x = self.channel(channel)
         rows = [(r, h) for b in x.queue for r, h in zip(b.rows(), b.headers or [None] * len(b), strict=True)]
         rows = rows[x.consumed :]
         assert x.rows == len(rows)
@@ -88,36 +88,36 @@ class World:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_restart_finds_what_waited_at_the_last_cut(seed: int) -> None:
     chance, world = random.Random(seed), World()
-    committed = {lane: list(v) for lane, v in world.waiting.items()}
+    committed = {channel: list(v) for channel, v in world.waiting.items()}
     n = 0
     for _ in range(120):
-        lane, what = chance.choice(LANES), chance.random()
+        channel, what = chance.choice(CHANNELS), chance.random()
         if what < 0.4:
             size = chance.randint(1, 5)
-            world.push(lane, range(n, n + size))
+            world.push(channel, range(n, n + size))
             n += size
         elif what < 0.8:
-            world.consume(lane, chance.randint(1, 9))
+            world.consume(channel, chance.randint(1, 9))
         elif what < 0.95:
             world.commit(ahead=chance.random() < 0.5)
-            committed = {lane: list(v) for lane, v in world.waiting.items()}
+            committed = {channel: list(v) for channel, v in world.waiting.items()}
         else:
-            world.waiting = {lane: list(v) for lane, v in committed.items()}
+            world.waiting = {channel: list(v) for channel, v in committed.items()}
             world.start()
-        assert {lane: world.held(lane) for lane in LANES} == world.waiting
+        assert {channel: world.held(channel) for channel in CHANNELS} == world.waiting
 
 
 def test_a_cut_writes_what_changed_and_not_what_waits() -> None:
-    world, lane = World(), LANES[0]
+    world, channel = World(), CHANNELS[0]
     for n in range(0, 100, 10):
-        world.push(lane, range(n, n + 10))
+        world.push(channel, range(n, n + 10))
     assert world.commit() == 10
     assert world.commit() == 0
-    world.push(lane, range(100, 110))
+    world.push(channel, range(100, 110))
     assert world.commit() == 1
-    world.consume(lane, 4)
+    world.consume(channel, 4)
     assert world.commit() == 1  # how far the oldest is consumed, not the batch again
-    world.consume(lane, 6)
+    world.consume(channel, 6)
     assert world.commit() == 2  # the oldest is gone, and so is how far it was consumed
 
 
@@ -137,26 +137,26 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_cut_encodes_only_what_came_after_the_encoding_ahead_of_it(encoded: list[int]) -> None:
     """While a cut holds the epoch lock, no task can publish."""
-    world, lane = World(), LANES[0]
-    world.push(lane, range(5))
-    world.push(lane, range(5, 10))
+    world, channel = World(), CHANNELS[0]
+    world.push(channel, range(5))
+    world.push(channel, range(5, 10))
     world.exchanges.encode_ahead()
     world.exchanges.encode_ahead()  # a cut that failed in between
     assert encoded == [0, 5]
-    world.consume(lane, 7)  # the first batch was encoded in vain
-    world.push(lane, range(10, 15))
+    world.consume(channel, 7)  # the first batch was encoded in vain
+    world.push(channel, range(10, 15))
     world.commit()
     assert encoded == [0, 5, 10]
     world.exchanges.encode_ahead()
     world.commit()
     assert encoded == [0, 5, 10], "what a cut has written is not encoded again"
     world.start()
-    assert world.held(lane) == list(range(7, 15))
+    assert world.held(channel) == list(range(7, 15))
 
 
-def test_a_batch_that_cannot_be_encoded_ahead_fails_its_lane_at_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_cannot_be_encoded_ahead_fails_its_channel_at_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    world.push(LANES[0], range(5))
+    world.push(CHANNELS[0], range(5))
 
     def refuse(_batch: Batch) -> bytes:
         raise ValueError("no durable form")
@@ -164,7 +164,7 @@ def test_a_batch_that_cannot_be_encoded_ahead_fails_its_lane_at_the_cut(monkeypa
     monkeypatch.setattr(exchanges, "encode_batch", refuse)
     world.exchanges.encode_ahead()
     with world.state.epoch_lock:
-        assert list(world.exchanges.save()) == [LANES[0][0]]
+        assert list(world.exchanges.save()) == [CHANNELS[0][0]]
 
 
 def test_an_instance_encodes_its_remainders_before_it_takes_the_epoch_lock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,40 +188,40 @@ def test_an_instance_encodes_its_remainders_before_it_takes_the_epoch_lock(monke
     assert not any(held)
 
 
-def test_a_lane_that_is_opened_anew_saves_what_waits_then() -> None:
+def test_a_channel_that_is_opened_anew_saves_what_waits_then() -> None:
     """Of a generation that has swapped in: its batches are counted from 0 again, and those below the old number were left out of commits."""
     world = World()
     for n in range(3):
-        world.push(LANES[0], range(n, n + 1))
+        world.push(CHANNELS[0], range(n, n + 1))
         world.commit()
-        world.consume(LANES[0], 1)
+        world.consume(CHANNELS[0], 1)
         world.commit()
-    world.open(LANES[0])
-    world.push(LANES[0], range(10, 12))
+    world.open(CHANNELS[0])
+    world.push(CHANNELS[0], range(10, 12))
     world.commit()
     world.start()
-    assert world.held(LANES[0]) == [10, 11]
+    assert world.held(CHANNELS[0]) == [10, 11]
 
 
-def test_a_lane_whose_consumer_is_gone_leaves_nothing() -> None:
-    world, lane = World(), LANES[0]
-    world.push(lane, range(7))
-    world.consume(lane, 3)
+def test_a_channel_whose_consumer_is_gone_leaves_nothing() -> None:
+    world, channel = World(), CHANNELS[0]
+    world.push(channel, range(7))
+    world.consume(channel, 3)
     world.commit()
-    world.exchanges.close(world.lane(lane))
+    world.exchanges.close(world.channel(channel))
     world.commit()
-    world.open(lane)
-    assert not world.lane(lane).queue
+    world.open(channel)
+    assert not world.channel(channel).queue
     found = world.state.snapshot()
     assert not list(found.scan(exchanges.STORE.name))
     found.close()
 
 
-def test_a_lane_that_is_opened_during_a_cut_waits_for_its_end(monkeypatch):
+def test_a_channel_that_is_opened_during_a_cut_waits_for_its_end(monkeypatch):
     """The commit thread died of it ("dictionary changed size"), and with it the instance."""
     world, write = World(), exchanges._changes
-    for lane in LANES:
-        world.push(lane, range(3))
+    for channel in CHANNELS:
+        world.push(channel, range(3))
     opening = threading.Thread(target=world.open, args=[("c", 0, 0)])
 
     def slowly(*args):
@@ -234,4 +234,4 @@ def test_a_lane_that_is_opened_during_a_cut_waits_for_its_end(monkeypatch):
     with world.state.epoch_lock:
         assert not world.exchanges.save()
     opening.join()
-    assert not world.lane(("c", 0, 0)).has_rows
+    assert not world.channel(("c", 0, 0)).has_rows

@@ -149,7 +149,7 @@ def test_what_is_between_the_parts_of_a_query_goes_through_the_old_text(seed: in
 
 
 def test_rows_between_parts_survive_a_crash_also_after_a_new_text() -> None:
-    """The lanes of the new tasks count from their beginning; rows behind the count of the old ones were not saved."""
+    """The channels of the new tasks count from their beginning; rows behind the count of the old ones were not saved."""
     physical = MemoryPhysical()
     world = World(by_rest(10), physical=physical, rows_per_run=5, seed=1)
     for first, over in ((0, 10), (60, 80)):

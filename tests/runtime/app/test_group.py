@@ -263,7 +263,7 @@ def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected, monkey
         processed = {}
         while instance.main.loop.membership.state is not MemberState.JOINED or half & instance.group._owned:
             tasks = [t for q in instance.queries.values() for t in q.built.tasks if t.id.partition == 1]
-            processed |= {i.tp: i.position for t in tasks for i in t.logs.values() if i.lane is None}
+            processed |= {i.tp: i.position for t in tasks for i in t.logs.values() if i.channel is None}
             driver.round()
         assert {t.id.partition for q in instance.queries.values() for t in q.built.tasks} == {0}
         committed = acknowledged[-1]

@@ -101,7 +101,7 @@ def test_rows_later_than_grace_are_counted_and_named_and_change_nothing() -> Non
 
 @pytest.mark.parametrize("seed", range(4))
 def test_skewed_partitions_lose_nothing_in_a_repartition(seed: int) -> None:
-    """One partition has weeks of backlog, the others hours: lanes are merged by time, so that no row gets late."""
+    """One partition has weeks of backlog, the others hours: channels are merged by time, so that no row gets late."""
     rows = flights(900, seed)
     want = ordered_results(rows)
     world = World(quickstart(4), seed=seed, rows_per_run=11)

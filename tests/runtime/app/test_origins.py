@@ -58,7 +58,7 @@ def test_after_a_restart_of_what_waited_in_the_repartition():
     world = World(SOURCES + SUMS.format("S"), log=log, physical=physical)
     world.settle()
     sub = [t for t in world.instance.queries["CTAS_R"].built.tasks if t.id.subtopology == 1]
-    for task in sub:  # its rows wait in the lanes, and are committed there
+    for task in sub:  # its rows wait in the channels, and are committed there
         world.instance.manager.remove(task.id)
     world.send("s", [*rows(50), (77, {"V": BAD}, 60), *rows(50)])
     for _ in range(30):

@@ -114,16 +114,16 @@ def test_a_commit_log_that_cannot_be_read_is_in_status_and_read_again(log, files
     outside.close()
 
 
-def test_a_lane_whose_topic_may_not_be_read_any_more_leaves_the_polling_thread_alive():
-    """Its inputs leave while its lanes are served; looking for its head then ended the thread, and with it the instance."""
+def test_a_reader_whose_topic_may_not_be_read_any_more_leaves_the_polling_thread_alive():
+    """Its inputs leave while its catch-up readers are served; looking for its head then ended the thread, and with it the instance."""
     log = MemoryLog()
     instance, driver = make(log, DOUBLED)
     produce(log, "input", 1)
     driver.run_until_caught_up()
     (task,) = instance.queries["CSAS_DOUBLED"].built.tasks
-    (lane,) = task.logs.values()
-    lane.attached, lane.chunk = False, Future()
-    lane.chunk.set_exception(LogDenied("input-0 is not for you"))
+    (reader,) = task.logs.values()
+    reader.attached, reader.chunk = False, Future()
+    reader.chunk.set_exception(LogDenied("input-0 is not for you"))
     instance.polling.run_once(driver.instance.clock.timer_ms())
     assert instance.query_states.of("CSAS_DOUBLED").state is FAILED
     produce(log, "input", 2)

@@ -41,22 +41,22 @@ def test_rows_of_several_batches(seed: int) -> None:
         assert front.last_op(rows) == parts[-1].op[-1]
 
 
-def test_a_lane_gives_no_more_batches_than_a_run_can_take() -> None:
-    lane = ExchangeInput("op", "a", 0, 0)
+def test_a_channel_gives_no_more_batches_than_a_run_can_take() -> None:
+    channel = ExchangeInput("op", "a", 0, 0)
     for n in range(0, 100, 10):
-        lane.push(batch(range(n, n + 10)))
-    lane.consume(4)
-    assert [len(b) for b in lane.front(7).batches] == [10, 10]
-    assert lane.front(7).more
-    assert not lane.front(96).more
-    assert lane.front(95).more
+        channel.push(batch(range(n, n + 10)))
+    channel.consume(4)
+    assert [len(b) for b in channel.front(7).batches] == [10, 10]
+    assert channel.front(7).more
+    assert not channel.front(96).more
+    assert channel.front(95).more
 
 
-def test_times_of_settled_rows_are_those_of_their_batches() -> None:
-    lane = ExchangeInput("op", "a", 0, 0)
+def test_times_of_consumed_rows_are_those_of_their_batches() -> None:
+    channel = ExchangeInput("op", "a", 0, 0)
     for n, since in ((0, 5), (10, None), (20, 7)):
-        lane.push(batch(range(n, n + 10)), since)
-    lane.consume(3)
-    lane.consume(22)
-    assert lane.take_settled() == [(5, 3), (5, 7), (7, 5)]
-    assert (lane.first, lane.consumed, lane.rows, lane.next_ms) == (2, 5, 5, 25)
+        channel.push(batch(range(n, n + 10)), since)
+    channel.consume(3)
+    channel.consume(22)
+    assert channel.take_latency_samples() == [(5, 3), (5, 7), (7, 5)]
+    assert (channel.first, channel.consumed, channel.rows, channel.next_ms) == (2, 5, 5, 25)

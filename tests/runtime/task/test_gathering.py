@@ -70,7 +70,7 @@ def test_a_batch_of_which_a_part_is_processed_stays_as_it_is() -> None:
 
 
 def test_what_is_gathered_waits_for_all_that_its_batches_waited_for() -> None:
-    source = LogInput("op", TP, 0, lane=b"k", rounds=Rounds())
+    source = LogInput("op", TP, 0, channel=b"k", rounds=Rounds())
     source.siblings = [source]
     assert source.rounds is not None
     for n in range(3):

@@ -20,15 +20,15 @@ def test_a_task_upstream_is_asked_once_however_many_ways_lead_to_it(monkeypatch:
         asked: list[ExchangeInput] = []
         plain = ExchangeInput.idle_with
 
-        def counted(lane: ExchangeInput, known: dict[object, bool]) -> bool:
-            asked.append(lane)
-            return plain(lane, known)  # type: ignore[arg-type]
+        def counted(channel: ExchangeInput, known: dict[object, bool]) -> bool:
+            asked.append(channel)
+            return plain(channel, known)  # type: ignore[arg-type]
 
         monkeypatch.setattr(ExchangeInput, "idle_with", counted)
         (query,) = world._instance.queries.values()
         last = query.built.tasks[-1]
         assert last.idle
-        assert len(asked) == len({id(lane) for lane in asked}) > 64, "every channel before it, each once"
+        assert len(asked) == len({id(channel) for channel in asked}) > 64, "every channel before it, each once"
         assert world.ask("SELECT a, n FROM v").to_pylist() == [{"a": 1, "n": 2}]
     finally:
         world.close()

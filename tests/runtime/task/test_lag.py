@@ -36,7 +36,7 @@ def test_of_what_is_not_fetched_as_large_a_part_is_counted_as_of_what_was():
     assert plain.lag(3_000) == 3_000
 
 
-def test_a_lane_counts_its_own_records():
-    i = LogInput("op", TP, 0, lane=b"k1")
+def test_a_channel_counts_its_own_records():
+    i = LogInput("op", TP, 0, channel=b"k1")
     i.add(fetched(list(range(300)), 300))
     assert i.lag(300) == sum(1 for n in range(300) if b"k%d" % n == b"k1")

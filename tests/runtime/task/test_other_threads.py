@@ -53,11 +53,11 @@ class Fed(deque[int]):
         return found
 
 
-def test_a_lane_that_is_fed_while_another_thread_looks() -> None:
+def test_a_channel_that_is_fed_while_another_thread_looks() -> None:
     """An iterator over what waits was begun and used in two steps: a batch that came in between was the end of the thread."""
-    lane = LogInput("scan", TopicPartition("A", 0), 0, lane=b"0", stamps=Fed([3]))
-    lane.siblings = [lane]
-    assert lane.waited_for
-    assert not lane.idle
-    lane.stamps.clear()
-    assert not lane.waited_for
+    channel = LogInput("scan", TopicPartition("A", 0), 0, channel=b"0", stamps=Fed([3]))
+    channel.siblings = [channel]
+    assert channel.waited_for
+    assert not channel.idle
+    channel.stamps.clear()
+    assert not channel.waited_for

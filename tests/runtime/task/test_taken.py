@@ -70,12 +70,12 @@ def test_of_a_run_over_a_topic_and_a_repartition(monkeypatch):
     records = pa.RecordBatch.from_arrays([pa.array([10, 11, 13, 14])], names=["offset"])
     raw = RawBatch(TopicPartition("t", 2), records, 15, 0)
     staged = Staged(batch(3), np.array([0, 2, 3]), 4, [], raw)
-    lane = batch(3, known([("a", 0, 5), None, ("a", 1, 6)]))
+    channel = batch(3, known([("a", 0, 5), None, ("a", 1, 6)]))
     of_topic = Taken("t", "scan", 1, np.array([0, 3]), Front([staged.batch], 1, np.zeros(2), more=False), staged)
-    of_lane = Taken("x#0", "exchange", 0, np.array([1, 2, 4]), Front([lane], 0, np.zeros(3), more=False))
+    of_channel = Taken("x#0", "exchange", 0, np.array([1, 2, 4]), Front([channel], 0, np.zeros(3), more=False))
     looks, look = [], Taken.origins
     monkeypatch.setattr(Taken, "origins", lambda taken: looks.append(taken) or look(taken))
-    origins = origins_of([of_topic, of_lane])
+    origins = origins_of([of_topic, of_channel])
     assert not looks, "nothing is done for a run that nobody asks about"
     assert origins is not None
     everything = [("t", 2, 13), ("a", 0, 5), None, ("t", 2, 14), ("a", 1, 6)]

@@ -1,4 +1,4 @@
-"""Lanes: a query that is behind reads through its own position, and the head of a partition is fetched once for the rest."""
+"""Catch-up readers: a query that is behind reads through its own position, and the head of a partition is fetched once for the rest."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Lanes of repartition topics that are empty: whether rows may still come that others must not overtake.
+"""Channels of repartition topics that are empty: whether rows may still come that others must not overtake.
 
-In one process a lane knows its upstream task. Here that may be anywhere, so the log is asked, in rounds. A round looks at the ends
+In one process a channel knows its upstream task. Here that may be anywhere, so the log is asked, in rounds. A round looks at the ends
 of what upstream tasks read; when their committed positions are there, all that follows from those records is in the repartition
-topic; and when a lane has been read up to where the topic then ends, it is *complete* for that round: whatever comes later was
+topic; and when a channel has been read up to where the topic then ends, it is *complete* for that round: whatever comes later was
 put into the sources later. Rows that had arrived before the round began need wait no longer (rule R5).
 """
 
@@ -24,7 +24,7 @@ class Upstream:
     before: tuple[TaskId, ...] = ()
 
 
-class Settling:
+class Frontier:
     """Owned by the group step's thread. `tasks`: every task of the plan; `writers`: repartition topic -> who writes to it."""
 
     def __init__(self, admin: Admin, group: str) -> None:
@@ -41,29 +41,29 @@ class Settling:
         self._done, self._pending = {}, {}
 
     def look(self, inputs: Iterable[LogInput]) -> bool:
-        """One look at the log for lanes that are waited for; True if one is complete now. LogError: look again later.
+        """One look at the log for channels that are waited for; True if one is complete now. LogError: look again later.
 
-        A lane whose writer is not known belongs to a query that is being taken apart: nobody needs to wait for it.
+        A channel whose writer is not known belongs to a query that is being taken apart: nobody needs to wait for it.
         """
-        lanes = [i for i in inputs if i.lane is not None and i.waited_for and self._writer(i) in self.tasks]
-        if not lanes:
+        channels = [i for i in inputs if i.channel is not None and i.waited_for and self._writer(i) in self.tasks]
+        if not channels:
             return False
         self.rounds.started += 1
-        writers = {id(lane): self._writer(lane) for lane in lanes}
+        writers = {id(channel): self._writer(channel) for channel in channels}
         involved = self._closure(set(writers.values()))
         self._begin(involved)
         self._finish()
-        settled = False
-        for lane in lanes:
-            done = self._done.get(writers[id(lane)], 0)
-            if done > lane.complete:
-                lane.complete_at = self._admin.written_offset(lane.tp)
-                lane.complete = done  # after the other: a thread may be looking
-                settled = True
-        return settled
+        completed = False
+        for channel in channels:
+            done = self._done.get(writers[id(channel)], 0)
+            if done > channel.complete:
+                channel.complete_at = self._admin.written_offset(channel.tp)
+                channel.complete = done  # after the other: a thread may be looking
+                completed = True
+        return completed
 
-    def _writer(self, lane: LogInput) -> TaskId:
-        return TaskId(*self.writers[lane.tp.topic], lane.source)
+    def _writer(self, channel: LogInput) -> TaskId:
+        return TaskId(*self.writers[channel.tp.topic], channel.source)
 
     def _closure(self, tasks: set[TaskId]) -> list[TaskId]:
         """These and all before them, sorted."""

@@ -1,4 +1,4 @@
-"""Lanes of repartition topics are merged by time like local ones: skew between upstream tasks makes no row late."""
+"""Channels of repartition topics are merged by time like local ones: skew between upstream tasks makes no row late."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Procedures: what a step does over many rounds without ever waiting. They yield the futures they need, None to be called again."""
+"""Coroutines: what a step does over many rounds without ever waiting. They yield the futures they need, None to be called again."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
-Procedure = Generator[Future[Any] | None, Any, Any]
+Coroutine = Generator[Future[Any] | None, Any, Any]
 
 
-class Keepers(Protocol):
+class TaskHost(Protocol):
     """Who may have tasks."""
 
     polling: PollingStep
@@ -25,7 +25,7 @@ class Keepers(Protocol):
     manager: TaskManager
 
 
-def stopped(host: Keepers, tasks: Sequence[Task]) -> Procedure:
+def stopped(host: TaskHost, tasks: Sequence[Task]) -> Coroutine:
     """Take tasks from whoever has them: the restoration step, or the task manager and the threads that run them."""
     for task in tasks:
         if task.status is TaskStatus.CLOSED:  # by an attempt that failed later
@@ -40,7 +40,7 @@ def stopped(host: Keepers, tasks: Sequence[Task]) -> Procedure:
     yield in_polling(host.polling, lambda: host.polling.remove_inputs(inputs))
 
 
-def handed_over(host: Keepers, tasks: Sequence[Task], restoring: Mapping[str, TaskRecord]) -> Procedure:
+def handed_over(host: TaskHost, tasks: Sequence[Task], restoring: Mapping[str, TaskRecord]) -> Coroutine:
     """New tasks to whom they belong: those whose rows are not here to the restoration step, the others to the task manager."""
     for task in tasks:  # all of them first: a task asks those before it whether they are idle
         task.become(TaskStatus.RESTORING if str(task.id) in restoring else TaskStatus.RUNNING)
