@@ -203,7 +203,7 @@ class RuntimeEngine:
             frozenset(instance.state.restoring()) if self._members is None else frozenset[str]()
         )  # before the snapshot
         if len(queries) > 1:
-            taken = instance.aligned_snapshot(queries, take=take)
+            taken = instance.consistent_snapshot(queries, take=take)
             snapshot, apart = taken.snapshot, taken.reason
         else:
             snapshot, apart = (take or instance.snapshot)(), ""

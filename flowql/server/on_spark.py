@@ -28,8 +28,8 @@ from flowql.runtime.build.table_statements import carry_out
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Superseded
 from flowql.runtime.log.appending import Redelivery
-from flowql.runtime.spark.engine.alignment import apart
 from flowql.runtime.spark.engine.checkpoint_state import reader, session_at_rest
+from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import Deployed, load
 from flowql.runtime.spark.engine.file_rows import rows_by_source
 from flowql.runtime.spark.engine.instance import SparkInstance

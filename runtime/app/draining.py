@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from flowql.runtime.app.alignment import Barrier, TaskSet
+from flowql.runtime.app.consistent_snapshot import Barrier, TaskSet
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.query_state import QueryStates
 from flowql.runtime.log.base import TopicPartition

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, Forward
 from flowql.compiler.plan.generations import topic_written
-from flowql.runtime.app.alignment import TaskSet
+from flowql.runtime.app.consistent_snapshot import TaskSet
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.draining import drained, task_set
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED

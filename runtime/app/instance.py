@@ -13,10 +13,10 @@ from typing import Any
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name, topic_written, user_id
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.app.alignment import REFUSED, TIMEOUT_S, AlignedSnapshot, Alignment
 from flowql.runtime.app.allocator import UnusedMemory
 from flowql.runtime.app.alone import AloneReconciler
 from flowql.runtime.app.careful import CarefulQueries
+from flowql.runtime.app.consistent_snapshot import REFUSED, TIMEOUT_S, ConsistentSnapshot, ConsistentSnapshots
 from flowql.runtime.app.deployer import Deployer
 from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
@@ -163,7 +163,7 @@ class Instance:
         self.figures = Figures(self.metrics, self.manager, lambda: self.queries, clock)
         self.watchdog = Watchdog(self)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
-        self._alignment = Alignment(
+        self._consistent_snapshots = ConsistentSnapshots(
             self.state,
             self.commit,
             self.manager,
@@ -254,7 +254,7 @@ class Instance:
         """
         stuck: list[str] = []
         if self._threads is not None:
-            self._align_for_good()
+            self._stop_consistently()
             self.query_states.end(list(self.queries))
             self._last_commit()
             if self.group is not None:  # what is given up from here on must not be committed any more
@@ -273,11 +273,11 @@ class Instance:
                 with suppress(StateError):  # no space, say: the log keeps the redo
                     self.commit.flush()
 
-    def _align_for_good(self) -> None:
+    def _stop_consistently(self) -> None:
         """The directory of a stopped instance answers as consistently as a live one, if that takes no longer than `LAST_PLACE_S`."""
         if self.fatal is None and not self.commit.blocked:
             with suppress(RuntimeFailure):  # it breaks just now: what is committed stands
-                self._alignment.snapshot(list(self.queries), LAST_PLACE_S, stay=True).snapshot.close()
+                self._consistent_snapshots.snapshot(list(self.queries), LAST_PLACE_S, stay=True).snapshot.close()
 
     def _last_commit(self) -> None:
         done = self.commit.request()
@@ -474,15 +474,15 @@ class Instance:
         """All state as of the last commit, every query as far as it was."""
         return self.state.snapshot()
 
-    def aligned_snapshot(
+    def consistent_snapshot(
         self, queries: Collection[str], timeout_s: float = TIMEOUT_S, take: Callable[[], Snapshot] | None = None
-    ) -> AlignedSnapshot:
+    ) -> ConsistentSnapshot:
         """All state as of a commit, no older than the last, in which `queries` have read the same of what they share.
 
         If they do not come together in time it is the last commit, with the reason. Any thread but those of steps. take: see
-        `Alignment.snapshot`.
+        `ConsistentSnapshots.snapshot`.
         """
-        return self._alignment.snapshot(queries, timeout_s, take=take)
+        return self._consistent_snapshots.snapshot(queries, timeout_s, take=take)
 
     def _tasks_of(self, query: str) -> Sequence[Task]:
         return running.built.tasks if (running := self.queries.get(query)) is not None else ()

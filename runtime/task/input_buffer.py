@@ -84,7 +84,7 @@ class LogInput:
 
     position: next offset to process. next_fetch: offset after what is buffered. attached: fed from the shared head of the
     partition, else through a catch-up reader (an own read position) until it has caught up with the head. stop_at: records from this
-    offset on have to wait (`flowql.runtime.app.alignment`); others of the task wait with them, for their order is not known.
+    offset on have to wait (`flowql.runtime.app.consistent_snapshot`); others of the task wait with them, for their order is not known.
     arrivals: of the partition, since_ms: when this reader came to it; set by the polling thread.
 
     channel: of a repartition topic, only records with this key (`flowql.runtime.task.repartition`); source: whose they are. within: rows of

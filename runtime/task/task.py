@@ -47,7 +47,7 @@ STARTED = "started"  # in the metadata of a task whose program has given its res
 
 @dataclass(slots=True)
 class Horizon:
-    """A time that queries process up to and not beyond, for as long as `ms` is one (`flowql.runtime.app.alignment`).
+    """A time that queries process up to and not beyond, for as long as `ms` is one (`flowql.runtime.app.consistent_snapshot`).
 
     Shared by all tasks of a query, so that a writer of a repartition and its reader see it move at once.
     """

@@ -63,7 +63,7 @@ DRIVERS = {
 }
 # Shared structures that are guarded by a named lock (LOCKS and nothing else of threading).
 LOCK_HOLDERS = {
-    "runtime/app/alignment.py",
+    "runtime/app/consistent_snapshot.py",
     "runtime/app/restoration.py",
     "runtime/build/scans.py",
     "runtime/client/fetch_buffer.py",

@@ -19,9 +19,9 @@ from flowql.runtime.log.files import Lock
 from flowql.runtime.spark.choose import Mode as ChoiceMode
 from flowql.runtime.spark.choose import is_native
 from flowql.runtime.spark.configuration import cores_here
-from flowql.runtime.spark.engine.alignment import apart
 from flowql.runtime.spark.engine.checkpoint_state import reader
 from flowql.runtime.spark.engine.checkpoints import lag
+from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, hold_folder, load
 from flowql.runtime.spark.engine.deployment import check, prepare
 from flowql.runtime.spark.engine.feeders import with_feeders

@@ -15,8 +15,8 @@ from flowql.query.spark import SparkCommit
 from flowql.runtime.errors import OutsideRecords, StateError, TopicMissing
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.spark.engine.alignment import apart
 from flowql.runtime.spark.engine.checkpoints import NONE, Progress, check_fits, lag, positions_after, progress_of
+from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import FILE, Deployed, Form, How, Record, checkpoint_of, load
 from flowql.runtime.spark.engine.deployment import check, prepare
 from flowql.runtime.spark.engine.rebuild import decide_rebuild

@@ -40,14 +40,14 @@ REFUSED = "refused by the log"  # the trouble of a query that goes back to the l
 
 
 @dataclass(frozen=True, slots=True)
-class AlignedSnapshot:
+class ConsistentSnapshot:
     """A commit, and why the queries are not at one place in it (empty: they are)."""
 
     snapshot: Snapshot
     reason: str = ""
 
     @property
-    def aligned(self) -> bool:
+    def consistent(self) -> bool:
         return not self.reason
 
 
@@ -125,8 +125,8 @@ class _Taken:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Alignment:
-    """Aligned snapshots of an instance. Any thread but its own; one at a time."""
+class ConsistentSnapshots:
+    """Consistent snapshots of an instance. Any thread but its own; one at a time."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Alignment:
         *,
         stay: bool = False,
         take: Callable[[], Snapshot] | None = None,
-    ) -> AlignedSnapshot:
+    ) -> ConsistentSnapshot:
         """A commit, no older than the newest, in which `queries` are at one place in what they share; or the newest and why not.
 
         Pauses no query for longer than `timeout_s`. stay: the queries stay paused if it succeeds. take: returns a snapshot of the last
@@ -160,17 +160,17 @@ class Alignment:
         """
         take = take or self._state.snapshot
         if not self._turn.acquire(timeout=timeout_s):
-            return AlignedSnapshot(take(), "too many ask for it at once")
+            return ConsistentSnapshot(take(), "too many ask for it at once")
         try:
             names, start = frozenset(queries), self._clock.timer_ms()
             if start < self._rest_until_ms.get(names, start):
-                return AlignedSnapshot(take(), "a moment ago it took too long")
+                return ConsistentSnapshot(take(), "a moment ago it took too long")
             found = self._bring_together(names, timeout_s, take, stay=stay)
             if not isinstance(found, str):
-                return AlignedSnapshot(found)
+                return ConsistentSnapshot(found)
             self._rest_until_ms = {n: t for n, t in self._rest_until_ms.items() if t > start}
             self._rest_until_ms[names] = self._clock.timer_ms() + REST * (self._clock.timer_ms() - start)
-            return AlignedSnapshot(take(), found)
+            return ConsistentSnapshot(take(), found)
         finally:
             self._turn.release()
 

@@ -1,4 +1,4 @@
-"""Aligned snapshots: queries over one input agree within a commit, and nobody waits long, or for nothing, to make them agree."""
+"""Consistent snapshots: queries over one input agree within a commit, and nobody waits long, or for nothing, to make them agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flowql.runtime.app.alignment import GAP_ROWS_MAX, AlignedSnapshot
+from flowql.runtime.app.consistent_snapshot import GAP_ROWS_MAX, ConsistentSnapshot
 from flowql.runtime.state.copy import StateCopy, copy_of
 from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.app.world import World, fail, function
@@ -39,7 +39,7 @@ def rows(first: int, n: int, spread: int = 1) -> list[tuple[int, dict[str, Any],
     return [(i % 7, {"V": i % 5}, i // spread) for i in range(first, first + n)]
 
 
-def totals(taken: AlignedSnapshot, *tables: str) -> list[tuple[int, int]]:
+def totals(taken: ConsistentSnapshot, *tables: str) -> list[tuple[int, int]]:
     """(records, sum) per table. COUNT and SUM are the last columns of a row but its time."""
     found, known = [], {s.name for s in taken.snapshot.stores()}
     for name in tables:
@@ -48,8 +48,8 @@ def totals(taken: AlignedSnapshot, *tables: str) -> list[tuple[int, int]]:
     return found
 
 
-def ask(world: World, *tables: str, timeout_s: float = 1.0) -> tuple[AlignedSnapshot, list[tuple[int, int]]]:
-    taken = world.instance.aligned_snapshot([f"CTAS_{t}" for t in tables], timeout_s)
+def ask(world: World, *tables: str, timeout_s: float = 1.0) -> tuple[ConsistentSnapshot, list[tuple[int, int]]]:
+    taken = world.instance.consistent_snapshot([f"CTAS_{t}" for t in tables], timeout_s)
     try:
         return taken, totals(taken, *tables)
     finally:
@@ -81,7 +81,7 @@ def one_run_per_slice(world: World) -> None:
     clock.cost_ns = lambda: next(reading)  # type: ignore[method-assign]
 
 
-def test_what_differs_within_a_commit_agrees_in_an_aligned_one() -> None:
+def test_what_differs_within_a_commit_agrees_in_a_consistent_one() -> None:
     world = World(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO, rows_per_run=10)
     one_run_per_slice(world)
     world.send("s", rows(0, 400))
@@ -91,7 +91,7 @@ def test_what_differs_within_a_commit_agrees_in_an_aligned_one() -> None:
     world.instance.manager.resume("CTAS_B")
     assert behind(world, "CTAS_B", "CTAS_A")
     taken, (a, b) = ask(world, "A", "B")
-    assert taken.aligned
+    assert taken.consistent
     assert a == b
     assert 0 < a[0] < 400, "it did not wait for the end of the input"
     assert free(world)
@@ -106,7 +106,7 @@ def test_an_instance_at_rest_answers_without_a_commit() -> None:
     world.settle()
     commits = world.instance.metrics.commits
     taken, (a, b) = ask(world, "A", "B")
-    assert (taken.aligned, a, b) == (True, (40, 80), (40, 80))
+    assert (taken.consistent, a, b) == (True, (40, 80), (40, 80))
     assert world.instance.metrics.commits == commits
     ask(world, "A")  # a query alone agrees with itself
     assert world.instance.metrics.commits == commits
@@ -124,7 +124,7 @@ def test_a_fused_query_and_a_repartition_agree(vector: bool) -> None:
         reference.send("s", rows(100 * turn, 100))
         steps(world, turn % 3)
         taken, (a, c, d) = ask(world, "A", "C", "D")
-        assert taken.aligned, taken.reason
+        assert taken.consistent, taken.reason
         assert a == c == d, "no row is late because it was asked"
         assert a >= last
         assert free(world)
@@ -144,7 +144,7 @@ def test_asking_changes_no_result(seed: int) -> None:
     world = World(sql, seed=seed, rows_per_run=chosen.choice([2, 5, 20, 1000]), threads=chosen.choice([1, 2]))
     one_run_per_slice(world)
     reference = World(sql)
-    last, sent, aligned = (0, 0), 0, 0
+    last, sent, consistent = (0, 0), 0, 0
     for _ in range(10):
         count = chosen.randrange(60)
         batch: list[Any] = rows(sent, count, spread=chosen.choice([1, 10]))
@@ -158,13 +158,13 @@ def test_asking_changes_no_result(seed: int) -> None:
         sent += count
         steps(world, chosen.randrange(4))
         queries = ["CTAS_A", "CTAS_C", "CTAS_B", "CSAS_J"][: chosen.choice([2, 3, 4])]
-        taken = world.instance.aligned_snapshot(queries)
+        taken = world.instance.consistent_snapshot(queries)
         found = totals(taken, "A", "C", "B")
         positions = taken.snapshot.tasks()
         taken.snapshot.close()
         assert free(world)
-        aligned += taken.aligned
-        if taken.aligned:
+        consistent += taken.consistent
+        if taken.consistent:
             assert found[0] == found[1]
             assert len(queries) < 3 or found[0] == found[2]
             if len(queries) == 4:
@@ -173,7 +173,7 @@ def test_asking_changes_no_result(seed: int) -> None:
                 assert read == same
             assert found[0] >= last
             last = found[0]
-    assert aligned >= 8
+    assert consistent >= 8
     world.settle()
     reference.settle()
     for name in ("A", "B", "C"):
@@ -229,7 +229,7 @@ def test_a_commit_that_does_not_get_through_leaves_nothing_stopped() -> None:
     steps(world, 3)
     world.log.admin().delete_topic("A")  # a topic that queries write: commits are blocked
     taken, _ = ask(world, "A", "B", timeout_s=0.05)
-    assert not taken.aligned
+    assert not taken.consistent
     assert free(world)
 
 
@@ -261,7 +261,7 @@ def test_two_hundred_questions_under_load_agree_and_never_go_back(second: str) -
             world.until(lambda: bool(world.table("A")) and bool(world.table(second)), "begun")
             for _ in range(200):
                 taken, (a, b) = ask(world, "A", second, timeout_s=60.0)  # however slow the machine is
-                assert taken.aligned, taken.reason
+                assert taken.consistent, taken.reason
                 assert a == b
                 assert a >= last
                 assert taken.snapshot.sequence >= sequence
@@ -289,11 +289,11 @@ def test_copies_under_load_agree_too(tmp_path: Path) -> None:
             last = (0, 0)
             world.until(lambda: bool(world.table("A")) and bool(world.table("C")), "begun")
             for _ in range(20):
-                taken = world.instance.aligned_snapshot(queries, 60.0, copy)
+                taken = world.instance.consistent_snapshot(queries, 60.0, copy)
                 assert isinstance(taken.snapshot, StateCopy)
                 with taken.snapshot:
                     a, b = totals(taken, "A", "C")
-                assert taken.aligned, taken.reason
+                assert taken.consistent, taken.reason
                 assert a == b > last
                 last = a
         finally:
@@ -301,8 +301,8 @@ def test_copies_under_load_agree_too(tmp_path: Path) -> None:
             feed.join()
         assert free(world)
         world.settle()
-        taken = world.instance.aligned_snapshot(queries, 60.0, copy)  # nothing is left to commit
-        assert taken.aligned, taken.reason
+        taken = world.instance.consistent_snapshot(queries, 60.0, copy)  # nothing is left to commit
+        assert taken.consistent, taken.reason
         with taken.snapshot:  # type: ignore[attr-defined]
             assert [n for n, _ in totals(taken, "A", "C")] == [totals_sent(world)] * 2
 
@@ -322,7 +322,7 @@ def test_a_function_that_sleeps_is_waited_for_once_and_then_left_alone() -> None
         world.send("s", rows(0, 20))
         world.until(lambda: world.lag("CTAS_A") == 0, "read")
         start = time.monotonic()
-        reasons = [world.instance.aligned_snapshot(["CTAS_A", "CTAS_B"], 2.0) for _ in range(10)]
+        reasons = [world.instance.consistent_snapshot(["CTAS_A", "CTAS_B"], 2.0) for _ in range(10)]
         for taken in reasons:
             taken.snapshot.close()
         assert time.monotonic() - start < 15.0, "ten waits would have taken 20 s"
@@ -342,7 +342,7 @@ def test_a_stopped_instance_is_at_one_place() -> None:
     assert not world.instance.stop()
     done.set()
     feed.join()
-    taken = AlignedSnapshot(world.instance.snapshot())
+    taken = ConsistentSnapshot(world.instance.snapshot())
     a, c = totals(taken, "A", "C")
     taken.snapshot.close()
     close()
@@ -376,7 +376,7 @@ def test_a_run_under_way_when_an_instance_is_stopped_is_waited_for() -> None:
         close, world.instance.close = world.instance.close, lambda: None  # type: ignore[method-assign]
         assert not world.instance.stop()
         waking.join()
-        taken = AlignedSnapshot(world.instance.snapshot())
+        taken = ConsistentSnapshot(world.instance.snapshot())
         a, c = totals(taken, "A", "C")
         taken.snapshot.close()
         close()
