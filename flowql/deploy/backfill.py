@@ -29,11 +29,11 @@ from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, QueryPla
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.deploy.stages import Deployment
 from flowql.errors import CommandError
-from flowql.runtime.build.partitions import planned_partitions
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.log.repairs import Repairs
+from flowql.runtime.topology.partitions import planned_partitions
 
 REFUSED, BUSY = "FQ5221", "FQ5222"
 FOLDER = "backfill"  # in the data directory of the target that goes on

@@ -38,11 +38,11 @@ from flowql.compiler.plan.types import (
 from flowql.compiler.plan.types import array as array_of
 from flowql.query.errors import INVALID, QueryError
 from flowql.runtime.batch import Row, to_python
-from flowql.runtime.build.inserts import encode_insert
-from flowql.runtime.build.table_writer import change_table, table_ends
 from flowql.runtime.errors import StatementFailed, TopicMissing
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.output.partitioner import split
+from flowql.runtime.topology.inserts import encode_insert
+from flowql.runtime.topology.table_writer import change_table, table_ends
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName

@@ -94,7 +94,7 @@ def unite(
 
 def _tasks_of(query: QueryPlan, sub: int, commit: Commit) -> list[TaskId]:
     """Of one sub-topology, on all instances."""
-    from flowql.runtime.build.query import all_tasks  # loads every operator, and most questions are not about this
+    from flowql.runtime.topology.query import all_tasks  # loads every operator, and most questions are not about this
 
     return [t for t in all_tasks(under_own_name(query), commit.log.admin()) if t.subtopology == sub]
 

@@ -30,7 +30,6 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.member_topic import Member
 from flowql.runtime.app.plan_topic import read_entries
 from flowql.runtime.app.progress import caught_up, source_ends
-from flowql.runtime.build.table_statements import carry_out
 from flowql.runtime.errors import StateError
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.spark.log_append import places_topic
@@ -38,6 +37,7 @@ from flowql.runtime.state.changelog import metadata_topic
 from flowql.runtime.state.copy import copy_of
 from flowql.runtime.state.handed import Handed
 from flowql.runtime.state.store import Snapshot
+from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.engine import Mode
 from flowql.server.members import Members
 from flowql.server.status import live_status

@@ -24,7 +24,6 @@ from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
 from flowql.runtime.app.member_topic import Member
 from flowql.runtime.app.plan_topic import topic_name
-from flowql.runtime.build.table_statements import carry_out
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Superseded
 from flowql.runtime.log.appending import Redelivery
@@ -37,6 +36,7 @@ from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import stopped_status
 from flowql.runtime.spark.log_address import Address, KafkaAddress
+from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.engine import Mode
 from flowql.server.process import process_figures
 

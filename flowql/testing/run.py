@@ -14,8 +14,6 @@ from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.query_state import FAILED
-from flowql.runtime.build.table_statements import carry_out
-from flowql.runtime.build.table_writer import POLICY
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import TopicMissing
@@ -23,6 +21,8 @@ from flowql.runtime.log.base import EARLIEST, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.dead_letters import topic_name
+from flowql.runtime.topology.table_statements import carry_out
+from flowql.runtime.topology.table_writer import POLICY
 from flowql.testing.asynchronous import await_calls, in_input_order
 from flowql.testing.case import Case, Row
 from flowql.testing.feed import Timing

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
 from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
-from flowql.runtime.build.query import build_inserts, ensure_topics
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, Producer, TopicPartition
+from flowql.runtime.topology.query import build_inserts, ensure_topics
 from flowql.verify.leftover import records_of
 
 NO_INPUT = "FQ5601"

@@ -11,9 +11,9 @@ from flowql.compiler.plan.diff import Change
 from flowql.runtime.app.deployment import create_staging, inserted, refuse_rebuild, with_names_for
 from flowql.runtime.app.exchanging import refuse_forward
 from flowql.runtime.app.plan_writer import PlanWriter
-from flowql.runtime.build.query import Environment, ensure_changelogs, ensure_repartitions, ensure_topics
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.log.base import Log
+from flowql.runtime.topology.query import Environment, ensure_changelogs, ensure_repartitions, ensure_topics
 
 
 class Host(Environment, Protocol):

@@ -9,7 +9,7 @@ from typing import Protocol
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name, under_own_name
 from flowql.runtime.app.running import RunningQuery
-from flowql.runtime.build.query import BuiltQuery
+from flowql.runtime.topology.query import BuiltQuery
 
 
 @dataclass(frozen=True, slots=True)

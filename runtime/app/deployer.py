@@ -32,14 +32,14 @@ from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Asked, Reconciler
 from flowql.runtime.app.swapping import all_wait
 from flowql.runtime.app.unrecorded import made_by, unrecorded
-from flowql.runtime.build.partitions import check_partitions, planned_partitions
-from flowql.runtime.build.query import ensure_sources, ensure_topics
-from flowql.runtime.build.table_declarations import check_tables
 from flowql.runtime.errors import CommitsBlocked, HandoverUnfit, LogError, RuntimeFailure, StaleMember, Superseded
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.serde.registry import KNOWN
+from flowql.runtime.topology.partitions import check_partitions, planned_partitions
+from flowql.runtime.topology.query import ensure_sources, ensure_topics
+from flowql.runtime.topology.table_declarations import check_tables
 
 LOOK_S = 0.02  # between two looks at what was asked for
 ANNOUNCE_TRIES, ANNOUNCE_S = 60, 0.5

@@ -39,8 +39,6 @@ from flowql.runtime.app.refusals import QueryHost, build
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
 from flowql.runtime.app.threads import share_interpreter
-from flowql.runtime.build.partitions import first_offset, planned_partitions
-from flowql.runtime.build.query import BuiltQuery, build_inserts
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.commit.replacement import Reshape
@@ -61,6 +59,8 @@ from flowql.runtime.state.handed import Handed
 from flowql.runtime.task.dead_letters import staging_topic
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.partitions import first_offset, planned_partitions
+from flowql.runtime.topology.query import BuiltQuery, build_inserts
 
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
 Histories = Mapping[str, Handed]  # by the id of a query that begins: where its generation goes on

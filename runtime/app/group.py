@@ -26,8 +26,6 @@ from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.refusals import Builder, changelog_is_gone
 from flowql.runtime.app.watchdog import Stuck
-from flowql.runtime.build.grouping import GROUPER
-from flowql.runtime.build.query import input_topics
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.commit.positions import read_stamp, readers
@@ -40,6 +38,8 @@ from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.repartition import topic_of
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.grouping import GROUPER
+from flowql.runtime.topology.query import input_topics
 
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan

@@ -35,7 +35,6 @@ from flowql.runtime.app.swapping import (
     moves_of,
     taken_back,
 )
-from flowql.runtime.build.query import all_tasks, input_topics
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogDenied, RuntimeFailure, TopicMissing
@@ -46,6 +45,7 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput, topic_named
 from flowql.runtime.task.repartition import topic_of
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.query import all_tasks, input_topics
 
 PARKED = "parked"  # in a task's metadata: the id of the swap for which it has stopped
 NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second

@@ -23,8 +23,6 @@ from flowql.compiler.plan.generations import plain, topic_written, user_id
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import QueryPlan, StoreSpec, SubTopology
 from flowql.runtime.app.coroutines import Coroutine
-from flowql.runtime.build.grouping import GROUPER
-from flowql.runtime.build.query import partition_counts
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.replacement import Replacement
 from flowql.runtime.config import InstanceConfig
@@ -36,6 +34,8 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.values import decode_metadata, encode_metadata
 from flowql.runtime.task.dead_letters import staging_topic, topic_name
 from flowql.runtime.task.id import TaskId
+from flowql.runtime.topology.grouping import GROUPER
+from flowql.runtime.topology.query import partition_counts
 
 AGAIN = "run  flowql backfill  again"
 PAGES_PER_ROUND = 4  # of state rows between two looks of the reconciler at other things

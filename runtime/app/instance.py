@@ -36,8 +36,6 @@ from flowql.runtime.app.restore_process import restore_process
 from flowql.runtime.app.running import RunningQuery, positions_of
 from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
 from flowql.runtime.app.watchdog import Watchdog
-from flowql.runtime.build.query import BuiltQuery, readers, upsert_topics
-from flowql.runtime.build.scans import Scans
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
@@ -69,6 +67,8 @@ from flowql.runtime.task import dead_letters
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import RunResult, Task
+from flowql.runtime.topology.query import BuiltQuery, readers, upsert_topics
+from flowql.runtime.topology.scans import Scans
 
 FATAL_CHECK_S = 0.05
 STOP_S = 60.0  # for the last commit

@@ -13,7 +13,6 @@ from flowql.runtime.app.refusals import Builder, build
 from flowql.runtime.app.running import RunningQuery, positions_of
 from flowql.runtime.app.swapping import group_of_swap
 from flowql.runtime.app.threads import share_interpreter
-from flowql.runtime.build.query import BuiltQuery, all_tasks
 from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.commit.positions import Reading
 from flowql.runtime.errors import LogDenied, TopicMissing
@@ -23,6 +22,7 @@ from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import topic_named
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.query import BuiltQuery, all_tasks
 
 
 class Owner(Builder, Protocol):

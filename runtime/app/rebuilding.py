@@ -44,13 +44,13 @@ from flowql.runtime.app.swapping import (
     moves_of,
     results_are_seen,
 )
-from flowql.runtime.build.partitions import first_offset
 from flowql.runtime.commit.replacement import Replacement, Reshape
 from flowql.runtime.errors import LogError, RuntimeFailure
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.partitions import first_offset
 
 NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second
 TOGETHER_MS = 5_000  # for so long the serving generation stands still at most while the new one comes up with it

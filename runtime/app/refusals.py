@@ -15,11 +15,11 @@ from flowql.runtime.app.coroutines import TaskHost
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.query_state import STOPPED, QueryStates
 from flowql.runtime.app.running import RunningQuery
-from flowql.runtime.build.query import BuiltQuery, Environment, build_query, check_outputs
 from flowql.runtime.errors import LogDenied, LogError, OffsetOutOfRange, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.task.id import TaskId
+from flowql.runtime.topology.query import BuiltQuery, Environment, build_query, check_outputs
 
 
 class Builder(Environment, Protocol):

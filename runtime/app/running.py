@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.query_state import QueryStates
-from flowql.runtime.build.query import BuiltQuery
 from flowql.runtime.commit.positions import Reading, readers
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.query import BuiltQuery
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 `Decoder` is the shared step per (topic, format, schema): build it for the union of the columns that readers need
 (`union_scan`), decode a RawBatch once, give each reader `batch.select(its schema)`. A record that the union cannot read may be
-good for a reader of other columns: `flowql.runtime.build.scans` decodes such records for each reader by itself.
+good for a reader of other columns: `flowql.runtime.topology.scans` decodes such records for each reader by itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kernels: the same expressions compiled for one row and for many.
 
-How to compile a chain (what `flowql.runtime.build` does):
+How to compile a chain (what `flowql.runtime.topology` does):
 
 - A source with one reader and nothing but Project and Filter behind it up to a sink: `fused.FusedPipeline(scan, stages,
   sink)`. It takes raw records and gives records to produce.

@@ -34,7 +34,6 @@ from flowql.compiler.plan.logical import (
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.visit import exprs_of
-from flowql.runtime.build.query import upsert_topics
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.frames.lower import outline
 from flowql.runtime.spark.history import complete_files, complete_queries, refuse_complete_topics
@@ -43,6 +42,7 @@ from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.topic_streams import outline_streaming
+from flowql.runtime.topology.query import upsert_topics
 
 Mode = Literal["bounded", "streaming"]
 How = Literal["native", "stateless python", "stateful python", "batch only", "unsupported"]

@@ -12,7 +12,7 @@ class IllegalTransition(RuntimeFailure):
 
 
 class TaskStatus(Enum):
-    """Created by `flowql.runtime.build`; then in exactly one place: RESTORING at the restoration step, RUNNING at the task manager."""
+    """Created by `flowql.runtime.topology`; then in exactly one place: RESTORING at the restoration step, RUNNING at the task manager."""
 
     CREATED = "created"
     RESTORING = "restoring"

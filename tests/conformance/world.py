@@ -16,7 +16,6 @@ from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
-from flowql.runtime.build.inserts import encode_insert
 from flowql.runtime.clock import SystemClock, VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import RuntimeFailure
@@ -24,6 +23,7 @@ from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartitio
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.murmur2 import murmur2
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.topology.inserts import encode_insert
 from tests.conformance.records import decode, decode_key, encode, encode_key
 
 Record = dict[str, Any]  # timestamp, key, value, headers as bytes

@@ -21,8 +21,6 @@ from flowql.compiler.plan.logical import Format, Node, Scan, Sink, walk_nodes
 from flowql.compiler.plan.topology import ExchangeSource, SubTopology
 from flowql.compiler.plan.verify import verify_spec
 from flowql.runtime.batch import Batch, Row, concat, from_rows
-from flowql.runtime.build.program import TaskProgram
-from flowql.runtime.build.scans import Scans
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.operators.base import DeadLetter, RunContext
@@ -30,6 +28,8 @@ from flowql.runtime.operators.changes.placement import PlacementKeys
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.program import ExchangeRows
+from flowql.runtime.topology.program import TaskProgram
+from flowql.runtime.topology.scans import Scans
 
 JSON = Format("JSON")
 Piece = tuple[int, Row, int]  # op, row, row time

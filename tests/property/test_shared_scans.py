@@ -14,11 +14,11 @@ from flowql.compiler.plan.logical import Format, Scan, TimestampSpec
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, array
-from flowql.runtime.build.scans import Scans, SharedScan
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.operators.base import NO_STATE, RunContext
 from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.topology.scans import Scans, SharedScan
 
 KEY = Field("K", BIGINT, "key")
 VALUES = (Field("A", INT), Field("S", STRING), Field("X", DOUBLE), Field("L", array(INT)))

@@ -26,11 +26,11 @@ from flowql.query.session import evaluate
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
-from flowql.runtime.build.table_writer import POLICY
 from flowql.runtime.clock import SystemClock, VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.topology.table_writer import POLICY
 
 APPLICATION = "flowql"
 QUESTIONS = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(dialect="standard")))

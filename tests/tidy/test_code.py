@@ -65,7 +65,7 @@ DRIVERS = {
 LOCK_HOLDERS = {
     "runtime/app/consistent_snapshot.py",
     "runtime/app/restoration.py",
-    "runtime/build/scans.py",
+    "runtime/topology/scans.py",
     "runtime/client/fetch_buffer.py",
     "runtime/log/embedded/ledger.py",
     "runtime/log/embedded/segment.py",

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.build.query import ensure_topics
 from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
 from flowql.runtime.spark.engine.feeders import ensure_fed_topics, refuse_unfit, topic_fed_by, with_feeders
@@ -20,6 +19,7 @@ from flowql.runtime.spark.log_append import ensure_own_topics
 from flowql.runtime.spark.log_offsets import bounds
 from flowql.runtime.spark.log_staging import clear
 from flowql.runtime.task.dead_letters import ensure_topic as ensure_letters
+from flowql.runtime.topology.query import ensure_topics
 
 
 def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, SparkFailure]:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flowql.compiler.plan.diff import QueryChange, diff_plans
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.build.partitions import refuse_partitions
-from flowql.runtime.build.table_declarations import check_tables
 from flowql.runtime.clock import Clock, SystemClock
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.errors import RuntimeFailure
@@ -40,6 +38,8 @@ from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.spark.session import close_session, open_session, require_spark
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.workers import check_workers, folder_of
+from flowql.runtime.topology.partitions import refuse_partitions
+from flowql.runtime.topology.table_declarations import check_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

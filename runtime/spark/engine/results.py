@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import InsertValues, Plan
-from flowql.runtime.build.query import build_inserts
 from flowql.runtime.errors import OutsideRecords
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.spark.engine.deployed import Deployed
@@ -23,6 +22,7 @@ from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.log_append import places_topic
 from flowql.runtime.spark.log_offsets import Offsets, bounds, partition_offsets
 from flowql.runtime.spark.log_replace import replace_with, replaced
+from flowql.runtime.topology.query import build_inserts
 
 _INSERTED = b"inserts"  # the key of the record
 _CHUNK_ROWS, _CHUNK_BYTES = 1_000, 16 << 20

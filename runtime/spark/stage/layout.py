@@ -17,8 +17,8 @@ from flowql.compiler.plan.codec import from_data, to_data
 from flowql.compiler.plan.logical import Explode, Filter, Project, Rekey, Scan, SchemaRef, Sink
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Plan, QueryPlan, SubTopology
 from flowql.compiler.plan.visit import functions_called
-from flowql.runtime.build.query import task_counts, upsert_topics
 from flowql.runtime.functions.shipping import shipped
+from flowql.runtime.topology.query import task_counts, upsert_topics
 
 _FREE = (Explode, Filter, Project, Rekey, Scan, Sink, ExchangeSink)
 

@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import ExchangeSource
-from flowql.runtime.build.program import TaskProgram
-from flowql.runtime.build.scans import Scans
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch, TopicPartition
@@ -35,6 +33,8 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.task import RunResult, Task
+from flowql.runtime.topology.program import TaskProgram
+from flowql.runtime.topology.scans import Scans
 
 LOOK_S = 0.01  # between two looks whether a call is to be made again
 TOTALS = "totals"  # in a task's metadata

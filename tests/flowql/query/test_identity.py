@@ -10,8 +10,8 @@ import pytest
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.errors import CompileError
-from flowql.runtime.build import table_changes
 from flowql.runtime.errors import StatementFailed
+from flowql.runtime.topology import table_changes
 from tests.slt.world import Shape, World
 
 

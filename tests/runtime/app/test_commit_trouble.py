@@ -2,9 +2,9 @@
 
 import pytest
 
-from flowql.runtime.build.query import build_query, ensure_topics
 from flowql.runtime.errors import Fenced, RuntimeFailure
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.topology.query import build_query, ensure_topics
 from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, plan, produce, read
 
 

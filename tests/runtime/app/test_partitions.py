@@ -17,8 +17,6 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app import deployment
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.build.partitions import planned_partitions
-from flowql.runtime.build.query import ensure_topics
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError, PartitionsDiffer
@@ -26,6 +24,8 @@ from flowql.runtime.log import repairs
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.topology.partitions import planned_partitions
+from flowql.runtime.topology.query import ensure_topics
 from tests.change.machine import Killed, Life, Memory
 from tests.runtime.app.test_rebuilding import folded, reopened, sent
 from tests.runtime.app.world import World

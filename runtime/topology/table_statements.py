@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.build.table_writer import change_table
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
+from flowql.runtime.topology.table_writer import change_table
 
 COMPACTED = {"cleanup.policy": "compact"}
 

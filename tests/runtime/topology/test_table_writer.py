@@ -12,15 +12,15 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_changes, compile_project
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import Plan, SourceDef
-from flowql.runtime.build import table_writer
-from flowql.runtime.build.query import ensure_sources
-from flowql.runtime.build.table_declarations import check_tables
-from flowql.runtime.build.table_rows import Rows, present_rows
-from flowql.runtime.build.table_statements import carry_out
-from flowql.runtime.build.table_writer import change_table
 from flowql.runtime.errors import LogError, StatementFailed, TableBusy, TableUnsupported, TopicMissing
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.topology import table_writer
+from flowql.runtime.topology.query import ensure_sources
+from flowql.runtime.topology.table_declarations import check_tables
+from flowql.runtime.topology.table_rows import Rows, present_rows
+from flowql.runtime.topology.table_statements import carry_out
+from flowql.runtime.topology.table_writer import change_table
 
 APP, NOW = "app", 1_700_000_000_000
 TABLES = "CREATE TABLE t (k INT PRIMARY KEY, n INT); CREATE TABLE bag (n INT) WITH (PARTITIONS=3);"

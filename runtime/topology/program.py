@@ -14,8 +14,6 @@ from flowql.compiler.plan.logical import Explode, Filter, Materialise, Project, 
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
 from flowql.compiler.plan.watermarks import AppendOnly
 from flowql.runtime.batch import DELETE, UNKNOWN, UPDATE_BEFORE, Batch, Ints, Origins, concat
-from flowql.runtime.build.scans import Scans, SharedScan
-from flowql.runtime.build.watermarks import Watermarks
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators import factory
@@ -30,6 +28,8 @@ from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.input_buffer import Staged
 from flowql.runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
 from flowql.runtime.task.repartition import enclose, open_envelopes, topic_of
+from flowql.runtime.topology.scans import Scans, SharedScan
+from flowql.runtime.topology.watermarks import Watermarks
 
 Stage = tuple[Operator, ...]
 NONE_START: Mapping[str, Starting] = {}

@@ -21,11 +21,6 @@ from flowql.compiler.plan.topology import (
     SourceDef,
     SubTopology,
 )
-from flowql.runtime.build.grouping import GROUPER, UnevenPartitions
-from flowql.runtime.build.inserts import encode_insert
-from flowql.runtime.build.program import TaskProgram
-from flowql.runtime.build.scans import Scans
-from flowql.runtime.build.table_writer import POLICY as TABLE_POLICY
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError, TopicMissing
@@ -38,6 +33,11 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
 from flowql.runtime.task.task import Publisher, Task
+from flowql.runtime.topology.grouping import GROUPER, UnevenPartitions
+from flowql.runtime.topology.inserts import encode_insert
+from flowql.runtime.topology.program import TaskProgram
+from flowql.runtime.topology.scans import Scans
+from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
 
 
 class Exchanges(Protocol):

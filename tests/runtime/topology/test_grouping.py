@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flowql.runtime.build.grouping import CoPartitioned, UnevenPartitions
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.topology.grouping import CoPartitioned, UnevenPartitions
 
 
 def test_every_partition_is_in_the_group_of_its_number() -> None:

@@ -9,10 +9,10 @@ from flowql.compiler.plan.generations import staging_name, topic_written, topics
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.partitions import as_wanted, declared_partitions, redeclared, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.build.query import task_counts
 from flowql.runtime.errors import PartitionsDiffer
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repartition import misplaced
+from flowql.runtime.topology.query import task_counts
 
 ELSEWHERE = "declare {there}, or another KAFKA_TOPIC and import the records into that"
 

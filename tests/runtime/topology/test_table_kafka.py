@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from flowql.runtime.build import table_writer
-from flowql.runtime.build.query import ensure_sources
-from flowql.runtime.build.table_statements import carry_out
 from flowql.runtime.errors import TableBusy
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
-from tests.runtime.build.test_table_writer import FILE, NOW, TABLES, Tables, between, plan_of
+from flowql.runtime.topology import table_writer
+from flowql.runtime.topology.query import ensure_sources
+from flowql.runtime.topology.table_statements import carry_out
+from tests.runtime.topology.test_table_writer import FILE, NOW, TABLES, Tables, between, plan_of
 
 pytestmark = pytest.mark.kafka
 

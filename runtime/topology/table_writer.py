@@ -15,12 +15,12 @@ from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.tables import ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.batch import DELETE, INSERT, Row, from_rows
-from flowql.runtime.build.table_changes import Changed, delete, given_rows, insert, update
-from flowql.runtime.build.table_rows import present_rows
 from flowql.runtime.errors import BadRecord, EndMoved, Fenced, StatementFailed, TableBusy, TopicMissing
 from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
+from flowql.runtime.topology.table_changes import Changed, delete, given_rows, insert, update
+from flowql.runtime.topology.table_rows import present_rows
 
 Mark = Callable[[int], tuple[TopicPartition, pa.RecordBatch]]  # given the sum of the topic's ends after the statement
 POLICY = {"cleanup.policy": "compact"}

@@ -12,9 +12,9 @@ from flowql.compiler.plan.tables import EXCLUDED, ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import Row
-from flowql.runtime.build.table_rows import Key, KeyOf, Rows
 from flowql.runtime.errors import StatementFailed
 from flowql.runtime.state.values import encode_value
+from flowql.runtime.topology.table_rows import Key, KeyOf, Rows
 
 _TEXT_MAX = 80
 INT_MAX = 2**31 - 1

@@ -10,10 +10,10 @@ from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
 from flowql.compiler.plan.types import BIGINT, STRING
 from flowql.compiler.plan.watermarks import AppendOnly, Watermark
 from flowql.runtime.batch import Batch, concat, from_rows
-from flowql.runtime.build.watermarks import Watermarks
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, RunContext
 from flowql.runtime.task.repartition import enclose, open_envelopes
+from flowql.runtime.topology.watermarks import Watermarks
 from tests.runtime.log.records import batch as produced
 
 SCHEMA = Schema((Field("k", BIGINT, "key"), Field("t", STRING)))

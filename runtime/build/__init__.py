@@ -1,1 +1,0 @@
-"""From a compiled plan to runnable tasks: partitions, programs, shared scans. Entry point: `flowql.runtime.build.query`."""

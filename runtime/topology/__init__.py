@@ -1,0 +1,1 @@
+"""From a compiled plan to runnable tasks: partitions, programs, shared scans. Entry point: `flowql.runtime.topology.query`."""
