@@ -20,7 +20,7 @@ from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic, Par
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 from flowql.compiler.dialect.ast import CreateAs, Property, Query, SetProperty, Statement
 from flowql.compiler.dialect.parser import DialectName as DialectName  # re-exported
-from flowql.compiler.dialect.parser import parse_query, parse_statements
+from flowql.compiler.dialect.parser import declared_names, parse_query, parse_statements
 from flowql.compiler.dialect.table_statements import is_row_statement
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import AggregateFunction, Function, Registered, register_of_project
@@ -92,7 +92,7 @@ def compile_project(
     registry: schemas that are known beside those of the project. functions: what modules of the project declare, by name: functions that SQL
     calls, and topologies of processors.
     """
-    pending, diagnostics = _pending(sources, dialect, properties, variables)
+    pending, diagnostics, unread = _pending(sources, dialect, properties, variables)
     pending += stream_statements(functions, pending, _empty(dialect, registry).fold, properties)
     order, mistakes = in_order(pending)
     diagnostics += mistakes
@@ -100,7 +100,7 @@ def compile_project(
         register_of_project(entry)
     catalog = replace(_empty(dialect, registry), functions=functions_among(functions))
     world = World(catalog, overrides=overrides, previous=previous, topic_partitions=topic_partitions)
-    failed: set[str] = {n for p in pending if p not in order for n in p.defines}
+    failed = {n for p in pending if p not in order for n in p.defines} | unread
     for p in order:
         if p.needs & failed:
             failed |= p.defines  # its cause is reported already
@@ -172,12 +172,13 @@ def _pending(
     dialect: DialectName,
     properties: Mapping[str, str],
     variables: Mapping[str, str],
-) -> tuple[list[Pending], list[Diagnostic]]:
-    """All statements with the properties that hold where they stand."""
+) -> tuple[list[Pending], list[Diagnostic], set[str]]:
+    """All statements with the properties that hold where they stand; the names that unreadable ones declare come last."""
     session = dict(properties)
     defined = dict(variables)
     found: list[Pending] = []
     diagnostics: list[Diagnostic] = []
+    declared: set[str] = set()
     for source in sources:
         if isinstance(source, QueryDefinition):
             statement = _statement(source)
@@ -185,12 +186,14 @@ def _pending(
             continue
         statements, mistakes = parse_statements(source, dialect, defined)
         diagnostics += mistakes
+        if mistakes:
+            declared |= declared_names(source, dialect)
         for s in statements:
             if isinstance(s, SetProperty):
                 _set(session, s)
             else:
                 found.append(Pending.of(s, dict(session), NO_OPTIONS))
-    return found, diagnostics
+    return found, diagnostics, declared.difference(*(p.defines for p in found))
 
 
 def _statement(definition: QueryDefinition) -> CreateAs:

@@ -18,9 +18,10 @@ from flowql.compiler.dialect.queries import parse_items, parse_join_clause, pars
 from flowql.compiler.dialect.standard import parser as standard
 from flowql.compiler.dialect.statements import parse_statement
 from flowql.compiler.dialect.time_windows import parse_window_clause
-from flowql.compiler.dialect.tokens import Positions, Tok, read_statements, tokenize
+from flowql.compiler.dialect.tokens import Positions, Tok, read_statements, split_statements, tokenize
 from flowql.compiler.dialect.type_refs import parse_type_ref
 
+_WORDS_BEFORE_KIND_MAX = 4  # CREATE OR REPLACE SOURCE TABLE, CREATE TEMPORARY RECURSIVE VIEW
 T = TypeVar("T")
 DialectName = Literal["ksql", "standard"]
 
@@ -43,6 +44,37 @@ def parse_statements(
         return standard.parse_lowered(source, variables)
     known = {} if variables is None else variables
     return read_statements(source, known, lambda body, at: parse_statement(Cursor(source, body, at), known))
+
+
+def declared_names(source: SourceText, dialect: DialectName = "ksql") -> frozenset[str]:
+    """Names that the CREATE statements of a text declare, also those of statements with a mistake in them.
+
+    >>> sorted(declared_names(SourceText("a.sql", "CREATE STREAM s (a INT, ; CREATE OR REPLACE TABLE t AS")))
+    ['S', 'T']
+    """
+    positions = Positions(source)
+    if dialect == "standard":
+        cursors: list[Cursor] = [*standard.readers(source, positions)]
+    else:
+        cursors = [Cursor(source, body, positions) for body in split_statements(tokenize(source, positions)[0])]
+    return frozenset(name for cur in cursors if (name := _declared(cur)) is not None)
+
+
+def _declared(cur: Cursor) -> str | None:
+    """The name behind CREATE ... STREAM, TABLE or VIEW, without its schema."""
+    if not cur.accept_words("CREATE"):
+        return None
+    for _ in range(_WORDS_BEFORE_KIND_MAX):
+        if any(cur.accept_words(kind) for kind in ("STREAM", "TABLE", "VIEW")):
+            break
+        cur.next()
+    else:
+        return None
+    cur.accept_words("IF", "NOT", "EXISTS")
+    name = cur.next()
+    while cur.accept_op("."):
+        name = cur.next()
+    return cur.fold(name) if name.kind in ("word", "quoted") else None
 
 
 def parse_expression(source: SourceText, dialect: DialectName = "ksql") -> Ast:

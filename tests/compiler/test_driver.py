@@ -53,6 +53,33 @@ def test_a_name_defined_twice_says_where():
     assert "one.sql:1" in found.label
 
 
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        (
+            "ksql",
+            "CREATE STREAM s (a INT,, b INT) WITH (kafka_topic='s', value_format='json'); CREATE STREAM t AS SELECT a FROM s;",
+        ),
+        ("ksql", "CREATE OR REPLACE SOURCE TABLE IF NOT EXISTS `s` (a INTT INT); CREATE TABLE t AS SELECT * FROM `s`;"),
+        (
+            "standard",
+            "CREATE TABLE s (a INT PRIMARY KEY, CHECK (a > 0)); CREATE MATERIALIZED VIEW t AS SELECT a FROM s;",
+        ),
+        (
+            "standard",
+            "CREATE TABLE public.s (a INT,,); CREATE VIEW t AS SELECT a, row_number() OVER (ORDER BY a) AS r FROM s;",
+        ),
+    ],
+)
+def test_readers_of_a_statement_with_a_mistake_add_no_mistakes(dialect, text):
+    """The name that an unreadable statement declares was "not a stream or table" for each statement that reads it."""
+    (found,) = compile_project([SourceText("a.sql", text)], dialect=dialect).diagnostics
+    assert found.span.line == 1
+    assert found.code != "FQ2001"
+    (found, again) = compile_project([SourceText("a.sql", text + "SELEC 1;")], dialect=dialect).diagnostics
+    assert again.code == "FQ1001"
+
+
 def test_plans_survive_the_codec():
     result = compile_project([SourceText("a.sql", "".join(PARTS))])
     text = codec.dumps(result.plan)

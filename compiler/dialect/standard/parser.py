@@ -25,7 +25,7 @@ from flowql.compiler.dialect.standard.statements import parse_statement
 from flowql.compiler.dialect.standard.tokens import tokenize
 from flowql.compiler.dialect.standard.tree import Node
 from flowql.compiler.dialect.standard.types import parse_type
-from flowql.compiler.dialect.tokens import Positions, Tok, read_statements
+from flowql.compiler.dialect.tokens import Positions, Tok, read_statements, split_statements
 
 T = TypeVar("T")
 STATEMENT_CHARS_MAX = 16 * 2**20  # a tree takes about a hundred times the memory of its text
@@ -56,6 +56,11 @@ def parse_lowered(
     'UNION is not supported yet'
     """
     return _parse(source, variables, lower_statement)
+
+
+def readers(source: SourceText, positions: Positions) -> list[Reader]:
+    """One at the beginning of each statement."""
+    return [Reader(source, body, positions, RULES) for body in split_statements(tokenize(source, positions)[0])]
 
 
 def _parse(
