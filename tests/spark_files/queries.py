@@ -83,8 +83,15 @@ QUERIES: dict[str, tuple[str, str]] = {
           WHERE K IS NOT NULL AND e > ms GROUP BY ALL""",
     ),
     "SESSION": (
-        "CREATE TABLE SESSION AS SELECT K, COUNT(*) AS N, MAX(V) AS H FROM A WINDOW SESSION (3 SECONDS) GROUP BY K;",
-        f"{_SESSIONS} SELECT K, min(ms), max(ms), count(*), max(V) FROM s GROUP BY K, n",
+        """CREATE TABLE SESSION AS SELECT K, COUNT(*) AS N, MAX(V) AS H, LATEST_BY_OFFSET(G) AS LAST, SUM(CAST(P AS DOUBLE) / 7) AS S FROM A
+          WINDOW SESSION (3 SECONDS) GROUP BY K;""",
+        f"""{_SESSIONS} SELECT K, min(ms), max(ms), count(*), max(V), first(G ORDER BY ms DESC, G DESC) FILTER (G IS NOT NULL),
+          coalesce(sum(P::DOUBLE / 7 ORDER BY ms, P), 0) FROM s GROUP BY K, n""",
+    ),
+    "SESSION_OF_ALL": (
+        "CREATE TABLE SESSION_OF_ALL AS SELECT 7 AS ONE, COUNT(*) AS N, MIN(V) AS L FROM A WINDOW SESSION (2 SECONDS) GROUP BY 7;",
+        """SELECT 7, min(ms), max(ms), count(*), min(V) FROM (SELECT *, count(*) FILTER (apart > 2000) OVER (ORDER BY ms RANGE UNBOUNDED PRECEDING)
+          AS n FROM (SELECT *, ms - lag(ms) OVER (ORDER BY ms) AS apart FROM a)) GROUP BY n""",
     ),
     "WITH_TABLE": (
         "CREATE STREAM WITH_TABLE AS SELECT A.K AS K, A.V AS V, NAME FROM A LEFT JOIN D ON A.K = D.K;",

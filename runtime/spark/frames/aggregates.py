@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.functions.spark_sql import lower
 from flowql.compiler.functions.spark_text import quoted
@@ -12,9 +12,9 @@ from flowql.compiler.plan.logical import Aggregate, AggregateCall, Node, Window
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.spark.frames.refusal import Refused, sql_of
-from flowql.runtime.spark.frames.relation import CURRENT, Relation, any_present, images_of, key_of, names
+from flowql.runtime.spark.frames.relation import CURRENT, Relation, any_present, images_of, key_of
 from flowql.runtime.spark.native.aggregates import aggregate_columns, reason_against
-from flowql.runtime.spark.native.keys import groups
+from flowql.runtime.spark.native.keys import constants, groups
 from flowql.runtime.spark.native.windows import window_end, with_cumulated, with_starts
 from flowql.runtime.spark.outline import functions
 
@@ -35,11 +35,11 @@ def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) 
     if table:
         relation = _images(relation, source)
     check_aggregate(spec, source, relation, table=table)
-    keys = key_of(source)
+    keys, known = key_of(source), constants(node.inputs[0])  # of equal values Spark would hash and compare each
     frame = relation.frame.where(any_present(keys)) if keys and not spec.null_groups else relation.frame
-    groups_by = names(Schema(keys))
+    groups_by: list[Any] = [quoted(f.name) for f in keys if f.name not in known]
     if spec.window is not None:
-        frame, added = WINDOWS[spec.window.kind](frame, spec.window, groups_by)
+        frame, added = WINDOWS[spec.window.kind](frame, spec.window)
         groups_by += added
     F = functions(frame)
     time = F.expr(f"max({quoted(ROWTIME)})").alias(ROWTIME)
@@ -48,9 +48,6 @@ def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) 
     made = aggregate_columns(others, F, place=_order(spec), only=CURRENT if table else "")
     found |= {c.name: column for c, column in zip(others, made, strict=True)}
     columns = [found[c.name] for c in spec.aggregates]
-    if spec.window is not None and spec.window.kind == "session":
-        first, last = (F.expr(f"{f}({quoted(ROWTIME)})") for f in ("min", "max"))
-        columns += [first.alias(WINDOW_START), last.alias(WINDOW_END)]
     if spec.counted:
         columns.append(F.expr(f"count_if({CURRENT})").alias("__rows"))
     folded = frame.groupBy(*groups_by).agg(*columns, time)
@@ -58,9 +55,10 @@ def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) 
         folded = folded.where("__rows > 0")
     if not groups_by:
         folded = folded.where(f"{quoted(ROWTIME)} IS NOT NULL")  # Spark gives a row for nothing at all
-    if spec.window is not None and spec.window.kind in ("tumbling", "hopping"):
-        folded = folded.selectExpr("*", f"{window_end(spec.window)} AS {WINDOW_END}")
-    shown = folded.selectExpr(*names(node.schema), quoted(ROWTIME))
+    if spec.window is not None:
+        known |= _bounds(spec.window)
+    told = (f"{known[f.name]} AS {quoted(f.name)}" if f.name in known else quoted(f.name) for f in node.schema)
+    shown = folded.selectExpr(*told, quoted(ROWTIME))
     return Relation(shown, "state", timed=not table, grows=not spec.counted)
 
 
@@ -136,28 +134,32 @@ def _order(spec: Aggregate) -> str:
 _SESSION = "__session"
 
 
-def _tumbling(frame: DataFrame, window: Window, _keys: list[str]) -> tuple[DataFrame, list[str]]:
+def _tumbling(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:
     rows, start = with_starts(frame, window)
     return rows.withColumn(WINDOW_START, start), [WINDOW_START]
 
 
-def _cumulating(frame: DataFrame, window: Window, _keys: list[str]) -> tuple[DataFrame, list[str]]:
+def _cumulating(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:
     return with_cumulated(frame, window), [WINDOW_START, WINDOW_END]
 
 
-def _sessions(frame: DataFrame, window: Window, keys: list[str]) -> tuple[DataFrame, list[str]]:
-    """Rows of a key no further apart than the gap have one number; those exactly so far apart are together."""
-    time = quoted(ROWTIME)
-    parts = f"PARTITION BY {', '.join(keys)} " if keys else ""
-    over = f"OVER ({parts}ORDER BY {time})"
-    apart = frame.selectExpr("*", f"coalesce({time} - lag({time}) {over} > {window.size_ms}L, FALSE) AS __apart")
-    # By range: which of the rows of one time comes first is open, and may be another than for `lag`.
-    before = f"OVER ({parts}ORDER BY {time} RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
-    return apart.selectExpr("*", f"count(CASE WHEN __apart THEN 1 END) {before} AS {_SESSION}"), [_SESSION]
+def _sessions(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:
+    """Spark merges rows of a key that are exactly the gap apart, as we do; its sessions end the gap after their last row."""
+    F = functions(frame)
+    at = F.expr(f"timestamp_millis({quoted(ROWTIME)})")
+    return frame, [F.session_window(at, f"{window.size_ms} milliseconds").alias(_SESSION)]
 
 
-# Rows with the columns that tell their window, and the names of those; one per kind of `flowql.compiler.plan.logical.Window`, a test looks.
-WINDOWS: dict[str, Callable[[DataFrame, Window, list[str]], tuple[DataFrame, list[str]]]] = {
+def _bounds(window: Window) -> dict[str, str]:
+    """Spark SQL of those bounds of a window that are not among the columns it is grouped by."""
+    if window.kind == "session":
+        start, end = (f"unix_millis({_SESSION}.{part})" for part in ("start", "end"))
+        return {WINDOW_START: start, WINDOW_END: f"{end} - {window.size_ms}L"}
+    return {WINDOW_END: window_end(window)} if window.kind in ("tumbling", "hopping") else {}
+
+
+# Rows, and the columns that tell their window, by name or as such; one per kind of `flowql.compiler.plan.logical.Window`, a test looks.
+WINDOWS: dict[str, Callable[[DataFrame, Window], tuple[DataFrame, list[Any]]]] = {
     "tumbling": _tumbling,
     "hopping": _tumbling,
     "cumulating": _cumulating,

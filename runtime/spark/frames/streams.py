@@ -199,7 +199,7 @@ def _aggregate(
         by = [*(functions(frame).expr(g) for g in by), window]
     F = functions(frame)
     folded = frame.groupBy(*by).agg(
-        *aggregate_columns(spec.aggregates, F), F.expr(f"max({quoted(ROWTIME)})").alias(ROWTIME)
+        *aggregate_columns(spec.aggregates, F, kept=True), F.expr(f"max({quoted(ROWTIME)})").alias(ROWTIME)
     )
     if spec.window is not None:
         folded = _bounds(folded, spec.window)

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.functions.spark_sql import lower
-from flowql.compiler.functions.spark_text import quoted, wrapped_int
+from flowql.compiler.functions.spark_text import quoted, text, wrapped_int
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.logical import AggregateCall
 from flowql.compiler.plan.types import Kind, SqlType, spark_type
@@ -23,6 +23,9 @@ _ORDERED = frozenset(
     {Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.DOUBLE}
 )
 _DOUBLE_EXACT = 2**53  # up to here a whole number is a double
+_BEYOND = "the SUM of a group is beyond what is added exactly here: 2^35 rows, or a sum of 2^91. Group by more columns, or run the query on the runtime"
+# Spark SQL of a call over that of its arguments and of the place of a row.
+Text = Callable[[AggregateCall, list[str], str], str]
 
 
 def reason_against(call: AggregateCall, *, bounded: bool, placed: bool) -> str:
@@ -48,7 +51,7 @@ def reason_against(call: AggregateCall, *, bounded: bool, placed: bool) -> str:
 
 
 def _of_sql_sum(name: str, t: SqlType) -> str:
-    """Sums of integers in a wider type never overflow."""
+    """Sums of integers in a wider type never overflow (`exact_sum` has a bound)."""
     if t.kind is Kind.DOUBLE:
         return f"{name} of DOUBLE is exact, and Spark's depends on the order of addition"
     if t.kind is Kind.DECIMAL:
@@ -81,21 +84,24 @@ def _by_offset(call: AggregateCall, *, bounded: bool, placed: bool) -> str:
 PLACE = f"struct({quoted(PARTITION)}, {quoted(OFFSET)})"
 
 
-def aggregate_columns(calls: tuple[AggregateCall, ...], F: Any, *, place: str = PLACE, only: str = "") -> list[Column]:
+def aggregate_columns(
+    calls: tuple[AggregateCall, ...], F: Any, *, place: str = PLACE, only: str = "", kept: bool = False
+) -> list[Column]:
     """One column per call, of exactly its type. Arguments must be lowered (`choose` sees to it).
 
     F: `pyspark.sql.functions`, or what `outline.functions` gives. place: Spark SQL by which rows come one after the other. only: a predicate of the rows that count, though all make groups.
+    kept: by a stream, whose state has no bound of rows and is read by later versions.
     """
-    return [F.expr(_sql(c, place, only)).alias(c.name) for c in calls]
+    return [F.expr(_sql(c, place, only, _KEPT if kept else _SQL)).alias(c.name) for c in calls]
 
 
-def _sql(call: AggregateCall, place: str, only: str) -> str:
+def _sql(call: AggregateCall, place: str, only: str, texts: Mapping[str, Text]) -> str:
     lowered = [lower(a) for a in call.args]
     args = [x.sql for x in lowered if x is not None]
     assert len(args) == len(call.args), f"an argument of {call.function} has no lowering"
     if only:
         args = [f"CASE WHEN {only} THEN {a} END" for a in args or ["1"]]
-    sql = _SQL[call.function](call, args, place)
+    sql = texts[call.function](call, args, place)
     return f"CAST({sql} AS {spark_type(call.type)})"
 
 
@@ -116,21 +122,42 @@ def _wrapping_sum(sql: str) -> str:
     return f"(shiftleft({high} + shiftrightunsigned({low}, 32), 32) | ({low} & 4294967295L))"
 
 
-def _sql_sum(call: AggregateCall, args: list[str], _place: str) -> str:
-    """NULL of nothing. A sum of BIGINTs is one of DECIMALs."""
-    return f"sum({args[0]})" if call.args[0].type.kind is Kind.INT else f"sum(CAST({args[0]} AS DECIMAL(20, 0)))"
+def _sql_sum(total: Callable[[str], str]) -> Text:
+    """NULL of nothing."""
+    return lambda call, args, _place: f"sum({args[0]})" if call.args[0].type.kind is Kind.INT else total(args[0])
 
 
-def _sql_average(_call: AggregateCall, args: list[str], _place: str) -> str:
+def decimal_sum(sql: str) -> str:
+    """The DECIMAL(30, 0) sum of BIGINTs, of any number of them."""
+    return f"sum(CAST({sql} AS DECIMAL(20, 0)))"
+
+
+def exact_sum(sql: str, low_bits: int = 28) -> str:
+    """The DECIMAL(30, 0) sum of BIGINTs by two sums of BIGINTs, in half the time of a sum of DECIMALs.
+
+    The lower bits are good for 2^(63 - low_bits) rows of a group, the upper ones until their own sum is beyond a BIGINT; by default for
+    2^35 rows and a sum of 2^91. The job ends with an error where one of them is not: `try_sum` is NULL then, in ANSI mode or not.
+    """
+    high, low, n = f"try_sum(shiftright({sql}, {low_bits}))", f"sum(({sql}) & {2**low_bits - 1}L)", f"count({sql})"
+    whole = f"CAST(CAST({high} AS DECIMAL(20, 0)) * {2**low_bits}BD + CAST({low} AS DECIMAL(20, 0)) AS DECIMAL(30, 0))"
+    beyond = f"{high} IS NULL OR {n} >= {2 ** (63 - low_bits)}L"
+    return f"CASE WHEN {n} = 0 THEN NULL WHEN {beyond} THEN raise_error({text(_BEYOND)}) ELSE {whole} END"
+
+
+def _sql_average(total: Callable[[str], str]) -> Text:
     """To 18 places, halves away from zero: the whole part and the rest of a division of integers, as Spark's own rounds earlier."""
-    n, total = f"CAST(count({args[0]}) AS DECIMAL(17, 0))", f"sum(CAST({args[0]} AS DECIMAL(20, 0)))"
-    whole = f"CAST({total} DIV {n} AS DECIMAL(19, 0))"
-    rest = f"CAST({total} - {whole} * {n} AS DECIMAL(17, 0))"
-    scaled = f"abs({rest}) * CAST('2000000000000000000' AS DECIMAL(19, 0))"
-    places = f"CAST(({scaled} + {n}) DIV ({n} * CAST(2 AS DECIMAL(1, 0))) AS DECIMAL(19, 0))"
-    fraction = f"CAST({places} * CAST('0.000000000000000001' AS DECIMAL(18, 18)) AS DECIMAL(19, 18))"
-    mean = f"{whole} + CASE WHEN {rest} < 0 THEN -{fraction} ELSE {fraction} END"
-    return f"CASE WHEN {n} = 0 THEN NULL ELSE {mean} END"
+
+    def sql(_call: AggregateCall, args: list[str], _place: str) -> str:
+        n, all_ = f"CAST(count({args[0]}) AS DECIMAL(17, 0))", total(args[0])
+        whole = f"CAST({all_} DIV {n} AS DECIMAL(19, 0))"
+        rest = f"CAST({all_} - {whole} * {n} AS DECIMAL(17, 0))"
+        scaled = f"abs({rest}) * CAST('2000000000000000000' AS DECIMAL(19, 0))"
+        places = f"CAST(({scaled} + {n}) DIV ({n} * CAST(2 AS DECIMAL(1, 0))) AS DECIMAL(19, 0))"
+        fraction = f"CAST({places} * CAST('0.000000000000000001' AS DECIMAL(18, 18)) AS DECIMAL(19, 18))"
+        mean = f"{whole} + CASE WHEN {rest} < 0 THEN -{fraction} ELSE {fraction} END"
+        return f"CASE WHEN {n} = 0 THEN NULL ELSE {mean} END"
+
+    return sql
 
 
 def _average(call: AggregateCall, args: list[str], _place: str) -> str:
@@ -143,18 +170,19 @@ def _average(call: AggregateCall, args: list[str], _place: str) -> str:
     return f"CASE WHEN {n} = 0 THEN 0D WHEN {exact} THEN {near} ELSE {far} END"
 
 
-def _placed(function: str) -> Callable[[AggregateCall, list[str], str], str]:
+def _placed(function: str) -> Text:
     return lambda _call, args, place: f"{function}({args[0]}, CASE WHEN {args[0]} IS NOT NULL THEN {place} END)"
 
 
-_SQL: dict[str, Callable[[AggregateCall, list[str], str], str]] = {
+_SQL: dict[str, Text] = {
     "COUNT": _count,
     "SUM": _sum,
-    "sql_sum": _sql_sum,
-    "sql_avg": _sql_average,
+    "sql_sum": _sql_sum(exact_sum),
+    "sql_avg": _sql_average(exact_sum),
     "AVG": _average,
     "MIN": lambda _c, a, _p: f"min({a[0]})",
     "MAX": lambda _c, a, _p: f"max({a[0]})",
     "LATEST_BY_OFFSET": _placed("max_by"),
     "EARLIEST_BY_OFFSET": _placed("min_by"),
 }
+_KEPT: dict[str, Text] = {**_SQL, "sql_sum": _sql_sum(decimal_sum), "sql_avg": _sql_average(decimal_sum)}

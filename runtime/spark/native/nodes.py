@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 
 from flowql.compiler.functions.spark_sql import SparkSql, lower, lower_predicate
 from flowql.compiler.functions.spark_text import quoted
-from flowql.compiler.plan.expr import ROWTIME, Expr, Literal
-from flowql.compiler.plan.expr import Column as PlanColumn
+from flowql.compiler.plan.expr import ROWTIME, Expr
 from flowql.compiler.plan.logical import Aggregate, Filter, Node, Project, Rekey, Scan, Sink
 from flowql.compiler.plan.schema import WINDOW_END
 from flowql.runtime.spark.native.aggregates import aggregate_columns
 from flowql.runtime.spark.native.expressions import column
 from flowql.runtime.spark.native.frames import LETTERS, OFFSET, PARTITION
+from flowql.runtime.spark.native.keys import constants
 from flowql.runtime.spark.native.windows import window_end, with_starts
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Lowering:
         carried = [quoted(n) for n in node.schema.names[len(spec.keys) :]]
         made = _named([*(_text(k.expr) for k in spec.keys), *carried], node)
         rows = frame.selectExpr(*made, quoted(ROWTIME), *_names_beside(frame, places=self.placed))
-        known = _constants(node)
+        known = constants(node)
         keys = " AND ".join(f"{quoted(k.name)} IS NOT NULL" for k in spec.keys if k.name not in known)
         return rows.where(_or_letter(rows, F.expr(keys))) if spec.drop_null and keys else rows
 
@@ -82,7 +82,7 @@ class Lowering:
         added: dict[str, str] = {}  # columns that a group's key tells: Spark need neither hash nor sort by them
         if spec.window is not None:
             frame, start = with_starts(frame, spec.window)
-            added = _constants(source)
+            added = constants(source)
             groups = [*(column(k) for k in keys if k not in added), start]
             added[WINDOW_END] = window_end(spec.window)
         groups += beside
@@ -91,21 +91,6 @@ class Lowering:
         if not groups:
             folded = folded.where(column(ROWTIME).isNotNull())  # Spark gives a row for nothing at all
         return folded.selectExpr("*", *(f"{text} AS {quoted(n)}" for n, text in added.items())) if added else folded
-
-
-def _constants(node: Node) -> dict[str, str]:
-    """Spark SQL of the key columns that are the same in all rows, and not NULL."""
-    if not isinstance(node.spec, Rekey):
-        return {}
-    projected = node.inputs[0].spec
-    before = {c.name: c.expr for c in projected.columns} if isinstance(projected, Project) else {}
-    found: dict[str, str] = {}
-    for key in node.spec.keys:
-        expr = before.get(key.expr.name, key.expr) if isinstance(key.expr, PlanColumn) else key.expr
-        lowered = lower(expr) if isinstance(expr, Literal) and expr.value is not None else None
-        if lowered is not None:
-            found[key.name] = lowered.sql
-    return found
 
 
 def _named(texts: Sequence[str], node: Node) -> list[str]:

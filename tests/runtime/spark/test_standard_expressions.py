@@ -16,7 +16,7 @@ from flowql.compiler.plan.expr import Column
 from flowql.compiler.plan.logical import AggregateCall
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, arrow_type
 from flowql.runtime.batch import to_python
-from flowql.runtime.spark.native.aggregates import aggregate_columns, reason_against
+from flowql.runtime.spark.native.aggregates import aggregate_columns, exact_sum, reason_against
 from flowql.runtime.spark.native.frames import from_spark
 from tests.property.standard_expressions import answers, bound, rows, table, texts
 
@@ -70,3 +70,15 @@ def test_sums_of_integers_are_those_of_the_runtime(spark: SparkSession, name: st
             for v in group:
                 acc = function.add(r, ())(acc, v)
             assert made[i] == function.result(r, ())(acc), group
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_sum_that_cannot_be_exact_ends_the_job(spark: SparkSession, ansi: str) -> None:
+    """Of lower bits that are few, so that the sum of the upper ones overflows after some rows, and of many, after as many rows."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.enabled", ansi)
+    big = session.range(4, numPartitions=1).selectExpr("9223372036854775807L AS v")
+    assert big.limit(2).selectExpr(f"{exact_sum('v', 1)} AS s").first() == (2 * (2**63 - 1),)
+    for bits, n in [(1, 4), (62, 2)]:
+        with pytest.raises(Exception, match=r"beyond what is added exactly|overflow"):
+            big.limit(n).selectExpr(f"{exact_sum('v', bits)} AS s").first()
