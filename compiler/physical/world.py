@@ -39,7 +39,7 @@ from flowql.compiler.physical.planner import Topology, plan_query
 from flowql.compiler.physical.unrepeatable import refuse_unrepeatable, unrepeatable_calls
 from flowql.compiler.plan.logical import Node, Scan, SchemaRef, walk_nodes
 from flowql.compiler.plan.tables import TableChange
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.topology import NO_ROWS, PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan, SourceDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class World:
 
     def plan(self, properties: Mapping[str, str]) -> Plan:
         return Plan(
-            sources=tuple(self.catalog.sources.values()),
+            sources=tuple(s for s in self.catalog.sources.values() if not s.is_hidden or self._is_read(s.name)),
             queries=tuple(self._queries.values()),
             inserts=_numbered(self._inserts),
             properties=tuple(sorted(properties.items())),
@@ -106,6 +106,9 @@ class World:
             schemas=self._schemas(),
             changes=tuple(self._changes),
         )
+
+    def _is_read(self, source: str) -> bool:
+        return any(source in self._read[q] for q in self._queries)
 
     def _schemas(self) -> tuple[SchemaRef, ...]:
         """Those of sources, behind those of the plan that runs: its records stay."""
@@ -169,6 +172,8 @@ class World:
         elif bound.adopts:
             adopted = replace(bound.sink, query=query_id)
             catalog = replace(catalog, sources={**catalog.sources, adopted.name: adopted})
+        if NO_ROWS.name in bound.reads:
+            catalog = replace(catalog, sources={NO_ROWS.name: NO_ROWS, **catalog.sources})
         query = self._compile(bound, query_id, merged, catalog)
         self._read[query_id] = frozenset(n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan))
         self.catalog = record_query(catalog, query_id, bound.reads, bound.sink.name)

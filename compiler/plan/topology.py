@@ -14,8 +14,9 @@ from typing import Literal
 from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
 from flowql.compiler.plan.expr import Expr
 from flowql.compiler.plan.logical import ChangeKind, Format, Node, OnError, Scan, SchemaRef, Spec, TimestampSpec
-from flowql.compiler.plan.schema import Schema
-from flowql.compiler.plan.tables import HIDDEN, TableChange, TableRules
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.tables import HIDDEN, ROW_NUMBER, TableChange, TableRules
+from flowql.compiler.plan.types import BIGINT
 from flowql.compiler.plan.watermarks import Watermark
 
 PLAN_FORMAT = 1
@@ -135,6 +136,25 @@ class SourceDef:
             return self.schema
         return Schema(tuple(f for n in self.visible for f in self.schema if f.name == n), self.schema.window)
 
+    @property
+    def is_hidden(self) -> bool:
+        """Whether no statement declared it: `NO_ROWS`."""
+        return self.name == NO_ROWS.name
+
+
+# Read by views that read no other table: it never has rows. Its one partition is where their own rows are made.
+NO_ROWS = SourceDef(
+    "__no_rows",
+    "table",
+    "__no_rows",
+    Schema((Field(ROW_NUMBER, BIGINT, "key"),)),
+    Format("JSON", wrap=False),
+    Format("JSON"),
+    partitions=1,
+    relation=True,
+    rules=TableRules(append_only=True),
+)
+
 
 def scan_of(source: SourceDef) -> Scan:
     """The source operator that reads all a source declares."""
@@ -209,6 +229,11 @@ class Plan:
     format: int = PLAN_FORMAT
     schemas: tuple[SchemaRef, ...] = ()
     changes: tuple[TableChange, ...] = ()
+
+    @property
+    def listed(self) -> tuple[SourceDef, ...]:
+        """Sources that people declared or queries make."""
+        return tuple(s for s in self.sources if not s.is_hidden)
 
     def source(self, name: str) -> SourceDef | None:
         return next((s for s in self.sources if s.name == name), None)

@@ -117,7 +117,7 @@ def explain_text(compiled: Compiled, queries: tuple[QueryPlan, ...], spark: Spar
     reads = {s for q in queries for sub in q.subtopologies for s in sub.topics}
     sources = [
         _source(s)
-        for s in compiled.plan.sources
+        for s in compiled.plan.listed
         if s.query is None and (s.topic in reads or queries == compiled.plan.queries)
     ]
     parts = ["\n".join(sources)]

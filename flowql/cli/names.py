@@ -23,7 +23,7 @@ class Names:
 
     @staticmethod
     def of(plan: Plan, topics: Mapping[str, int] = _NO_TOPICS) -> Names:
-        found = {s.name: s.visible if s.relation else columns_of(s.schema) for s in plan.sources}
+        found = {s.name: s.visible if s.relation else columns_of(s.schema) for s in plan.listed}
         for _, store in stores_of(plan):
             found.setdefault(store.name, columns_of(Schema((*store.key.fields, *store.value.fields))))
         found |= {DEAD_LETTERS: (), STORES: _STORES_COLUMNS}

@@ -50,7 +50,7 @@ def command(
     show_diagnostics(compiled.diagnostics)
     if not as_json:
         plan = compiled.plan
-        sources = sum(s.query is None for s in plan.sources)
+        sources = sum(s.query is None for s in plan.listed)
         print_text(
             f"{found.name}: {_count(sources, 'source')}, {_count(len(plan.queries), 'query', 'queries')}, no mistakes"
         )

@@ -9,7 +9,7 @@ from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Rekey, Scan, Window, walk_nodes
 from flowql.compiler.plan.processors import Process
-from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.topology import NO_ROWS, Plan, QueryPlan, SourceDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Graph:
 
 def of_plan(plan: Plan) -> Graph:
     """All relations and queries of a plan."""
-    return Graph(tuple(map(_relation, plan.sources)), tuple(map(_flow, plan.queries)))
+    return Graph(tuple(map(_relation, plan.listed)), tuple(map(_flow, plan.queries)))
 
 
 def _relation(source: SourceDef) -> Relation:
@@ -85,7 +85,7 @@ def _relation(source: SourceDef) -> Relation:
 
 def _flow(query: QueryPlan) -> Flow:
     nodes = list(walk_nodes(query.logical))
-    reads = dict.fromkeys(n.spec.source for n in nodes if isinstance(n.spec, Scan))
+    reads = dict.fromkeys(n.spec.source for n in nodes if isinstance(n.spec, Scan) and n.spec.source != NO_ROWS.name)
     does = dict.fromkeys(words for n in nodes if (words := _words(n)))
     return Flow(query.id, tuple(reads), query.sink, query.priority, tuple(does), query.sql.strip())
 

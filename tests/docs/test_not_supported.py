@@ -32,7 +32,6 @@ STANDARD = {
     "`RETURNING`": "INSERT INTO orders VALUES (1, 'ada', 2.0) RETURNING id;",
     "`JSONB`": "CREATE TABLE t (k INT PRIMARY KEY, v JSONB);",
     "`INTERVAL`": "CREATE TABLE t (k INT PRIMARY KEY, v INTERVAL);",
-    "read no table": "CREATE VIEW t AS SELECT 1 AS one;",
 }
 CASES = [("ksql", words, STREAM + sql) for words, sql in KSQL.items()]
 CASES += [("standard", words, TABLE + sql) for words, sql in STANDARD.items()]

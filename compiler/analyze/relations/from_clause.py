@@ -48,12 +48,11 @@ from flowql.compiler.analyze.relations.tree_parts import and_parts, has_query
 from flowql.compiler.analyze.relations.using import equal, merged_columns, names_of
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.diagnostics.diagnostic import CompileError
-from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.expr import Column, Expr, columns_of
-from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import NO_ROWS, SourceDef
 from flowql.compiler.plan.visit import substitute
 
 TRUE = t.Constant("bool", "true")
@@ -83,8 +82,8 @@ class _From:
 class FromBinder(ABC):
     """Reads FROM and WHERE."""
 
-    def __init__(self, catalog: Catalog, anchor: SourceDef | None = None) -> None:
-        """anchor: a table that the statement reads; a row that is in no table comes from it."""
+    def __init__(self, catalog: Catalog, anchor: SourceDef = NO_ROWS) -> None:
+        """anchor: the table that a row comes from that is in no table."""
         self.catalog, self._anchor = catalog, anchor
         self.names = Names()
         self.placeholders = Placeholders()
@@ -105,12 +104,10 @@ class FromBinder(ABC):
     ) -> Any:
         """Groups, HAVING, sub-queries and window functions of a SELECT over what FROM and WHERE give."""
 
-    def _start(self, outer: RelBinder | None, span: Span) -> Rel:
+    def _start(self, outer: RelBinder | None) -> Rel:
         """What a query without FROM reads: one row, or one for each row of the domain that it is answered for."""
         if isinstance(outer, Dependent):
             return outer.factor(self.names)
-        if self._anchor is None:
-            unsupported("a view that reads no table", span, "insert the rows into a table")
         return one_row(self._anchor, self.names)
 
     def _united(self, sides: Sequence[Rel]) -> Rel:
@@ -121,7 +118,7 @@ class FromBinder(ABC):
         written = and_parts(select.where) if select.where is not None else []
         given = _From(outer, tables, written)
         if select.source is None or isinstance(outer, Dependent):
-            given.add(self._start(outer, select.span))
+            given.add(self._start(outer))
         if select.source is not None:
             self._flatten(select.source, given)
         binder = self._binder(given.columns, "WHERE", outer)
@@ -168,7 +165,7 @@ class FromBinder(ABC):
     def _function(self, function: t.TableFunction, given: _From) -> None:
         """A function of FROM may name the columns of all that stands before it."""
         wanted = named(function.call, self._binder(given.columns, "FROM", given.outer))
-        left = self._taken(given, frozenset(c.name for c in wanted)) or self._start(None, function.span)
+        left = self._taken(given, frozenset(c.name for c in wanted)) or self._start(None)
         binder = self._binder(left.columns, "FROM", given.outer)
         made, columns = from_function(function, left, binder, self.names, kept=False)
         if binder.uses_outer:

@@ -96,7 +96,7 @@ class QueryBinder(FromBinder):
             return self.query(body, tables, outer)
         if isinstance(body, t.SetOperation):
             return self._set_operation(body, tables, outer)
-        rel = self._start(outer, body.span)
+        rel = self._start(outer)
         binder = self._binder(rel.columns, "VALUES", outer)
         made = values(body.rows, body, rel, binder, self.names)
         if binder.uses_outer:

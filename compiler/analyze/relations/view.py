@@ -24,7 +24,7 @@ from flowql.compiler.plan.changes import Consolidate
 from flowql.compiler.plan.logical import NamedExpr, Node
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.tables import HIDDEN
-from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import NO_ROWS, SourceDef
 from flowql.compiler.schemas.ref import JSON_OBJECT
 
 
@@ -44,10 +44,13 @@ def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterat
 
 
 def is_relational(query: t.Query, catalog: Catalog, *, refused: bool) -> bool:
-    """Whether the query is bound here: it reads a relation that changes, a table of another system or a stream with a watermark, or it
-    is one that queries over streams cannot say. Windows over streams without a watermark are theirs.
+    """Whether the query is bound here: it reads a relation that changes, a table of another system, a stream with a watermark or nothing,
+    or it is one that queries over streams cannot say. Windows over streams without a watermark are theirs.
     """
-    found = [s for n in relations_read(query) if (s := catalog.sources.get(n)) is not None]
+    read = list(relations_read(query))
+    found = [s for n in read if (s := catalog.sources.get(n)) is not None]
+    if not read:
+        return True
     if any(s.relation or s.watermark is not None or s.key_format.name == JSON_OBJECT for s in found):
         return True
     if not found or any(s.schema.window is not None for s in found):
@@ -100,10 +103,10 @@ def _another_alias(query: t.Query, at: int, name: str) -> Edit | None:
     return renamed(item.span, name, other) if item.alias is not None else behind(item.span, f" AS {other}")
 
 
-def _anchor(query: t.Query, catalog: Catalog) -> SourceDef | None:
-    """The table that rows come from that are in none."""
+def _anchor(query: t.Query, catalog: Catalog) -> SourceDef:
+    """The table that rows come from that are in none: one that the query reads, else one without rows."""
     found = (catalog.sources.get(n) for n in relations_read(query))
-    return next((s for s in found if s is not None and s.kind == "table" and s.schema.window is None), None)
+    return next((s for s in found if s is not None and s.kind == "table" and s.schema.window is None), NO_ROWS)
 
 
 def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:

@@ -226,7 +226,7 @@ class Session:
         self._rows(show.describe(self.there.plan, match["name"]))
 
     def _describe_all(self, match: re.Match[str]) -> None:
-        for source in self.there.plan.sources:
+        for source in self.there.plan.listed:
             if source.kind == match["what"].lower()[:-1]:
                 self._rows(show.describe(self.there.plan, source.name))
 

@@ -34,7 +34,7 @@ def lines(columns: Sequence[str], cells: Sequence[Sequence[str]], rows: Sequence
 
 def relations(plan: Plan, kind: str = "") -> Rows:
     """Streams and tables, or those of one kind; without one also the internal stores."""
-    rows = [(s.name, str(s.kind), s.topic, s.query or "") for s in plan.sources if kind in ("", s.kind)]
+    rows = [(s.name, str(s.kind), s.topic, s.query or "") for s in plan.listed if kind in ("", s.kind)]
     names = {r[0] for r in rows}
     if not kind:
         rows += [(s.name, "store", "", q.id) for q, s in stores_of(plan) if s.name not in names]
