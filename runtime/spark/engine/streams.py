@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.events import ERROR, say
@@ -11,6 +11,7 @@ from flowql.runtime.spark.engine.causes import cause_of
 from flowql.runtime.spark.engine.deployed import Record
 
 BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
+STARTING_MS_MAX = 10_000  # so long Spark waits for a Python process
 # waiting: its turn has not come. done: what there was is processed. failed: waits for its restart. error: given up.
 State = Literal["waiting", "running", "done", "failed", "error"]
 
@@ -20,6 +21,9 @@ class Stream(Protocol):
 
     @property
     def isActive(self) -> bool: ...
+
+    @property
+    def status(self) -> dict[str, Any]: ...
 
     def exception(self) -> Exception | None: ...
 
@@ -31,6 +35,7 @@ class RunningQuery:
     """A deployed query. Changed by the supervising thread alone; others read.
 
     errors: failures since the instance was opened. consecutive: without a batch in between; epoch: the log's when it last failed.
+    begun_ms: when its stream was started, while its first trigger lasts.
     """
 
     plan: QueryPlan
@@ -43,6 +48,7 @@ class RunningQuery:
     resume_at_ms: int = 0
     paused: bool = False
     last_error: str = ""
+    begun_ms: int | None = None
 
     @property
     def finished(self) -> bool:
@@ -55,8 +61,16 @@ class RunningQuery:
             return False
         return self.state == "waiting" or (self.state == "failed" and now_ms >= self.resume_at_ms)
 
-    def started(self, stream: Stream | None) -> None:
-        self.stream, self.state = stream, "running"
+    def started(self, stream: Stream | None, now_ms: int) -> None:
+        self.stream, self.state, self.begun_ms = stream, "running", now_ms
+
+    def is_starting(self, now_ms: int) -> bool:
+        """Its Python processes may not answer yet: it has neither read anything nor found that there is nothing."""
+        if self.stream is None or self.begun_ms is None:
+            return False
+        if now_ms - self.begun_ms >= STARTING_MS_MAX or str(self.stream.status["message"]).startswith("Waiting"):
+            self.begun_ms = None
+        return self.begun_ms is not None
 
     def ended(self) -> None:
         """It has done what there was."""

@@ -41,8 +41,8 @@ class Launcher(Protocol):
 class Supervisor:
     """What is to be done with the queries, and doing it. One thread repeats `run_once`; `queries` is replaced, never changed.
 
-    at_once: how many streams of a run that is to end run at the same time; None for all of them. Each starts Python processes, and
-    Spark fails a query whose process does not answer within 10 s: more of them than cores gain nothing and start too slowly.
+    at_once: how many streams start at the same time, and of a run that is to end run; None for all of them. Each starts Python processes,
+    and Spark fails a query whose process does not answer within 10 s: more of them than cores gain nothing and start too slowly.
     """
 
     def __init__(self, launcher: Launcher, at_once: int | None = None) -> None:
@@ -84,7 +84,7 @@ class Supervisor:
         for queries in self._rounds:
             if not all(q.finished for q in queries):
                 for query in queries:
-                    if not self._is_cut_off(query) and not self._is_full():
+                    if not self._is_cut_off(query):
                         self._start(query, now_ms)
                 return
             if self.doing == "available now" and is_circle([q.plan for q in queries]):
@@ -95,9 +95,12 @@ class Supervisor:
                     return
         self.doing = "nothing"
 
-    def _is_full(self) -> bool:
-        running = sum(q.state == "running" for q in self.queries.values())
-        return self._at_once is not None and running >= self._at_once
+    def _is_full(self, now_ms: int) -> bool:
+        if self._at_once is None:
+            return False
+        starting = self.doing == "continuous"
+        busy = (q.is_starting(now_ms) if starting else q.state == "running" for q in self.queries.values())
+        return sum(busy) >= self._at_once
 
     def _is_cut_off(self, query: RunningQuery) -> bool:
         """A batch whose input is not there, as a query that feeds it was given up: it would take that for the whole input."""
@@ -120,16 +123,16 @@ class Supervisor:
             query.ended()
 
     def _start(self, query: RunningQuery, now_ms: int) -> None:
-        if not query.due(now_ms):
+        if not query.due(now_ms) or self._is_full(now_ms):
             return
-        query.started(None)
+        query.started(None, now_ms)
         try:
             if self.doing == "batch":
                 self._launcher.batch(query)
                 query.ended()
             else:
                 pace: Pace = "continuous" if self.doing == "continuous" else "available now"
-                query.started(self._launcher.stream(query, pace))
+                query.started(self._launcher.stream(query, pace), now_ms)
         except Exception as error:  # of this query alone; its status tells
             self._failed(query, error, now_ms)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from flowql.compiler.plan.topology import Plan
-from flowql.runtime.spark.engine.streams import BACKOFF_MS_MAX, RunningQuery
+from flowql.runtime.spark.engine.streams import BACKOFF_MS_MAX, STARTING_MS_MAX, RunningQuery
 from flowql.runtime.spark.engine.supervisor import TRIES_MAX, Pace, Supervisor
 from tests.runtime.spark.test_engine_order import plan_of
 
@@ -31,6 +32,7 @@ INSERT INTO A SELECT * FROM B WHERE V > 0;
 class FakeStream:
     isActive: bool = True
     error: Exception | None = None
+    status: dict[str, Any] = field(default_factory=lambda: {"message": "Initializing sources"})
 
     def exception(self) -> Exception | None:
         return self.error
@@ -107,11 +109,24 @@ def test_of_streams_that_end_only_so_many_run_at_once() -> None:
         launcher.streams[name].end()
     supervisor.run_once(3)
     assert supervisor.finished
+
+
+def test_of_streams_that_do_not_end_only_so_many_start_at_once() -> None:
+    """One is through with its start when it waits for rows, another when it has had the time that Spark gives a process; then all run."""
+    launcher, supervisor, _ = made(CHAIN, at_once=1)
     supervisor.run_continuously()
-    for query in supervisor.queries.values():
-        query.again()
-    supervisor.run_once(4)
-    assert len(launcher.calls) == 6  # of those that do not end all run
+    for now, expected in [(0, 1), (100, 1)]:
+        supervisor.run_once(now)
+        assert len(launcher.calls) == expected
+    launcher.streams["CSAS_A"].status["message"] = "Waiting for data to arrive"
+    for now, expected in [(200, 2), (200 + STARTING_MS_MAX - 1, 2), (200 + STARTING_MS_MAX, 3)]:
+        supervisor.run_once(now)
+        assert len(launcher.calls) == expected
+    assert all(q.state == "running" for q in supervisor.queries.values())
+    launcher.streams["CSAS_OTHER"].end(ValueError("no process"))
+    supervisor.run_once(300 + STARTING_MS_MAX)
+    supervisor.run_once(300 + STARTING_MS_MAX + BACKOFF_MS_MAX)
+    assert launcher.calls[3:] == [("CSAS_OTHER", "continuous")], "one that failed starts again, alone"
 
 
 def test_batches_run_in_the_same_order_and_again_when_asked_again() -> None:
