@@ -1,8 +1,8 @@
 """What the swap of a generation writes: from a staging topic and the topic itself to `Replacement`s of the commit.
 
-A stream's partition loses its old records and gets all of the new generation. A table's gets the difference between the two folds
-(last record of each key): rows that changed, and tombstones for keys that vanished, so that whoever folds the topic, from its
-beginning or from anywhere, comes to the new table.
+A stream's partition loses its old records and gets all of the new generation (`Producer.append_from`: nothing of them is read here). A
+table's gets the difference between the two folds (last record of each key): rows that changed, and tombstones for keys that vanished, so
+that whoever folds the topic, from its beginning or from anywhere, comes to the new table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowql.runtime.commit.replacement import Replacement
+from flowql.runtime.commit.replacement import Replacement, Source
 from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, TopicPartition
 
 READ_ROWS, READ_BYTES = 50_000, 64 << 20
@@ -22,18 +22,20 @@ _ROW = "row"
 
 def begun_anew(log: Log, staging: TopicPartition, tp: TopicPartition, begin: int) -> Replacement:
     """What puts the records of `staging` into a partition that begins at an offset, in a topic that gets other partitions."""
-    return Replacement(
-        tp, begin, False, tuple(b.select(PRODUCE_SCHEMA.names) for b in _records(log, staging, None)), True
-    )
+    return Replacement(tp, begin, False, source=_source(log, staging), is_new=True)
 
 
 def replacement(log: Log, staging: TopicPartition, tp: TopicPartition, *, difference: bool) -> Replacement:
     """What puts the records of `staging` into `tp`. Nobody writes to either meanwhile, else the commit finds that out."""
     end = log.admin().end_offset(tp)
     if not difference:
-        return Replacement(tp, end, True, tuple(b.select(PRODUCE_SCHEMA.names) for b in _records(log, staging, None)))
+        return Replacement(tp, end, True, source=_source(log, staging))
     changed = _difference(fold(log, tp, end), fold(log, staging, None))
     return Replacement(tp, end, False, tuple(b for b in changed.to_batches() if b.num_rows))
+
+
+def _source(log: Log, staging: TopicPartition) -> Source:
+    return Source(staging, log.admin().begin_offset(staging), log.admin().end_offset(staging))
 
 
 def records_of(log: Log, topic: str) -> list[pa.RecordBatch]:

@@ -14,19 +14,32 @@ from flowql.runtime.log.clients import naming
 class Replacement:
     """Records that take the place of others in a partition, at the swap of a generation.
 
-    end: where the partition ends before. drops: whether all records before it go; else these follow them. batches: of PRODUCE_SCHEMA,
-    written as they are: the record n of them all has the offset end + n. is_new: the partition is one of a `Reshape`.
+    end: where the partition ends before. drops: whether all records before it go; else these follow them. They are all records of `source`
+    (of which the first offset and the end are known), whose first offset becomes `end`, or else `batches`, of PRODUCE_SCHEMA, written as
+    they are. is_new: the partition is one of a `Reshape`.
     """
 
     tp: TopicPartition
     end: int
     drops: bool
-    batches: tuple[pa.RecordBatch, ...]
+    batches: tuple[pa.RecordBatch, ...] = ()
+    source: Source | None = None
     is_new: bool = False
 
     @property
     def new_end(self) -> int:
+        if self.source is not None:
+            return self.end + self.source.end - self.source.begin
         return self.end + sum(b.num_rows for b in self.batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A partition whose records follow in another one, and where it begins and ends."""
+
+    tp: TopicPartition
+    begin: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +71,8 @@ def replace_records(producer: Producer, r: Replacement) -> None:
             producer.expect_end(r.tp, r.end)
         if r.drops:
             producer.drop_before(r.tp, r.end)
+        if r.source is not None:
+            producer.expect_end(r.source.tp, r.source.end)
+            producer.append_from(r.tp, r.source.tp)
         for batch in r.batches:
             producer.send(r.tp, batch)

@@ -330,7 +330,7 @@ class Consumer(Protocol):
 class Producer(Protocol):
     """A transactional producer. All calls come from one thread at a time.
 
-    begin -> repartition* -> drop_before* -> expect_end* -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
+    begin -> repartition* -> drop_before* -> expect_end* -> append_from* -> send* -> send_positions* -> attach_redo? -> commit | abort. Nothing is visible before commit returns;
     after commit everything is, at once. An exception from commit that is not LogFull leaves the outcome unknown, or the
     producer of no more use: the caller discards this producer, makes a new one with the same id and asks `Log.last_sequence`.
 
@@ -363,6 +363,14 @@ class Producer(Protocol):
         """The commit raises EndMoved, and nothing of it is visible, unless the partition ends here (embedded logs only).
 
         Records of the transaction then have known offsets, from this one on.
+        """
+        ...
+
+    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
+        """With this transaction the records of another partition follow those of `tp`, ahead of what is sent to it (embedded logs only).
+
+        The first offset of `source` becomes the end of `tp`, and distances stay as they are. It takes as long for many records as for few.
+        `source` keeps its records; nothing may be written to it in this transaction.
         """
         ...
 

@@ -383,6 +383,13 @@ class LogProducer:
         self._committer.check_partition(tp)
         transaction.ends[tp] = offset
 
+    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
+        transaction = self._open()
+        self._committer.check_partition(source)
+        if tp.topic not in transaction.shapes:
+            self._committer.check_partition(tp)
+        transaction.sources[tp] = source
+
     def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
         transaction = self._open()
         self._committer.check_partition(TopicPartition(topic, 0))

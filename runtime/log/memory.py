@@ -16,6 +16,7 @@ import pyarrow as pa
 from flowql.runtime.errors import Fenced, InstanceRunning, LogCorrupt, LogError, PartitionGone, TopicMissing
 from flowql.runtime.log.base import (
     EARLIEST,
+    PRODUCE_SCHEMA,
     RECORD_SCHEMA,
     Admin,
     Clients,
@@ -31,7 +32,15 @@ from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, Lo
 from flowql.runtime.log.open_clients import OpenClients
 from flowql.runtime.log.policy import TopicPolicy, altered
 from flowql.runtime.log.repartition import followed_by, moved
-from flowql.runtime.log.transaction import Shape, Transaction, check_count, check_end, check_shape, check_start
+from flowql.runtime.log.transaction import (
+    Shape,
+    Transaction,
+    check_count,
+    check_end,
+    check_shape,
+    check_sources,
+    check_start,
+)
 
 
 @dataclass(slots=True)
@@ -260,6 +269,7 @@ class MemoryLog:
         batches = transaction.batches()
         with self._lock:
             self.check_epoch(transactional_id, epoch)
+            check_sources(transaction)
             for topic, count in transaction.counts.items():
                 check_count(topic, count, self._topics[topic].partitions if topic in self._topics else 0)
             for tp, _ in batches:
@@ -280,6 +290,9 @@ class MemoryLog:
                 self.drop_before(tp, offset)
                 if offset == self._partition(tp).end:
                     self._partition(tp).writers.clear()
+            for tp, source in transaction.sources.items():
+                self._append(self._partition(tp), self._all(self._partition(source)))
+                self._partition(tp).writers.add(transactional_id)
             for tp, parts in batches:
                 self._append(self._partition(tp), parts)
                 self._partition(tp).writers.add(transactional_id)
@@ -299,6 +312,13 @@ class MemoryLog:
         fresh = {tp: _Partition(shape.offset, shape.offset, writers=set(writers)) for tp in tps}
         self._partitions = kept | fresh
         self._groups = {g: {tp: o for tp, o in of.items() if tp.topic != topic} for g, of in self._groups.items()}
+
+    def _all(self, partition: _Partition) -> list[pa.RecordBatch]:
+        """PRODUCE_SCHEMA. Records that are gone lie before the first one in its batch."""
+        cut = [
+            b.slice(max(0, partition.start - base)) for base, b in zip(partition.bases, partition.batches, strict=True)
+        ]
+        return [b.select(PRODUCE_SCHEMA.names) for b in cut if b.num_rows]
 
     def _append(self, partition: _Partition, parts: list[pa.RecordBatch]) -> None:
         for part in parts:

@@ -229,6 +229,9 @@ class _Producer:
     def expect_end(self, tp: TopicPartition, offset: int) -> None:
         self._own.expect_end(tp, offset)
 
+    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
+        self._own.append_from(tp, source)
+
     def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
         self._own.repartition(topic, partitions, offset, keeps=keeps)
 

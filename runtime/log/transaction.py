@@ -31,16 +31,17 @@ class Transaction:
     """References to the records, positions and redo payload of one transaction; nothing is copied until commit.
 
     starts: the new first offset of partitions whose older records it replaces. ends: where partitions must end before it.
-    shapes: of topics that it repartitions. counts: the numbers of partitions that its records were partitioned by.
+    sources: whose records follow in a partition, ahead of its own. shapes: of topics that it repartitions. counts: the numbers of partitions that its records were partitioned by.
     """
 
-    __slots__ = ("counts", "ends", "positions", "records", "redo", "shapes", "starts")
+    __slots__ = ("counts", "ends", "positions", "records", "redo", "shapes", "sources", "starts")
 
     def __init__(self) -> None:
         self.records: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self.positions: dict[tuple[str, TopicPartition], Position] = {}
         self.starts: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
+        self.sources: dict[TopicPartition, TopicPartition] = {}
         self.shapes: dict[str, Shape] = {}
         self.counts: dict[str, int] = {}
         self.redo: bytes | None = None
@@ -109,6 +110,14 @@ def check_end(tp: TopicPartition, expected: int, end: int) -> None:
         raise EndMoved(
             f"{tp} ends at {end}, not at {expected}: another process has written to it while its records were replaced"
         )
+
+
+def check_sources(transaction: Transaction) -> None:
+    """LogError if the records of a partition are to follow in another one, and the transaction changes that partition, too."""
+    changed = {tp.topic for tp in (*transaction.records, *transaction.starts, *transaction.sources)}
+    for tp, source in transaction.sources.items():
+        if source.topic in changed | transaction.shapes.keys():
+            raise LogError(f"{tp}: the records of {source} cannot follow, as this transaction changes {source.topic}")
 
 
 def check_count(topic: str, expected: int, partitions: int) -> None:

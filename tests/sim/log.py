@@ -492,6 +492,10 @@ class SimulatedProducer:
         self._check_open()
         raise LogError(f"a transaction cannot depend on {tp} ending at {offset}")
 
+    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
+        self._check_open()
+        raise LogError(f"records of {source} cannot be copied to {tp} as part of a transaction")
+
     def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
         del partitions, offset, keeps
         self._check_open()

@@ -258,15 +258,7 @@ class _Output:
         cleaned_ms = max(k.segment.cleaned_ms for k in group) or self._age[1]
         tombstones = sum(k.tombstones for k in group)
         if len(group) == 1 and group[0].is_whole:
-            image = first.image()
-            self.images.append(
-                SegmentImage(
-                    *(image.base, image.length, image.end_offset, image.max_timestamp, image.index_bytes),
-                    image.life,
-                    cleaned_ms,
-                    tombstones,
-                )
-            )
+            self.images.append(first.image().cleaned(cleaned_ms, tombstones))
         elif any(k.pieces for k in group):
             length = self._write(first.base, _drained(group))
             newest = max(k.segment.max_timestamp for k in group)
@@ -280,9 +272,9 @@ class _Output:
         """The length of the new segment. A batch at a time: a segment would be in memory three times."""
         path = segment_path(self._what.directory, self._what.number, base, self._life)
         self.made.append(path)
+        self._files.unlink(path)  # a crash may have left one, or a link to a segment of another partition
         file = self._files.open(path, create=True, write=True)
         try:
-            file.truncate(0)  # a crash may have left one
             length = 0
             for buffers in chain([[HEADER]], encode(_joined(pieces))):
                 file.pwrite(length, buffers)

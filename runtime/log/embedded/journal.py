@@ -18,8 +18,9 @@ from flowql.runtime.log.embedded.records import Record, Snapshot, decode, encode
 from flowql.runtime.log.files import File, Files
 
 MAGIC = b"FLOWQLOG"
-FORMAT_VERSION = 2  # 1 had no checksums of batches and no `skip`; it is read, and its next generation is written as 2
-_READ = (1, FORMAT_VERSION)
+# 1 had no checksums of batches and no `skip`, 2 no links. They are read, and the next generation is written as 3.
+FORMAT_VERSION = 3
+_READ = (1, 2, FORMAT_VERSION)
 _HEADER = struct.Struct("<8sIIQ")  # magic, format version, zero, generation
 _FRAME = struct.Struct("<II")  # payload length, crc32
 _NAME = re.compile(r"commits-(\d{12})\.log")

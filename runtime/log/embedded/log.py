@@ -21,6 +21,7 @@ from flowql.runtime.errors import (
     InstanceRunning,
     LogCorrupt,
     LogError,
+    LogUnavailable,
     OffsetOutOfRange,
     PartitionGone,
     TopicMissing,
@@ -59,7 +60,7 @@ from flowql.runtime.log.files import DiskFiles, Files, Lock
 from flowql.runtime.log.open_clients import OpenClients
 from flowql.runtime.log.policy import TopicPolicy, altered
 from flowql.runtime.log.repartition import followed_by, moved
-from flowql.runtime.log.transaction import Transaction, check_count, check_end, check_shape, check_start
+from flowql.runtime.log.transaction import Transaction, check_count, check_end, check_shape, check_sources, check_start
 
 
 class EmbeddedLog:
@@ -374,7 +375,9 @@ class EmbeddedLog:
     def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
         batches = transaction.batches()
         self.check_epoch(transactional_id, epoch)
-        topics = {tp.topic for tp in (*(tp for tp, _ in batches), *transaction.starts, *transaction.ends)}
+        check_sources(transaction)
+        changed = (*(tp for tp, _ in batches), *transaction.starts, *transaction.ends)
+        topics = {tp.topic for tp in (*changed, *transaction.sources, *transaction.sources.values())}
         with self._owning(topics | transaction.shapes.keys(), redo=transaction.redo is not None):
             for topic, count in transaction.counts.items():
                 check_count(topic, count, self._topic(topic).info.partitions)
@@ -382,13 +385,14 @@ class EmbeddedLog:
             for topic in (t for t, shape in transaction.shapes.items() if shape.keeps):
                 first = moved(self, topic, len(self._topic(topic).partitions), len(shaped[topic]))
                 batches = followed_by(first, batches)
-            for tp, _ in batches:
+            for tp in (*(tp for tp, _ in batches), *transaction.sources):
                 if tp.topic not in shaped:
                     self._partition(tp)
             for tp, offset in transaction.starts.items():
                 check_start(tp, offset, self._partition(tp).end_offset)
             for tp, offset in transaction.ends.items():
                 check_end(tp, offset, self._partition(tp).end_offset)
+            sources = self._sources(transaction)
             writer = Writer(self._files, self._segments, self._directory, self._state)
             with self._undoing(writer):
                 record = writer.write(transactional_id, epoch, transaction, batches, shaped)
@@ -397,11 +401,21 @@ class EmbeddedLog:
                 self.check_epoch(transactional_id, epoch)
                 for _, tp in transaction.positions:
                     self._partition(tp)
+                if self._sources(transaction) != sources:
+                    raise LogUnavailable("segments that were to be linked have been compacted")
                 partitions = [self._partition(tp) for tp in transaction.starts]
                 partitions += [p for topic in shaped for p in self._topic(topic).partitions]
                 with self._ledger.removing(partitions), self._undoing(writer):
                     self._name(writer, record)
             return record.sequence
+
+    def _sources(self, transaction: Transaction) -> list[list[str]]:
+        """The segments that are to be linked. Compaction, which owns no topic, may put others in their place."""
+        with self._lock:
+            found = [self._partition(tp).visible() for tp in transaction.sources.values()]
+            for segment in (s for segments in found for s in segments if not s.covers(s.base)):
+                self._segments.load_index(segment)
+            return [[s.path for s in segments] for segments in found]
 
     def _shaped(self, transaction: Transaction) -> dict[str, list[Partition]]:
         """The partitions of the topics that a transaction repartitions, as they will be."""

@@ -51,6 +51,18 @@ class NewShape(msgspec.Struct, frozen=True, array_like=True):
     writers: list[str] = []
 
 
+class Link(msgspec.Struct, frozen=True, array_like=True):
+    """With a transaction the segments of a partition, its source, are those of another one too, by hard links and behind its end.
+
+    The first offset of the source becomes the end.
+    """
+
+    topic_id: int
+    partition: int
+    source_topic_id: int
+    source_partition: int
+
+
 class Redo(msgspec.Struct, frozen=True, array_like=True):
     """Where a redo payload lies: bytes [start, start + length) of redo file number `file`."""
 
@@ -72,6 +84,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit"):
     redo: Redo | None = None
     starts: list[NewStart] = []
     shapes: list[NewShape] = []
+    links: list[Link] = []
 
 
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topic"):
@@ -140,7 +153,8 @@ class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
     """A segment in a snapshot. index_bytes: how much of its index file belongs to it.
 
     life: rises when compaction writes it again, part of its file's name. cleaned_ms: when the youngest of its records were first
-    compacted; 0: never. tombstones: how many it has, counted when it was compacted.
+    compacted; 0: never. tombstones: how many it has, counted when it was compacted. shift: of a file that was another partition's, by
+    how much offsets are above those in it; such a file is never appended to.
     """
 
     base: int
@@ -151,6 +165,11 @@ class SegmentImage(msgspec.Struct, frozen=True, array_like=True):
     life: int = 0
     cleaned_ms: int = 0
     tombstones: int = 0
+    shift: int | None = None
+
+    def cleaned(self, cleaned_ms: int, tombstones: int) -> SegmentImage:
+        """The same segment, of which compaction leaves everything."""
+        return msgspec.structs.replace(self, cleaned_ms=cleaned_ms, tombstones=tombstones)
 
     def until(self, end_offset: int) -> SegmentImage:
         """The same segment, with a gap behind its last record."""

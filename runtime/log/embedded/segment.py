@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowql.runtime.errors import BatchDamaged, LogCorrupt
 from flowql.runtime.log.base import RECORD_SCHEMA
@@ -42,6 +43,13 @@ def numbered(base_offset: int, records: pa.RecordBatch) -> pa.RecordBatch:
     """Records (PRODUCE_SCHEMA) with their offsets (RECORD_SCHEMA)."""
     offsets = pa.array(np.arange(base_offset, base_offset + records.num_rows, dtype=np.int64))
     return pa.RecordBatch.from_arrays([offsets, *records.columns], schema=RECORD_SCHEMA)
+
+
+def _shifted(batch: pa.RecordBatch, by: int) -> pa.RecordBatch:
+    """A batch (RECORD_SCHEMA) with higher offsets."""
+    if not by:
+        return batch
+    return pa.RecordBatch.from_arrays([pc.add(batch.column(0), by), *batch.columns[1:]], schema=RECORD_SCHEMA)
 
 
 class _Pieces:
@@ -109,9 +117,9 @@ class SegmentFiles:
             batch = pa.ipc.read_record_batch(message, RECORD_SCHEMA)
         except (pa.ArrowInvalid, OSError) as e:
             raise BatchDamaged(stored.path, stored.start, f"no Arrow batch: {e}") from e
-        if batch.num_rows == 0 or batch.column(0)[0].as_py() != stored.base:
-            raise BatchDamaged(stored.path, stored.start, f"it does not begin with offset {stored.base}")
-        return batch
+        if batch.num_rows == 0 or batch.column(0)[0].as_py() != stored.base - stored.shift:
+            raise BatchDamaged(stored.path, stored.start, f"it does not begin with offset {stored.base - stored.shift}")
+        return _shifted(batch, stored.shift)
 
     def batches(self, segment: Segment, skipped: Sequence[tuple[int, int]] = ()) -> Iterator[pa.RecordBatch]:
         """All of a segment, in order, as views of the mapped file. FileNotFoundError if it is gone, BatchDamaged.
@@ -133,7 +141,7 @@ class SegmentFiles:
             message = mapped.slice(start, stop - start)
             self._verify(segment.path, start, message)
             try:
-                yield pa.ipc.read_record_batch(message, RECORD_SCHEMA)
+                yield _shifted(pa.ipc.read_record_batch(message, RECORD_SCHEMA), segment.shift or 0)
             except (pa.ArrowInvalid, OSError) as e:
                 raise BatchDamaged(segment.path, start, f"no Arrow batch: {e}") from e
 
@@ -207,14 +215,21 @@ class SegmentFiles:
         segment.index_bytes += _BLOCK.size + len(block)
         segment.indexed_to = segment.length
 
+    def link(self, segment: Segment, path: str) -> None:
+        """Give a segment another name. What has that name is the remainder of a transaction that failed."""
+        self.remove(path)
+        self._files.link(segment.path, path)
+
     def appender(self, path: str, committed: int) -> tuple[File, bool]:
         """The segment for writing, and whether its name may not be durable yet. Bytes after `committed` are removed.
 
         Until `written` is called it stays open.
         """
+        fresh = committed == 0  # also one that an earlier attempt has made, which failed
+        if fresh and self._files.exists(path):  # never written to: it may be a link to a segment of another partition
+            self.remove(path)
         with self._handles:
             file = self._appenders.get(path)
-            fresh = committed == 0  # also one that an earlier attempt has made, which failed
             if file is None:
                 file = self._files.open(path, create=fresh, write=True)
                 self._close_some()
@@ -352,7 +367,7 @@ class SegmentFiles:
                 first = pa.ipc.read_record_batch(message, RECORD_SCHEMA).column(0)[0].as_py()
             except (StopIteration, pa.ArrowInvalid, OSError, IndexError) as e:
                 raise BatchDamaged(segment.path, start, f"no Arrow batch: {e}") from e
-            bases.append(first)
+            bases.append(first + (segment.shift or 0))
             starts.append(start)
 
 

@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 
-from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.errors import LogCorrupt, LogError
 from flowql.runtime.log.base import Position, TopicInfo, TopicPartition
 from flowql.runtime.log.embedded.records import (
     AdvanceStart,
@@ -19,6 +19,7 @@ from flowql.runtime.log.embedded.records import (
     DeleteTopic,
     GroupPosition,
     InitProducer,
+    Link,
     NewShape,
     PartitionImage,
     ProducerImage,
@@ -42,7 +43,8 @@ class Segment:
 
     bases, starts: offset and byte at which each stored batch begins, from some batch on to the last. Batches before byte
     `indexed_to` are in the index file too (its first `index_bytes`); those of them that are not in memory are loaded when
-    somebody reads them (then `is_loaded`). life, cleaned_ms, tombstones: see SegmentImage.
+    somebody reads them (then `is_loaded`). life, cleaned_ms, tombstones, shift: see SegmentImage. All offsets but those in the file are
+    of the partition that it is a segment of.
     """
 
     __slots__ = (
@@ -57,6 +59,7 @@ class Segment:
         "life",
         "max_timestamp",
         "path",
+        "shift",
         "starts",
         "tombstones",
     )
@@ -65,7 +68,12 @@ class Segment:
         self.path = path
         self.base, self.length, self.end_offset = image.base, image.length, image.end_offset
         self.max_timestamp, self.index_bytes = image.max_timestamp, image.index_bytes
-        self.life, self.cleaned_ms, self.tombstones = image.life, image.cleaned_ms, image.tombstones
+        self.life, self.cleaned_ms, self.tombstones, self.shift = (
+            image.life,
+            image.cleaned_ms,
+            image.tombstones,
+            image.shift,
+        )
         self.indexed_to = image.length
         self.is_loaded = False
         self.bases, self.starts = array("q"), array("q")
@@ -73,8 +81,21 @@ class Segment:
     def image(self) -> SegmentImage:
         return SegmentImage(
             *(self.base, self.length, self.end_offset, self.max_timestamp, self.index_bytes),
-            *(self.life, self.cleaned_ms, self.tombstones),
+            *(self.life, self.cleaned_ms, self.tombstones, self.shift),
         )
+
+    def linked(self, path: str, by: int) -> Segment:
+        """The same file under another path as a segment whose offsets are higher by so much."""
+        image = SegmentImage(
+            *(self.base + by, self.length, self.end_offset + by, self.max_timestamp, 0),
+            *(self.life, self.cleaned_ms, self.tombstones, (self.shift or 0) + by),
+        )
+        linked = Segment(path, image)
+        linked.bases, linked.starts = array("q", (b + by for b in self.bases)), array("q", self.starts)
+        linked.is_loaded = self.covers(self.base)
+        if linked.is_loaded:  # else the places of its batches are found by reading it, as it has no index file
+            linked.indexed_to = 0
+        return linked
 
     def append(self, a: Append) -> None:
         self.bases.append(a.base_offset)
@@ -98,18 +119,19 @@ class Segment:
         last = i + 1 == len(self.bases)
         stop = self.length if last else self.starts[i + 1]
         end_offset = self.end_offset if last else self.bases[i + 1]
-        return Stored(self.path, self.starts[i], stop, self.bases[i], end_offset)
+        return Stored(self.path, self.starts[i], stop, self.bases[i], end_offset, self.shift or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored batch: bytes [start, stop) of a segment file, offsets [base, end_offset)."""
+    """A stored batch: bytes [start, stop) of a segment file, offsets [base, end_offset), in the file lower by `shift`."""
 
     path: str
     start: int
     stop: int
     base: int
     end_offset: int
+    shift: int = 0
 
 
 class Partition:
@@ -133,6 +155,10 @@ class Partition:
             if first <= offset < end:
                 offset = end
         return offset
+
+    def written_by(self, transactional_id: str) -> None:
+        if len(self.writers) < WRITERS_MAX:
+            self.writers.add(transactional_id)
 
     def segment_path(self, base: int, life: int = 0) -> str:
         return segment_path(self.directory, self.number, base, life)
@@ -160,6 +186,26 @@ class Partition:
             self.segments.append(self._segment(image))
         self.segments[-1].append(a)
         self.end_offset = a.base_offset + a.rows
+
+    def visible(self) -> list[Segment]:
+        """Segments with records that are not gone."""
+        return [s for s in self.segments if s.end_offset > self.start_offset]
+
+    def links(self, source: Partition) -> list[Segment]:
+        """What the visible segments of another partition are behind the end of this one. LogError if records are gone in the midst of one."""
+        by, visible = self.end_offset - source.start_offset, source.visible()
+        if visible and visible[0].base < source.start_offset:
+            raise LogError(f"{visible[0].path} cannot be linked: its records below {source.start_offset} are gone")
+        return [s.linked(self.segment_path(s.base + by, s.life), by) for s in visible]
+
+    def link(self, source: Partition) -> None:
+        """The records of another one follow."""
+        by = self.end_offset - source.start_offset
+        self.segments += self.links(source)
+        for first, end in source.skipped:
+            if end > source.start_offset:
+                self.skip(first + by, end + by)
+        self.end_offset = source.end_offset + by
 
     def replace(self, count: int, images: list[SegmentImage]) -> None:
         """Compaction wrote the first `count` segments again. One whose file is still the same keeps what it knows."""
@@ -309,11 +355,12 @@ class LogState:
             partition = self.by_id[start.topic_id].partitions[start.partition]
             if start.offset >= partition.end_offset:  # before the appends: all older records go
                 partition.writers.clear()
+        for link in record.links:
+            self._link(link, record.transactional_id)
         for a in record.appends:
             partition = self.by_id[a.topic_id].partitions[a.partition]
             partition.append(a)
-            if len(partition.writers) < WRITERS_MAX:
-                partition.writers.add(record.transactional_id)
+            partition.written_by(record.transactional_id)
         for start in record.starts:
             self.by_id[start.topic_id].partitions[start.partition].advance_start(start.offset)
         for g in record.positions:
@@ -324,6 +371,11 @@ class LogState:
         if record.redo is not None:
             producer.redo.append(record.redo)
             self.redo_file, self.redo_end = record.redo.file, record.redo.start + record.redo.length
+
+    def _link(self, link: Link, writer: str) -> None:
+        partition = self.by_id[link.topic_id].partitions[link.partition]
+        partition.link(self.by_id[link.source_topic_id].partitions[link.source_partition])
+        partition.written_by(writer)
 
     def _trim_redo(self, record: TrimRedo) -> None:
         producer = self._producer(record.transactional_id)

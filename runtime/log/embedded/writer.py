@@ -16,7 +16,7 @@ import pyarrow as pa
 from flowql.runtime.errors import LogCorrupt
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.checksum import Piece
-from flowql.runtime.log.embedded.records import Append, Commit, GroupPosition, NewShape, NewStart, Redo
+from flowql.runtime.log.embedded.records import Append, Commit, GroupPosition, Link, NewShape, NewStart, Redo
 from flowql.runtime.log.embedded.segment import HEADER, SegmentFiles, encode, numbered
 from flowql.runtime.log.embedded.state import LogState, Partition, Topic
 from flowql.runtime.log.files import File, Files
@@ -31,11 +31,12 @@ Batches = list[tuple[TopicPartition, list[pa.RecordBatch]]]
 
 
 class Writer:
-    """One transaction's writes. `touched` are the files written, with their committed length."""
+    """One transaction's writes. `touched` are the files written, with their committed length; `linked` are new names of segments."""
 
     def __init__(self, files: Files, segments: SegmentFiles, directory: str, state: LogState) -> None:
         self._files, self._segments, self._directory, self._state = files, segments, directory, state
         self._touched: list[tuple[str, int]] = []
+        self._linked: list[str] = []
         self._new_names: list[str] = []  # directories with names that are not durable yet
 
     def write(
@@ -51,10 +52,17 @@ class Writer:
         shaped: the partitions as they will be, of topics that the transaction repartitions.
         """
         sequence = self._state.producers[transactional_id].sequence + 1
+        links: list[Link] = []
+        ends: dict[TopicPartition, int] = {}  # of partitions, behind what is linked
+        for tp, source in transaction.sources.items():
+            partition, other = self._partition(tp, shaped), self._partition(source, {})
+            if other.end_offset > other.start_offset:
+                ends[tp] = self._link(partition, other)
+                ids = (self._state.topics[t.topic].id for t in (tp, source))
+                links.append(Link(next(ids), tp.partition, next(ids), source.partition))
         appends: list[Append] = []
         for tp, parts in batches:
-            topic = self._state.topics[tp.topic]
-            appends += self._append(topic, shaped.get(tp.topic, topic.partitions)[tp.partition], parts)
+            appends += self._append(self._state.topics[tp.topic], self._partition(tp, shaped), parts, ends.get(tp))
         positions = [
             GroupPosition(group, self._state.topics[tp.topic].id, tp.partition, p.offset, p.metadata)
             for (group, tp), p in transaction.positions.items()
@@ -62,7 +70,18 @@ class Writer:
         redo = None if transaction.redo is None else self._write_redo(sequence, transaction.redo)
         starts = [NewStart(self._state.topics[tp.topic].id, tp.partition, at) for tp, at in transaction.starts.items()]
         shapes = [self._new_shape(t, s) for t, s in transaction.shapes.items()]
-        return Commit(transactional_id, epoch, sequence, appends, positions, redo, starts, shapes)
+        return Commit(transactional_id, epoch, sequence, appends, positions, redo, starts, shapes, links)
+
+    def _partition(self, tp: TopicPartition, shaped: Mapping[str, list[Partition]]) -> Partition:
+        return shaped.get(tp.topic, self._state.topics[tp.topic].partitions)[tp.partition]
+
+    def _link(self, partition: Partition, source: Partition) -> int:
+        """Names for the segments of `source` among those of a partition, which then ends at the offset that is given back."""
+        for segment, linked in zip(source.visible(), partition.links(source), strict=True):
+            self._linked.append(linked.path)
+            self._segments.link(segment, linked.path)
+        self._new_names.append(partition.directory)
+        return partition.end_offset + source.end_offset - source.start_offset
 
     def _new_shape(self, name: str, shape: Shape) -> NewShape:
         topic = self._state.topics[name]
@@ -77,6 +96,8 @@ class Writer:
 
     def undo(self) -> None:
         """Give the space back. An OSError here may be ignored: the next writer of the file removes the bytes too."""
+        for path in self._linked:
+            self._segments.remove(path)
         for path, _ in self._touched:
             self._segments.forget(path)
         for path, committed in self._touched:
@@ -84,22 +105,26 @@ class Writer:
             file.truncate(committed)
             file.close()
 
-    def _append(self, topic: Topic, partition: Partition, parts: list[pa.RecordBatch]) -> list[Append]:
-        last = partition.segments[-1] if partition.segments else None
+    def _append(
+        self, topic: Topic, partition: Partition, parts: list[pa.RecordBatch], behind: int | None
+    ) -> list[Append]:
+        """behind: where the partition ends with what is linked, if something is."""
+        last = partition.segments[-1] if partition.segments and behind is None else None
+        end = partition.end_offset if behind is None else behind
         gone = partition.start_offset == partition.end_offset  # nothing of the last one is visible: let it go
         newest = max((max_timestamp(part) for part in parts if part.num_rows), default=0)
         is_full = last is not None and (
             last.length >= topic.policy.segment_limit or topic.policy.begins_segment(last.max_timestamp, newest)
         )
-        if last is not None and not gone and not is_full:
+        if last is not None and last.shift is None and not gone and not is_full:
             base, committed = last.base, last.length
         else:
-            base, committed = partition.end_offset, 0
+            base, committed = end, 0
         file_path = partition.segment_path(base)
         file = self._open(file_path, committed, partition.directory)
         buffers: list[Piece] = [] if committed else [HEADER]
         appends: list[Append] = []
-        start, offset = committed or HEADER.size, partition.end_offset
+        start, offset = committed or HEADER.size, end
         firsts = accumulate((part.num_rows for part in parts), initial=offset)
         written = committed
         for part, message in zip(parts, encode(map(numbered, firsts, parts)), strict=True):

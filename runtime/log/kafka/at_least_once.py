@@ -90,6 +90,9 @@ class AtLeastOnceProducer:
     def expect_end(self, tp: TopicPartition, offset: int) -> None:
         raise LogError(f"Kafka cannot make a transaction depend on {tp} ending at {offset}")
 
+    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
+        raise LogError(f"Kafka cannot copy the records of {source} to {tp} as part of a commit")
+
     def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
         del partitions, offset, keeps
         raise LogError(f"the partitions of {topic} cannot be changed as part of a transaction")

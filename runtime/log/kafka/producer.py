@@ -168,6 +168,10 @@ class KafkaProducer:
         self._check_open()
         raise LogError(f"Kafka cannot make a transaction depend on {tp} ending at {offset}")
 
+    def append_from(self, tp: TopicPartition, source: TopicPartition) -> None:
+        self._check_open()
+        raise LogError(f"Kafka cannot copy the records of {source} to {tp} as part of a transaction")
+
     def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
         del partitions, offset, keeps
         self._check_open()

@@ -36,12 +36,14 @@ def values(log: Log, tp: TopicPartition):
     return [r[3] for r in read_all(log, tp)]
 
 
-def produce(log: Log, transactional_id: str, *sends, positions=None, redo=None, drop=None):
-    """One transaction by a new producer: sends are (tp, rows); drop: tp -> the offset below which records go."""
+def produce(log: Log, transactional_id: str, *sends, positions=None, redo=None, drop=None, sources=None):
+    """One transaction by a new producer: sends are (tp, rows); drop: tp -> the offset below which records go; sources: of `append_from`."""
     producer = log.producer(transactional_id)
     producer.begin()
     for tp, offset in (drop or {}).items():
         producer.drop_before(tp, offset)
+    for tp, source in (sources or {}).items():
+        producer.append_from(tp, source)
     for tp, rows in sends:
         producer.send(tp, batch(rows))
     for group, entries in (positions or {}).items():

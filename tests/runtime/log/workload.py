@@ -5,7 +5,7 @@ from flowql.runtime.log.base import Position, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.log.records import produce, read_all, reshape
 
-A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
+A0, A1, B0, S0 = (TopicPartition(t, p) for t, p in (("A", 0), ("A", 1), ("B", 0), ("S", 0)))
 
 
 def steps():
@@ -27,6 +27,13 @@ def steps():
     yield lambda log: log.drop_before(B0, 5)
     yield lambda log: produce(log, "p", (A0, [b"late"]), redo=b"r7")
     yield lambda log: produce(log, "p", (B0, [b"instead"]), drop={B0: log.end_offset(B0), A1: 1})
+    yield lambda log: log.create_topic("S", 1)
+    for i in range(3):
+        yield lambda log, i=i: produce(log, "p", (S0, [b"s%d" % i * 300] * 3))
+    yield lambda log: produce(log, "p", drop={A0: log.end_offset(A0)}, sources={A0: S0})
+    yield lambda log: produce(log, "p", (A1, [b"behind"]), sources={A1: S0})
+    yield lambda log: produce(log, "q", (A0, [b"then"]), (S0, [b"still"]))
+    yield lambda log: log.delete_topic("S")
     yield lambda log: reshape(log, "A", 3, 50, keeps=True)
     yield lambda log: reshape(log, "B", 2, 40, keeps=False, records={1: [b"instead"]})
     yield lambda log: reshape(log, "B", 1, 60, keeps=True)
