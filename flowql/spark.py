@@ -1,13 +1,13 @@
-"""A project over DataFrames, for notebooks and jobs that have a Spark session: `frames`, `run`, `start`. Needs the extra `spark`.
+"""A project over DataFrames, for notebooks and jobs that have a Spark session: `frames`, `run`, `start`, `over_files`. Needs the extra `spark`.
 
 Nothing here makes, configures or stops a session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.config.compile import compile_sources
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowql.runtime.spark.engine.over_streams import Into, Stream
     from flowql.runtime.spark.frames.lower import Frame, Results, Session, Sources
 
-__all__ = ["TableRows", "faults", "frames", "run", "start"]
+__all__ = ["TableRows", "faults", "frames", "over_files", "run", "start"]
 _NO_TABLES: Mapping[str, TableRows] = {}
 _NO_SOURCES: Sources = {}
 _NO_PLACES: Into = {}
@@ -109,6 +109,27 @@ def start(
     found = load_project(Path(project), target=target, variables=variables)
     settings = found.target.spark
     return start_streams(session, _compiled(found), settings, sources, tables, into, str(checkpoint), trigger)
+
+
+def over_files(
+    plan: str | Path, session: Session, files: Mapping[str, Mapping[str, Any]], names: Sequence[str]
+) -> Results:
+    """Results of a plan over files, by name: what a project of `flowql export spark-pipelines` defines its views with.
+
+    plan: a `plan.json`. files: by the name of a stream or table, the keys of an entry of `files` in `flowql.yaml`. Nothing is computed
+    and no setting of the session is changed. Rows that cannot be read are left out, and history is complete, as in `frames`.
+
+        >>> files = {"ORDERS": {"format": "parquet", "path": "/lake/orders"}}
+        >>> over_files("plan.json", spark, files, ["SPENT"])["SPENT"].show()  # doctest: +SKIP
+
+    Raises SparkUnsupported, FilesUnfit and FrameUnfit.
+    """
+    from flowql.compiler.plan import codec
+    from flowql.runtime.spark.pipelines import results_over_files
+    from flowql.runtime.spark.settings import TopicFiles
+
+    read = {source: TopicFiles.of(entry) for source, entry in files.items()}
+    return results_over_files(session, codec.loads(Path(plan).read_text(encoding="utf-8")), read, names)
 
 
 def faults(

@@ -53,6 +53,7 @@ VERBS = {
     "abandon": "Drop a generation that is being built, with all that would swap in with it; the serving one continues.",
     "deployments": "Show recent deployments: when, what changed, and the outcome.",
     "import": "Import projects of other systems.",
+    "export": "Export projects for other systems.",
     "topic": "Topics and their records.",
     "dlq": "Dead letters: list, repair and replay records that queries could not process.",
     "log": "The embedded log and its files.",

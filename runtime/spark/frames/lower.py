@@ -59,10 +59,10 @@ def lower(plan: Plan, sources: Sources, *, tables: Mapping[str, TableRows] = _NO
     return {q.sink: work.result(q.sink) for q in plan.queries}
 
 
-def outline(plan: Plan, query: QueryPlan, read: Collection[str]) -> None:
+def outline(plan: Plan, query: QueryPlan, read: Collection[str], *, in_python: bool = True) -> None:
     """Raises SparkUnsupported where the query, or one whose results it reads, has no form over frames. Needs no Spark.
 
-    read: names of sources of which frames are given. Expressions may be Arrow UDFs of the reference, as in `Nodes.letters`.
+    read: names of sources of which frames are given. in_python: expressions may be Arrow UDFs of the reference, as in `Nodes.letters`.
     """
 
     def blank(source: SourceDef) -> Relation | None:
@@ -73,7 +73,7 @@ def outline(plan: Plan, query: QueryPlan, read: Collection[str]) -> None:
             else None
         )
 
-    Lowering(plan, blank, letters={}).relation(query)
+    Lowering(plan, blank, letters={} if in_python else None).relation(query)
 
 
 def _given(source: SourceDef, sources: Sources, tables: Mapping[str, TableRows]) -> Relation | None:
