@@ -23,7 +23,7 @@ from flowql.config.places import Places, Taken
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
 from flowql.config.questions import questions_settings
 from flowql.config.reader import Item, Reader, compose, texts
-from flowql.config.spark import spark_settings
+from flowql.config.spark import is_address, spark_settings
 from flowql.config.table import FILE_NAME, PROJECT
 from flowql.config.variables import Variables
 from flowql.config.watching import metrics_settings
@@ -239,6 +239,10 @@ class _Loading:
             if values.pop(key, 0):
                 self._error("FQ1901", f"`{key}` is not supported yet", given[key].key, "not built", instead)
         folder = values.pop("data_dir", DATA_DIR_DEFAULT if name == "default" else f".flowql/{name}")
+        if is_address(folder):  # a path of that text would be a folder beside this file
+            title = f"`data_dir` is a folder of this machine, and {folder} is an address"
+            help_ = "write a path without `file:`; files that Spark reads and writes may have addresses:  spark: {files: ...}"
+            self._error("FQ3004", title, given["data_dir"].span, "an address", help_)
         for key, field in (("memory", "memory_bytes"), ("latency_target", "latency_target_ms")):
             if key in values:
                 values[field] = values.pop(key)

@@ -76,6 +76,11 @@ SPARK = Record(
 )
 
 
+def is_address(path: str) -> bool:
+    """Whether a path names a file system that Spark is to find (`s3a://bucket/x`, `file:/x`); a folder otherwise."""
+    return _ADDRESS.match(path) is not None
+
+
 def spark_settings(
     given: Mapping[str, Item], root: Path, knobs: Mapping[str, Any]
 ) -> tuple[SparkSettings, list[Diagnostic]]:
@@ -99,7 +104,7 @@ def spark_settings(
 
 def _files(given: Mapping[str, Item], root: Path) -> TopicFiles:
     path = str(given["path"].value) if "path" in given else ""
-    if path and not _ADDRESS.match(path):
+    if path and not is_address(path):
         path = str((root / Path(path).expanduser()).resolve())
     options = texts(given["options"].value) if "options" in given else {}
     plain = ("history", "delete_when", "table", "write", "repartition")

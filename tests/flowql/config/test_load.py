@@ -84,6 +84,8 @@ def test_without_a_file_the_mistake_says_where_was_looked(tmp_path: Path) -> Non
         ("name: x\nnmae: y\n", ("FQ3003", 2, 1)),
         ("name: x\ntargets:\n  default: {threads: many}\n", ("FQ3004", 3, 22)),
         ("name: x\ntargets:\n  default: {threads: 0}\n", ("FQ3004", 3, 22)),
+        ("name: x\ntargets:\n  default: {data_dir: 's3a://bucket/x'}\n", ("FQ3004", 3, 23)),
+        ("name: x\ntargets:\n  default: {data_dir: 'file:/data'}\n", ("FQ3004", 3, 23)),
         ("name: x\ntargets: [1]\n", ("FQ3004", 2, 10)),
         ("name: x\nsql: {a: b}\n", ("FQ3004", 2, 6)),
         ("name: x\nqueries: one\n", ("FQ3004", 2, 10)),
