@@ -112,16 +112,18 @@ def _probe(folder: str | None) -> Callable[[Iterable[int]], Iterator[tuple[str, 
     def told(_: Iterable[int]) -> Iterator[tuple[str, str, str, str, bool]]:
         import os
         import platform
-        from importlib import metadata
+        from importlib import import_module, metadata
 
-        def version(package: str) -> str:
+        def version(package: str, module: str) -> str:
             try:
+                import_module(module)  # metadata may be of an installation whose folder is elsewhere
                 return metadata.version(package)
-            except metadata.PackageNotFoundError:
+            except ImportError:  # metadata.PackageNotFoundError is one
                 return ""
 
         reads = folder is None or os.access(folder, os.R_OK | os.X_OK)
-        yield platform.node(), platform.python_version(), version("pyarrow"), version("flowql"), reads
+        flowql = version("flowql", "flowql.runtime.batch")
+        yield platform.node(), platform.python_version(), version("pyarrow", "pyarrow"), flowql, reads
 
     return told
 

@@ -228,7 +228,8 @@ class SparkInstance:
 
     def _cancel(self) -> None:
         """A batch that is being computed ends now; it is computed again another time."""
-        if self.mode == "bounded" and self._spark is not None and not self._running().finished:
+        unfinished = self._supervisor is not None and not self._supervisor.finished  # None: refused while it started
+        if self.mode == "bounded" and self._spark is not None and unfinished:
             self._spark.sparkContext.cancelAllJobs()
 
     def _died(self, error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,7 +13,9 @@ import pytest
 
 from flowql.runtime.spark import workers
 from flowql.runtime.spark.errors import WorkersUnfit
+from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.workers import check_workers, compare, folder_of, here
+from tests.spark_here import skip_without_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +42,36 @@ def test_what_differs_is_named_with_its_host(other: dict[str, object], why: str)
 def test_the_folder_of_an_address() -> None:
     assert folder_of(Path("/data/log")) == "/data/log"
     assert folder_of(object()) is None
+
+
+def test_a_package_that_cannot_be_imported_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its metadata are there, as of an installation that links to a folder of another machine."""
+    ((*_, pyarrow, flowql, _),) = workers._probe(None)([])
+    assert (pyarrow, flowql) == (here().pyarrow, here().flowql)
+    monkeypatch.setitem(sys.modules, "flowql.runtime.batch", None)
+    ((*_, pyarrow, flowql, _),) = workers._probe(None)([])
+    assert (pyarrow, flowql) == (here().pyarrow, "")
+
+
+def test_an_instance_that_was_refused_at_start_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or what stands against its workers would be hidden by a failure to stop."""
+    skip_without_spark()
+    from flowql.runtime.spark.engine import instance  # with PySpark
+
+    session, closed = object(), []
+
+    def refuse(_spark: object, _folder: str | None) -> None:
+        raise WorkersUnfit("worker w1 has no FlowQL")
+
+    monkeypatch.setattr(instance, "open_session", lambda *_: session)
+    monkeypatch.setattr(instance, "close_session", closed.append)
+    monkeypatch.setattr(instance, "check_workers", refuse)
+    settings = SparkSettings(master="spark://elsewhere:7077")
+    made = instance.SparkInstance(tmp_path / "log", tmp_path / "state", settings, "app", mode="bounded")
+    with pytest.raises(WorkersUnfit):
+        made.start()
+    made.stop()
+    assert closed == [session]
 
 
 def _busy(_: str | None) -> Callable[[Iterable[int]], Iterable[int]]:
