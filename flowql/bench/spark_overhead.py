@@ -1,7 +1,7 @@
 """The overhead of FlowQL on Spark: its queries and jobs written by hand, alternating in one session, over the same input.
 
     python -m flowql.bench.spark_overhead [--queries q0,q1,q7] [--events 1000000] [--rounds 5]
-                                          [--input files|records] [--master local[2]] [--json FILE]
+                                          [--input files|records] [--master local[2]] [--json FILE] [--plot FILE]
 
 files: typed columns in Parquet as input and output, the same columns on both sides. records: JSON records, as in topics; FlowQL reads and
 writes its log, the hand-written job Parquet files of records (q1, q2, q7 and qc). Both commit what they write. Every run is bounded. The first round of each
@@ -29,6 +29,7 @@ from flowql.bench.engines import NEXMARK, Job
 from flowql.bench.measuring import BenchFailed, Figure, Stopwatch
 from flowql.bench.nexmark_input import PARTITIONS, rows_of, write_log, write_parquet
 from flowql.bench.oracle import EXPECTED, difference, rows_of_json
+from flowql.bench.plots import plotted
 from flowql.bench.results import result
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.log.base import PRODUCE_SCHEMA
@@ -195,6 +196,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--input", choices=INPUTS, default="files")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name:
         place = Place(Path(name), options.events)
@@ -212,7 +214,23 @@ def main(words: Sequence[str]) -> int:
             close_session(spark)
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(f) for f in found], indent=1) + "\n")
+    if options.plot is not None:
+        plot(found, options.plot)
     return 0
+
+
+def plot(found: Sequence[Ratio], file: Path) -> None:
+    """Two bars a query, and the ratio above them."""
+    with plotted(file) as axes:
+        for offset, name, seconds in (
+            (-0.2, "FlowQL", [f.flowql_s for f in found]),
+            (0.2, "by hand", [f.by_hand_s for f in found]),
+        ):
+            axes.bar([i + offset for i in range(len(found))], seconds, 0.4, label=name)
+        for i, f in enumerate(found):
+            axes.text(i, max(f.flowql_s, f.by_hand_s), f"{f.ratio:.2f}", ha="center", va="bottom")
+        axes.set(xticks=range(len(found)), xticklabels=[f.query for f in found], ylabel="median, s")
+        axes.legend()
 
 
 def _line(r: Ratio) -> str:

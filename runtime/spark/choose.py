@@ -36,6 +36,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.visit import exprs_of
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.frames.lower import outline
+from flowql.runtime.spark.frames.streams import kept_for_good
 from flowql.runtime.spark.history import complete_files, complete_queries, refuse_complete_topics
 from flowql.runtime.spark.native import aggregates
 from flowql.runtime.spark.native.keys import groups
@@ -168,7 +169,7 @@ def _reads_table(nodes: Iterable[Node]) -> bool:
 def _differs(node: Node, mode: Mode) -> str:
     spec = node.spec
     if isinstance(spec, Join):
-        return _JOINED[spec.shape]
+        return "" if kept_for_good(node) else _JOINED[spec.shape]
     if not isinstance(spec, Aggregate):
         return ""
     windowed = spec.window is not None and mode == "streaming"
@@ -295,6 +296,8 @@ class _Rules:
         return _WATERMARK if self.mode == "streaming" else ""
 
     def _join(self, spec: Join, node: Node) -> str:
+        if self.mode == "streaming" and kept_for_good(node):
+            return self._chained(node) or self._letters(node)
         if self._as_spark and spec.shape in _JOINED:
             return self._chained(node) if spec.shape == "stream-stream" else ""
         if spec.shape == "stream-table":

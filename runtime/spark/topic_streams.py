@@ -16,7 +16,7 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.frames.nodes import Nodes
 from flowql.runtime.spark.frames.relation import Relation, key_of, names
-from flowql.runtime.spark.frames.streams import SPARK_HANDLERS, STREAM_HANDLERS
+from flowql.runtime.spark.frames.streams import SPARK_HANDLERS, STREAM_HANDLERS, kept_for_good
 from flowql.runtime.spark.native.frames import HEADERS, NO_VALUE, OFFSET, PARTITION
 from flowql.runtime.spark.outline import OUTLINE
 
@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 Semantics = Literal["flowql", "spark"]
 _HANDLERS: Mapping[Semantics, dict[type[Any], Any]] = {"flowql": STREAM_HANDLERS, "spark": SPARK_HANDLERS}
-CARRIED = (PARTITION, HEADERS, NO_VALUE)
+# What stands beside the rows of a stream, as `native.topics.Reading` says it.
+Beside = Literal["nothing", "headers", "whole"]
+CARRIED: Mapping[Beside, tuple[str, ...]] = {
+    "nothing": (),
+    "headers": (HEADERS,),
+    "whole": (PARTITION, HEADERS, NO_VALUE),
+}
 
 
 def native_streaming(
@@ -46,7 +52,7 @@ def native_streaming(
     from flowql.runtime.spark.native.query import encoded  # imports PySpark
     from flowql.runtime.spark.native.topics import Reading
 
-    whole = keeps_no_state(query)
+    beside = _beside(query)
 
     def scanned(_nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
         assert isinstance(node.spec, Scan)
@@ -55,8 +61,8 @@ def native_streaming(
         if node.spec.kind == "table":
             frame = read(Reading(source, node.schema, query.id, None, plan.schemas, "table"))
             return _now(frame, node.schema)
-        frame = read(Reading(source, node.schema, query.id, letters, plan.schemas, "whole" if whole else "nothing"))
-        return Relation(frame, "rows", carried=CARRIED if whole else ())
+        frame = read(Reading(source, node.schema, query.id, letters, plan.schemas, beside))
+        return Relation(frame, "rows", carried=CARRIED[beside])
 
     nodes = Nodes.of(query, {}, handlers={**_HANDLERS[semantics], Scan: scanned})
     return encoded(query, nodes.relation(query.logical).frame, partitions)
@@ -87,9 +93,15 @@ def keeps_no_state(query: QueryPlan) -> bool:
     return not any(isinstance(n.spec, Aggregate | Join) for n in walk_nodes(query.logical))
 
 
+def _beside(query: QueryPlan) -> Beside:
+    if keeps_no_state(query):
+        return "whole"
+    return "headers" if any(kept_for_good(n) for n in walk_nodes(query.logical)) else "nothing"
+
+
 def outline_streaming(query: QueryPlan, semantics: Semantics = "flowql") -> None:
     """Raises SparkUnsupported where `native_streaming` has no form for a node. Needs no Spark."""
-    carried = CARRIED if keeps_no_state(query) else ()
+    carried = CARRIED[_beside(query)]
 
     def scanned(_nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
         if isinstance(node.spec, Scan) and node.spec.kind == "table":

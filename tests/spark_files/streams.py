@@ -134,6 +134,11 @@ QUERIES: dict[str, tuple[str, str, str]] = {
         "SELECT a.K, V, W, greatest(a.ms, b.ms) FROM a JOIN b ON a.K = b.K AND b.ms BETWEEN a.ms - 4000 AND a.ms + 1000",
         "",
     ),
+    "EVERY_PAIR": (
+        "CREATE STREAM EVERY_PAIR AS SELECT A.K AS K, V, W FROM A JOIN B WITHIN 110000 DAYS ON A.K = B.K WHERE W <> 3;",
+        "SELECT a.K, V, W, greatest(a.ms, b.ms) FROM a JOIN b ON a.K = b.K WHERE W <> 3",
+        "",
+    ),
     "ALL_PAIRS": (  # the last rows of a partition are days behind the others, and close what those began
         "CREATE STREAM ALL_PAIRS AS SELECT ROWKEY, V, W FROM A FULL OUTER JOIN B WITHIN 500 MILLISECONDS GRACE PERIOD 1 DAY ON A.K = B.K;",
         f"""SELECT coalesce(a.K, b.K), V, W, greatest(a.ms, b.ms) FROM (FROM a WHERE K IS NOT NULL) a

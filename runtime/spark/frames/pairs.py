@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flowql.compiler.functions.spark_text import quoted
@@ -28,6 +29,7 @@ def pairs_of(
     schema: Schema,
     *,
     delay_ms: int | None = None,
+    carried: Sequence[str] = (),
 ) -> DataFrame:
     """Pairs of one key with right.time within [left.time - before, left.time + after]; their time is the later one.
 
@@ -35,8 +37,9 @@ def pairs_of(
     outer side that meet nothing come once, with NULLs and their own time.
 
     delay_ms: of streaming frames: how far Spark's watermark is behind the times of each; rows that it has passed are forgotten.
+    carried: further columns of both sides, of which a pair has those of its later row.
     """
-    lefts, rights = _prefixed(left, left_schema, _LEFT), _prefixed(right, right_schema, _RIGHT)
+    lefts, rights = _prefixed(left, left_schema, _LEFT, carried), _prefixed(right, right_schema, _RIGHT, carried)
     keys = [
         (quoted(_LEFT + a.name), quoted(_RIGHT + b.name))
         for a, b in zip(left_schema.key, right_schema.key, strict=True)
@@ -49,7 +52,11 @@ def pairs_of(
         within += f" AND {_THERE} >= {_HERE} - {before} AND {_THERE} <= {_HERE} + {after}"
     joined = lefts.join(rights, functions(left).expr(f"{_same_key(keys)} AND {within}"), spec.kind)
     made = [f"{_output(f.name, left_schema, right_schema, schema)} AS {quoted(f.name)}" for f in schema]
-    return joined.selectExpr(*made, f"greatest({here}, {there}) AS {quoted(ROWTIME)}")
+    later = (
+        f"CASE WHEN {there} >= {here} THEN {quoted(_RIGHT + n)} ELSE {quoted(_LEFT + n)} END AS {quoted(n)}"
+        for n in carried
+    )
+    return joined.selectExpr(*made, f"greatest({here}, {there}) AS {quoted(ROWTIME)}", *later)
 
 
 def _marked(frame: DataFrame, time: str, name: str, delay_ms: int) -> DataFrame:
@@ -58,9 +65,9 @@ def _marked(frame: DataFrame, time: str, name: str, delay_ms: int) -> DataFrame:
     return timed.withWatermark(name, f"{delay_ms} milliseconds")
 
 
-def _prefixed(frame: DataFrame, schema: Schema, prefix: str) -> DataFrame:
+def _prefixed(frame: DataFrame, schema: Schema, prefix: str, carried: Sequence[str]) -> DataFrame:
     """Rows with a key (an outer join would keep the others), under names of their own."""
-    columns = [f"{quoted(n)} AS {quoted(prefix + n)}" for n in (*schema.names, ROWTIME)]
+    columns = [f"{quoted(n)} AS {quoted(prefix + n)}" for n in (*schema.names, ROWTIME, *carried)]
     return frame.where(any_present(schema.key)).selectExpr(*columns)
 
 

@@ -8,6 +8,10 @@ their times. Why results are then the same, node by node:
   reading and writing; their headers, and records without a value, go along.
 - A join of a stream with a table whose frame is a batch: the table does not change any more, so each row meets the version of its
   time, as in a batch. (With the rows that the table's frame had when the stream was started.)
+- Inner joins of two streams WITHIN more than the whole range of times that rows may have (1900 to 2200, see `kept_for_good`): no two rows
+  are too far apart, and no row is ever so far behind the newest one that the runtime forgets it. So both give every pair of one key, once,
+  whichever row comes first, and both keep all rows. The headers of a pair are those of the row with the later time; the runtime's are
+  those of the row that it reads later, and which of two topics it reads first is open.
 - Aggregations without windows, EMIT CHANGES: groups are never dropped on either side, and the aggregates depend on no order.
 - Tumbling and hopping windows, EMIT CHANGES, where the caller says that no row is late. The runtime drops a row from a window when stream
   time, the greatest time of the rows before it that have a key, is at least the end of the window and the grace period. Spark drops it when the
@@ -25,7 +29,7 @@ With `semantics="spark"` streams over topics take more, which then means what it
 - A join with a table of a topic: each row meets the newest row of its key when its micro-batch runs.
 
 All else is refused by name: EMIT FINAL (the runtime forgets windows that a jump of time outruns, Spark gives them), sessions and cumulating windows,
-joins of two streams (each side is late by a watermark of its own), HAVING (a row that stops passing must be removed, and Spark would only stop
+other joins of two streams (each side is late by a watermark of its own), HAVING (a row that stops passing must be removed, and Spark would only stop
 writing it), tables that change, and what reads an aggregation.
 """
 
@@ -39,7 +43,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from flowql.compiler.functions.spark_text import quoted
 from flowql.compiler.plan.event_times import EARLIEST_MS
 from flowql.compiler.plan.expr import ROWTIME, Column
-from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Project, Rekey, Window
+from flowql.compiler.plan.logical import (
+    Aggregate,
+    Explode,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Rekey,
+    Scan,
+    Window,
+    walk_nodes,
+)
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.operators.windows import DAY_MS, grace_of
@@ -151,7 +166,9 @@ def _rekey(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     computed = (
         {c.name for c in below.columns if not isinstance(c.expr, Column)} if isinstance(below, Project) else set()
     )
-    if inputs[0].carried and any(not isinstance(k.expr, Column) or k.expr.name in computed for k in node.spec.keys):
+    if NO_VALUE in inputs[0].carried and any(
+        not isinstance(k.expr, Column) or k.expr.name in computed for k in node.spec.keys
+    ):
         raise Refused("the key of a record without a value is told by the runtime's operator", ELSEWHERE)
     return HANDLERS[Rekey](nodes, node, inputs)
 
@@ -164,7 +181,7 @@ def _project(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     """A record without a value keeps its key; none is made of values that are not there."""
     assert isinstance(node.spec, Project)
     keys = [c.expr for c, f in zip(node.spec.columns, node.schema, strict=True) if f.role in ("key", "window")]
-    if inputs[0].carried and not all(isinstance(k, Column) for k in keys):
+    if NO_VALUE in inputs[0].carried and not all(isinstance(k, Column) for k in keys):
         raise Refused("the key of a record without a value is told by the runtime's operator", ELSEWHERE)
     return HANDLERS[Project](nodes, node, inputs)
 
@@ -235,6 +252,8 @@ def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     """A row meets the version that holds at its time: from its own time on, up to that of the next."""
     spec, (left, right) = node.spec, inputs
     assert isinstance(spec, Join)
+    if kept_for_good(node):
+        return _pairs(node, left, right, None)
     if spec.shape != "stream-table":
         raise Refused(f"a join of {spec.shape.replace('-', ' and ')} goes by the times of both sides", ELSEWHERE)
     if right.form != "versions" or right.frame.isStreaming:
@@ -266,24 +285,40 @@ def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     return with_versions(met, node, parts)
 
 
-def _join_as_spark(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
-    spec, (left, right) = node.spec, inputs
-    assert isinstance(spec, Join)
-    a, b = (i.schema for i in node.inputs)
-    if spec.shape == "stream-table":
-        if right.form != "state":
-            raise Refused("the table is no topic of its own", ELSEWHERE)
-        return _met_now(node, left, right)
-    if spec.shape != "stream-stream":
-        return _join(nodes, node, inputs)
-    if spec.kind != "inner":
+def kept_for_good(node: Node) -> bool:
+    """Whether a join of two streams gives every pair of one key: it is WITHIN more than the times of its rows can be apart."""
+    spec = node.spec
+    if not isinstance(spec, Join) or spec.shape != "stream-stream" or spec.kind != "inner":
+        return False
+    times = [n.spec.times for n in walk_nodes(node) if isinstance(n.spec, Scan)]
+    # Those of records, which begin earlier than those of columns.
+    range_ms = max(t.latest_ms for t in times) - min(t.first_ms(of_column=False) for t in times)
+    return min(spec.before_ms, spec.after_ms) >= range_ms
+
+
+def _pairs(node: Node, left: Relation, right: Relation, delay_ms: int | None) -> Relation:
+    assert isinstance(node.spec, Join)
+    if node.spec.kind != "inner":
         raise Refused("rows that meet nothing come as stream time passes, by the runtime's operator", ELSEWHERE)
+    a, b = (i.schema for i in node.inputs)
     if a.window is not None or b.window is not None:
         raise Refused("streams with windowed keys are joined by the runtime's operator", ELSEWHERE)
     if not all(groups(f.type) for f in (*key_of(a), *key_of(b))):
         raise Refused("Spark compares 0.0 and -0.0, maps and the like in its own way", ELSEWHERE)
-    delay_ms = DAY_MS if spec.grace_ms is None else spec.grace_ms
-    return Relation(pairs_of(spec, left.frame, a, right.frame, b, node.schema, delay_ms=delay_ms), "rows")
+    made = pairs_of(node.spec, left.frame, a, right.frame, b, node.schema, delay_ms=delay_ms, carried=left.carried)
+    return Relation(made, "rows", carried=left.carried)
+
+
+def _join_as_spark(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+    spec, (left, right) = node.spec, inputs
+    assert isinstance(spec, Join)
+    if spec.shape == "stream-table":
+        if right.form != "state":
+            raise Refused("the table is no topic of its own", ELSEWHERE)
+        return _met_now(node, left, right)
+    if spec.shape != "stream-stream" or kept_for_good(node):
+        return _join(nodes, node, inputs)
+    return _pairs(node, left, right, DAY_MS if spec.grace_ms is None else spec.grace_ms)
 
 
 def _met_now(node: Node, left: Relation, right: Relation) -> Relation:

@@ -50,9 +50,10 @@ from flowql.runtime.task.dead_letters import encode as encode_letters
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Beside = Literal["nothing", "whole", "table"]
+Beside = Literal["nothing", "headers", "whole", "table"]
 _BESIDE: dict[Beside, tuple[str, ...]] = {
     "nothing": (),
+    "headers": (HEADERS,),
     "whole": (PARTITION, HEADERS, NO_VALUE),
     "table": (OFFSET, NO_VALUE),
 }
@@ -120,7 +121,7 @@ def rows_of(reading: str, records: Iterable[RawBatch]) -> Iterator[list[pa.Array
         rows = decoder.decode(raw, run)
         if run.dead_letters and letters:
             put_letters(Path(letters), raw, _letters(query, raw, run.dead_letters))
-        if beside == "nothing":
+        if NO_VALUE not in _BESIDE[beside]:
             rows = _with_values(rows)
         arrow = rows.arrow()
         columns: list[Any] = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
@@ -257,9 +258,11 @@ def _records(
         return []
     arrays = [from_spark(batch.column(i), f.type) for i, f in enumerate(schema)]
     op, headers, fallback = np.zeros(n, np.int8), None, task
-    if NO_VALUE in batch.schema.names:
-        op[batch.column(NO_VALUE).to_numpy(zero_copy_only=False)] = DELETE
+    present = batch.schema.names
+    if HEADERS in present:
         headers = _headers_in(batch.column(HEADERS))
+    if NO_VALUE in present:
+        op[batch.column(NO_VALUE).to_numpy(zero_copy_only=False)] = DELETE
         fallback = batch.column(PARTITION)[0].as_py()  # a Spark task reads one partition
     rows = Batch(
         schema,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from flowql.compiler.plan.event_times import LATEST_MS
 from flowql.compiler.plan.topology import Plan
 from flowql.deploy.selection import select
 from flowql.query.spark import SparkCommit
@@ -164,6 +166,56 @@ def test_records_pass_as_on_the_runtime(spark: SparkSession, tmp_path: Path) -> 
         log.close()
     assert found["native"] == found["exact"]
     assert all(found["native"].values())
+
+
+PAIRED = """
+    CREATE STREAM S (K STRING KEY, V INT, AT BIGINT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, VALUE_FORMAT='JSON', TIMESTAMP='AT');
+    CREATE STREAM R (K STRING KEY, W INT, AT BIGINT) WITH (KAFKA_TOPIC='r', PARTITIONS=2, VALUE_FORMAT='JSON', TIMESTAMP='AT');
+    CREATE STREAM PAIRS AS SELECT S.K AS K, V, W FROM S JOIN R WITHIN 110000 DAYS ON S.K = R.K WHERE V <> 3;
+"""
+
+
+@pytest.mark.turns("spark")
+@pytest.mark.spark
+@pytest.mark.parametrize("streams", ["native", "exact"])
+def test_pairs_that_are_kept_for_good_are_all_pairs(opened: Open, tmp_path: Path, streams: str) -> None:
+    """Rows of two runs whose times are decades apart in any order, records without a key or a value, and one that cannot be read."""
+    chance, rows = Random(7), dict[str, list[tuple[bytes | None, int, int]]](s=[], r=[])
+    folder = tmp_path / "spark"
+    for run in range(2):
+        log = EmbeddedLog(folder / "log")
+        for topic, column in (("s", "V"), ("r", "W")):
+            if not run:
+                log.create_topic(topic, 2)
+            new = [(chance.choice([b"a", b"b", b"c", None]), n, chance.randrange(LATEST_MS)) for n in range(12)]
+            rows[topic] += new
+            for p in range(2):
+                mine = [r for r in new if r[0] is None or r[0][0] % 2 == p]
+                values = [json.dumps({column: n, "AT": t}).encode() for _, n, t in mine]
+                headers = [[{"key": "n", "value": str(n).encode()}] for _, n, _ in mine]
+                more = records(
+                    [*values, None, b"no JSON"], [*(k for k, _, _ in mine), b"a", b"a"], [*headers, None, None]
+                )
+                append(log, [(TopicPartition(topic, p), more)])
+        log.close()
+        instance = opened(replace(NATIVE, streams=streams))
+        instance.deploy(plan_of(PAIRED))
+        instance.run_until_caught_up()
+        assert instance.status()["queries"][0]["how"] == streams
+        instance.stop()
+    expected = Counter(
+        (k, max(t, u), f'{{"V":{v},"W":{w}}}'.encode(), str(w if u >= t else v).encode())
+        for k, v, t in rows["s"] if v != 3 and k is not None
+        for other, w, u in rows["r"] if k == other
+    )  # fmt: skip
+    log = EmbeddedLog(folder / "log")
+    found = Counter(
+        (r["key"], r["timestamp"], r["value"], r["headers"][0]["value"]) for _, r in records_of(log, "PAIRS")
+    )
+    log.close()
+    if streams == "exact":  # the headers of the row that was read later
+        found, expected = (Counter(r[:3] for r in x.elements()) for x in (found, expected))
+    assert found == expected
 
 
 def by_key(log: EmbeddedLog, topic: str) -> dict[Any, Any]:
