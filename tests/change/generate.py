@@ -21,6 +21,7 @@ from tests.change.project import (
     Source,
     Unfit,
     Window,
+    has_flat_state,
 )
 
 # What records of JSON topics hold; a source declares some of it, and may come to declare more.
@@ -34,7 +35,6 @@ COLUMNS: tuple[Column, ...] = (
     ("T", "STRING"),
     ("L", "ARRAY<BIGINT>"),
 )
-FLAT_STATE = frozenset({"COUNT", "SUM", "MIN", "MAX"})  # aggregates whose state is no nested value
 TRIES = 60
 TIMES_S = (5, 10, 30, 60, 300)
 
@@ -242,7 +242,7 @@ class Generator:
                     Item(f"ARRAY_SORT(COLLECT_LIST({one}))", "ARRAY<BIGINT>"),
                 ]
         if of.flat:
-            found = [item for item in found if item.text.partition("(")[0] in FLAT_STATE]
+            found = [item for item in found if has_flat_state(item)]
         return rng.choice(found)
 
     # -- choices

@@ -43,6 +43,13 @@ class Item:
         return f"{plain} AS {self.name}" if self.name else plain
 
 
+FLAT_STATE = frozenset({"COUNT", "SUM", "MIN", "MAX"})  # aggregates whose state is no nested value
+
+
+def has_flat_state(item: Item) -> bool:
+    return item.text.partition("(")[0] in FLAT_STATE
+
+
 # Of more values COLLECT_LIST would keep those that came first, which is another thousand in each run.
 NO_LIMIT = "SET 'ksql.functions.collect_list.limit' = '1000000';"
 
@@ -228,6 +235,8 @@ class Aggregate:
     def relation(self, known: Mapping[str, Relation], partitions: int) -> Relation:
         of = known[self.source]
         of.check([*self.items, *_given(self.where), *(Item(f"{{{g}}}") for g in self.group)])
+        if of.flat and not all(map(has_flat_state, self.items)):
+            raise Unfit("its state is nested")
         if any(of.types[g] != "STRING" for g in self.group) or of.windowed:
             raise Unfit("no key of that")
         if of.kind == "table":
