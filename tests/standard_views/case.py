@@ -8,7 +8,7 @@ from random import Random
 from typing import Literal
 
 from tests.standard_views.queries import Maker
-from tests.standard_views.tables import Relation, Table
+from tests.standard_views.tables import SQL_TYPES, Column, Relation, Table, literal
 
 CHOICE = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")  # {ours|DuckDB's}: what DuckDB has only in other words
 HELD = re.compile(r"'[^']*'|\{[^{}]*\}")  # what no edit touches
@@ -53,7 +53,8 @@ def case(seed: int, *, edits: bool = False) -> list[Step]:
     appending = kinds.choice((0.0, 0.0, 0.4, 1.0))
     tables = [Table(f"t{i}", rng, appends=kinds.random() < appending) for i in range(rng.randint(*TABLES))]
     steps = [Step("table", t.definition(), t.relation.name, t.definition(promised=False)) for t in tables]
-    views = _views(rng, [t.relation for t in tables], rng.randint(*VIEWS))
+    made, constant = _without_table(Random(f"no table {seed}"))
+    views = made + _views(rng, [*(t.relation for t in tables), *constant], rng.randint(*VIEWS))
     early = rng.randint(0, len(views))
     steps += views[:early]
     late = views[early:]
@@ -68,6 +69,29 @@ def case(seed: int, *, edits: bool = False) -> list[Step]:
         steps.append(Step("change", table.change(), table.relation.name))
     steps += late
     return _with_edits(steps, Random(f"edits {seed}")) if edits else steps
+
+
+def _without_table(rng: Random) -> tuple[list[Step], list[Relation]]:
+    """In a quarter of the cases a view that reads no table, whose rows the other views may read beside those of tables."""
+    if rng.random() < 0.75:
+        return [], []
+    types = ("int", "text", "bigint")
+    rows = [
+        tuple(literal(rng, t, 4) if rng.random() < 0.9 else f"CAST(NULL AS {SQL_TYPES[t]})" for t in types)
+        for _ in range(4)
+    ]
+    listed = ", ".join(f"({', '.join(r)})" for r in rows)
+    series = f"generate_series({rng.randint(-2, 1)}, {rng.randint(1, 5)})"
+    query = rng.choice(
+        (
+            f"SELECT a, c, CAST(b AS BIGINT) AS b FROM (VALUES {listed}) AS t (a, c, b)",
+            f"SELECT DISTINCT a, c, CAST(b AS BIGINT) AS b FROM (VALUES {listed}) AS t (a, c, b) WHERE a > 0",
+            f"SELECT CAST(n AS INT) AS a, 'a' AS c, CAST(n * n AS BIGINT) AS b FROM {series} AS g (n)",
+            "SELECT 1 AS a, 'ab' AS c, CAST(NULL AS BIGINT) AS b",
+        )
+    )
+    view = _view("v_constant", query, frozenset({"no table"}))
+    return [view], [Relation("v_constant", tuple(map(Column, "acb", types)), 4)]
 
 
 def _with_edits(steps: list[Step], rng: Random) -> list[Step]:
