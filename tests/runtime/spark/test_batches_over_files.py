@@ -260,12 +260,17 @@ INSERT INTO EARLY SELECT * FROM ORDERS WHERE ID >= 550;
 
 
 def test_streams_over_files_give_what_a_batch_gives(spark: SparkSession, tmp_path: Path) -> None:
-    """File by file, on a session of the caller; no row is late, as the target promises, so windows are Spark's own, too."""
+    """File by file, on a session of the caller; no row is late, as the target promises, so windows are Spark's own, too.
+
+    The checkpoint and the files of a result are named by addresses, as on a file system of Hadoop.
+    """
     sql = ";".join(
         x for x in STREAMS.split(";") if "TABLE PRICED" not in x
     )  # of a table that changes there is no stream
     (tmp_path / "flowql.yaml").write_text(
-        PROJECT.replace("shuffle_partitions: 2", "shuffle_partitions: 2\n      late_rows: none")
+        PROJECT.replace("shuffle_partitions: 2", "shuffle_partitions: 2\n      late_rows: none").replace(
+            "path: out/named", f"path: 'file:{tmp_path}/out/named'"
+        )
     )
     (tmp_path / "lake.sql").write_text(sql)
     write_lake(tmp_path / "lake")
@@ -279,7 +284,7 @@ def test_streams_over_files_give_what_a_batch_gives(spark: SparkSession, tmp_pat
         tmp_path,
         spark,
         target="spark",
-        checkpoint=tmp_path / "checkpoints",
+        checkpoint=(tmp_path / "checkpoints").as_uri(),
         trigger={"availableNow": True},
         into={
             "DAYS": rows_of("DAYS", 3),
