@@ -68,12 +68,14 @@ class Engine(Protocol):
         about: About = DEPLOY,
         swap: Hold = AS_BEFORE,
         backfills: Collection[str] = (),
+        dry_run: bool = False,
     ) -> Sequence[QueryChange]:
         """Deploy `plan`. rebuild: discard state that no longer fits, and recompute its queries.
 
         refresh: ids of queries to rebuild although nothing changed. forward: of queries of which nothing is to be rebuilt. seen: the
         record that this was decided on; raises Superseded if it is not the newest any more. about: for the history. swap: what of it
         waits until it is promoted. backfills: folders with computed histories of refreshed queries. Raises HandoverUnfit.
+        dry_run: change nothing, and raise what would be refused.
         """
         ...
 

@@ -115,13 +115,21 @@ class RuntimeEngine:
         about: About = DEPLOY,
         swap: Hold = AS_BEFORE,
         backfills: Collection[str] = (),
+        dry_run: bool = False,
     ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild
         handed = [Handed(Path(folder)) for folder in backfills]
         histories = {h.manifest.query: h for h in handed}
         return self.instance.deploy(
-            plan, refresh=refresh, forward=forward, seen=seen, about=about, swap=swap, histories=histories
+            plan,
+            refresh=refresh,
+            forward=forward,
+            seen=seen,
+            about=about,
+            swap=swap,
+            histories=histories,
+            dry_run=dry_run,
         )
 
     def carry_out(self, plan: Plan) -> Mapping[str, int]:

@@ -92,6 +92,7 @@ class SparkEngine:
         about: About = DEPLOY,
         swap: Hold = AS_BEFORE,
         backfills: Collection[str] = (),
+        dry_run: bool = False,
     ) -> Sequence[QueryChange]:
         if backfills:
             title = "a computed history is handed over to a target with `engine: runtime`"
@@ -114,7 +115,7 @@ class SparkEngine:
             )
         if seen is not None and seen.serving != self.instance.plan:
             raise Superseded("another deployment came first")
-        return self.instance.deploy(plan, rebuild=rebuild)
+        return self.instance.deploy(plan, rebuild=rebuild, dry_run=dry_run)
 
     def carry_out(self, plan: Plan) -> Mapping[str, int]:
         site = self.instance.site

@@ -60,9 +60,8 @@ class Service:
                 seen = self._engine.deployed
                 deployment = decide(seen, wanted, asked, partitions=self._engine.topics())
                 costs = costs_of(seen, deployment.plan, deployment.begun, self._engine)
-                if asked.dry_run:
-                    break
-                costs.check(accept_history=asked.accept_history)
+                if not asked.dry_run:
+                    costs.check(accept_history=asked.accept_history)
                 try:
                     done = self._engine.deploy(
                         deployment.plan,
@@ -73,6 +72,7 @@ class Service:
                         about=asked.about,
                         swap=Hold(hold=asked.shadow),
                         backfills=asked.backfills,
+                        dry_run=asked.dry_run,
                     )
                 except Superseded:  # a rebuild has ended meanwhile: there may be less to do
                     continue

@@ -23,8 +23,16 @@ from flowql.runtime.app import plan_topic
 from flowql.runtime.app.announcing import announced
 from flowql.runtime.app.comparing import side_by_side
 from flowql.runtime.app.coroutines import Coroutine
-from flowql.runtime.app.deployment import NO_HISTORIES, Deployment, Histories, is_same
+from flowql.runtime.app.deployment import (
+    NO_HISTORIES,
+    Deployment,
+    Histories,
+    is_same,
+    refuse_compacted,
+    refuse_outside_records,
+)
 from flowql.runtime.app.deployment import Host as DeploymentHost
+from flowql.runtime.app.exchanging import refuse_forward
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
@@ -113,6 +121,7 @@ class Deployer:
         about: About = DEPLOY,
         swap: Hold = AS_BEFORE,
         histories: Histories = NO_HISTORIES,
+        dry_run: bool = False,
     ) -> tuple[QueryChange, ...]:
         """Begin to make `plan` what runs. Queries that did not change go on untouched.
 
@@ -121,6 +130,7 @@ class Deployer:
         rebuilt, ForwardRefused where that cannot be (`flowql.compiler.plan.diff`). seen: what was on record when this was decided;
         Superseded if that is not so any more. about: for the history. swap: what of it waits until it is promoted.
         histories: of queries that are computed anew, by id: they go on from there instead of beginning at the first record. HandoverUnfit.
+        dry_run: only decide, and raise what would be refused before anything is changed.
         CommitsBlocked: nothing has changed, or what is under way ends when commits get through again.
         """
         host = self._host
@@ -137,16 +147,16 @@ class Deployer:
         asks = bool(refresh or forward or swap != AS_BEFORE or histories)
         if histories and self._group is not None:
             raise HandoverUnfit("a history can be handed over to an instance that is alone, not to one of many")
-        if self._group is None and not asks and _only_pauses(self._still(seen), plan):
+        if self._group is None and not asks and not dry_run and _only_pauses(self._still(seen), plan):
             return self._pause(plan, lambda: decide_change(self._still(seen), plan), about).changes
         change = decide()
         if is_same(change.deployed, before):
             return change.changes
-        check_tables(before.plan, change.deployed.plan, host.admin)
+        self._refuse(before, change.deployed)
+        if dry_run:
+            return change.changes
         if self._group is None:
             ensure_sources(change.deployed.plan, host.admin)
-        host.repaired.repairs.read_on()
-        check_partitions(before, plan, host.log, host.repaired.repairs.topics())
         KNOWN.remember(plan.schemas)
         if self._group is None:
             hangs_ms = HANDOVER_MS if histories else HANGS_MS
@@ -157,6 +167,18 @@ class Deployer:
             if c.action != "none":
                 say(INFO, "query.deployed", query=c.query, action=c.action, state=c.state)
         return change.changes
+
+    def _refuse(self, before: Deployed, after: Deployed) -> None:
+        """LogError of the class that says why the log, or what lies in it, does not permit this deployment."""
+        host = self._host
+        check_tables(before.plan, after.plan, host.admin)
+        host.repaired.repairs.read_on()
+        check_partitions(before, after.plan, host.log, host.repaired.repairs.topics())
+        refuse_compacted(host, after)
+        if self._group is None:
+            refuse_outside_records(host, after)
+        else:  # members write under names of their own
+            refuse_forward(after)
 
     def side_by_side(self, group: Group, look: Callable[[], None]) -> int:
         """Calls `look` while the generations of a group are at one place. How many records the new one is ahead: 0 but in a member."""

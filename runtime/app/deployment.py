@@ -434,10 +434,16 @@ def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NO
 
 
 def refuse_rebuild(host: OutsideHost, after: Deployed) -> None:
+    """RebuildUnsupported where a swap could not replace what lies in its topics."""
+    for group in groups_of(after) if not host.log.drops_with_commits else ():
+        _refuse_policies(after, group, host.admin)
+    refuse_compacted(host, after)
+
+
+def refuse_compacted(host: OutsideHost, after: Deployed) -> None:
     """RebuildUnsupported where old records cannot be deleted: of a stream in a topic that was created compacted."""
     known = host.admin.topics()
     for group in groups_of(after) if not host.log.drops_with_commits else ():
-        _refuse_policies(after, group, host.admin)
         for topic in group.topics:
             policy = known[topic].config.get("cleanup.policy", "delete") if topic in known else "delete"
             history = after.history(topic)
@@ -451,7 +457,6 @@ def refuse_rebuild(host: OutsideHost, after: Deployed) -> None:
 
 
 def _refuse_policies(after: Deployed, group: Group, admin: Admin) -> None:
-    """RebuildUnsupported where the swap would have to change the cleanup.policy of a topic, and may not."""
     known, changed = admin.topics(), changed_kinds(after, group, admin)
     for topic in (*changed.streams, *changed.tables):
         try:

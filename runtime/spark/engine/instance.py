@@ -119,9 +119,9 @@ class SparkInstance:
             self._supervisor.run_continuously()
         self._thread.start()
 
-    def deploy(self, plan: Plan, *, rebuild: bool = False) -> Sequence[QueryChange]:
+    def deploy(self, plan: Plan, *, rebuild: bool = False, dry_run: bool = False) -> Sequence[QueryChange]:
         """Make `plan` what runs. Queries whose kept state no longer fits, with all that read their results, are an error, or with
-        `rebuild` computed anew.
+        `rebuild` computed anew. dry_run: change nothing, and raise what would be refused.
         """
         before = self._deployed
         refuse_partitions(before.plan, plan, self.site.log)
@@ -129,6 +129,8 @@ class SparkInstance:
         changes = diff_plans(before.plan, plan)
         how = self._how(plan)
         anew = decide_rebuild(self.site, before, plan, how, self.form, asked=rebuild)
+        if dry_run:
+            return changes
         with self._thread.between_steps():
             touched = {c.query for c in changes if c.action in ("change", "remove", "priority")}
             touched |= set(before.plan.paused) ^ set(plan.paused)

@@ -17,6 +17,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
 from tests.flowql.cli.program import Outcome, Program
+from tests.runtime.log.records import produce
 
 SOURCE = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -81,6 +82,19 @@ def test_a_dry_run_shows_what_is_rebuilt_and_why(site: Site, golden: Callable[[s
     for form in ("table", "json"):
         shown = str(site("deploy", "--dry-run", "-o", form))
         golden(f"cli/deploy_dry_run_{form}.txt", re.sub(r"(?<=about )\d+ B|(?<=disk_bytes\": )\d+", "#", shown))
+
+
+def test_a_dry_run_refuses_what_a_deployment_refuses(site: Site) -> None:
+    """It showed what would be rebuilt, and the deployment was refused: rows of the table lay in a topic with other records."""
+    site.write(A, BIG, PER_V)
+    site.deploy()
+    site.settle()
+    produce(site.instance.log, "by-hand", (TopicPartition("BIG", 0), [(7, b"c", b'{"V": 50}')]))
+    site.write(A, CHANGED, PER_V)
+    for options in (("--dry-run",), ()):
+        refused = site("deploy", *options)
+        assert refused.code == 1
+        assert "error[FQ4048]: BIG holds records that by-hand has written" in refused.err
 
 
 def test_a_dry_run_says_what_is_done(site: Site) -> None:
