@@ -139,7 +139,7 @@ class Worker:
                     stdin=subprocess.DEVNULL,
                     env={"ARROW_DEFAULT_MEMORY_POOL": "system", **os.environ},  # others take large pieces at once
                     pass_fds=passed,
-                    start_new_session=True,
+                    process_group=0,  # out of reach of Ctrl-C; in a session of its own it would get as much time as this process
                 )
             except BaseException:
                 self.socket.close()

@@ -84,6 +84,14 @@ def large(a: int) -> int:
 def slow(a: int) -> int:
     return a
 
+@udf
+def session(a: int) -> int:
+    return os.getsid(0)
+
+@udf
+def group(a: int) -> int:
+    return os.getpgid(0)
+
 @udf(isolation="inline")
 def inline(a: int) -> int:
     return os.getpid()
@@ -125,6 +133,12 @@ def test_starts_take_no_more_than_their_share_of_a_core() -> None:
         starts.took(3_600.0, now_s)
         assert starts.pause_s(now_s) == workers.START_PAUSE_S_MAX
         assert starts.pause_s(now_s + 3_700.0 / share) == 0
+
+
+def test_a_process_shares_the_session_of_its_parent_and_ctrl_c_does_not_reach_it(tmp_path: Path) -> None:
+    """Linux divides time among sessions first (autogroups): in one of its own each start took as much time as all threads of the instance."""
+    assert loaded(tmp_path, "SESSION")(1) == os.getsid(0)
+    assert loaded(tmp_path, "GROUP")(1) != os.getpgid(0)
 
 
 def of_this_process() -> list[int]:
