@@ -43,7 +43,7 @@ class Frontier:
     def look(self, inputs: Iterable[LogInput]) -> bool:
         """One look at the log for channels that are waited for; True if one is complete now. LogError: look again later.
 
-        A channel whose writer is not known belongs to a query that is being taken apart: nobody needs to wait for it.
+        A channel whose writer is not known belongs to a query that is being stopped: no task waits for it any more.
         """
         channels = [i for i in inputs if i.channel is not None and i.waited_for and self._writer(i) in self.tasks]
         if not channels:

@@ -225,7 +225,7 @@ class LogInput:
 
     @property
     def waited_for(self) -> bool:
-        """A channel that others wait for, because nobody knows whether it is complete."""
+        """A channel that others wait for, since it may be incomplete."""
         return self.complete < self._needed
 
     def more_to_come(self, _known: dict[TaskId, bool]) -> bool:

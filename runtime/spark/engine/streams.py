@@ -65,7 +65,7 @@ class RunningQuery:
         self.stream, self.state, self.begun_ms = stream, "running", now_ms
 
     def is_starting(self, now_ms: int) -> bool:
-        """Its Python processes may not answer yet: it has neither read anything nor found that there is nothing."""
+        """Its Python processes may not answer yet: it has neither read input nor found it empty."""
         if self.stream is None or self.begun_ms is None:
             return False
         if now_ms - self.begun_ms >= STARTING_MS_MAX or str(self.stream.status["message"]).startswith("Waiting"):

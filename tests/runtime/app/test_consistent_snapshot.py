@@ -1,4 +1,4 @@
-"""Consistent snapshots: queries over one input agree within a commit, and nobody waits long, or for nothing, to make them agree."""
+"""Consistent snapshots: queries over one input agree within a commit, and none waits long for that, or in vain."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_a_task_upstream_is_asked_once_however_many_ways_lead_to_it(monkeypatch:
         world.close()
 
 
-def test_a_task_without_rows_asks_nobody_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_without_rows_asks_no_task_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler asks every task whether it can run, and most have nothing to do."""
     world = World(Shape(partitions=8))
     try:
@@ -42,7 +42,7 @@ def test_a_task_without_rows_asks_nobody_upstream(monkeypatch: pytest.MonkeyPatc
         world.execute("CREATE MATERIALIZED VIEW v AS SELECT x.a FROM t AS x JOIN t AS y ON x.a = y.b")
         world.execute("INSERT INTO t VALUES (1, 2), (1, 1), (2, 1)")
         asked: list[ExchangeInput] = []
-        monkeypatch.setattr(ExchangeInput, "idle_with", lambda lane, _known: asked.append(lane))
+        monkeypatch.setattr(ExchangeInput, "idle_with", lambda channel, _known: asked.append(channel))
         (query,) = world._instance.queries.values()
         assert not any(task.runnable for task in query.built.tasks)
         assert not asked
