@@ -33,7 +33,7 @@ def test_queries_that_are_changed_again_and_again_end_as_duckdb_says(start):
 def test_disks_that_fail_and_clocks_that_jump_change_nothing(rebuilds):
     """After an I/O error a member opens its state again and has its tasks restored."""
     reopened = 0
-    for seed in (5,) if rebuilds else range(6):
+    for seed in (2, 6, 7) if rebuilds else range(6):
         world, wrong = live(seed, rebuilds=rebuilds, disk=True)
         flags = "--disk --rebuilds" if rebuilds else "--disk"
         assert not wrong, f"python -m tests.sim {flags} --seed {seed}\n" + "\n".join([*world.trace, *wrong])

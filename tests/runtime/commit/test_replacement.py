@@ -62,6 +62,8 @@ def test_a_partition_that_begins_with_the_commit_has_no_end_to_compare(log: Memo
     producer.begin()
     reshape_topic(producer, Reshape("t", 2, 10, False, ((TP, 2),)))
     for partition in (0, 1):
-        replace_records(producer, Replacement(TopicPartition("t", partition), 10, False, (records(partition),), True))
+        replace_records(
+            producer, Replacement(TopicPartition("t", partition), 10, False, (records(partition),), is_new=True)
+        )
     producer.commit()
     assert [values(log, TopicPartition("t", partition)) for partition in (0, 1)] == [[0], [1]]
