@@ -32,6 +32,7 @@ from flowql.compiler.dialect.ast import (
 )
 from flowql.compiler.dialect.standard.view_statement import CreateView
 from flowql.compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, InsertSelect, UpdateRows
+from flowql.compiler.plan.topology import NO_ROWS
 
 _TYPE = "type "  # types have names of their own
 
@@ -60,13 +61,25 @@ class Pending:
 
     @property
     def span(self) -> Span:
-        at: Span = getattr(self.statement, "name_span", NOWHERE)
-        return at if at != NOWHERE else self.statement.span
+        return place_of(self.statement)
+
+
+def place_of(statement: Statement) -> Span:
+    """Where its name stands; else all of it."""
+    at: Span = getattr(statement, "name_span", NOWHERE)
+    return at if at != NOWHERE else statement.span
 
 
 def needed_names(statement: Statement) -> frozenset[str]:
     """The sources a statement reads or writes, and `type NAME` for types of the user's own."""
     return frozenset(_needed(statement))
+
+
+def refuse_hidden(statement: Statement) -> None:
+    """The table that views without a table read has no rows, and must not get any."""
+    if NO_ROWS.name in {getattr(statement, "name", ""), getattr(statement, "target", ""), *needed_names(statement)}:
+        title = f"{NO_ROWS.name} is a table of the system"
+        raise mistake("FQ2008", title, place_of(statement), "reserved", help="choose another name")
 
 
 def in_order(pending: Sequence[Pending]) -> tuple[list[Pending], list[Diagnostic]]:

@@ -9,6 +9,7 @@ from typing import Literal as OneOf
 from flowql.compiler.analyze.assertions import Assertion, bind_assertion
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.certain_failures import refuse_failing, refuse_failing_plan
+from flowql.compiler.analyze.dependencies import place_of, refuse_hidden
 from flowql.compiler.analyze.failed_rows import without_failed_rows
 from flowql.compiler.analyze.formats import describe, key_format, value_format
 from flowql.compiler.analyze.ksql_limits import refuse_in_ksql
@@ -167,6 +168,7 @@ _EMPTY: dict[str, str] = {}
 
 def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] = _EMPTY) -> Bound:
     """Bind one statement. Raises CompileError (UnsupportedError for what is not built yet)."""
+    refuse_hidden(statement)
     bound = _bound(statement, catalog, session)
     if isinstance(bound, BoundQuery):
         if catalog.standard:
@@ -174,16 +176,14 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
             bound = replace(bound, node=without_failed_rows(bound.node))
         refuse_failing_plan(bound.node, elements=catalog.standard)
     elif isinstance(bound, BoundRow | BoundRows):
-        inserts = bound.inserts if isinstance(bound, BoundRows) else (bound.insert,)
-        values = [e for insert in inserts for e in insert.values]
+        values = [e for i in (bound.inserts if isinstance(bound, BoundRows) else (bound.insert,)) for e in i.values]
         refuse_intervals(values)
         refuse_failing(values)
     return bound
 
 
 def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -> Bound:
-    at = getattr(statement, "name_span", NOWHERE)
-    at = at if at != NOWHERE else statement.span
+    at = place_of(statement)
     match statement:
         case CreateSource():
             return BoundSource(

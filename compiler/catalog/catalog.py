@@ -15,7 +15,7 @@ from flowql.compiler.functions.dialects import aggregate_name
 from flowql.compiler.functions.registry import AggregateFunction, Function, Resolution, lookup_aggregate
 from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.logical import SchemaRef
-from flowql.compiler.plan.topology import SourceDef
+from flowql.compiler.plan.topology import NO_ROWS, SourceDef
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
@@ -83,6 +83,10 @@ def find_source(catalog: Catalog, name: str, span: Span = NOWHERE) -> SourceDef:
 
 def add_source(catalog: Catalog, source: SourceDef, *, or_replace: bool = False, span: Span = NOWHERE) -> Catalog:
     """A catalogue with `source`, in the place of the one it replaces if there is one."""
+    if source.topic == NO_ROWS.topic:
+        raise _error(
+            "FQ2008", f"the topic {source.topic} is one of the system", span, "reserved", "choose another topic"
+        )
     old = catalog.sources.get(source.name)
     if or_replace and (source.read_only or (old is not None and old.read_only)):
         kind = old.kind if old is not None else source.kind

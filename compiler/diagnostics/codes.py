@@ -155,9 +155,9 @@ CODES: dict[str, CodePage] = {
         "WHERE amount > 0",
     ),
     "FQ2008": CodePage(
-        "A reserved column name",
+        "A reserved name",
         "ROWTIME, ROWPARTITION, ROWOFFSET, WINDOWSTART and WINDOWEND are given by the system and cannot name columns; "
-        "to put one into a result give it an alias.",
+        "to put one into a result give it an alias. The table and the topic __no_rows are the system's, too.",
         "SELECT id, ROWTIME FROM s;",
         "SELECT id, ROWTIME AS ts FROM s;",
     ),

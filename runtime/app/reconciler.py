@@ -1,4 +1,4 @@
-"""The reconciler: compares what is wanted with what is there, and takes the next step, one coroutine at a time.
+"""The reconciler: compares the deployed plan with the queries that run, and takes the next step, a coroutine at a time.
 
 Its thread is the only one that starts queries and tasks, stops them, holds and releases them (`tests/tidy` checks who calls that).
 What is wanted comes from the plan, from the state of each query, of a member from what its group has assigned, and from who asks

@@ -184,3 +184,20 @@ def test_query_ids_can_be_given_and_are_unique():
     with pytest.raises(CompileError, match="mine exists"):
         run(session, "CREATE STREAM b WITH (query_id='mine') AS SELECT * FROM orders;")
     assert "B" not in session.catalog.sources
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE __no_rows (a INT PRIMARY KEY);",
+        "CREATE MATERIALIZED VIEW __no_rows AS SELECT 1 AS a;",
+        "CREATE MATERIALIZED VIEW v AS SELECT 1 AS a; INSERT INTO __no_rows DEFAULT VALUES;",
+        "CREATE MATERIALIZED VIEW v AS SELECT 1 AS a; DELETE FROM __no_rows;",
+        "CREATE MATERIALIZED VIEW v AS SELECT 1 AS a; CREATE VIEW w AS SELECT * FROM __no_rows;",
+        "CREATE TABLE t (a INT PRIMARY KEY) WITH (kafka_topic = '__no_rows', value_format = 'json');",
+    ],
+)
+def test_nothing_gives_rows_to_the_table_of_views_without_a_table(text: str) -> None:
+    """A declared table of that name took its place, without a word, and INSERT ... DEFAULT VALUES was accepted."""
+    (found,) = compile_project([SourceText("a.sql", text)], dialect="standard").diagnostics
+    assert found.code == "FQ2008"

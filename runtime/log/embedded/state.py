@@ -43,7 +43,7 @@ class Segment:
 
     bases, starts: offset and byte at which each stored batch begins, from some batch on to the last. Batches before byte
     `indexed_to` are in the index file too (its first `index_bytes`); those of them that are not in memory are loaded when
-    somebody reads them (then `is_loaded`). life, cleaned_ms, tombstones, shift: see SegmentImage. All offsets but those in the file are
+    they are read (then `is_loaded`). life, cleaned_ms, tombstones, shift: see SegmentImage. All offsets but those in the file are
     of the partition that it is a segment of.
     """
 
