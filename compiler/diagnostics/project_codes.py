@@ -93,6 +93,12 @@ PROJECT_CODES: dict[str, CodePage] = {
         "targets:\n  main:\n    api: {port: 8321, token: secret}",
         "targets:\n  main:\n    api: {port: 8321, token: '${FLOWQL_TOKEN}'}",
     ),
+    "FQ3014": CodePage(
+        "The project has no statements",
+        "Statements come from the files that `sql` of flowql.yaml lists and from its `queries`. SQL files that only lie in the folder are not read.",
+        "name: shop",
+        "name: shop\nsql: ['*.sql']",
+    ),
     "FQ5000": CodePage(
         "FlowQL has a bug",
         "FlowQL met an unexpected condition. It is not a mistake of yours. With the environment variable "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from flowql.compiler.analyze.registered import REGISTRY
+from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.diagnostics.suggest import did_you_mean
@@ -41,6 +42,7 @@ def compile_sources(
         functions=functions,
     )
     found = [*project.diagnostics, *mistakes, *project.places.placed(compiled.diagnostics)]
+    found += _nothing_listed(project)
     if compiled.ok:
         found += _unknown_priorities(project, compiled.plan)
     return replace(compiled, diagnostics=tuple(found))
@@ -57,6 +59,17 @@ def functions_of(project: Project) -> tuple[Mapping[str, Entry], list[Diagnostic
     except LoadError as error:
         span = error.place or project.modules[error.module]
         return {}, [Diagnostic("FQ3012", str(error), span, "", help=error.hint)]
+
+
+def _nothing_listed(project: Project) -> list[Diagnostic]:
+    """A project of nothing compiles; files that lie beside it are not read unless `sql` lists them."""
+    if project.sources or project.modules or project.diagnostics:
+        return []
+    files = sorted(p.name for p in project.root.glob("*.sql"))
+    title = f"the project has no statements: {project.file.name} lists neither `sql` nor `queries`"
+    why = f"{listing(files)} {'is' if len(files) == 1 else 'are'} not read" if files else ""
+    help_ = f"list the files in {project.file.name}:  sql: ['*.sql']"
+    return [Diagnostic("FQ3014", title, why=why, help=help_, severity="warning")]
 
 
 def _unknown_priorities(project: Project, plan: Plan) -> list[Diagnostic]:

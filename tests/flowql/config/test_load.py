@@ -123,6 +123,12 @@ def test_all_mistakes_come_at_once() -> None:
     assert [(d.code, d.span.line) for d in mistakes(text)] == [("FQ3003", 2), ("FQ3007", 3), ("FQ2002", 6)]
 
 
+def test_a_project_that_lists_nothing_says_which_files_are_not_read() -> None:
+    [found] = mistakes("name: shop")
+    assert (found.code, found.severity, found.why) == ("FQ3014", "warning", "s.sql is not read")
+    assert not mistakes("name: shop\nsql: s.sql")
+
+
 def test_a_type_error_in_a_block_of_sql_stands_in_the_yaml_file() -> None:
     text = (
         "name: x\nsql: [s.sql]\nqueries:\n  - sql: |\n      CREATE STREAM L AS\n"
