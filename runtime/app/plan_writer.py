@@ -7,7 +7,8 @@ write the next one. A single instance takes part in this for the transactions of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -29,7 +30,8 @@ class PlanWriter:
 
     def __init__(self, log: Log, application_id: str) -> None:
         self._log, self._id = log, application_id
-        self._producer = log.producer(writer_id(application_id))
+        with _another_writes():
+            self._producer = log.producer(writer_id(application_id))
         self.deployed = read_deployed(log, application_id) or Deployed()
 
     def write(self, deployed: Deployed, now_ms: int, entry: Entry | None = None, records: Records = ()) -> None:
@@ -40,13 +42,20 @@ class PlanWriter:
 
     def transact(self, records: Records) -> None:
         """Records that are only right as long as no other member has become the writer."""
-        try:
+        with _another_writes():
             self._producer.begin()
             for tp, batch in records:
                 self._producer.send(tp, batch)
             self._producer.commit()
-        except Fenced as error:
-            raise StaleMember("another member has come to write the plan") from error
 
     def close(self) -> None:
         self._producer.close()
+
+
+@contextmanager
+def _another_writes() -> Iterator[None]:
+    """Fenced leaves this block as StaleMember: to be tried again, from the newest record."""
+    try:
+        yield
+    except Fenced as error:
+        raise StaleMember("another member has come to write the plan") from error

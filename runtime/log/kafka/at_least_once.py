@@ -139,10 +139,10 @@ class AtLeastOnceProducer:
     def _produce(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         try:
             send_all(records, tp, self._client.produce, self._room(tp))
+            self._client.poll(0)
         except KafkaException as error:
             with naming(tp):
                 raise errors.failure(errors.of(error), str(tp)) from error
-        self._client.poll(0)
 
     def _room(self, tp: TopicPartition) -> Callable[[], None]:
         limit = self._clock.timer_ms() + SEND_S * 1000
@@ -156,7 +156,8 @@ class AtLeastOnceProducer:
 
     def _flush(self) -> None:
         """Everything sent is there, or it is said what is not."""
-        left = self._client.flush(COMMIT_S)
+        with errors.naming(f"producer {self.transactional_id}"):
+            left = self._client.flush(COMMIT_S)
         if self._refused is not None:
             tp, cause = self._refused
             failed = errors.failure(cause, f"producer {self.transactional_id}, {tp}")

@@ -148,7 +148,7 @@ class KafkaProducer:
                 send_all(records.slice(start, _SERVE_ROWS), tp, self._client.produce, self._room(tp))
             except KafkaException as error:
                 self._fail(error, tp)
-            self._client.poll(0)
+            self._serve()
 
     def send_positions(
         self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
@@ -217,7 +217,9 @@ class KafkaProducer:
         """Brokers answer a commit before readers see it. Not for ever: another's open transaction may hide what is behind it."""
         limit = self._clock.timer_ms() + VISIBLE_MS
         hidden = sorted(ends)
-        with suppress(LogError):  # it is committed, whenever readers see it
+        with suppress(
+            LogError, KafkaException
+        ):  # it is committed, whenever readers see it, and if this producer is fenced now
             while hidden and self._clock.timer_ms() < limit:
                 seen = self._admin.end_offsets(hidden)
                 hidden = [tp for tp in hidden if seen.get(tp, ends[tp]) < ends[tp]]
@@ -239,6 +241,10 @@ class KafkaProducer:
             self._client.purge(in_queue=True, in_flight=True)
 
     # -- calls of the client
+
+    def _serve(self) -> None:
+        """Hears the client's reports. That another producer has its id, or another fatal error, is told by whichever call comes next: by this too."""
+        self._guard(partial(self._client.poll, 0))
 
     def _room(self, tp: TopicPartition) -> Callable[[], None]:
         """Waits for room in the client's queue; not for ever."""
@@ -275,7 +281,7 @@ class KafkaProducer:
                     raise
                 self._client.poll(0.05)
 
-    def _guard(self, call: Callable[[], None]) -> None:
+    def _guard(self, call: Callable[[], object]) -> None:
         try:
             call()
         except KafkaException as error:
@@ -285,7 +291,7 @@ class KafkaProducer:
 
     def _fail(self, error: KafkaException, tp: TopicPartition | None = None) -> None:
         """Ends the transaction, or the producer; always raises."""
-        failed = errors.of(error)
+        failed = self._first_cause(errors.of(error))
         if failed.txn_requires_abort():
             self._hear_reports()
         named = self._named(failed, tp)
@@ -300,11 +306,21 @@ class KafkaProducer:
             raise self._give_up(named if known else TransactionAborted(str(named))) from error
         raise self._give_up(LogUnavailable(f"{named}; whether the transaction was committed is not known")) from error
 
+    def _first_cause(self, failed: KafkaError) -> KafkaError:
+        """To produce after a fatal error fails without its reason. The client raises the error itself once, when reports are asked for."""
+        if failed.code() == KafkaError._FATAL:
+            try:
+                self._client.poll(0)
+            except KafkaException as fatal:
+                return errors.of(fatal)
+        return failed
+
     def _hear_reports(self) -> None:
         """Why a transaction can only be aborted may be in the report of a record that nobody has asked for yet."""
         limit = self._clock.timer_ms() + REPORTS_MS
-        while self._refused is None and len(self._client) and self._clock.timer_ms() < limit:
-            self._client.poll(0.01)
+        with suppress(KafkaException):  # fatal now: the abort says so
+            while self._refused is None and len(self._client) and self._clock.timer_ms() < limit:
+                self._client.poll(0.01)
 
     def _has_term(self) -> bool:
         """Whether nobody has taken over, as far as can be told just now: the next producer looks again."""

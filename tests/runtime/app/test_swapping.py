@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from flowql.compiler.plan.deployed import Deployed
 from flowql.runtime.app import group, group_swap
 from flowql.runtime.app.deployment import delete_leftovers
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.status import statuses
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import RebuildUnsupported
+from flowql.runtime.errors import Fenced, RebuildUnsupported, StaleMember
 from flowql.runtime.log.base import EARLIEST, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
@@ -329,3 +331,19 @@ def test_what_status_says_to_serve_is_what_questions_are_about(monkeypatch: pyte
     world.settle()
     assert [a - b for a, b in zip(said, seen, strict=True) if a - b] == []
     assert not any(q["building"] for q in statuses(instance))
+
+
+def test_who_is_no_longer_the_writer_of_the_plan_may_try_again(monkeypatch):
+    """Whichever call is told that another member has made the producer of this name."""
+    log = MemoryLog()
+    older = PlanWriter(log, "app")
+    PlanWriter(log, "app")
+    with pytest.raises(StaleMember):
+        older.write(Deployed(), 0)
+
+    def fenced(_transactional_id):
+        raise Fenced("another one has come in between")
+
+    monkeypatch.setattr(log, "producer", fenced)
+    with pytest.raises(StaleMember):
+        PlanWriter(log, "app")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from flowql.runtime.errors import Fenced, LogUnavailable, RecordRefused
+from flowql.runtime.errors import Fenced, LogError, LogUnavailable, RecordRefused
 from flowql.runtime.log.base import Position, TopicPartition
 from flowql.runtime.log.kafka import at_least_once
 from flowql.runtime.log.kafka.at_least_once import AtLeastOnceProducer
@@ -98,4 +98,17 @@ def test_another_instance_is_noticed_before_anything_is_counted(made):
     producer, _, groups = made
     groups.sequence = 9
     with pytest.raises(Fenced):
+        producer.commit()
+
+
+@pytest.mark.parametrize("name", ["poll", "flush"])
+def test_a_fatal_error_of_the_client_is_the_engines(made, monkeypatch, name):
+    """The client raises it from where reports are asked for."""
+    producer, client, _ = made
+
+    def fails(_seconds):
+        raise KafkaException(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, None, True))
+
+    monkeypatch.setattr(client, name, fails)
+    with pytest.raises(LogError):
         producer.commit()

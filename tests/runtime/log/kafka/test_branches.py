@@ -155,6 +155,33 @@ def test_a_fenced_producer_is_at_its_end(client, code):
     assert "abort_transaction" not in client.calls
 
 
+@pytest.mark.parametrize("produced", [[], [error(KafkaError._FATAL)]])
+def test_a_producer_that_learns_while_it_sends_that_it_is_fenced_is_at_its_end(client, produced):
+    """The client raises a fatal error once, from where reports are asked for; what is sent after it fails without saying why."""
+    client.fail = {"produce": produced, "poll": [error(KafkaError._FENCED, fatal=True)]}
+    for call in (lambda: client.producer.send(A0, batch([b"2"])), client.producer.commit):
+        with pytest.raises(Fenced):
+            call()
+
+
+def test_a_commit_that_got_through_stays_so_when_its_producer_is_fenced_afterwards(client):
+    client.producer._admin.written_offsets = lambda tps: dict.fromkeys(tps, 1)
+    client.producer._admin.end_offsets = lambda tps: dict.fromkeys(tps, 0)
+    client.fail = {"poll": [error(KafkaError._FENCED, fatal=True)]}
+    assert client.producer.commit() == Groups.sequence + 1
+
+
+def test_a_producer_fenced_while_reports_are_awaited_is_at_its_end(client):
+    client.fail = {
+        "send_offsets_to_transaction": [error(KafkaError._STATE, abort=True)],
+        "poll": [error(KafkaError._FENCED, fatal=True)],
+        "abort_transaction": [error(KafkaError._FENCED, fatal=True)],
+    }
+    client.unheard = 1
+    with pytest.raises(Fenced):
+        client.producer.commit()
+
+
 def test_positions_that_may_not_be_moved_are_found(client):
     client.producer.send_positions("app", {TopicPartition("unread", 1): Position(3), A0: Position(1)})
     client.fail = {"send_offsets_to_transaction": [error(KafkaError.TOPIC_AUTHORIZATION_FAILED, abort=True)]}

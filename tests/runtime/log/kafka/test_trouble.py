@@ -6,7 +6,7 @@ import time
 import pytest
 
 from flowql.kafka.broker import Broker
-from flowql.runtime.errors import LogUnavailable, RecordRefused, TopicMissing
+from flowql.runtime.errors import Fenced, LogUnavailable, RecordRefused, TopicMissing
 from flowql.runtime.log.base import EARLIEST, TopicPartition
 from flowql.runtime.log.kafka import admin as admins
 from flowql.runtime.log.kafka import producer as producers
@@ -39,6 +39,21 @@ def test_without_brokers_calls_end_and_say_so(monkeypatch):
     with pytest.raises(LogUnavailable):
         log.create_topic("A", 1)
     log.close()
+
+
+@pytest.mark.kafka
+def test_a_producer_that_is_fenced_while_it_sends_says_so(log):
+    """The client learns it in the background, and raises its own exception from whatever is called next, polling for reports too."""
+    tp = partition(log, "sent")
+    older = log.producer("p")
+    older.begin()
+    newer = log.producer("p")
+    with pytest.raises(Fenced):
+        _send_on(older, tp)
+    newer.begin()
+    newer.send(tp, batch([b"2"]))
+    newer.commit()
+    assert values(log, tp) == [b"2"]
 
 
 @pytest.mark.kafka
@@ -130,3 +145,11 @@ def _patiently(call):
         except LogUnavailable:
             if time.monotonic() > limit:
                 raise
+
+
+def _send_on(producer, tp):
+    """One record after the other, until that fails."""
+    limit = time.monotonic() + PATIENCE_S
+    while time.monotonic() < limit:
+        producer.send(tp, batch([b"1"]))
+        time.sleep(0.05)
