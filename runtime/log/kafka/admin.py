@@ -299,7 +299,11 @@ class KafkaAdmin:
 
     @staticmethod
     def _result(future: Future[Any]) -> Any:
-        return future.result(TIMEOUT_S + 5)  # the client's own timeout comes first
+        """The client's own timeout comes first, unless this process was suspended meanwhile."""
+        try:
+            return future.result(TIMEOUT_S + 5)
+        except TimeoutError as error:
+            raise LogUnavailable("the client has given no answer of the brokers in time") from error
 
 
 class EndOffsets(Future[dict[TopicPartition, int]]):
