@@ -90,6 +90,13 @@ SPARK_CODES: dict[str, CodePage] = {
         "targets:\n  cluster: {engine: spark, spark: {master: 'spark://host:7077'}}                # an embedded log on this machine",
         "targets:\n  cluster: {engine: spark, log: kafka, kafka: {bootstrap: 'host:9092'}, spark: {master: 'spark://host:7077'}}",
     ),
+    "FQ4119": CodePage(
+        "Spark's JVM has ended",
+        "The process that Spark runs in has ended by itself, and every query with it. The message has the last reason it gave, most often that its "
+        "memory was full: with a local master it does all the work in `memory` of the target. What is committed stays; the next run goes on from there.",
+        "targets:\n  spark: {engine: spark, memory: 512 MB}",
+        "targets:\n  spark: {engine: spark, memory: 2 GB}",
+    ),
     "FQ4114": CodePage(
         "A query failed on Spark",
         "It is restarted from its last checkpoint at growing intervals; other queries continue. The message has the last error.",

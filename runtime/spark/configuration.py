@@ -95,6 +95,11 @@ class Scratch:
         """What the JVM and its Python workers print."""
         return self.folder / "logs" / "process.log"
 
+    @property
+    def spark_log(self) -> Path:
+        """What Spark says."""
+        return self.folder / "logs" / "spark.log"
+
     def make(self) -> None:
         """Make the folders, and remove those of processes that ended without doing so."""
         runs = self.folder / "run"
@@ -108,7 +113,7 @@ class Scratch:
     def write_configuration(self, given: Mapping[str, str], memory_mib: int) -> Path:
         """The properties file to start with. Readable by the owner alone, as properties may hold secrets."""
         (self.run / "pools.xml").write_text(allocation(), encoding="utf-8")
-        (self.run / "log4j2.properties").write_text(_log4j(self.folder / "logs" / "spark.log"), encoding="utf-8")
+        (self.run / "log4j2.properties").write_text(_log4j(self.spark_log), encoding="utf-8")
         options = [
             f"-Dlog4j2.configurationFile={self.run / 'log4j2.properties'}",
             f"-Djava.io.tmpdir={self.temporary}",

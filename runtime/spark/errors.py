@@ -5,6 +5,7 @@
       JavaMissing             no Java 17 or newer, and none by wheel
       SparkVersion            another PySpark, or a library of another version, than this was made for
       SessionFailed           Spark did not start
+      SessionDied             Spark's JVM has ended, and every query with it
       SessionInUse            this process runs another Spark already
       SettingRefused          a Spark property that is not the user's
       SparkUnsupported        a node of the plan that Spark cannot run
@@ -61,6 +62,13 @@ class SessionFailed(SparkFailure):
     """Spark did not start."""
 
     code = "FQ4104"
+    retriable = True
+
+
+class SessionDied(SparkFailure):
+    """Spark's JVM has ended by itself; what is committed stays, and the next run goes on from there."""
+
+    code = "FQ4119"
     retriable = True
 
 

@@ -15,7 +15,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
@@ -150,7 +152,7 @@ def _rows(
         options["maxFilesPerTrigger"] = str(files_per_batch)
     otherwise = "CAST(NULL AS BIGINT)" if source.kind == "table" else _CHANGED
     if files.format == "json":
-        lines = reader.format("text").options(**options).load(files.path)
+        lines = reader.format("text").options(**options).load(_path(files, streaming=streaming))
         own = f"coalesce(get_json_object(value, '$.{TIME_COLUMN}'), get_json_object(value, '$.{TIME_COLUMN.lower()}'))"
         time = f"CASE WHEN {own} IS NULL THEN {otherwise} ELSE try_cast({own} AS BIGINT) END"
         time = otherwise if source.timestamp is not None else time
@@ -168,7 +170,7 @@ def _rows(
     time = f"{own or otherwise} AS {_TIME}"
     if files.format == "csv":
         schema, checked = _checked_csv(found, options)
-        frame = reader.schema(schema).format("csv").options(**checked).load(files.path)
+        frame = reader.schema(schema).format("csv").options(**checked).load(_path(files, streaming=streaming))
         texts = [f"{quoted(column)} AS {quoted(declared)}" for declared, column in names.items()]
         return frame.selectExpr(*texts, time, _file(), _BROKEN)
     columns = [f"{_fitted(source, files, f, names[f.name], found)} AS {quoted(f.name)}" for f in source.schema]
@@ -190,7 +192,15 @@ def _coming(spark: SparkSession, files: TopicFiles, found: StructType, options: 
     if is_table(files):
         return read_table(spark, files, options, streaming=True)
     reader = spark.readStream.schema(found).format(files.format).options(**(_STREAMING | dict(options)))
-    return reader.load(files.path)
+    return reader.load(_path(files, streaming=True))
+
+
+def _path(files: TopicFiles, *, streaming: bool) -> str:
+    """Where Spark reads. Of a stream it takes every path for a folder, unless that is a pattern: a file becomes one that fits it alone."""
+    local = urlparse(files.path)
+    if not streaming or local.scheme not in ("", "file") or not Path(local.path).is_file():
+        return files.path
+    return f"{files.path[:-1]}[{files.path[-1]}]"
 
 
 def _changed(source: SourceDef, files: TopicFiles, there: DataFrame) -> str:

@@ -30,7 +30,7 @@ from flowql.runtime.spark.active import active
 from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files_decode import json_texts, topic_rows
 from flowql.runtime.spark.lake import DELETED, EPOCH, Epoch, append_rows, is_table, merge_rows, replace_rows
-from flowql.runtime.spark.log_append import split
+from flowql.runtime.spark.log_append import Piece
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.runtime.spark.shapes import PACKED, SINK, from_ipc, to_ipc
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 TIME = "ROWTIME"
 _OFFSET, _DELETED = "__offset", "__deleted"
+PART_BYTES = 64 << 20  # of records that pass through Java at once
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 
 
@@ -111,16 +112,17 @@ def _partitionable(frame: DataFrame, source: SourceDef, files: TopicFiles) -> Da
 
 
 def write_epoch_files(
-    spark: SparkSession, emitted: Sequence[pa.RecordBatch], source: SourceDef, files: TopicFiles, epoch: Epoch
+    spark: SparkSession, pieces: Sequence[Piece], source: SourceDef, files: TopicFiles, epoch: Epoch
 ) -> None:
     """Writes the records of one epoch of a stream atomically. Repeating an epoch changes nothing.
 
-    emitted: EMITTED rows. Epoch 0 replaces all existing rows. In files an epoch that has records is a folder `epoch=N`.
+    pieces: what the epoch gives, for any topic. Epoch 0 replaces all existing rows. In files an epoch that has records is a folder `epoch=N`.
     """
+    pieces = [p for p in pieces if p.kind == SINK and p.topic == source.topic]
     if is_table(files):
-        _write_epoch_table(spark, _packed(emitted, source), source, files, epoch)
+        _write_epoch_table(spark, _packed(pieces), source, files, epoch)
     else:
-        _write_epoch_folder(spark, emitted, source, files, epoch.number)
+        _write_epoch_folder(spark, pieces, source, files, epoch.number)
 
 
 def _write_epoch_table(
@@ -161,41 +163,47 @@ def write_epoch(frame: DataFrame, source: SourceDef, files: TopicFiles, epoch: E
 
 
 def _write_epoch_folder(
-    spark: SparkSession, emitted: Sequence[pa.RecordBatch], source: SourceDef, files: TopicFiles, epoch: int
+    spark: SparkSession, pieces: Sequence[Piece], source: SourceDef, files: TopicFiles, epoch: int
 ) -> None:
     folder = f"{files.path.rstrip('/')}/"
     if epoch == 0:
         _delete(spark, folder)
-    packed = _packed(emitted, source)
-    if not packed.num_rows:
+    if not pieces:
         return
     is_table = source.kind == "table"
-    with active(spark):
-        rows = rows_of_topic(spark.createDataFrame(packed), source)
-    frame = _shown(topic_frame(rows, source, deleted=is_table), source, replace(files, partition_by=()))
     unready, ready = f"{folder}_epoch={epoch}", f"{folder}epoch={epoch}"  # readers leave out names that begin so
-    frame.write.format(_spark_format(files)).options(**_options(files)).mode("overwrite").save(unready)
+    for n, part in enumerate(_parts(pieces)):
+        with active(spark):
+            rows = rows_of_topic(spark.createDataFrame(_packed(part)), source)
+        frame = _shown(topic_frame(rows, source, deleted=is_table), source, replace(files, partition_by=()))
+        writer = frame.write.format(_spark_format(files)).options(**_options(files))
+        writer.mode("append" if n else "overwrite").save(unready)
     _delete(spark, ready)
     _rename(spark, unready, ready)
 
 
-def _packed(emitted: Sequence[pa.RecordBatch], source: SourceDef) -> pa.Table:
-    """The records for the source's topic as PACKED rows; their offsets only tell their order."""
+def _parts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Pieces that are written at once, as they pass through Java's memory."""
+    part: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if part and size + piece.records.nbytes > PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(piece)
+        size += piece.records.nbytes
+    yield part
+
+
+def _packed(pieces: Sequence[Piece]) -> pa.Table:
+    """Records as PACKED rows; their offsets only tell their order."""
     rows = []
-    for piece in split(emitted)[0]:
-        if piece.kind == SINK and piece.topic == source.topic:
-            n = piece.records.num_rows
-            offsets = pa.array(np.arange(n, dtype=np.int64))
-            records = pa.RecordBatch.from_arrays([offsets, *piece.records.columns], schema=RECORD_SCHEMA)
-            rows.append(
-                {
-                    "topic": piece.topic,
-                    "partition": piece.partition,
-                    "first_offset": 0,
-                    "next_offset": n,
-                    "ipc": to_ipc(records),
-                }
-            )
+    for piece in pieces:
+        n = piece.records.num_rows
+        offsets = pa.array(np.arange(n, dtype=np.int64))
+        records = pa.RecordBatch.from_arrays([offsets, *piece.records.columns], schema=RECORD_SCHEMA)
+        row = (piece.topic, piece.partition, 0, n, to_ipc(records))
+        rows.append(dict(zip(PACKED.names, row, strict=True)))
     return pa.Table.from_pylist(rows, PACKED)
 
 

@@ -1,22 +1,24 @@
-"""EMITTED rows of a batch into the log from Spark: workers stage files, the driver appends them in one transaction.
+"""EMITTED rows into the log from Spark: workers stage files, the driver appends them in one transaction.
 
-The micro-batches of streams are committed by `engine.work`, from the driver's memory: their rows are few, and nothing has to be staged.
+Small micro-batches of streams go without files, from the driver's memory (`gathered`): no Python process has to be started for them.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from flowql.runtime.log.base import Log
 from flowql.runtime.spark.log_address import Address, shared_log
-from flowql.runtime.spark.log_append import Appended, Target, append
+from flowql.runtime.spark.log_append import Appended, Piece, Target, append, split
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_staging import Staged, pieces_of, stage, sweep
 from flowql.runtime.spark.shapes import EMITTED
@@ -43,13 +45,35 @@ def write_epoch(emitted: DataFrame, options: SinkOptions, epoch: int, log: Log |
 
     Workers stage, and this process commits: a Python data source would start some processes to do no more than that.
     """
-    stage_all = partial(_staged, options.staging, options.target.query)
-    rows = emitted.select(*EMITTED.names).mapInArrow(stage_all, "staged BINARY").collect()
-    staged: list[Staged] = [pickle.loads(bytes(row.staged)) for row in rows]
+    staged = _stage_all(emitted, options.staging, options.target.query)
     try:
         return commit_staged(log or shared_log(options.address), options, epoch, staged)
     finally:
         sweep(options.staging, options.target.query, staged)
+
+
+@contextmanager
+def gathered(
+    emitted: DataFrame, staging: Path, query: str, *, staged: bool
+) -> Iterator[tuple[list[Piece], list[Mapping[str, Any]]]]:
+    """The pieces and notes of a micro-batch's EMITTED rows, good until the block ends.
+
+    staged: workers write them to files that are mapped here, so that no memory grows with their number. Workers must see this folder then.
+    """
+    if not staged:
+        yield split(emitted.select(*EMITTED.names).toArrow().to_batches())
+        return
+    found = _stage_all(emitted, staging, query)
+    try:
+        yield list(pieces_of(found)), [note for s in found for note in s.notes]
+    finally:
+        sweep(staging, query, found)
+
+
+def _stage_all(emitted: DataFrame, staging: Path, query: str) -> list[Staged]:
+    stage_all = partial(_staged, staging, query)
+    rows = emitted.select(*EMITTED.names).mapInArrow(stage_all, "staged BINARY").collect()
+    return [pickle.loads(bytes(row.staged)) for row in rows]
 
 
 def commit_staged(log: Log, options: SinkOptions, epoch: int, staged: Sequence[Staged]) -> Appended:

@@ -1,24 +1,33 @@
 """One Spark for all queries of an instance: checks, configuration, start, pools by priority, end.
 
-Entry points: `require_spark`, `open_session`, `close_session`, `in_pool`. Everything Spark writes goes below `state_dir/spark`,
+Entry points: `require_spark`, `open_session`, `living`, `close_session`, `in_pool`. Everything Spark writes goes below `state_dir/spark`,
 nothing into the working directory; its messages go to `logs` there, or to stderr with FLOWQL_SPARK_LOG=INFO (a log4j level).
 """
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowql.runtime.spark.configuration import FIXED, LOG_LEVEL, REPLACED, Scratch, pool_of, properties
-from flowql.runtime.spark.errors import SessionFailed, SessionInUse, SettingRefused, SparkMissing, SparkVersion
+from flowql.runtime.spark.errors import (
+    SessionDied,
+    SessionFailed,
+    SessionInUse,
+    SettingRefused,
+    SparkMissing,
+    SparkVersion,
+)
 from flowql.runtime.spark.java import find_java, java_home
 from flowql.runtime.spark.settings import SparkSettings
 
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
 
 PYSPARK_VERSION = "4.2"  # state and data source interfaces move between minor versions
 _POOL = "spark.scheduler.pool"
+_DYING_SECONDS = 10.0  # from when a JVM answers no more until it is gone
 _END_SECONDS = 30  # the JVM's shutdown hooks delete scratch files
 
 
@@ -67,7 +77,7 @@ def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSes
     require_spark()
     _refuse(settings.conf)
     if _running is not None and not _alive():
-        _running = None  # somebody else stopped it, or the JVM died
+        _end()  # another part of the process stopped it, or the JVM died
     if _running is None:
         _refuse_others()
         scratch = Scratch(state_dir.absolute() / "spark")
@@ -83,7 +93,8 @@ def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSes
     _running.sessions.append(session)
     from flowql.runtime.spark.log_source import register  # imports PySpark
 
-    register(session)
+    with living():
+        register(session)
     return session
 
 
@@ -97,6 +108,41 @@ def close_session(spark: SparkSession) -> None:
             query.stop()
     if not _running.sessions:
         _end()
+
+
+@contextmanager
+def living() -> Iterator[None]:
+    """What fails in this block because the JVM has died is SessionDied."""
+    try:
+        yield
+    except Exception:
+        check_session(lost=True)
+        raise
+
+
+def check_session(*, lost: bool = False) -> None:
+    """Raises SessionDied if the JVM of this process's Spark has ended by itself. lost: it does not answer, and may just be ending."""
+    running, process = _running, _jvm_process()
+    if running is None or process is None:
+        return
+    with suppress(Exception):  # it has not ended by then
+        process.wait(_DYING_SECONDS if lost else 0)
+    if process.poll() is None:
+        return
+    why = _last_error(running.scratch)
+    help = f"what it said is in {running.scratch.spark_log.parent}"
+    if "OutOfMemoryError" in why:
+        given = running.settings.driver_memory_mib
+        help = f"it had {given:,} MiB; give the target more in flowql.yaml:  memory: {2 * given} MB"
+    raise SessionDied(f"Spark's JVM has ended: {why or f'exit code {process.returncode}'}", help=help)
+
+
+def _last_error(scratch: Scratch) -> str:
+    """Why a JVM ended: that its memory is full tells more than what failed afterwards."""
+    files = [f for f in (scratch.spark_log, scratch.process_log) if f.exists()]
+    text = "\n".join(f.read_text(encoding="utf-8", errors="replace") for f in files)
+    found = re.search(r"java\.lang\.OutOfMemoryError.*", text) or re.search(r"(?<=# )SIG.*", text)
+    return found[0].strip() if found else ""
 
 
 @contextmanager
@@ -151,10 +197,15 @@ def _refuse_others() -> None:
 def _alive() -> bool:
     from pyspark import SparkContext
 
-    context = SparkContext._active_spark_context
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
+    context, process = SparkContext._active_spark_context, _jvm_process()
     return context is not None and context._jsc is not None and (process is None or process.poll() is None)
+
+
+def _jvm_process() -> Any:
+    """The JVM, where this process has started it: a `Popen`, or None."""
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None)
 
 
 def _beside(running: _Running, settings: SparkSettings) -> SparkSession:
@@ -197,10 +248,17 @@ def _started(settings: SparkSettings, app: str, scratch: Scratch) -> SparkSessio
                         popen_kwargs={"cwd": scratch.run, "stdout": to, "stderr": to}
                     )
                     SparkContext._jvm = SparkContext._gateway.jvm
-            SparkContext()
+                    logging.getLogger().addFilter(_is_news)
+            server: Any = SparkContext()._accumulatorServer
+            server.handle_error = lambda request, address: None  # prints a traceback when the JVM has died
         except Exception as e:
             raise SessionFailed(f"Spark did not start: {_reason(e, scratch)}", help=_start_help(settings)) from e
     return SparkSession.builder.getOrCreate()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """py4j prints a traceback for each call to a JVM that has died, which `check_session` tells once."""
+    return not str(record.msg).startswith("Exception while sending command")
 
 
 @contextmanager
@@ -252,17 +310,19 @@ def _environment(changed: Mapping[str, str]) -> Iterator[None]:
 
 
 def _end() -> None:
-    """Stop Spark and its JVM, and forget both."""
+    """Stop Spark and its JVM, and forget both. A JVM that has died cannot be asked to stop."""
     global _running
     from pyspark import SparkContext
 
     running, _running = _running, None
-    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    context, gateway, process = SparkContext._active_spark_context, SparkContext._gateway, _jvm_process()
+    dead = process is not None and process.poll() is not None
     if context is not None:
-        context.stop()
+        with suppress(Exception) if dead else nullcontext():
+            context.stop()
     if gateway is not None:
-        process = getattr(gateway, "proc", None)
-        gateway.shutdown()
+        with suppress(Exception) if dead else nullcontext():
+            gateway.shutdown()
         if process is not None:
             process.stdin.close()  # what it waits for
             process.wait(_END_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,9 +34,10 @@ from flowql.runtime.spark.engine.status import Rates, query_status
 from flowql.runtime.spark.engine.streams import RunningQuery
 from flowql.runtime.spark.engine.supervisor import Supervisor
 from flowql.runtime.spark.engine.thread import StepThread
+from flowql.runtime.spark.errors import SessionDied, SparkFailure
 from flowql.runtime.spark.log_address import Address, KafkaAddress, absolute, open_log
 from flowql.runtime.spark.log_offsets import Offsets, bounds
-from flowql.runtime.spark.session import close_session, open_session, require_spark
+from flowql.runtime.spark.session import check_session, close_session, living, open_session, require_spark
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.workers import check_workers, folder_of
 from flowql.runtime.topology.partitions import refuse_partitions
@@ -106,9 +108,14 @@ class SparkInstance:
         A query that cannot go on from what is kept of it is in state error until it is deployed with `rebuild`.
         """
         self._spark = open_session(self.site.settings, self.site.application_id, self.site.state_dir)
+        with living():
+            self._begin(self._spark)
+        self._thread.start()
+
+    def _begin(self, spark: SparkSession) -> None:
         if not self.site.settings.is_local:
-            check_workers(self._spark, folder_of(self.site.address))
-        self._launcher = SparkLauncher(self._spark, self.site)
+            check_workers(spark, folder_of(self.site.address))
+        self._launcher = SparkLauncher(spark, self.site)
         cores = self.site.settings.cores(cores_here())
         self._supervisor = Supervisor(self._launcher, None if cores is None else max(STREAMS_MIN, cores))
         self._adopt(self._deployed)
@@ -117,7 +124,6 @@ class SparkInstance:
             for name, failure in check(self.site, self._deployed, self.plan, "stream").items():
                 self._supervisor.queries[name].given_up(failure)
             self._supervisor.run_continuously()
-        self._thread.start()
 
     def deploy(self, plan: Plan, *, rebuild: bool = False, dry_run: bool = False) -> Sequence[QueryChange]:
         """Make `plan` what runs. Queries whose kept state no longer fits, with all that read their results, are an error, or with
@@ -131,7 +137,7 @@ class SparkInstance:
         anew = decide_rebuild(self.site, before, plan, how, self.form, asked=rebuild)
         if dry_run:
             return changes
-        with self._thread.between_steps():
+        with living(), self._thread.between_steps():
             touched = {c.query for c in changes if c.action in ("change", "remove", "priority")}
             touched |= set(before.plan.paused) ^ set(plan.paused)
             self._halt(touched | anew if self.form == "stream" else {q.id for q in before.plan.queries})
@@ -157,6 +163,8 @@ class SparkInstance:
         """`catch_up`, waited for. progress: is given `status()` now and then. RuntimeFailure with what failed for good."""
         done = self.catch_up()
         while not done():
+            if isinstance(self.fatal, SparkFailure):
+                raise self.fatal
             if self.fatal is not None:
                 raise RuntimeFailure(f"the instance is broken: {self.fatal}") from self.fatal
             progress(self.status())
@@ -202,11 +210,14 @@ class SparkInstance:
 
     def stop(self) -> None:
         """End streams, session and process; what is not committed is processed again after the next start."""
-        self._cancel()
+        dead = isinstance(self.fatal, SessionDied)
+        with suppress(Exception) if dead else living():
+            self._cancel()
         self._thread.stop()
         if self._supervisor is not None:
             for running in self._supervisor.queries.values():
-                running.halt()
+                with suppress(Exception) if dead else living():
+                    running.halt()
         if self._spark is not None:
             close_session(self._spark)
             self._spark = None
@@ -226,7 +237,9 @@ class SparkInstance:
             self._folder = None
 
     def _step(self, now_ms: int) -> int:
-        return self._running().run_once(now_ms)
+        check_session()
+        with living():
+            return self._running().run_once(now_ms)
 
     def _cancel(self) -> None:
         """A batch that is being computed ends now; it is computed again another time."""

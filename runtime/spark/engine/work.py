@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
@@ -21,27 +21,28 @@ from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.files import emitted_files
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
 from flowql.runtime.spark.lake import Epoch
-from flowql.runtime.spark.log_append import Writer, split
+from flowql.runtime.spark.log_append import Piece, Writer
 from flowql.runtime.spark.log_letters import drop_letters, letters_between
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
-from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
+from flowql.runtime.spark.log_sink import SinkOptions, gathered, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, stream_log
 from flowql.runtime.spark.log_staging import staging_of as staged_of
 from flowql.runtime.spark.native.query import native_bounded
 from flowql.runtime.spark.native.topics import Reading, encode, told
-from flowql.runtime.spark.shapes import EMITTED
 from flowql.runtime.spark.stage.exact import exact_bounded, exact_streaming
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.topic_streams import native_streaming, output_mode
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from flowql.runtime.spark.engine.streams import Stream
 
 # A micro-batch is in memory at once, as records and as their Arrow copies in Python workers.
 ROWS_PER_BATCH_MAX = 500_000
+# A micro-batch of more input goes through files of the workers, where they see the driver's folders: as Arrow in Java's memory 2 million bids from a
+# file of 107 MB ended a driver of 1 GiB. Below, a job of Python workers more would cost a large part of the time that it takes.
+GATHERED_ROWS_MAX = 5_000
 # How often a stream looks for new records. A query with a latency target looks twice as often as that.
 LOOK_MS_DEFAULT, LOOK_MS_MIN = 200, 20
 
@@ -128,7 +129,8 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
             rows = exact_streaming(spark, plan, query, stream_log(spark, options), site.partitions())
     into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
-    commit = _Commit(site, site.writer(site.target(query.id, record.run)), to_files, native=record.how == "native")
+    writer_of = site.writer(site.target(query.id, record.run))
+    commit = _Commit(site, writer_of, to_files, native=record.how == "native", feeds=is_feeder(query))
     writer = rows.writeStream.foreachBatch(commit).queryName(query.id)
     writer = writer.outputMode(output_mode(query) if record.how == "native" else "update")
     writer = writer.option("checkpointLocation", str(site.checkpoint(query.id)))
@@ -146,41 +148,51 @@ def _reading(spark: SparkSession, options: ReadOptions, reading: Reading) -> Dat
 
 
 class _Commit:
-    """A micro-batch into the log, from the driver: rows are few and fat, and no process has to be started for them.
+    """A micro-batch into the log and into files, from the driver. feeds: its input are files, which are as large as they are.
 
     (A Python data source cannot be written in output mode update, and starts workers for each commit.)
     """
 
-    def __init__(self, site: Site, writer: Writer, to_files: Sequence[SourceDef], *, native: bool) -> None:
-        self._site, self._writer, self._to_files, self._native = site, writer, to_files, native
+    def __init__(
+        self, site: Site, writer: Writer, to_files: Sequence[SourceDef], *, native: bool, feeds: bool = False
+    ) -> None:
+        self._site, self._writer, self._to_files, self._native, self._feeds = site, writer, to_files, native, feeds
 
     def __call__(self, emitted: DataFrame, epoch: int) -> None:
-        batches = emitted.select(*EMITTED.names).toArrow().to_batches()
-        self._append(batches, epoch)
-        # After the log: what is not there yet after a crash is written when Spark gives the epoch again.
-        for source in self._to_files:
-            to, target = self._site.settings.files[source.topic], self._writer.target
-            number = Epoch(f"{target.group}/{target.run}/{source.topic}", epoch)
-            write_epoch_files(emitted.sparkSession, batches, source, to, number)
+        target = self._writer.target
+        with gathered(emitted, staging_of(self._site.state_dir), target.query, staged=self._is_large(epoch)) as found:
+            pieces, notes = found
+            self._append(pieces, notes, epoch)
+            # After the log: what is not there yet after a crash is written when Spark gives the epoch again.
+            for source in self._to_files:
+                number = Epoch(f"{target.group}/{target.run}/{source.topic}", epoch)
+                write_epoch_files(emitted.sparkSession, pieces, source, self._site.settings.files[source.topic], number)
 
-    def _append(self, batches: Sequence[pa.RecordBatch], epoch: int) -> None:
-        positions, (pieces, notes) = self._after(epoch), split(batches)
+    def _is_large(self, epoch: int) -> bool:
+        if not self._site.settings.is_local:  # workers elsewhere do not see the folder
+            return False
+        return self._feeds or self._records_in(self._after(epoch - 1), self._after(epoch)) > GATHERED_ROWS_MAX
+
+    def _append(self, pieces: Sequence[Piece], notes: Sequence[Mapping[str, Any]], epoch: int) -> None:
+        positions = self._after(epoch)
         if not self._native:
             self._writer.append(epoch, pieces, notes, positions)
             return
         before, query = self._after(epoch - 1), self._writer.target.query
         folder = _letters_of(self._site, query)
         letters = list(letters_between(folder, query, before, positions))
-        self._writer.append(epoch, [*pieces, *letters], [self._note(before, positions)], positions)
+        # Spark's operators count nothing for us.
+        counted = {"records_in": self._records_in(before, positions)}
+        self._writer.append(epoch, [*pieces, *letters], [counted], positions)
         drop_letters(folder, positions)
 
     def _after(self, epoch: int) -> dict[TopicPartition, int]:
         return partition_offsets(positions_after(self._site.checkpoint(self._writer.target.query), epoch))
 
-    def _note(self, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """Spark's operators count nothing for us."""
+    def _records_in(self, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> int:
+        """Offsets between two positions."""
         starts = {tp: before[tp] if tp in before else self._site.log.admin().begin_offset(tp) for tp in after}
-        return {"records_in": sum(offset - starts[tp] for tp, offset in after.items())}
+        return sum(offset - starts[tp] for tp, offset in after.items())
 
 
 def _letters_of(site: Site, query: str) -> Path:

@@ -20,6 +20,7 @@ from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files import emitted_files
 from flowql.runtime.spark.files_sink import write_epoch_files
 from flowql.runtime.spark.lake import Epoch
+from flowql.runtime.spark.log_append import split
 from flowql.runtime.spark.log_source import register
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.spark import run, start
@@ -142,9 +143,9 @@ def check_epochs(spark: Any, folder: Path) -> None:
 
     def epoch(run: str, n: int, *rows: tuple[bytes, bytes | None]) -> None:
         given = records([v for _, v in rows], [k for k, _ in rows])
-        batches = [emitted(("sink", "t", 0, 0, 0, given))] if rows else []
+        pieces = split([emitted(("sink", "t", 0, 0, 0, given))])[0] if rows else []
         for files in (of_state, of_changes):
-            write_epoch_files(spark, batches, table, files, Epoch(run, n))
+            write_epoch_files(spark, pieces, table, files, Epoch(run, n))
 
     def rows(files: TopicFiles, *columns: str) -> list[tuple[Any, ...]]:
         return _sorted(spark.read.format("delta").load(files.path).select(*columns).collect())

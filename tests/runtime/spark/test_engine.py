@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.engine import work
 from flowql.runtime.spark.engine.instance import Mode, SparkInstance
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
 from flowql.runtime.spark.log_append import Writer
@@ -99,7 +100,12 @@ def insert(folder: Path, *rows: tuple[str, int]) -> None:
 
 
 @pytest.mark.turns("spark")
-def test_a_stream_goes_on_where_it_was_and_says_how_far_it_is(opened: Open, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gathered", [0, work.GATHERED_ROWS_MAX])
+def test_a_stream_goes_on_where_it_was_and_says_how_far_it_is(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gathered: int
+) -> None:
+    """Whether workers stage what a micro-batch gives, or the driver gathers it."""
+    monkeypatch.setattr(work, "GATHERED_ROWS_MAX", gathered)
     plan = plan_of(SQL)
     status = run(opened, plan, "caught up")
     assert table(tmp_path, "N") == {5: b'{"N":2}'}

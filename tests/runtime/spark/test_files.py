@@ -25,6 +25,7 @@ from flowql.compiler.plan.logical import Format, TimestampSpec
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.spark import files_sink
 from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files import emitted_files, source_frame
 from flowql.runtime.spark.files_decode import csv_lines
@@ -32,7 +33,7 @@ from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_fra
 from flowql.runtime.spark.frames.letters import bad_rows
 from flowql.runtime.spark.frames.source import Prepared, prepared, relation_of, relation_of_prepared
 from flowql.runtime.spark.lake import Epoch
-from flowql.runtime.spark.log_append import Target
+from flowql.runtime.spark.log_append import Target, split
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register
 from flowql.runtime.spark.settings import TopicFiles
@@ -367,6 +368,23 @@ def test_a_stream_of_files_reads_each_once(session: SparkSession, tmp_path: Path
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_a_stream_reads_a_path_that_is_one_file(session: SparkSession, tmp_path: Path, form: str) -> None:
+    """Spark takes the path of a stream for a folder. The file beside it, and one whose name is longer, are not read."""
+    for name, v in (("a", 1), ("b", 2), ("ab", 3)):
+        pa_table = pa.table({"K": [name], "V": pa.array([v], pa.int64())})
+        if form == "parquet":
+            pq.write_table(pa_table, tmp_path / name)
+        else:
+            (tmp_path / name).write_text(f'{{"K":"{name}","V":{v}}}\n' if form == "json" else f"K,V\n{name},{v}\n")
+    source, found = of_columns(Field("V", t.BIGINT)), []
+    rows = source_frame(session, source, TopicFiles(form, f"file:{tmp_path}/a"), streaming=True)  # type: ignore[arg-type]
+    writer = rows.writeStream.foreachBatch(lambda batch, _n: found.extend(r["V"] for r in batch.collect()))
+    writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start().awaitTermination(300)
+    assert found == [1]
+
+
+@pytest.mark.spark
 def test_a_result_takes_the_place_of_all_folders_whatever_the_session_says(
     session: SparkSession, tmp_path: Path
 ) -> None:
@@ -382,15 +400,20 @@ def test_a_result_takes_the_place_of_all_folders_whatever_the_session_says(
 
 
 @pytest.mark.spark
-def test_epochs_of_a_stream_are_folders(session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part_bytes", [1, 1 << 20])
+def test_epochs_of_a_stream_are_folders(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int
+) -> None:
     """One that is given again is there once; epoch 0 begins anew; of a table deletions are rows, too."""
+    monkeypatch.setattr(files_sink, "PART_BYTES", part_bytes)
     schema = Schema((Field("K", t.STRING, "key"), Field("V", t.INT)))
     table = SourceDef("T", "table", "t", schema, Format("KAFKA"), Format("JSON"))
     to = files(tmp_path / "out", "json")
 
     def epoch(n: int, *rows: tuple[bytes, bytes | None]) -> None:
-        found = records([v for _, v in rows], [k for k, _ in rows])
-        write_epoch_files(session, [emitted(("sink", "t", 0, 0, 0, found))] if rows else [], table, to, Epoch("q", n))
+        found = [("sink", "t", 0, 0, seq, records([v], [k])) for seq, (k, v) in enumerate(rows)]
+        pieces = split([emitted(*found)])[0] if rows else []
+        write_epoch_files(session, pieces, table, to, Epoch("q", n))
 
     def written() -> list[tuple[Any, ...]]:
         folders = sorted(tmp_path.joinpath("out").glob("epoch=*"))
@@ -407,8 +430,8 @@ def test_epochs_of_a_stream_are_folders(session: SparkSession, tmp_path: Path) -
     epoch(3, (b"a", None))
     assert written() == [("epoch=0", "a", 0, False), ("epoch=1", "a", 1, False), ("epoch=3", "a", None, True)]
     assert sorted(f.name for f in tmp_path.joinpath("out").iterdir()) == ["epoch=0", "epoch=1", "epoch=3"]
-    epoch(0, (b"b", b'{"V":9}'))
-    assert written() == [("epoch=0", "b", 9, False)]
+    epoch(0, (b"b", b'{"V":9}'), (b"c", b'{"V":8}'))
+    assert sorted(written()) == [("epoch=0", "b", 9, False), ("epoch=0", "c", 8, False)]
 
 
 @pytest.mark.spark
