@@ -93,6 +93,11 @@ QUERIES: dict[str, tuple[str, str]] = {
         """SELECT 7, min(ms), max(ms), count(*), min(V) FROM (SELECT *, count(*) FILTER (apart > 2000) OVER (ORDER BY ms RANGE UNBOUNDED PRECEDING)
           AS n FROM (SELECT *, ms - lag(ms) OVER (ORDER BY ms) AS apart FROM a)) GROUP BY n""",
     ),
+    "LONG_SESSIONS": (
+        """CREATE TABLE LASTING AS SELECT K, COUNT(*) AS N, WINDOWEND - WINDOWSTART AS LASTED FROM A WINDOW SESSION (3 SECONDS) GROUP BY K;
+          CREATE TABLE LONG_SESSIONS AS SELECT K, N FROM LASTING WHERE LASTED > 1500;""",
+        f"{_SESSIONS} SELECT K, min(ms), max(ms), count(*) FROM s GROUP BY K, n HAVING max(ms) - min(ms) > 1500",
+    ),
     "WITH_TABLE": (
         "CREATE STREAM WITH_TABLE AS SELECT A.K AS K, A.V AS V, NAME FROM A LEFT JOIN D ON A.K = D.K;",
         """SELECT a.K, a.V, CASE WHEN OP = 'u' THEN NAME END, a.ms FROM a ASOF LEFT JOIN dv ON a.K = dv.K AND a.ms >= dv.ms

@@ -50,6 +50,8 @@ def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) 
     columns = [found[c.name] for c in spec.aggregates]
     if spec.counted:
         columns.append(F.expr(f"count_if({CURRENT})").alias("__rows"))
+    if spec.window is not None and spec.window.kind == "session":
+        columns.append(F.expr(f"min({quoted(ROWTIME)})").alias(_FIRST))
     folded = frame.groupBy(*groups_by).agg(*columns, time)
     if spec.counted:
         folded = folded.where("__rows > 0")
@@ -131,7 +133,7 @@ def _order(spec: Aggregate) -> str:
     return f"struct({', '.join([quoted(ROWTIME), *(x.sql for x in found if x is not None)])})"
 
 
-_SESSION = "__session"
+_SESSION, _FIRST = "__session", "__first"
 
 
 def _tumbling(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:
@@ -144,17 +146,20 @@ def _cumulating(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]
 
 
 def _sessions(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:
-    """Spark merges rows of a key that are exactly the gap apart, as we do; its sessions end the gap after their last row."""
+    """Spark merges rows of a key that are exactly the gap apart, as we do."""
     F = functions(frame)
     at = F.expr(f"timestamp_millis({quoted(ROWTIME)})")
     return frame, [F.session_window(at, f"{window.size_ms} milliseconds").alias(_SESSION)]
 
 
 def _bounds(window: Window) -> dict[str, str]:
-    """Spark SQL of those bounds of a window that are not among the columns it is grouped by."""
+    """Spark SQL of those bounds of a window that are not among the columns it is grouped by.
+
+    Of a session they are the times of its first and last row: a condition on the bounds of Spark's own window is moved before the
+    aggregation by Spark's optimiser, and then decides on single rows.
+    """
     if window.kind == "session":
-        start, end = (f"unix_millis({_SESSION}.{part})" for part in ("start", "end"))
-        return {WINDOW_START: start, WINDOW_END: f"{end} - {window.size_ms}L"}
+        return {WINDOW_START: _FIRST, WINDOW_END: quoted(ROWTIME)}
     return {WINDOW_END: window_end(window)} if window.kind in ("tumbling", "hopping") else {}
 
 

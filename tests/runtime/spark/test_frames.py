@@ -146,6 +146,15 @@ def test_a_session_ends_behind_the_gap(others: SparkSession) -> None:
     assert result(others, sql, A=rows) == expected
 
 
+def test_a_condition_on_the_bounds_of_sessions_is_on_whole_sessions(others: SparkSession) -> None:
+    """Spark's optimiser moves a condition on its own session window before the aggregation, where it decides on single rows."""
+    sql = """CREATE TABLE S AS SELECT K, COUNT(*) AS N, WINDOWEND - WINDOWSTART AS LASTED, WINDOWSTART AS OPENED FROM A
+        WINDOW SESSION (3 SECONDS) GROUP BY K;
+      CREATE TABLE OUT AS SELECT K, N FROM S WHERE LASTED > 2000 AND OPENED < 2000;"""
+    rows = [(1, 0, "", at) for at in (0, 1500, 4000)] + [(2, 0, "", at) for at in (0, 9000)]
+    assert result(others, sql, A=rows) == [(1, 0, 4000, 3)]
+
+
 def test_a_row_meets_the_version_of_its_time(others: SparkSession) -> None:
     """At one time the table comes first, the greatest value counts, and a removal is the least."""
     sql = "CREATE STREAM OUT AS SELECT A.K AS K, NAME FROM A LEFT JOIN D ON A.K = D.K;"
