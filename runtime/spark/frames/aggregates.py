@@ -21,6 +21,7 @@ from flowql.runtime.spark.outline import functions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_SESSION, _ROWS = "__session", "__rows"  # Spark's window, and the number of the rows of a group
 _OFFSETS = ("LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET")
 _OF_TABLES = ("COUNT", "SUM", "AVG", "sql_sum", "sql_avg")  # those that can be undone
 
@@ -49,12 +50,12 @@ def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) 
     found |= {c.name: column for c, column in zip(others, made, strict=True)}
     columns = [found[c.name] for c in spec.aggregates]
     if spec.counted:
-        columns.append(F.expr(f"count_if({CURRENT})").alias("__rows"))
-    if spec.window is not None and spec.window.kind == "session":
-        columns.append(F.expr(f"min({quoted(ROWTIME)})").alias(_FIRST))
+        columns.append(F.expr(f"count_if({CURRENT})").alias(_ROWS))
+    elif spec.window is not None and spec.window.kind == "session":
+        columns.append(F.expr("count(*)").alias(_ROWS))
     folded = frame.groupBy(*groups_by).agg(*columns, time)
     if spec.counted:
-        folded = folded.where("__rows > 0")
+        folded = folded.where(f"{_ROWS} > 0")
     if not groups_by:
         folded = folded.where(f"{quoted(ROWTIME)} IS NOT NULL")  # Spark gives a row for nothing at all
     if spec.window is not None:
@@ -133,9 +134,6 @@ def _order(spec: Aggregate) -> str:
     return f"struct({', '.join([quoted(ROWTIME), *(x.sql for x in found if x is not None)])})"
 
 
-_SESSION, _FIRST = "__session", "__first"
-
-
 def _tumbling(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:
     rows, start = with_starts(frame, window)
     return rows.withColumn(WINDOW_START, start), [WINDOW_START]
@@ -146,7 +144,7 @@ def _cumulating(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]
 
 
 def _sessions(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:
-    """Spark merges rows of a key that are exactly the gap apart, as we do."""
+    """Spark merges rows of a key that are exactly the gap apart, as we do; its sessions end the gap after their last row."""
     F = functions(frame)
     at = F.expr(f"timestamp_millis({quoted(ROWTIME)})")
     return frame, [F.session_window(at, f"{window.size_ms} milliseconds").alias(_SESSION)]
@@ -155,11 +153,12 @@ def _sessions(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:
 def _bounds(window: Window) -> dict[str, str]:
     """Spark SQL of those bounds of a window that are not among the columns it is grouped by.
 
-    Of a session they are the times of its first and last row: a condition on the bounds of Spark's own window is moved before the
-    aggregation by Spark's optimiser, and then decides on single rows.
+    Those of a session depend on the number of its rows: a condition on the bounds of Spark's window alone is moved before the aggregation
+    by Spark's optimiser, and there decides on single rows.
     """
     if window.kind == "session":
-        return {WINDOW_START: _FIRST, WINDOW_END: quoted(ROWTIME)}
+        start, end = (f"CASE WHEN {_ROWS} > 0 THEN unix_millis({_SESSION}.{part}) END" for part in ("start", "end"))
+        return {WINDOW_START: start, WINDOW_END: f"{end} - {window.size_ms}L"}
     return {WINDOW_END: window_end(window)} if window.kind in ("tumbling", "hopping") else {}
 
 

@@ -39,7 +39,7 @@ from flowql.runtime.spark.frames.joins import joined
 from flowql.runtime.spark.frames.refusal import ELSEWHERE, Refused, check_names, check_time, sql_of
 from flowql.runtime.spark.frames.relation import LIVE, Relation, images_of, key_of, names
 from flowql.runtime.spark.frames.source import millis_of
-from flowql.runtime.spark.frames.times import outside
+from flowql.runtime.spark.frames.times import Fault, outside, without
 from flowql.runtime.spark.outline import Outline, functions
 from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
 
@@ -255,15 +255,15 @@ def _sink(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     """A column may give the time of the records, and those whose time cannot be used are left out."""
     spec = node.spec
     assert isinstance(spec, Sink)
-    relation = inputs[0].select(names(node.schema))
+    same = node.inputs[0].schema.names == node.schema.names  # a projection less for Spark to analyse
+    relation = inputs[0] if same else inputs[0].select(names(node.schema))
     if spec.timestamp is None:
         return relation
     field = node.schema.get(spec.timestamp.column)
     in_ms = millis_of(field.type, quoted(field.name)) if field is not None else ""
     if relation.form != "rows" or not in_ms:
         raise Refused("TIMESTAMP of a table, or of a text, is read record by record")
-    bad = [f.condition for f in outside(spec.times, in_ms, "")]
-    kept = relation.frame.where(" AND ".join([f"{in_ms} IS NOT NULL", *(f"NOT ({b})" for b in bad)]))
+    kept = relation.frame.where(without([Fault(f"{in_ms} IS NULL", "", ""), *outside(spec.times, in_ms, "")]))
     return replace(relation, frame=kept.selectExpr(*names(node.schema), f"{in_ms} AS {quoted(ROWTIME)}"), timed=True)
 
 

@@ -23,7 +23,7 @@ from flowql.runtime.spark.frames.relation import (
     TableRows,
     key_of,
 )
-from flowql.runtime.spark.frames.times import Fault, outside
+from flowql.runtime.spark.frames.times import Fault, outside, without
 from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.outline import functions
 
@@ -65,11 +65,11 @@ class Prepared:
     @property
     def usable(self) -> str:
         """Spark SQL of rows without a fault of time; "" for all."""
-        return " AND ".join(f"NOT ({f.condition})" for f in self.bad)
+        return without(self.bad)
 
     @property
     def keyed(self) -> str:
-        return " AND ".join(f"NOT ({f.condition})" for f in self.unkeyed)
+        return without(self.unkeyed)
 
 
 def relation_of(source: SourceDef, frame: DataFrame, rows: TableRows = DEFAULT_ROWS) -> Relation:
@@ -78,11 +78,12 @@ def relation_of(source: SourceDef, frame: DataFrame, rows: TableRows = DEFAULT_R
 
 
 def relation_of_prepared(source: SourceDef, made: Prepared) -> Relation:
-    kept = made.frame
-    for condition in (made.usable, made.keyed):
-        if condition:
-            kept = kept.where(condition)
-    return Relation(kept, "rows" if source.kind == "stream" else "versions", timed=made.timed)
+    good = without((*made.bad, *made.unkeyed))
+    return Relation(
+        made.frame.where(good) if good else made.frame,
+        "rows" if source.kind == "stream" else "versions",
+        timed=made.timed,
+    )
 
 
 def prepared(source: SourceDef, frame: DataFrame, rows: TableRows = DEFAULT_ROWS) -> Prepared:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flowql.compiler.functions.spark_text import text
@@ -16,6 +17,16 @@ class Fault:
     condition: str
     message: str
     code: str
+
+
+def without(faults: Iterable[Fault]) -> str:
+    """Spark SQL of the rows that have none of these faults; "" for all rows.
+
+    Spark asks the statistics of Parquet's pages about the parts of an AND, which costs a tenth of a short job and saves nothing where hardly
+    a row has a fault. This is one condition, about which it asks nothing.
+    """
+    good = " AND ".join(f"NOT ({f.condition})" for f in faults)
+    return f"coalesce({good}, FALSE)" if good else ""
 
 
 def outside(times: EventTimes, rowtime: str, lead: str, *, of_column: bool = True) -> list[Fault]:

@@ -117,7 +117,10 @@ def _sum(call: AggregateCall, args: list[str], _place: str) -> str:
 
 
 def _wrapping_sum(sql: str) -> str:
-    """The low 64 bits of the sum of BIGINTs: ANSI mode ends the job where `sum` overflows. Each half overflows after 2^31 rows."""
+    """The low 64 bits of the sum of BIGINTs: ANSI mode ends the job where `sum` overflows, here after 2^31 rows of a group.
+
+    Elsewhere both halves wrap at 2^64, the lower one without harm: only its upper 32 bits are carried, which wrap as the result does.
+    """
     high, low = f"sum(shiftright({sql}, 32))", f"sum(({sql}) & 4294967295L)"
     return f"(shiftleft({high} + shiftrightunsigned({low}, 32), 32) | ({low} & 4294967295L))"
 
@@ -136,12 +139,13 @@ def exact_sum(sql: str, low_bits: int = 28) -> str:
     """The DECIMAL(30, 0) sum of BIGINTs by two sums of BIGINTs, in half the time of a sum of DECIMALs.
 
     The lower bits are good for 2^(63 - low_bits) rows of a group, the upper ones until their own sum is beyond a BIGINT; by default for
-    2^35 rows and a sum of 2^91. The job ends with an error where one of them is not: `try_sum` is NULL then, in ANSI mode or not.
+    2^35 rows and a sum of 2^91. All rows of the group are counted, as most queries count them anyway. The job ends with an error where one of
+    them is not good: `try_sum` is NULL then, in ANSI mode or not.
     """
-    high, low, n = f"try_sum(shiftright({sql}, {low_bits}))", f"sum(({sql}) & {2**low_bits - 1}L)", f"count({sql})"
+    high, low, n = f"try_sum(shiftright({sql}, {low_bits}))", f"sum(({sql}) & {2**low_bits - 1}L)", "count(*)"
     whole = f"CAST(CAST({high} AS DECIMAL(20, 0)) * {2**low_bits}BD + CAST({low} AS DECIMAL(20, 0)) AS DECIMAL(30, 0))"
     beyond = f"{high} IS NULL OR {n} >= {2 ** (63 - low_bits)}L"
-    return f"CASE WHEN {n} = 0 THEN NULL WHEN {beyond} THEN raise_error({text(_BEYOND)}) ELSE {whole} END"
+    return f"CASE WHEN {low} IS NULL THEN NULL WHEN {beyond} THEN raise_error({text(_BEYOND)}) ELSE {whole} END"
 
 
 def _sql_average(total: Callable[[str], str]) -> Text:

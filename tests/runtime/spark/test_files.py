@@ -197,13 +197,14 @@ def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
 
 @pytest.mark.spark
 def test_of_typed_files_spark_reads_what_is_used(session: SparkSession, tmp_path: Path) -> None:
-    """Columns that a query leaves out are not read, and filters reach the files."""
+    """Columns that a query leaves out are not read, and its filters reach the files; that times can be used is not asked of them."""
     parquet(tmp_path / "p")
     found = relation_of(SOURCE, source_frame(session, SOURCE, files(tmp_path / "p", "parquet")))
     plan = found.frame.where("N = 7").select("N")._jdf.queryExecution().executedPlan().toString()
     (scan,) = [line for line in plan.splitlines() if "FileScan" in line]
     assert re.findall(r"(\w+)#", scan.partition("]")[0]) == ["at", "n"]
-    assert "IsNotNull(at)" in scan
+    assert "EqualTo(n,7)" in scan
+    assert "IsNotNull(at)" not in scan
     assert re.search(r"PushedFilters: .*\bn\b", scan), scan
     assert "Python" not in plan
 
