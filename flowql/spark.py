@@ -1,4 +1,4 @@
-"""A project over DataFrames, for notebooks and jobs that have a Spark session: `frames`, `run`, `start`, `over_files`. Needs the extra `spark`.
+"""A project over DataFrames, for notebooks and jobs that have a Spark session: `frames`, `run`, `start`, `ship`, `over_files`. Needs the extra `spark`.
 
 Nothing here makes, configures or stops a session.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
+from flowql.config.spark import is_address
+from flowql.errors import CommandError
 from flowql.runtime.spark.frames.relation import TableRows
 
 if TYPE_CHECKING:
@@ -21,12 +24,13 @@ if TYPE_CHECKING:
     from flowql.runtime.spark.engine.over_streams import Into, Stream
     from flowql.runtime.spark.frames.lower import Frame, Results, Session, Sources
 
-__all__ = ["TableRows", "faults", "frames", "over_files", "run", "start"]
+__all__ = ["TableRows", "faults", "frames", "over_files", "run", "ship", "start"]
 _NO_TABLES: Mapping[str, TableRows] = {}
 _NO_SOURCES: Sources = {}
 _NO_PLACES: Into = {}
 _NO_TRIGGER: Mapping[str, object] = {}
 _NO_VARIABLES: Mapping[str, str] = {}
+_shipped: list[TemporaryDirectory[str]] = []
 
 
 def frames(
@@ -95,20 +99,45 @@ def start(
 
     sources: streaming frames of streams and batch frames of tables, by name; others are read from `files` of the target. into: by
     name, a function of the rows of a micro-batch and its number; other results go to the files that the target names, if they are
-    streams. checkpoint: a folder for the checkpoints of all. trigger: as `DataStreamWriter.trigger` takes it.
+    streams. checkpoint: a folder for the checkpoints of all, or an address as a text. trigger: as `DataStreamWriter.trigger` takes it.
 
         >>> started = start("pipelines/shop", spark, target="spark", checkpoint="lake/_checkpoints")  # doctest: +SKIP
         >>> started["NAMED"].lastProgress["numInputRows"]  # doctest: +SKIP
         120000
 
-    Raises SparkUnsupported for what Spark's streams mean otherwise (`flowql.runtime.spark.frames.streams` says why), FrameUnfit and FilesUnfit;
-    nothing is started then.
+    Raises SparkUnsupported for what Spark's streams mean otherwise (`flowql.runtime.spark.frames.streams` says why), FrameUnfit and FilesUnfit, and
+    CommandError for an address as a Path; nothing is started then.
     """
+    if isinstance(checkpoint, Path) and is_address(str(checkpoint)):
+        title = f"the checkpoint {checkpoint!r} is an address, and a Path has lost a slash of it"
+        raise CommandError(
+            title, code="FQ3004", help="pass the address as a text:  checkpoint='s3a://bucket/checkpoints'"
+        )
     from flowql.runtime.spark.engine.over_streams import start_streams
 
     found = load_project(Path(project), target=target, variables=variables)
     settings = found.target.spark
     return start_streams(session, _compiled(found), settings, sources, tables, into, str(checkpoint), trigger)
+
+
+def ship(session: Session) -> None:
+    """Brings FlowQL to the workers of a session whose cluster does not have it, and compares versions of Python, pyarrow and FlowQL there.
+
+    Call it once, before `run` or `start`. The other packages that FlowQL needs must be there: `flowql spark package --dependencies`
+    writes an archive of them for `spark.archives`. Works with Spark Connect as well, which cannot tell what workers have.
+
+        >>> ship(spark)  # doctest: +SKIP
+
+    Raises WorkersUnfit, which names the host and what to do.
+    """
+    from flowql.deploy.spark_archives import write_flowql
+    from flowql.runtime.spark.job import add_modules
+
+    folder = TemporaryDirectory(prefix="flowql-")
+    _shipped.append(folder)  # until this process ends: executors that come later fetch the archive then
+    archive = Path(folder.name) / "flowql.zip"
+    write_flowql(archive)
+    add_modules(session, archive)
 
 
 def over_files(

@@ -24,6 +24,7 @@ from flowql.runtime.spark.java import find_java, java_home
 from tests.spark_here import skip_without_spark
 
 WAIT_S = 120
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # programs of seconds: little of them is compiled more than once
 WORKER = "org.apache.spark.deploy.worker.Worker"
 MASTER = "org.apache.spark.deploy.master.Master"
 
@@ -36,13 +37,19 @@ class Cluster:
     events: Path
     conf: Mapping[str, str]
 
-    def tasks(self) -> Counter[str]:
-        """Successful tasks by executor, of the applications that have ended."""
+    def tasks(self, described: str | None = None) -> Counter[str]:
+        """Successful tasks by executor, of the applications that have ended. described: only of jobs with this description."""
         found: Counter[str] = Counter()
         for file in self.events.rglob("*"):
+            stages: set[int] = set()
             for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
                 event = json.loads(line) if line.startswith("{") else {}
-                if event.get("Event") == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] == "Success":
+                kind = event.get("Event")
+                if kind == "SparkListenerJobStart":
+                    text = event["Properties"].get("spark.job.description")
+                    stages |= set(event["Stage IDs"]) if described in (None, text) else set()
+                ended = kind == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] == "Success"
+                if ended and event["Stage ID"] in stages:
                     found[event["Task Info"]["Executor ID"]] += 1
         return found
 
@@ -101,6 +108,8 @@ def cluster(
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.driver.extraJavaOptions": QUICK,
             "spark.executor.cores": "1",
             "spark.eventLog.enabled": "true",
             "spark.eventLog.compress": "false",

@@ -54,6 +54,7 @@ VERBS = {
     "deployments": "Show recent deployments: when, what changed, and the outcome.",
     "import": "Import projects of other systems.",
     "export": "Export projects for other systems.",
+    "spark": "Package a project for a Spark cluster, and submit it.",
     "topic": "Topics and their records.",
     "dlq": "Dead letters: list, repair and replay records that queries could not process.",
     "log": "The embedded log and its files.",

@@ -125,7 +125,7 @@ class Scratch:
         lines[java] = " ".join([*(f'"{o}"' for o in options), given.get(java, "")]).strip()
         file = self.run / "spark.properties"
         with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
-            out.writelines(f"{_escaped(k)}={_escaped(v)}\n" for k, v in lines.items())
+            out.writelines(f"{escaped(k)}={escaped(v)}\n" for k, v in lines.items())
         return file
 
 
@@ -184,7 +184,7 @@ logger.shell.level = {level or "warn"}
 """
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """As java.util.Properties reads it."""
     for plain, written in (
         ("\\", "\\\\"),

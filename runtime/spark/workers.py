@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowql.runtime.spark.errors import WorkersUnfit
@@ -22,9 +23,19 @@ ANSWER_S, AGAIN_S = 25.0, 0.5  # Spark waits for ever for executors that never c
 TASKS_PER_EXECUTOR = 4  # some of them land on each executor
 _GROUP = "flowql-workers"
 ENVIRONMENT = "install the same in the Python of all workers, or ship an environment with  spark.archives"
+SHARE = "put data_dir of the target into a folder that all machines of the cluster share; or package a project over files:  flowql spark package"
 ELSEWHERE = (
     "use Kafka (log: kafka), files or tables (spark: files) with a cluster, or a folder that all of its machines share"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A folder of the driver's machine that workers must see. what: is in it."""
+
+    folder: str
+    what: str = "the embedded log of the target"
+    help: str = ELSEWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +54,32 @@ def here() -> Worker:
     return Worker(platform.node(), platform.python_version(), _version("pyarrow"), _version("flowql"), reads=True)
 
 
-def check_workers(spark: SparkSession, folder: str | None) -> None:
-    """Asks workers of the session's cluster. folder: of an embedded log, None for one on Kafka. Raises WorkersUnfit.
+def shared_folder(address: object, state_dir: Path) -> Shared:
+    """What the workers of an instance must see: an embedded log, or, of a log on Kafka, where executors write state and results."""
+    if isinstance(address, str | os.PathLike):
+        return Shared(os.fspath(address))
+    return Shared(str(state_dir), "the folder of checkpoints and staged results", SHARE)
 
-    Blocks for as long as a job takes, at most ANSWER_S.
+
+def check_workers(spark: SparkSession, shared: Shared | None) -> None:
+    """Asks workers of the session's cluster. shared: what they must see, None for nothing. Raises WorkersUnfit.
+
+    Blocks for as long as a job takes, at most ANSWER_S; again if executors have registered meanwhile, as they could not be asked. What later ones
+    lack is the cause of the first task that fails there (`engine.causes`).
     """
-    compare(here(), _asked(spark, folder), folder)
+    asked = 0
+    while (there := _executors(spark)) > asked:
+        compare(here(), _asked(spark, shared, there), shared)
+        asked = there
 
 
-def compare(driver: Worker, workers: Iterable[Worker], folder: str | None) -> None:
+def _executors(spark: SparkSession) -> int:
+    """How many have registered, and the driver."""
+    context: Any = spark.sparkContext
+    return int(context._jsc.sc().getExecutorMemoryStatus().size())
+
+
+def compare(driver: Worker, workers: Iterable[Worker], shared: Shared | None) -> None:
     """Raises WorkersUnfit with the first worker that does not fit, and what to do."""
     for worker in sorted(set(workers), key=lambda w: w.host):
         for name, there, mine in (
@@ -64,19 +92,23 @@ def compare(driver: Worker, workers: Iterable[Worker], folder: str | None) -> No
                 raise WorkersUnfit(
                     f"worker {worker.host} {found}, the driver {driver.host} has {mine}", help=ENVIRONMENT
                 )
-        if folder is not None and not worker.reads:
-            title = f"worker {worker.host} cannot read {folder}, the embedded log of the target on {driver.host}"
-            raise WorkersUnfit(title, help=ELSEWHERE)
+        if shared is not None and not worker.reads:
+            title = f"worker {worker.host} cannot read {shared.folder}, {shared.what} on {driver.host}"
+            raise WorkersUnfit(title, help=shared.help)
 
 
-def _asked(spark: SparkSession, folder: str | None) -> list[Worker]:
+def _asked(spark: SparkSession, shared: Shared | None, executors: int) -> list[Worker]:
     context: Any = spark.sparkContext
-    tasks = max(2, TASKS_PER_EXECUTOR * context._jsc.sc().getExecutorMemoryStatus().size())
+    tasks = max(2, TASKS_PER_EXECUTOR * executors)
     done, late = threading.Event(), threading.Event()
     threading.Thread(target=_cancel, args=(context, done, late), name="spark-workers", daemon=True).start()
     context.setJobGroup(_GROUP, "comparing workers with the driver", True)
     try:
-        told = context.parallelize(range(tasks), tasks).mapPartitions(_probe(folder)).collect()
+        told = (
+            context.parallelize(range(tasks), tasks)
+            .mapPartitions(_probe(None if shared is None else shared.folder))
+            .collect()
+        )
     except Exception as error:  # of Spark's Java side, in many classes
         raise _unanswered(context.master, error, cancelled=late.is_set()) from error
     finally:
@@ -138,8 +170,3 @@ def _version(package: str) -> str:
 def _minor(version: str) -> str:
     """Spark compares the first two numbers as well."""
     return ".".join(version.split(".")[:2])
-
-
-def folder_of(address: object) -> str | None:
-    """The folder of an embedded log; None for an address of Kafka."""
-    return os.fspath(address) if isinstance(address, str | os.PathLike) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.spark.errors import WorkersUnfit
 from flowql.runtime.spark.log_errors import runtime_failure
 
 LENGTH_MAX = 400
@@ -13,6 +14,8 @@ _PYTHON_END = re.compile(
 )
 _JAVA = re.compile(r"(?:Caused by: )?((?:[a-z][\w]*\.)+[A-Z][\w$]*): ?(.*)")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] *(.*)")
+# A worker that registered after the others were compared with the driver.
+_NO_FLOWQL, _WHERE = "No module named 'flowql", re.compile(r"\((\S+) executor \S+\)")
 _WRAPPERS = ("Py4JJavaError", "SparkException", "StreamingQueryException", "PythonException")
 
 
@@ -21,6 +24,9 @@ def cause_of(error: BaseException) -> str:
     known = runtime_failure(error)
     if known is not None:
         return f"{type(known).__name__}: {known}"
+    if _NO_FLOWQL in str(error):
+        where = _WHERE.search(str(error))
+        return f"{WorkersUnfit.__name__} ({WorkersUnfit.code}): worker {where[1] if where else 'of the cluster'} has no FlowQL"
     if isinstance(error, RuntimeFailure):
         return _short(f"{type(error).__name__}: {error}".splitlines()[0])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -32,16 +32,26 @@ VALUES = {
 }
 
 
-def results(session: SparkSession) -> dict[str, list[str]]:
-    """The rows of each query as texts, in an order of their own."""
+def results(session: SparkSession, lake: str | None = None) -> dict[str, list[str]]:
+    """The rows of each query as texts, in an order of their own. lake: where `write_inputs` has written what they read."""
     found: dict[str, list[str]] = {}
     for project in PROJECTS:
         plan = plan_of(project)
         asked = tuple(q for q in plan.queries if q.sink != IN_PYTHON)
         given = {s.name: _frame(session, {f.name: f.type for f in s.schema}) for s in outside(plan)}
+        if lake is not None:
+            given = {name: session.read.parquet(f"{lake}/{project}/{name}") for name in given}
         for name, frame in lower(Plan(sources=plan.sources, queries=asked), given).items():
             found[name] = sorted(repr(tuple(row)) for row in frame.collect())
     return found
+
+
+def write_inputs(session: SparkSession, lake: str) -> None:
+    """What the queries read, in Parquet files."""
+    for project in PROJECTS:
+        for s in outside(plan_of(project)):
+            frame = _frame(session, {f.name: f.type for f in s.schema})
+            frame.write.parquet(f"{lake}/{project}/{s.name}")
 
 
 def exact(session: SparkSession, reference: Reference) -> dict[int, list[Any]]:
@@ -51,9 +61,9 @@ def exact(session: SparkSession, reference: Reference) -> dict[int, list[Any]]:
     return comparable(EXACT, sink_of(made.collect()))
 
 
-def reference() -> Reference:
-    made = Reference(EXACT)
-    made.send(events(300, 1))
+def reference(width: int = 3, keys: int = 5) -> Reference:
+    made = Reference(EXACT, width=width)
+    made.send(events(300, 1, keys))
     return made
 
 

@@ -67,19 +67,23 @@ def events(n: int, seed: int, keys: int = 5) -> list[Event]:
 
 @dataclass
 class Reference:
-    """The runtime over portions of input. `cuts` are the log's ends after each portion. begins: the query is deployed at the start."""
+    """The runtime over portions of input. `cuts` are the log's ends after each portion. begins: the query is deployed at the start.
+
+    width: partitions of each topic of the input.
+    """
 
     shape: str
     coalesce: bool = False
     begins: bool = True
+    width: int = 3
     world: World = field(init=False)
     physical: MemoryPhysical = field(default_factory=MemoryPhysical)
     cuts: list[dict[TopicPartition, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.world = World(
-            SOURCES + (SHAPES[self.shape] if self.begins else ""), physical=self.physical, coalesce=self.coalesce
-        )
+        sources = SOURCES.replace("PARTITIONS=3", f"PARTITIONS={self.width}")
+        sql = sources + (SHAPES[self.shape] if self.begins else "")
+        self.world = World(sql, physical=self.physical, coalesce=self.coalesce)
 
     @property
     def plan(self) -> Plan:
@@ -102,7 +106,7 @@ class Reference:
             if rows:
                 self._produce(topic, rows)
         self.world.settle()
-        tps = [TopicPartition(t, p) for t in "abd" for p in range(3)]
+        tps = [TopicPartition(t, p) for t in "abd" for p in range(self.width)]
         self.cuts.append(dict(self.log.admin().end_offsets(tps)))
 
     def _produce(self, topic: str, rows: list[tuple[int, Any, int]]) -> None:

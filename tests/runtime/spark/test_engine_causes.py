@@ -21,6 +21,11 @@ Traceback (most recent call last):
 flowql.runtime.errors.OffsetOutOfRange: orders-0: offset 3 is below the log's start 9: records 3 to 8 are gone
 \tat org.apache.spark.api.python.BasePythonRunner
 """
+OF_A_LATE_WORKER = """Job aborted due to stage failure: Task 1 in stage 2.0 failed 4 times, most recent failure: Lost task 1.3 in stage 2.0 (TID 9) (10.0.0.7 executor 3): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "serializers.py", line 458, in loads
+ModuleNotFoundError: No module named 'flowql'
+"""
 OF_JAVA = """An error occurred while calling o160.save.
 : org.apache.spark.SparkException: Job aborted due to stage failure
 \tat org.apache.spark.scheduler.DAGScheduler
@@ -37,6 +42,7 @@ Caused by: org.apache.spark.rpc.RpcEndpointNotFoundException: Cannot find endpoi
             Exception(OF_THE_LOG),
             "OffsetOutOfRange: orders-0: offset 3 is below the log's start 9: records 3 to 8 are gone",
         ),
+        (Exception(OF_A_LATE_WORKER), "WorkersUnfit (FQ4118): worker 10.0.0.7 has no FlowQL"),
         (Exception(OF_JAVA), "RpcEndpointNotFoundException: Cannot find endpoint: StateStoreCoordinator"),
         (
             Exception("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred"),

@@ -14,7 +14,7 @@ import pytest
 from flowql.runtime.spark import workers
 from flowql.runtime.spark.errors import WorkersUnfit
 from flowql.runtime.spark.settings import SparkSettings
-from flowql.runtime.spark.workers import check_workers, compare, folder_of, here
+from flowql.runtime.spark.workers import Shared, check_workers, compare, here, shared_folder
 from tests.spark_here import skip_without_spark
 
 if TYPE_CHECKING:
@@ -34,14 +34,19 @@ def test_what_differs_is_named_with_its_host(other: dict[str, object], why: str)
     driver = here()
     same = replace(driver, host="w0", python=f"{driver.python}+build")
     with pytest.raises(WorkersUnfit, match=why):
-        compare(driver, [same, replace(driver, host="w1", **other)], "/data/log")  # type: ignore[arg-type]
-    compare(driver, [same], "/data/log")
+        compare(driver, [same, replace(driver, host="w1", **other)], Shared("/data/log"))  # type: ignore[arg-type]
+    compare(driver, [same], Shared("/data/log"))
     compare(driver, [replace(same, reads=False)], None)
 
 
-def test_the_folder_of_an_address() -> None:
-    assert folder_of(Path("/data/log")) == "/data/log"
-    assert folder_of(object()) is None
+def test_over_kafka_workers_must_see_where_state_and_results_are_written() -> None:
+    assert shared_folder(Path("/data/log"), Path("/data/state")) == Shared("/data/log")
+    found = shared_folder(object(), Path("/data/state"))
+    with pytest.raises(
+        WorkersUnfit, match="cannot read /data/state, the folder of checkpoints and staged results"
+    ) as raised:
+        compare(here(), [replace(here(), reads=False)], found)
+    assert "flowql spark package" in raised.value.help
 
 
 def test_a_package_that_cannot_be_imported_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +65,7 @@ def test_an_instance_that_was_refused_at_start_can_be_stopped(tmp_path: Path, mo
 
     session, closed = object(), []
 
-    def refuse(_spark: object, _folder: str | None) -> None:
+    def refuse(_spark: object, _shared: Shared | None) -> None:
         raise WorkersUnfit("worker w1 has no FlowQL")
 
     monkeypatch.setattr(instance, "open_session", lambda *_: session)
@@ -86,10 +91,24 @@ def _busy(_: str | None) -> Callable[[Iterable[int]], Iterable[int]]:
 
 @pytest.mark.spark
 def test_workers_answer_for_themselves(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_workers(spark, str(tmp_path))
+    check_workers(spark, Shared(str(tmp_path)))
     with pytest.raises(WorkersUnfit, match=f"cannot read {tmp_path}/gone, the embedded log"):
-        check_workers(spark, f"{tmp_path}/gone")
+        check_workers(spark, Shared(f"{tmp_path}/gone"))
     monkeypatch.setattr(workers, "ANSWER_S", 0.0)
     monkeypatch.setattr(workers, "_probe", _busy)
     with pytest.raises(WorkersUnfit, match=r"no worker of local\[2\] has answered"):
         check_workers(spark, None)
+
+
+def test_executors_that_register_meanwhile_are_asked_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, asked = iter([1, 3, 3]), []
+    monkeypatch.setattr(workers, "_executors", lambda _: next(counts))
+
+    def answers(_spark: object, _shared: Shared | None, executors: int) -> list[workers.Worker]:
+        asked.append(executors)
+        return [here(), replace(here(), host="late", flowql="")] if executors == 3 else [here()]
+
+    monkeypatch.setattr(workers, "_asked", answers)
+    with pytest.raises(WorkersUnfit, match="worker late has no FlowQL"):
+        check_workers(object(), None)  # type: ignore[arg-type]
+    assert asked == [1, 3]
