@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from flowql.compiler.optimize.prune_columns import prune_columns
 from flowql.compiler.plan.codec import to_data
-from flowql.compiler.plan.logical import Node, Project, Scan
+from flowql.compiler.plan.logical import Node, Project, Scan, Sink
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.compiler.plan.visit import map_nodes
@@ -52,7 +52,11 @@ def normal_form(node: Node, sources: Sources) -> Node:
     """
 
     def scanned(n: Node) -> Node:
-        return replace(n, spec=_with_key(n.spec, sources)) if isinstance(n.spec, Scan) else n
+        spec = _with_key(n.spec, sources) if isinstance(n.spec, Scan) else n.spec
+        if isinstance(spec, Scan | Sink):  # plans of versions that did not know it are the same queries
+            keys, values = replace(spec.key_format, exact=False), replace(spec.value_format, exact=False)
+            spec = replace(spec, key_format=keys, value_format=values)
+        return replace(n, spec=spec)
 
     ordered = map_nodes(prune_columns(map_nodes(node, scanned)), _sorted)
     return replace(ordered, schema=node.schema)

@@ -148,7 +148,8 @@ def _is_one(name: str, columns: AbstractSet[str]) -> bool:
 
 
 def _decoder(fields: Sequence[Field]) -> JsonDecoder:
-    return JsonDecoder([f.name for f in fields], [f.type for f in fields], range(len(fields)), wrapped=True)
+    names, types = [f.name for f in fields], [f.type for f in fields]
+    return JsonDecoder(names, types, range(len(fields)), wrapped=True, exact=True)  # a format of standard SQL alone
 
 
 def _fields(schema: Event) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 Reading (KsqlJsonDeserializer): fields are found by their exact name, else by the upper case of what is written, the last
 one winning; an absent field is NULL. STRING takes anything (numbers by their exact text, objects as compact JSON),
-numbers take numeric texts, whole numbers are cut toward zero and wrapped, BOOLEAN takes only true and false. What
+numbers take numeric texts, whole numbers are cut toward zero and wrapped, BOOLEAN takes only true and false. Exact
+decoders, of sources of standard SQL, take no number that an integer type cannot hold. What
 cannot be coerced makes the whole record bad. A null document is a null side.
 
 Writing: columns as declared, NULLs present, DECIMAL as a number with its scale, BYTES in base64, DATE in days, TIME and
@@ -61,8 +62,16 @@ class JsonDecoder:
     decimals. Documents of a schema with DECIMAL always are.
     """
 
-    def __init__(self, names: Sequence[str], types: Sequence[SqlType], wanted: Sequence[int], *, wrapped: bool) -> None:
-        self._fields = [(names[i], converter(types[i])) for i in wanted]
+    def __init__(
+        self,
+        names: Sequence[str],
+        types: Sequence[SqlType],
+        wanted: Sequence[int],
+        *,
+        wrapped: bool,
+        exact: bool = False,
+    ) -> None:
+        self._fields = [(names[i], converter(types[i], exact=exact)) for i in wanted]
         self._coerce = _coercer([types[i].kind for i in wanted], [convert for _, convert in self._fields])
         self._wrapped = wrapped
         self._exact = any(_has_decimal(types[i]) for i in wanted)
@@ -169,17 +178,20 @@ def _what(v: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def converter(t: SqlType) -> Convert:
-    """Coercion of a parsed, non-null JSON value to `t`. Raises _Mismatch, _NeedsText, ValueError or ArithmeticError."""
+def converter(t: SqlType, *, exact: bool = False) -> Convert:
+    """Coercion of a parsed, non-null JSON value to `t`. Raises _Mismatch, _NeedsText, ValueError or ArithmeticError.
+
+    exact: integers neither wrap nor lose a fraction.
+    """
     if t.kind in _SCALARS:
-        return _SCALARS[t.kind]
+        return _EXACT[t.kind] if exact and t.kind in _EXACT else _SCALARS[t.kind]
     if t.kind is Kind.DECIMAL:
         return lambda v: fit_decimal(parse_decimal(v) if type(v) is str else _number(v, t), t.precision, t.scale)
     if t.kind is Kind.ARRAY:
-        return _array(t)
+        return _array(t, converter(t.element, exact=exact))
     if t.kind is Kind.MAP:
-        return _map(t)
-    return _struct(t)
+        return _map(t, converter(t.args[1], exact=exact))
+    return _struct(t, [converter(f, exact=exact) for _, f in t.fields])
 
 
 def _number(v: Any, t: SqlType) -> Decimal:
@@ -220,6 +232,23 @@ def _bigint(v: Any) -> int:
         return java_integer(v, BIGINT_MIN, BIGINT_MAX)
     n = _integer(v, "BIGINT")
     return n if BIGINT_MIN <= n <= BIGINT_MAX else wrap64(n)
+
+
+def _exact_integer(name: str, low: int, high: int) -> Convert:
+    def convert(v: Any) -> int:
+        if type(v) is str:
+            return java_integer(v, low, high)
+        if type(v) is float:
+            raise _NeedsText
+        if type(v) is not int and type(v) is not Decimal:
+            raise _Mismatch(f"{_what(v)} is no {name}")
+        if not low <= v <= high:
+            raise _Mismatch(f"{str(v)[:40]} does not fit {name}")
+        if v != int(v):
+            raise _Mismatch(f"{str(v)[:40]} is no {name}: it has a fraction")
+        return int(v)
+
+    return convert
 
 
 def _double(v: Any) -> float:
@@ -283,11 +312,17 @@ _SCALARS: dict[Kind, Convert] = {
     Kind.TIME: lambda v: time_of_day(_bigint(v)),
     Kind.TIMESTAMP: _bigint,
 }
+_exact_bigint = _exact_integer("BIGINT", BIGINT_MIN, BIGINT_MAX)
+_EXACT: dict[Kind, Convert] = {
+    Kind.INT: _exact_integer("INT", INT_MIN, INT_MAX),
+    Kind.BIGINT: _exact_bigint,
+    Kind.DATE: lambda v: day_number(_exact_bigint(v)),
+    Kind.TIME: lambda v: time_of_day(_exact_bigint(v)),
+    Kind.TIMESTAMP: _exact_bigint,
+}
 
 
-def _array(t: SqlType) -> Convert:
-    element = converter(t.element)
-
+def _array(t: SqlType, element: Convert) -> Convert:
     def convert(v: Any) -> list[Any]:
         if type(v) is not list:
             raise _Mismatch(f"{_what(v)} is no {t}")
@@ -296,9 +331,7 @@ def _array(t: SqlType) -> Convert:
     return convert
 
 
-def _map(t: SqlType) -> Convert:
-    value = converter(t.args[1])
-
+def _map(t: SqlType, value: Convert) -> Convert:
     def convert(v: Any) -> dict[str, Any]:
         if type(v) is not dict:
             raise _Mismatch(f"{_what(v)} is no {t}")
@@ -307,9 +340,8 @@ def _map(t: SqlType) -> Convert:
     return convert
 
 
-def _struct(t: SqlType) -> Convert:
+def _struct(t: SqlType, converts: Sequence[Convert]) -> Convert:
     names = [n for n, _ in t.fields]
-    converts = [converter(f) for _, f in t.fields]
     finder = _Finder(names)
 
     def convert(v: Any) -> dict[str, Any]:

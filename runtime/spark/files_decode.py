@@ -55,7 +55,7 @@ class FileDecoder:
             source.topic,
             "stream",
             Format("NONE"),
-            Format("JSON"),
+            Format("JSON", exact=source.value_format.exact),
             source.timestamp,
             declared=self.flat,
             times=source.times,

@@ -138,14 +138,21 @@ class Lowering:
         if query.id in self.under_way:
             self._refuse(query, "Scan", "it reads what it writes, directly or through others")
         self.under_way.append(query.id)
+        try:
+            self.made[query.id] = self.keep(query, self._nodes(query).relation(query.logical))
+        except Exception:
+            if self.letters is not None:
+                self.letters.pop(query.id, None)  # of what was lowered of it
+            raise
+        finally:  # who asks again must read the same reason, not that it waits for itself
+            self.under_way.pop()
+        return self.made[query.id]
+
+    def _nodes(self, query: QueryPlan) -> Nodes:
         scans = [n.spec for n in walk_nodes(query.logical) if isinstance(n.spec, Scan)]
         relations = {s.source: self._source(s.source, query) for s in scans}
         letters = None if self.letters is None else self.letters.setdefault(query.id, [])
-        self.made[query.id] = self.keep(
-            query, Nodes.of(query, relations, letters, self.handlers).relation(query.logical)
-        )
-        self.under_way.pop()
-        return self.made[query.id]
+        return Nodes.of(query, relations, letters, self.handlers)
 
     def _source(self, name: str, reader: QueryPlan) -> Relation:
         """What is read under a name: the frame that was given, and what queries write to its topic."""

@@ -14,6 +14,7 @@ from flowql.compiler.plan.codec import to_data
 from flowql.compiler.plan.diff import diff_plans
 from flowql.compiler.plan.logical import Node, Scan, walk_nodes
 from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.visit import map_nodes
 from tests.compiler.sql import compiled
 
 WITH = "KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON'"
@@ -283,3 +284,22 @@ def test_definitions_stay_from_version_to_version() -> None:
     sources = {s.name: s for s in result.plan.sources}
     assert query.definition == definition_of(result.trace[query.id].unoptimised, sources)
     assert query.definition == "read:011a97ba3ccda74a62011179177df78c88d3596b31a0f5ffd1eb851bd2d463b4"
+
+
+def test_queries_of_versions_that_wrapped_numbers_in_json_are_the_same() -> None:
+    """Sources of standard SQL read numbers exactly now. What was deployed before goes on as it was until it is made anew."""
+    text = "CREATE STREAM s (k BIGINT KEY, a INT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='JSON', VALUE_FORMAT='JSON');\nCREATE VIEW v AS SELECT a, count(*) AS n FROM s GROUP BY a;"
+    new = compiled(text, dialect="standard").plan
+    assert [s.value_format.exact for s in new.sources if s.name == "s"] == [True]
+
+    def older(node: Node) -> Node:
+        if not isinstance(node.spec, Scan):
+            return node
+        keys, values = (replace(f, exact=False) for f in (node.spec.key_format, node.spec.value_format))
+        return replace(node, spec=replace(node.spec, key_format=keys, value_format=values))
+
+    (query,) = new.queries
+    old = replace(new, queries=(replace(query, logical=map_nodes(query.logical, older)),))
+    again = compiled(text, dialect="standard", previous=old).plan
+    assert [c.action for c in diff_plans(old, again)] == ["none"]
+    assert again.queries[0].logical == old.queries[0].logical

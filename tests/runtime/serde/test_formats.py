@@ -102,6 +102,51 @@ def test_json_refuses_the_whole_record(t, text):
     assert e.value.code == "FQ4020"
 
 
+EXACT = Format("JSON", exact=True)
+
+
+@pytest.mark.parametrize(
+    ("t", "text", "why"),
+    [
+        (INT, "2147483648", "2147483648 does not fit INT"),
+        (INT, "-2147483649", "does not fit INT"),
+        (INT, "1e10", "does not fit INT"),
+        (INT, "1.5", r"1\.5 is no INT: it has a fraction"),
+        (INT, "-1e300", "does not fit INT"),
+        (INT, "true", "true is no INT"),
+        (BIGINT, "9223372036854775808", "does not fit BIGINT"),
+        (BIGINT, "1e19", "does not fit BIGINT"),
+        (TIMESTAMP, "9223372036854775808", "does not fit BIGINT"),
+        (DATE, "1.5", "it has a fraction"),
+        (array(INT), "[1,2147483648]", "does not fit INT"),
+        (map_of(STRING, BIGINT), '{"a":1e30}', "does not fit BIGINT"),
+        (struct_of(("X", INT)), '{"X":0.1}', "it has a fraction"),
+    ],
+)
+def test_exact_json_takes_no_number_that_the_type_cannot_hold(t, text, why):
+    """Other JSON wraps it, or cuts its fraction, as ksqlDB does."""
+    fields = [Field("A", t)]
+    with pytest.raises(BadRecord, match=f"A: .*{why}"):
+        row_decoder(fields, EXACT, fields, is_key=False).decode(f'{{"A":{text}}}'.encode())
+
+
+@pytest.mark.parametrize(
+    ("t", "text", "value"),
+    [
+        (INT, "2147483647", 2147483647),
+        (INT, "2.0", 2),
+        (INT, "1e3", 1000),
+        (INT, '"5"', 5),
+        (BIGINT, "-9223372036854775808", -(2**63)),
+        (BIGINT, "9.223372036854775807e18", 2**63 - 1),
+        (array(INT), "[1,null]", [1, None]),
+    ],
+)
+def test_exact_json_reads_whole_numbers_however_they_are_written(t, text, value):
+    fields = [Field("A", t)]
+    assert row_decoder(fields, EXACT, fields, is_key=False).decode(f'{{"A":{text}}}'.encode()) == (value,)
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b'{"C0":1}x', b"[1]", b"1", b'"x"', b"\xff"])
 def test_json_refuses_what_is_no_object(data):
     with pytest.raises(BadRecord):

@@ -23,7 +23,7 @@ from flowql.runtime.spark.errors import FrameUnfit, SparkUnsupported
 from flowql.runtime.spark.frames.aggregates import WINDOWS
 from flowql.runtime.spark.frames.faults import faults
 from flowql.runtime.spark.frames.joins import JOINS
-from flowql.runtime.spark.frames.lower import lower
+from flowql.runtime.spark.frames.lower import Lowering, lower
 from flowql.runtime.spark.frames.nodes import HANDLERS, Nodes
 from flowql.runtime.spark.frames.source import relation_of
 from flowql.runtime.spark.frames.streams import STREAM_HANDLERS, lower_streams
@@ -153,6 +153,23 @@ def test_a_condition_on_the_bounds_of_sessions_is_on_whole_sessions(others: Spar
       CREATE TABLE OUT AS SELECT K, N FROM S WHERE LASTED > 2000 AND OPENED < 2000;"""
     rows = [(1, 0, "", at) for at in (0, 1500, 4000)] + [(2, 0, "", at) for at in (0, 9000)]
     assert result(others, sql, A=rows) == [(1, 0, 4000, 3)]
+
+
+def test_a_query_that_could_not_be_lowered_says_why_each_time() -> None:
+    """A run tries again; the second time it said that the query reads what it writes."""
+    made = compiled("CREATE STREAM OUT AS SELECT K, V FROM A;")
+    letters: dict[str, list[Any]] = {}
+
+    def given(source: Any) -> Any:
+        letters["CSAS_OUT"].append("those of the first attempt")
+        raise FrameUnfit(f"{source.name} is not what it should be")
+
+    work = Lowering(made, given, letters)
+    for _ in range(2):
+        letters.setdefault("CSAS_OUT", [])
+        with pytest.raises(FrameUnfit, match="A is not what it should be"):
+            work.relation(made.queries[0])
+        assert "CSAS_OUT" not in letters
 
 
 def test_a_row_meets_the_version_of_its_time(others: SparkSession) -> None:
