@@ -25,7 +25,7 @@ from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT, REGISTRY_FORMATS,
 
 RESERVED = SYSTEM_COLUMNS
 _ROLES: dict[str, Role] = {"value": "value", "key": "key", "primary_key": "key", "header": "header"}
-_NUMBERS = ("JSON", "JSON_SR", JSON_OBJECT)  # whose numbers have no type of their own
+_JSON = ("JSON", "JSON_SR", JSON_OBJECT)
 _HEADERS = array(struct(("KEY", STRING), ("VALUE", BYTES)))
 
 
@@ -68,7 +68,7 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
     keys = key_format(properties, session, schema.key, None, at)
     values = value_format(properties, session, schema.value, None, at)
     if catalog.standard:
-        keys, values = replace(keys, exact=keys.name in _NUMBERS), replace(values, exact=values.name in _NUMBERS)
+        keys, values = (replace(f, standard=f.name in _JSON) for f in (keys, values))
     if not fields:
         title = f"{statement.name} has no columns, and {values.name} has no schema to take them from"
         raise mistake("FQ2014", title, at, "which columns?", help="write (id INT KEY, name STRING, ...) after the name")

@@ -100,7 +100,7 @@ def _sink_node(query: QueryPlan) -> Node:
 
 def _written(fmt: Format) -> Format:
     """A format without the columns that it writes, as each record names the schema it was written with, and without how it is read."""
-    fmt = replace(fmt, exact=False)
+    fmt = replace(fmt, standard=False)
     return fmt if fmt.schema is None else replace(fmt, schema=replace(fmt.schema, text="", id=0, references=()))
 
 

@@ -72,8 +72,8 @@ class Format:
     delimiter: DELIMITED only. A key is never wrapped unless it has several columns (Protobuf: always).
     schema: what AVRO, JSON_SR and PROTOBUF are written with; None where keys are only hashed.
     nullable: PROTOBUF only, OPTIONAL or WRAPPER; without one a NULL scalar is written as 0, false or an empty text.
-    exact: of JSON that is read, whether a number beyond its integer type or with a fraction makes the record bad. Without, it is wrapped and cut, as
-    ksqlDB does.
+    standard: JSON is read as standard SQL has it: names of fields in any case, and a number beyond its integer type or with a fraction makes
+    the record bad. Without, as ksqlDB reads it: such a number is wrapped or cut.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Format:
     delimiter: str = ","
     schema: SchemaRef | None = None
     nullable: str = ""
-    exact: bool = False
+    standard: bool = False
 
 
 @dataclass(frozen=True, slots=True)

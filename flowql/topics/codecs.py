@@ -18,7 +18,7 @@ from flowql.runtime.errors import BadRecord
 from flowql.runtime.serde.codec import row_decoder, row_encoder
 from flowql.runtime.serde.windowed import split_window
 
-_JSON = Format("JSON", exact=True)
+_JSON = Format("JSON", standard=True)
 _KAFKA = Format("KAFKA", wrap=False)
 _ANY_KEY = (Field("KEY", STRING, "key"),)
 

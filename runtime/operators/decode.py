@@ -144,7 +144,7 @@ class Decoder:
         if not is_wrapped(fmt, declared, is_key=False):
             return None
         if fmt.name == "JSON" and JsonScan.supports(types):
-            return JsonScan(names, types)
+            return JsonScan(names, types, standard=fmt.standard)
         if fmt.name == "AVRO" and AvroScan.supports(types, fmt.schema):
             return AvroScan(names, types, fmt.schema)
         if fmt.name == "DELIMITED" and DelimitedScan.supports(types, fmt.delimiter):

@@ -66,8 +66,10 @@ class Located:
 class JsonScan:
     """Decodes the wanted columns of flat JSON objects. Holds no data; safe to share between threads."""
 
-    def __init__(self, names: Sequence[str], types: Sequence[SqlType]) -> None:
+    def __init__(self, names: Sequence[str], types: Sequence[SqlType], *, standard: bool = False) -> None:
+        """standard: see `Format`; of numbers it makes no difference here, as those that do not fit are left to the reference."""
         self._names, self._types = tuple(names), tuple(types)
+        self._others = tuple(n.upper() for n in names) if standard else self._names
 
     @staticmethod
     def supports(types: Sequence[SqlType]) -> bool:
@@ -187,7 +189,8 @@ class JsonScan:
         exact = {k: i for i, k in enumerate(shape.keys)}
         order = {k: None for k in shape.keys}  # a repeated key keeps its first place among the keys, as in a dict
         upper = {k.upper(): exact[k] for k in order}
-        return [exact[n] if n in exact else upper.get(n) for n in self._names]
+        pairs = zip(self._names, self._others, strict=True)
+        return [exact[n] if n in exact else upper.get(other) for n, other in pairs]
 
     def _assemble(self, parts: list[tuple[Ints, list[pa.Array]]], n: int, *, views: bool) -> list[pa.Array]:
         if len(parts) == 1 and len(parts[0][0]) == n:

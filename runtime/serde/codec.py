@@ -57,9 +57,9 @@ def row_decoder(fields: Sequence[Field], fmt: Format, declared: Sequence[Field],
     types = [f.type for f in declared]
     if fmt.name == "JSON":
         wrapped = len(declared) > 1 or (fmt.wrap and not is_key)
-        return JsonDecoder(names, types, wanted, wrapped=wrapped, exact=fmt.exact)
+        return JsonDecoder(names, types, wanted, wrapped=wrapped, standard=fmt.standard)
     if fmt.name == JSON_OBJECT:
-        return JsonObjectDecoder(JsonDecoder(names, types, wanted, wrapped=True, exact=fmt.exact))
+        return JsonObjectDecoder(JsonDecoder(names, types, wanted, wrapped=True, standard=fmt.standard))
     if fmt.name == DEBEZIUM:  # the rows of change events are read with their keys: `flowql.runtime.serde.debezium`
         return NoneDecoder()
     if fmt.name in KINDS:
@@ -98,7 +98,7 @@ def _schema_decoder(fmt: Format, declared: Sequence[Field], wanted: Sequence[int
     if fmt.name == "AVRO":
         return AvroDecoder(names, types, wanted, fmt.schema, wrapped=wrapped)
     if fmt.name == "JSON_SR":
-        return JsonRegistryDecoder(JsonDecoder(names, types, wanted, wrapped=wrapped, exact=fmt.exact))
+        return JsonRegistryDecoder(JsonDecoder(names, types, wanted, wrapped=wrapped, standard=fmt.standard))
     registered = fmt.name == "PROTOBUF"
     return ProtobufDecoder(names, types, wanted, fmt.schema, registered=registered)
 

@@ -144,12 +144,12 @@ class DebeziumDecoder:
 
 def _is_one(name: str, columns: AbstractSet[str]) -> bool:
     """Whether a field of a record is one of these columns, as `JsonDecoder` finds them."""
-    return name in columns or name.upper() in columns
+    return name in columns or name.upper() in {c.upper() for c in columns}
 
 
 def _decoder(fields: Sequence[Field]) -> JsonDecoder:
     names, types = [f.name for f in fields], [f.type for f in fields]
-    return JsonDecoder(names, types, range(len(fields)), wrapped=True, exact=True)  # a format of standard SQL alone
+    return JsonDecoder(names, types, range(len(fields)), wrapped=True, standard=True)  # a format of standard SQL alone
 
 
 def _fields(schema: Event) -> list[dict[str, Any]]:

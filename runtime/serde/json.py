@@ -2,8 +2,8 @@
 
 Reading (KsqlJsonDeserializer): fields are found by their exact name, else by the upper case of what is written, the last
 one winning; an absent field is NULL. STRING takes anything (numbers by their exact text, objects as compact JSON),
-numbers take numeric texts, whole numbers are cut toward zero and wrapped, BOOLEAN takes only true and false. Exact
-decoders, of sources of standard SQL, take no number that an integer type cannot hold. What
+numbers take numeric texts, whole numbers are cut toward zero and wrapped, BOOLEAN takes only true and false. Sources of
+standard SQL find fields in any case, and take no number that an integer type cannot hold. What
 cannot be coerced makes the whole record bad. A null document is a null side.
 
 Writing: columns as declared, NULLs present, DECIMAL as a number with its scale, BYTES in base64, DATE in days, TIME and
@@ -69,13 +69,13 @@ class JsonDecoder:
         wanted: Sequence[int],
         *,
         wrapped: bool,
-        exact: bool = False,
+        standard: bool = False,
     ) -> None:
-        self._fields = [(names[i], converter(types[i], exact=exact)) for i in wanted]
+        self._fields = [(names[i], converter(types[i], standard=standard)) for i in wanted]
         self._coerce = _coercer([types[i].kind for i in wanted], [convert for _, convert in self._fields])
         self._wrapped = wrapped
         self._exact = any(_has_decimal(types[i]) for i in wanted)
-        self._finder = _Finder([names[i] for i in wanted])
+        self._finder = _Finder([names[i] for i in wanted], any_case=standard)
 
     def decode(self, data: bytes | None, within: Callable[[Any], Any] | None = None) -> Row | None:
         """within: from the parsed document to the part of it that has the columns."""
@@ -125,10 +125,14 @@ def _coercer(kinds: Sequence[Kind], converts: Sequence[Convert]) -> Callable[...
 
 
 class _Finder:
-    """Finds the fields of an object by exact name, else by upper case; remembers what it found per sequence of keys."""
+    """Finds the fields of an object by exact name, else by upper case; remembers what it found per sequence of keys.
 
-    def __init__(self, names: Sequence[str]) -> None:
+    any_case: a name that is not in upper case itself finds them as well.
+    """
+
+    def __init__(self, names: Sequence[str], *, any_case: bool) -> None:
         self._names = tuple(names)
+        self._others = tuple(n.upper() for n in names) if any_case else self._names
         self._known: dict[tuple[str, ...], Callable[[Mapping[str, Any]], Sequence[Any]]] = {}
 
     def values(self, document: Mapping[str, Any]) -> Sequence[Any]:
@@ -142,7 +146,7 @@ class _Finder:
 
     def _picker(self, keys: tuple[str, ...]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
         upper = {k.upper(): k for k in keys}
-        found = [n if n in keys else upper.get(n) for n in self._names]
+        found = [n if n in keys else upper.get(other) for n, other in zip(self._names, self._others, strict=True)]
         present = [k for k in found if k is not None]
         if len(present) == len(found) >= 2:
             return itemgetter(*present)
@@ -178,20 +182,20 @@ def _what(v: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def converter(t: SqlType, *, exact: bool = False) -> Convert:
+def converter(t: SqlType, *, standard: bool = False) -> Convert:
     """Coercion of a parsed, non-null JSON value to `t`. Raises _Mismatch, _NeedsText, ValueError or ArithmeticError.
 
-    exact: integers neither wrap nor lose a fraction.
+    standard: integers neither wrap nor lose a fraction, and fields of objects are found in any case.
     """
     if t.kind in _SCALARS:
-        return _EXACT[t.kind] if exact and t.kind in _EXACT else _SCALARS[t.kind]
+        return _EXACT[t.kind] if standard and t.kind in _EXACT else _SCALARS[t.kind]
     if t.kind is Kind.DECIMAL:
         return lambda v: fit_decimal(parse_decimal(v) if type(v) is str else _number(v, t), t.precision, t.scale)
     if t.kind is Kind.ARRAY:
-        return _array(t, converter(t.element, exact=exact))
+        return _array(t, converter(t.element, standard=standard))
     if t.kind is Kind.MAP:
-        return _map(t, converter(t.args[1], exact=exact))
-    return _struct(t, [converter(f, exact=exact) for _, f in t.fields])
+        return _map(t, converter(t.args[1], standard=standard))
+    return _struct(t, [converter(f, standard=standard) for _, f in t.fields], any_case=standard)
 
 
 def _number(v: Any, t: SqlType) -> Decimal:
@@ -340,9 +344,9 @@ def _map(t: SqlType, value: Convert) -> Convert:
     return convert
 
 
-def _struct(t: SqlType, converts: Sequence[Convert]) -> Convert:
+def _struct(t: SqlType, converts: Sequence[Convert], *, any_case: bool) -> Convert:
     names = [n for n, _ in t.fields]
-    finder = _Finder(names)
+    finder = _Finder(names, any_case=any_case)
 
     def convert(v: Any) -> dict[str, Any]:
         if type(v) is not dict:

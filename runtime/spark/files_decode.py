@@ -55,7 +55,7 @@ class FileDecoder:
             source.topic,
             "stream",
             Format("NONE"),
-            Format("JSON", exact=source.value_format.exact),
+            Format("JSON", standard=source.value_format.standard),
             source.timestamp,
             declared=self.flat,
             times=source.times,

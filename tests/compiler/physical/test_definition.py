@@ -290,12 +290,12 @@ def test_queries_of_versions_that_wrapped_numbers_in_json_are_the_same() -> None
     """Sources of standard SQL read numbers exactly now. What was deployed before goes on as it was until it is made anew."""
     text = "CREATE STREAM s (k BIGINT KEY, a INT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='JSON', VALUE_FORMAT='JSON');\nCREATE VIEW v AS SELECT a, count(*) AS n FROM s GROUP BY a;"
     new = compiled(text, dialect="standard").plan
-    assert [s.value_format.exact for s in new.sources if s.name == "s"] == [True]
+    assert [s.value_format.standard for s in new.sources if s.name == "s"] == [True]
 
     def older(node: Node) -> Node:
         if not isinstance(node.spec, Scan):
             return node
-        keys, values = (replace(f, exact=False) for f in (node.spec.key_format, node.spec.value_format))
+        keys, values = (replace(f, standard=False) for f in (node.spec.key_format, node.spec.value_format))
         return replace(node, spec=replace(node.spec, key_format=keys, value_format=values))
 
     (query,) = new.queries

@@ -40,7 +40,7 @@ def test_a_number_that_an_integer_cannot_hold_is_a_dead_letter_in_standard_sql(r
     world = World("", rows_per_run=rows_per_run)
     world.instance.deploy(compiled.plan)
     bad = {7: 99999999999, 20: 1.5, 33: -(2**31) - 1}
-    world.send("s", [(1, {"a": bad.get(at, at)}, at) for at in range(100)])
+    world.send("s", [(1, {"A": bad.get(at, at)}, at) for at in range(100)])
     world.settle()
     assert [x["OFFSET"] for x in world.dead_letters(compiled.plan.queries[0].id)] == list(bad)
     assert [v["a"] for *_, v, _ in world.records("o")] == [at for at in range(100) if at not in bad]

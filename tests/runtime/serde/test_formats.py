@@ -102,7 +102,7 @@ def test_json_refuses_the_whole_record(t, text):
     assert e.value.code == "FQ4020"
 
 
-EXACT = Format("JSON", exact=True)
+STANDARD = Format("JSON", standard=True)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ EXACT = Format("JSON", exact=True)
         (struct_of(("X", INT)), '{"X":0.1}', "it has a fraction"),
     ],
 )
-def test_exact_json_takes_no_number_that_the_type_cannot_hold(t, text, why):
+def test_json_of_standard_sql_takes_no_number_that_the_type_cannot_hold(t, text, why):
     """Other JSON wraps it, or cuts its fraction, as ksqlDB does."""
     fields = [Field("A", t)]
     with pytest.raises(BadRecord, match=f"A: .*{why}"):
-        row_decoder(fields, EXACT, fields, is_key=False).decode(f'{{"A":{text}}}'.encode())
+        row_decoder(fields, STANDARD, fields, is_key=False).decode(f'{{"A":{text}}}'.encode())
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,19 @@ def test_exact_json_takes_no_number_that_the_type_cannot_hold(t, text, why):
         (array(INT), "[1,null]", [1, None]),
     ],
 )
-def test_exact_json_reads_whole_numbers_however_they_are_written(t, text, value):
+def test_json_of_standard_sql_reads_whole_numbers_however_they_are_written(t, text, value):
     fields = [Field("A", t)]
-    assert row_decoder(fields, EXACT, fields, is_key=False).decode(f'{{"A":{text}}}'.encode()) == (value,)
+    assert row_decoder(fields, STANDARD, fields, is_key=False).decode(f'{{"A":{text}}}'.encode()) == (value,)
+
+
+def test_json_of_standard_sql_finds_fields_in_any_case():
+    """Its names are in lower case where they are not quoted; ksqlDB's dialect has them in upper case, and reads as ksqlDB does."""
+    fields = [Field("userid", INT), Field("at", struct_of(("placename", STRING))), Field("Mixed", INT)]
+    text = b'{"userId":1,"USERID":2,"AT":{"placeName":"x"},"MIXED":3}'
+    standard = row_decoder(fields, STANDARD, fields, is_key=False)
+    assert standard.decode(text) == (2, {"placename": "x"}, 3)
+    assert standard.decode(b'{"userid":4,"USERID":5,"Mixed":6,"mixed":7}') == (4, None, 6)
+    assert row_decoder(fields, JSON, fields, is_key=False).decode(text) == (None, None, None)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"C0":1}x', b"[1]", b"1", b'"x"', b"\xff"])
