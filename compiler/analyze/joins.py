@@ -25,6 +25,7 @@ from flowql.compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START,
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import BIGINT
 
+UNBOUNDED_JOIN = "FQ2103"  # of streams, without a bound of time
 _HIDDEN = "__join_"
 
 
@@ -239,7 +240,7 @@ class _Joiner:
         if not self._left.is_table and not self._right.is_table:
             if within is None:
                 raise mistake(
-                    "FQ2103",
+                    UNBOUNDED_JOIN,
                     f"this stream-stream join has no time bound: {got}",
                     self._clause.span,
                     "both inputs are unbounded",

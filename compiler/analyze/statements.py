@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 from flowql.compiler.analyze.assertions import Assertion, bind_assertion
-from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.certain_failures import refuse_failing, refuse_failing_plan
 from flowql.compiler.analyze.dependencies import place_of, refuse_hidden
 from flowql.compiler.analyze.failed_rows import without_failed_rows
 from flowql.compiler.analyze.formats import describe, key_format, value_format
+from flowql.compiler.analyze.insert_row import check_writable, insert_row, known_target
+from flowql.compiler.analyze.joins import UNBOUNDED_JOIN
 from flowql.compiler.analyze.ksql_limits import refuse_in_ksql
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryOptions, read_properties
@@ -20,20 +21,19 @@ from flowql.compiler.analyze.registered import key_side, value_side, with_schema
 from flowql.compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
 from flowql.compiler.analyze.relations.view import bind_view, is_relational
 from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
-from flowql.compiler.analyze.scope import Scope
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
 from flowql.compiler.analyze.tables import TOPIC_PREFIX, bind_table
 from flowql.compiler.analyze.texts import statement_text
 from flowql.compiler.catalog.catalog import Catalog, find_source
-from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.diagnostic import CompileError, UnsupportedError
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import (
     AlterSource,
     AssertRow,
     AssertSchema,
     AssertTopic,
-    Ast,
     CreateAs,
     CreateSource,
     CreateType,
@@ -56,16 +56,13 @@ from flowql.compiler.dialect.table_statements import (
     UpdateRows,
     row_statements,
 )
-from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert
-from flowql.compiler.functions.registry import FunctionTypeError
-from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.expr import Column
 from flowql.compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Sink, walk_nodes
-from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.plan.types import Kind, SqlType
-from flowql.compiler.schemas.ref import DEBEZIUM
 
 QUESTIONS = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 
@@ -194,7 +191,7 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
         case InsertInto():
             return _insert_query(statement, catalog, session, at)
         case InsertRow():
-            return BoundRow(_insert_row(statement, catalog, at), at)
+            return BoundRow(insert_row(statement, catalog, at), at)
         case CreateTable():
             source = bind_table(statement, catalog, session, at)
             return BoundSource(source, statement.or_replace, statement.if_not_exists, at)
@@ -258,6 +255,30 @@ def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str]
             return _create_relation(statement, statement.tree, catalog, session, at)
         if statement.refusal is not None:
             raise statement.refusal
+        if is_relational(statement.tree, catalog, refused=True):
+            return _over_streams_or_relations(statement, statement.tree, catalog, session, at)
+    return _create_query(statement, catalog, session, at)
+
+
+def _over_streams_or_relations(
+    statement: CreateView, tree: Query, catalog: Catalog, session: Mapping[str, str], at: Span
+) -> BoundQuery:
+    """A view over streams: as queries over streams are bound, else over their rows as a relation that only grows.
+
+    A join of streams without a bound of time stays refused, as its state would grow for ever.
+    """
+    try:
+        return _create_query(statement, catalog, session, at)
+    except CompileError as error:
+        if any(d.code == UNBOUNDED_JOIN for d in error.diagnostics):
+            raise
+        try:
+            return _create_relation(statement, tree, catalog, session, at)
+        except UnsupportedError:
+            raise error from None
+
+
+def _create_query(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
     query = statement.query
     assert query is not None
     properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
@@ -408,7 +429,7 @@ def _insert(
     statement: InsertRows | InsertSelect, catalog: Catalog, session: Mapping[str, str], at: Span
 ) -> BoundChange | BoundRows | BoundQuery:
     """A change of a table of one's own; for all else records that are written once, or a query that keeps running."""
-    target = _known_target(statement.target, catalog, at)
+    target = known_target(statement.target, catalog, at)
     refuse_view(target, at, "INSERT")
     if target.is_own_table:
         if isinstance(statement, InsertRows):
@@ -429,17 +450,7 @@ def _insert(
         raise unsupported(
             "DEFAULT is for tables of one's own", at, f"{target.name} is over a topic", help="give the value"
         )
-    return BoundRows(tuple(_insert_row(r, catalog, at) for r in rows))
-
-
-def _known_target(name: str, catalog: Catalog, at: Span) -> SourceDef:
-    target = catalog.sources.get(name)
-    if target is None:
-        hint = did_you_mean(name, catalog.sources)
-        title = f"cannot insert values into an unknown stream/table: `{name}`"
-        edit = correction(at, name, catalog.sources)
-        raise mistake("FQ2001", title, at, "unknown source", help=hint, edit=edit)
-    return target
+    return BoundRows(tuple(insert_row(r, catalog, at) for r in rows))
 
 
 # --- INSERT INTO ... SELECT ---
@@ -453,7 +464,7 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
         raise mistake(
             "FQ2040", f"INSERT INTO can only be used to insert into a stream. {target.name} is a table.", at, "a table"
         )
-    _check_writable(target, at, "insert into")
+    check_writable(target, at, "insert into")
     headers = [f.name for f in target.schema if f.role == "header"]
     if headers:
         raise mistake(
@@ -500,101 +511,3 @@ def _widens(a: SqlType, b: SqlType) -> bool:
     if a.kind is b.kind is Kind.DECIMAL:
         return a.scale <= b.scale and a.precision - a.scale <= b.precision - b.scale
     return a.kind in order and b.kind in order and a.kind is not b.kind and order.index(a.kind) < order.index(b.kind)
-
-
-def _check_writable(target: SourceDef, at: Span, verb: str) -> None:
-    if target.read_only:
-        raise mistake("FQ2040", f"cannot {verb} read-only {target.kind}: {target.name}", at, "created with SOURCE")
-    if target.value_format.name == DEBEZIUM:
-        raise mistake("FQ2040", f"cannot {verb} {target.name}, whose rows Debezium writes", at, "change their source")
-
-
-# --- INSERT INTO ... VALUES ---
-
-
-def _insert_row(statement: InsertRow, catalog: Catalog, at: Span) -> InsertValues:
-    target = _known_target(statement.target, catalog, at)
-    _check_writable(target, at, "insert values into")
-    if target.schema.window is not None:
-        raise mistake(
-            "FQ2040", f"cannot insert values into windowed {target.kind} {target.name}", at, "its key has a window"
-        )
-    writable = [f for f in target.schema if f.role in ("key", "value")]
-    names = statement.columns or tuple(f.name for f in writable)
-    _check_columns(statement, target, names, writable, at)
-    binder = Binder(Scope((), ()), catalog, "VALUES")
-    known = {f.name: f for f in writable}
-    rowtime: int | None = None
-    columns: list[str] = []
-    values: list[Expr] = []
-    for name, node in zip(names, statement.values, strict=True):
-        bound = binder.bind(node)
-        if name == "ROWTIME":
-            rowtime = _rowtime(bound, node)
-            continue
-        columns.append(name)
-        values.append(_as_column(bound, known[name], node, at, standard=catalog.standard))
-    given = {n for n, v in zip(columns, values, strict=True) if not (isinstance(v, Literal) and v.value is None)}
-    missing = [f.name for f in target.schema.key if f.name not in given]
-    if target.kind == "table" and missing:
-        raise mistake(
-            "FQ2040",
-            f"failed to insert values into {target.name}: value for primary key column(s) {listing(missing)} is required",
-            at,
-            "no key",
-        )
-    return InsertValues(target.name, tuple(columns), tuple(values), rowtime)
-
-
-def _check_columns(
-    statement: InsertRow, target: SourceDef, names: Sequence[str], writable: Sequence[Field], at: Span
-) -> None:
-    known = {f.name for f in writable}
-    for name in names:
-        found = target.schema.get(name)
-        if found is not None and found.role == "header":
-            raise mistake("FQ2040", f"cannot insert into HEADER columns: {name}", at, "a header column")
-        if name not in known and name != "ROWTIME":
-            hint = did_you_mean(name, known) or f"columns are {listing(sorted(known))}"
-            raise mistake("FQ2002", f"column {name} does not exist in {target.name}", at, "unknown column", help=hint)
-    if len(set(names)) < len(names):
-        raise mistake("FQ2004", f"a column of {target.name} is given twice", at, "given twice")
-    if len(names) != len(statement.values):
-        title = f"expected {len(names)} values for {target.name} ({', '.join(names)}), got {len(statement.values)}"
-        raise mistake("FQ2040", title, at, "another number of values")
-
-
-def _rowtime(e: Expr, node: Ast) -> int:
-    if isinstance(e, Literal) and isinstance(e.value, int) and not isinstance(e.value, bool):
-        return e.value
-    raise mistake(
-        "FQ2005", "ROWTIME needs a whole number of milliseconds", getattr(node, "span", NOWHERE), "not milliseconds"
-    )
-
-
-def _loses_fraction(given: SqlType, wanted: SqlType) -> bool:
-    return wanted.kind in (Kind.INT, Kind.BIGINT) and given.kind in (Kind.DECIMAL, Kind.DOUBLE)
-
-
-def _unknown_fields(given: SqlType, wanted: SqlType) -> bool:
-    """Whether a struct has fields that the column has not."""
-    return wanted.kind is Kind.STRUCT and any(wanted.field(n) is None for n, _ in given.fields)
-
-
-def _as_column(e: Expr, field_: Field, node: Ast, at: Span, *, standard: bool) -> Expr:
-    span = getattr(node, "span", at)
-    wrong = mistake(
-        "FQ2005", f"expected type {field_.type} for column {field_.name}, got {e.type}", span, f"this is {e.type}"
-    )
-    if isinstance(e, Call) and e.name == "cast" and e.type == field_.type:
-        return e
-    if not can_cast(e.type, field_.type) or (
-        e.type.kind is not Kind.STRING and field_.type.kind is Kind.STRING and not isinstance(e, Literal)
-    ):
-        raise wrong
-    if not standard and (_loses_fraction(e.type, field_.type) or _unknown_fields(e.type, field_.type)):
-        raise wrong
-    try:
-        return convert(e, field_.type)
-    except FunctionTypeError as problem:
-        raise mistake("FQ2005", f"column {field_.name}: {problem}", span, f"not a {field_.type}") from None

@@ -1,0 +1,132 @@
+"""INSERT INTO ... VALUES of one row: its values, fitted to the columns of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowql.compiler.analyze.bind import Binder
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.scope import Scope
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.catalog.names import correction, did_you_mean, listing
+from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import (
+    Ast,
+    InsertRow,
+)
+from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.coercion import convert
+from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.topology import InsertValues, SourceDef
+from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.schemas.ref import DEBEZIUM
+
+
+def insert_row(statement: InsertRow, catalog: Catalog, at: Span) -> InsertValues:
+    """Raises CompileError."""
+    target = known_target(statement.target, catalog, at)
+    check_writable(target, at, "insert values into")
+    if target.schema.window is not None:
+        raise mistake(
+            "FQ2040", f"cannot insert values into windowed {target.kind} {target.name}", at, "its key has a window"
+        )
+    writable = [f for f in target.schema if f.role in ("key", "value")]
+    names = statement.columns or tuple(f.name for f in writable)
+    _check_columns(statement, target, names, writable, at)
+    binder = Binder(Scope((), ()), catalog, "VALUES")
+    known = {f.name: f for f in writable}
+    rowtime: int | None = None
+    columns: list[str] = []
+    values: list[Expr] = []
+    for name, node in zip(names, statement.values, strict=True):
+        bound = binder.bind(node)
+        if name == "ROWTIME":
+            rowtime = _rowtime(bound, node)
+            continue
+        columns.append(name)
+        values.append(_as_column(bound, known[name], node, at, standard=catalog.standard))
+    given = {n for n, v in zip(columns, values, strict=True) if not (isinstance(v, Literal) and v.value is None)}
+    missing = [f.name for f in target.schema.key if f.name not in given]
+    if target.kind == "table" and missing:
+        raise mistake(
+            "FQ2040",
+            f"failed to insert values into {target.name}: value for primary key column(s) {listing(missing)} is required",
+            at,
+            "no key",
+        )
+    return InsertValues(target.name, tuple(columns), tuple(values), rowtime)
+
+
+def _check_columns(
+    statement: InsertRow, target: SourceDef, names: Sequence[str], writable: Sequence[Field], at: Span
+) -> None:
+    known = {f.name for f in writable}
+    for name in names:
+        found = target.schema.get(name)
+        if found is not None and found.role == "header":
+            raise mistake("FQ2040", f"cannot insert into HEADER columns: {name}", at, "a header column")
+        if name not in known and name != "ROWTIME":
+            hint = did_you_mean(name, known) or f"columns are {listing(sorted(known))}"
+            raise mistake("FQ2002", f"column {name} does not exist in {target.name}", at, "unknown column", help=hint)
+    if len(set(names)) < len(names):
+        raise mistake("FQ2004", f"a column of {target.name} is given twice", at, "given twice")
+    if len(names) != len(statement.values):
+        title = f"expected {len(names)} values for {target.name} ({', '.join(names)}), got {len(statement.values)}"
+        raise mistake("FQ2040", title, at, "another number of values")
+
+
+def _rowtime(e: Expr, node: Ast) -> int:
+    if isinstance(e, Literal) and isinstance(e.value, int) and not isinstance(e.value, bool):
+        return e.value
+    raise mistake(
+        "FQ2005", "ROWTIME needs a whole number of milliseconds", getattr(node, "span", NOWHERE), "not milliseconds"
+    )
+
+
+def _loses_fraction(given: SqlType, wanted: SqlType) -> bool:
+    return wanted.kind in (Kind.INT, Kind.BIGINT) and given.kind in (Kind.DECIMAL, Kind.DOUBLE)
+
+
+def _unknown_fields(given: SqlType, wanted: SqlType) -> bool:
+    """Whether a struct has fields that the column has not."""
+    return wanted.kind is Kind.STRUCT and any(wanted.field(n) is None for n, _ in given.fields)
+
+
+def _as_column(e: Expr, field_: Field, node: Ast, at: Span, *, standard: bool) -> Expr:
+    span = getattr(node, "span", at)
+    wrong = mistake(
+        "FQ2005", f"expected type {field_.type} for column {field_.name}, got {e.type}", span, f"this is {e.type}"
+    )
+    if isinstance(e, Call) and e.name == "cast" and e.type == field_.type:
+        return e
+    if not can_cast(e.type, field_.type) or (
+        e.type.kind is not Kind.STRING and field_.type.kind is Kind.STRING and not isinstance(e, Literal)
+    ):
+        raise wrong
+    if not standard and (_loses_fraction(e.type, field_.type) or _unknown_fields(e.type, field_.type)):
+        raise wrong
+    try:
+        return convert(e, field_.type)
+    except FunctionTypeError as problem:
+        raise mistake("FQ2005", f"column {field_.name}: {problem}", span, f"not a {field_.type}") from None
+
+
+def check_writable(target: SourceDef, at: Span, verb: str) -> None:
+    """Raises CompileError for what is only read. verb: what is tried, for the message."""
+    if target.read_only:
+        raise mistake("FQ2040", f"cannot {verb} read-only {target.kind}: {target.name}", at, "created with SOURCE")
+    if target.value_format.name == DEBEZIUM:
+        raise mistake("FQ2040", f"cannot {verb} {target.name}, whose rows Debezium writes", at, "change their source")
+
+
+def known_target(name: str, catalog: Catalog, at: Span) -> SourceDef:
+    """The stream or table of that name. Raises CompileError."""
+    target = catalog.sources.get(name)
+    if target is None:
+        hint = did_you_mean(name, catalog.sources)
+        title = f"cannot insert values into an unknown stream/table: `{name}`"
+        edit = correction(at, name, catalog.sources)
+        raise mistake("FQ2001", title, at, "unknown source", help=hint, edit=edit)
+    return target
