@@ -64,6 +64,8 @@ from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.plan.types import Kind, SqlType
 
+# What refuses a query over streams and no view over relations: a missing GROUP BY or key, a function or the type of a key.
+_LIFTED = ("FQ2006", "FQ2013", "FQ2020", "FQ2022")
 QUESTIONS = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 
 
@@ -274,8 +276,9 @@ def _over_streams_or_relations(
             raise
         try:
             return _create_relation(statement, tree, catalog, session, at)
-        except UnsupportedError:
-            raise error from None
+        except CompileError as other:
+            lifted = all(d.code in _LIFTED for d in error.diagnostics) and not isinstance(other, UnsupportedError)
+            raise (other if lifted else error) from None
 
 
 def _create_query(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:

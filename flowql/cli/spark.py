@@ -83,7 +83,7 @@ def submit(
         typer.Option("--checkpoint", help="Run streams, whose checkpoints are here: a folder or an address."),
     ] = None,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Streams end when they have read what is there now.")
+        bool, typer.Option("--available-now", help="Streams end when they have read all input that is present.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the line, and do not run it.")] = False,
 ) -> None:

@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="job.py")
     parser.add_argument("--checkpoint", help="a folder or an address: runs streams, which go on from there")
     parser.add_argument(
-        "--available-now", action="store_true", help="streams end when they have read what is there now"
+        "--available-now", action="store_true", help="streams end when they have read all input that is present"
     )
     asked = parser.parse_args(arguments)
     session = SparkSession.builder.getOrCreate()
@@ -124,7 +124,7 @@ def _streams(
     trigger = {"availableNow": True} if available_now else {}
     started = start_streams(session, plan, settings, {}, {}, {}, checkpoint, trigger)
     if not available_now:
-        session.streams.awaitAnyTermination()  # raises if it has failed; else somebody has stopped it
+        session.streams.awaitAnyTermination()  # raises if it has failed; otherwise it was stopped
     for name, query in started.items():
         query.awaitTermination()
         progress = query.lastProgress

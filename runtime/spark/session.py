@@ -42,10 +42,11 @@ _END_SECONDS = 30  # the JVM's shutdown hooks delete scratch files
 
 @dataclass(slots=True)
 class _Running:
-    """The one Spark of this process."""
+    """The one Spark of this process. said_before: bytes in its log from earlier runs."""
 
     settings: SparkSettings
     scratch: Scratch
+    said_before: int
     sessions: list[Any] = field(default_factory=list)
 
 
@@ -77,12 +78,12 @@ def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSes
     require_spark()
     _refuse(settings.conf)
     if _running is not None and not _alive():
-        _end()  # another part of the process stopped it, or the JVM died
+        _end()  # it was stopped elsewhere in this process, or the JVM died
     if _running is None:
         _refuse_others()
         scratch = Scratch(state_dir.absolute() / "spark")
         scratch.make()
-        _running = _Running(settings, scratch)
+        _running = _Running(settings, scratch, scratch.spark_log.stat().st_size if scratch.spark_log.exists() else 0)
         try:
             session = _started(settings, app, scratch)
         except BaseException:
@@ -129,7 +130,7 @@ def check_session(*, lost: bool = False) -> None:
         process.wait(_DYING_SECONDS if lost else 0)
     if process.poll() is None:
         return
-    why = _last_error(running.scratch)
+    why = _last_error(running)
     help = f"what it said is in {running.scratch.spark_log.parent}"
     if "OutOfMemoryError" in why:
         given = running.settings.driver_memory_mib
@@ -137,12 +138,16 @@ def check_session(*, lost: bool = False) -> None:
     raise SessionDied(f"Spark's JVM has ended: {why or f'exit code {process.returncode}'}", help=help)
 
 
-def _last_error(scratch: Scratch) -> str:
-    """Why a JVM ended: that its memory is full tells more than what failed afterwards."""
-    files = [f for f in (scratch.spark_log, scratch.process_log) if f.exists()]
-    text = "\n".join(f.read_text(encoding="utf-8", errors="replace") for f in files)
-    found = re.search(r"java\.lang\.OutOfMemoryError.*", text) or re.search(r"(?<=# )SIG.*", text)
-    return found[0].strip() if found else ""
+def _last_error(running: _Running) -> str:
+    """Why a JVM ended: that its memory is full tells more than what failed afterwards. Of its own messages, not of earlier runs."""
+    scratch, text = running.scratch, b""
+    if scratch.spark_log.exists():
+        said = scratch.spark_log.read_bytes()  # of bounded size
+        text = said[running.said_before :] if len(said) >= running.said_before else said  # else a new file was begun
+    if scratch.process_log.exists():
+        text += scratch.process_log.read_bytes()
+    found = re.search(rb"java\.lang\.OutOfMemoryError.*", text) or re.search(rb"(?<=# )SIG.*", text)
+    return found[0].decode("utf-8", "replace").strip() if found else ""
 
 
 @contextmanager

@@ -18,6 +18,8 @@ VIEWS = {
     "none": "SELECT count(*) AS n, sum(amount) AS s FROM clicks WHERE amount > 1000",
     "counts": "SELECT count(*) AS n FROM clicks GROUP BY page",
     "texts": "SELECT who, string_agg(page, ',' ORDER BY page, id) AS p FROM clicks GROUP BY who",
+    "distinct": "SELECT who, sum(DISTINCT amount) AS s FROM clicks GROUP BY who",
+    "inner": "SELECT amount FROM (SELECT id, amount FROM clicks WHERE who = 1) AS x",
     "computed": "SELECT amount + 1 AS a, count(*) AS n FROM clicks GROUP BY amount + 1",
     "halves": "SELECT amount * 2.5 AS h, count(*) AS n FROM clicks GROUP BY amount * 2.5",
 }

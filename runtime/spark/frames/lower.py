@@ -144,7 +144,7 @@ class Lowering:
             if self.letters is not None:
                 self.letters.pop(query.id, None)  # of what was lowered of it
             raise
-        finally:  # who asks again must read the same reason, not that it waits for itself
+        finally:  # a second attempt gives the same reason, not that the query reads what it writes
             self.under_way.pop()
         return self.made[query.id]
 

@@ -77,7 +77,7 @@ def test_a_killed_process_leaves_no_java(tmp_path: Path) -> None:
 
 @pytest.mark.turns("spark")
 def test_a_spark_that_dies_is_told_once_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    """As when its memory is full: nobody reads of connections that are refused, nor tracebacks of calls to it."""
+    """As when its memory is full: one error, without refused connections and tracebacks of calls to it."""
     skip_without_spark()
     (tmp_path / "flowql.yaml").write_text(
         "name: dies\nsql: [q.sql]\ntargets:\n  spark: {engine: spark, spark: {master: 'local[1]'}}\n"
@@ -114,16 +114,21 @@ def _java_of(pid: int) -> psutil.Process:
     raise AssertionError("no Spark was started")
 
 
+FULL = "ERROR Executor: Exception in task\njava.lang.OutOfMemoryError: Java heap space\n"
+
+
 @pytest.mark.parametrize(
-    ("log", "process_log", "wanted"),
+    ("log", "said_before", "process_log", "wanted"),
     [
-        ("ERROR Executor: Exception in task\njava.lang.OutOfMemoryError: Java heap space\n", "", "Java heap space"),
-        ("", "# SIGSEGV (0xb) at pc=0x00007f", "SIGSEGV"),
-        ("INFO nothing\n", "", "exit code"),
+        (FULL, 0, "", "Java heap space"),
+        ("", 0, "# SIGSEGV (0xb) at pc=0x00007f", "SIGSEGV"),
+        ("INFO nothing\n", 0, "", "exit code"),
+        (FULL + "INFO nothing\n", len(FULL), "", "exit code"),  # an earlier run was full
+        (FULL, 8_000_000, "", "Java heap space"),  # the file was full, and another one begun
     ],
 )
 def test_why_a_jvm_has_ended_is_what_it_said_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, process_log: str, wanted: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, said_before: int, process_log: str, wanted: str
 ) -> None:
     scratch = session.Scratch(tmp_path)
     scratch.make()
@@ -131,7 +136,7 @@ def test_why_a_jvm_has_ended_is_what_it_said_last(
     scratch.process_log.write_text(process_log)
     ended = subprocess.Popen(["true"])
     ended.wait()
-    monkeypatch.setattr(session, "_running", session._Running(SparkSettings(), scratch))
+    monkeypatch.setattr(session, "_running", session._Running(SparkSettings(), scratch, said_before))
     monkeypatch.setattr(session, "_jvm_process", lambda: ended)
     with pytest.raises(SessionDied, match=wanted) as raised:
         session.check_session()
