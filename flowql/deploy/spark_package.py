@@ -25,7 +25,7 @@ FLOWQL, DEPENDENCIES, JOB, PROPERTIES, ABOUT = (
     "dependencies.zip",
     "job.py",
     "spark.properties",
-    "package.json",
+    "flowql-package.json",
 )
 _JOB = '''\
 """The project {name} as a job: `flowql spark package` writes this file, and `flowql spark submit` runs it."""

@@ -110,6 +110,18 @@ def test_what_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert not (project / "made").exists()
 
 
+def test_a_folder_of_another_program_is_left_alone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """npm's packages have a package.json, which was taken for that of a package of FlowQL: job.py was replaced."""
+    web = project / "web"
+    web.mkdir()
+    given = {"package.json": '{"name": "web"}', "job.py": "print('mine')"}
+    for name, text in given.items():
+        (web / name).write_text(text)
+    assert _typed("spark", "package", "-t", "spark", "--into", "web") == 1
+    assert "error[FQ5004]" in capsys.readouterr().err
+    assert {p.name: p.read_text() for p in web.iterdir()} == given
+
+
 def test_flowql_is_imported_from_its_archive(project: Path) -> None:
     """With the metadata that tell its version. Equal contents are equal archives."""
     write_flowql(project / "flowql.zip")
