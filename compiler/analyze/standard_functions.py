@@ -25,6 +25,9 @@ OF_OTHER_SYSTEMS = {
     "NVL": "COALESCE", "ISNULL": "COALESCE", "IIF": "IF", "GETDATE": "NOW", "SYSDATE": "NOW", "CURDATE": "CURRENT_DATE", "CHARINDEX": "STRPOS",
     "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE", "GROUP_CONCAT": "STRING_AGG", "SUBSTRB": "SUBSTR", "STARTSWITH": "STARTS_WITH",
 }  # fmt: skip
+_NO_SCALE = (
+    "write  MIN_SCALE(x)  for the digits that a value needs: a NUMERIC has the digits of its type, not of its value"
+)
 # Functions of other systems that have no counterpart of the same form -> what to write.
 ADVICE = {
     "PROCTIME": "write  FOR SYSTEM_TIME AS OF PROCTIME()  in a join; the time of a stream's record is  ROWTIME",
@@ -40,6 +43,9 @@ ADVICE = {
     ),
     **dict.fromkeys(("TO_JSONB", "TO_JSON", "JSONB_BUILD_OBJECT", "JSON_BUILD_OBJECT", "ROW_TO_JSON"), "write  TO_JSON_STRING(x), which gives a text"),
     **dict.fromkeys(("JSONB_EXTRACT_PATH_TEXT", "JSON_EXTRACT_PATH_TEXT", "JSON_VALUE", "JSON_QUERY"), "write  EXTRACTJSONFIELD(text, '$.a.b')"),
+    **dict.fromkeys(("SCALE", "TRIM_SCALE"), _NO_SCALE),
+    **dict.fromkeys(("PG_TYPEOF", "TYPEOF"), "`flowql query \"DESCRIBE view\"` lists the columns of a view with their types"),
+    "REGEXP_MATCHES": "write  REGEXP_MATCH(text, pattern)  for the groups of the first match",
 }  # fmt: skip
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 _OF_MOMENTS = ("AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE")

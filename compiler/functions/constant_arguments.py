@@ -30,6 +30,11 @@ def _sql_divisor(v: Any) -> None:
         raise ZeroDivisionError("division by zero")
 
 
+def _pattern_or_place(v: Any) -> None:
+    if isinstance(v, str):
+        sql_patterns.posix(v)
+
+
 _BY_PATTERN = ("FORMAT_TIMESTAMP", "TIMESTAMPTOSTRING", "PARSE_TIMESTAMP", "STRINGTOTIMESTAMP")
 _BY_DATE_PATTERN = ("FORMAT_DATE", "DATETOSTRING", "PARSE_DATE", "STRINGTODATE", "FORMAT_TIME", "PARSE_TIME")
 _POSIX = ("sql_regexp_like", "sql_regexp_match", "sql_regexp_replace", "sql_regexp_split_to_array")
@@ -43,6 +48,7 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "sql_timezone": {0: zone_of},
     **{key: {1: sql_to_char.items_of} for key in ("sql_to_char", "sql_to_date_by", "sql_to_timestamp_by")},
     **{key: {1: sql_patterns.posix} for key in _POSIX},
+    "sql_substring": {1: _pattern_or_place},
     **{key: {1: regex.compiled} for key in ("sql_regexp_extract", "sql_regexp_extract_all")},
     **{key: {1: parts_of} for key in ("sql_from_unixtime", "sql_unix_timestamp")},
     "REGEXP_EXTRACT": {0: regex.compiled},

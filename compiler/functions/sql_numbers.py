@@ -147,6 +147,21 @@ standard(
 )
 
 
+def _needed_digits(v: Decimal) -> int:
+    exponent = v.normalize(WIDE).as_tuple().exponent
+    assert isinstance(exponent, int), "decimals are finite"
+    return max(0, -exponent) if v else 0
+
+
+standard(
+    "MIN_SCALE",
+    takes(DEC, gives=INT),
+    by=_needed_digits,
+    summary="How many digits behind the point a number needs: 2 of 8.4100.",
+    example="sql_min_scale(1200) -> 0",
+)
+
+
 # --- roots, powers and logarithms ---
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from flowql.compiler.functions.define import ascii_only, named, takes
 from flowql.compiler.functions.registry import Lowering, Reference, Resolution
 from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.sql_patterns import posix
 from flowql.compiler.functions.strings import PAD_MAX
 from flowql.compiler.plan.types import BYTES, INT, STRING, Kind
 
@@ -58,12 +60,34 @@ def split_part(s: str, delimiter: str, n: int) -> str:
 
 
 def initcap(s: str) -> str:
-    """Every run of letters and digits with its first character in upper and the others in lower case."""
+    """Every run of letters and digits with its first character as a capital (Ss of ß) and the others in lower case."""
     out, inside = [], False
     for c in s:
-        out.append(c.lower() if inside else c.upper())
+        out.append(c.lower() if inside else c.title())
         inside = c.isalnum()
     return "".join(out)
+
+
+NormalForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
+_NORMAL_FORMS: dict[str, NormalForm] = {f: f for f in get_args(NormalForm)}
+
+
+def normalized(s: str, form: str = "NFC") -> str:
+    """A text in a normal form of Unicode. Raises ValueError for an unknown one."""
+    known = _NORMAL_FORMS.get(form.upper())
+    if known is None:
+        raise ValueError(f"invalid normalization form: {form}")
+    return unicodedata.normalize(known, s)
+
+
+def _described(s: str, pattern: str) -> str | None:
+    """The first group of the first match of a POSIX regular expression, or the match where it has none; NULL when nothing matches."""
+    match = posix(pattern).search(s)
+    return None if match is None else match[1 if match.re.groups else 0]
+
+
+def _by_pattern(r: Resolution) -> bool:
+    return len(r.args) == 2 and r.args[1].kind is Kind.STRING
 
 
 def left(s: str, n: int) -> str:
@@ -188,11 +212,13 @@ standard(
     takes(STRING, INT, INT, gives=STRING),
     takes(BYTES, INT, gives=BYTES),
     takes(BYTES, INT, INT, gives=BYTES),
-    by=substring,
+    takes(STRING, STRING, gives=STRING),
+    by_types=lambda r: _described if _by_pattern(r) else substring,
     also=("SUBSTR",),
-    duckdb=_texts(lambda a: f"substring({', '.join(a)})"),
-    declines=_or_not_ascii(_substring_declines),
-    summary="So many characters (or bytes) from a position; places before the first one count and are empty. Also `SUBSTRING(x FROM 2 FOR 3)`.",
+    duckdb=lambda a, r: f"substring({', '.join(a)})" if r.args[0].kind is Kind.STRING and not _by_pattern(r) else "",
+    declines=lambda a, r: "" if _by_pattern(r) else _or_not_ascii(_substring_declines)(a, r),
+    summary="So many characters (or bytes) from a position; places before the first one count and are empty. Also `SUBSTRING(x FROM 2 FOR 3)`. "
+    "Of a text, also the first match of a POSIX regular expression, or its first group: `SUBSTRING(x FROM 'a(.)')`.",
     example="sql_substring('stream', 0, 3) -> 'st'",
 )  # fmt: skip
 standard(
@@ -297,6 +323,14 @@ standard(
     by=initcap,
     summary="The text with each word capitalised; words are runs of letters and digits.",
     example="sql_initcap('the fOx-hole') -> 'The Fox-Hole'",
+)
+standard(
+    "NORMALIZE",
+    takes(STRING, gives=STRING),
+    takes(STRING, STRING, gives=STRING),
+    by=normalized,
+    summary="The text in a normal form of Unicode: NFC, NFD, NFKC or NFKD, written `NORMALIZE(x, NFKC)`.",
+    example="LENGTH(sql_normalize('é', 'NFD')) -> 2",
 )
 standard(
     "ASCII",

@@ -16,10 +16,10 @@ from flowql.compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
 from flowql.compiler.functions.sql_casts import cast_resolver
 from flowql.compiler.functions.sql_define import standard
 from flowql.compiler.functions.sql_intervals import interval_text
-from flowql.compiler.functions.sql_times import made_date
+from flowql.compiler.functions.sql_times import made_date, made_timestamp
 from flowql.compiler.functions.temporal import DAY_MS, datetime_of, millis_of, zone_of
 from flowql.compiler.functions.values import text_of
-from flowql.compiler.plan.types import BYTES, DATE, DOUBLE, STRING, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.plan.types import BYTES, DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 
 _PLAIN_DIGITS = 15  # doubles from here on are written with an exponent
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
@@ -263,6 +263,11 @@ register(
 )
 
 
+def _moment_of(year: int, month: int, day: int, hour: int, minute: int, second: float, zone: str = "UTC") -> int:
+    """Raises ValueError."""
+    return utc_of(made_timestamp(year, month, day, hour, minute, second), zone_of(zone))
+
+
 def _at_zone(r: Resolution) -> Callable[[str, int], int]:
     if r.result.zoned:
         return lambda zone, ms: utc_of(ms, zone_of(zone))
@@ -276,4 +281,12 @@ standard(
     by_types=_at_zone,
     summary="The moment when clocks of a zone show a timestamp, or what they show at a moment. Also `x AT TIME ZONE 'Europe/Oslo'`.",
     example="sql_date_part('hour', sql_timezone('Europe/Oslo', sql_make_timestamp(2024, 1, 1, 12, 0, 0))) -> 11.0",
+)
+standard(
+    "MAKE_TIMESTAMPTZ",
+    takes(INT, INT, INT, INT, INT, DOUBLE, gives=TIMESTAMPTZ),
+    takes(INT, INT, INT, INT, INT, DOUBLE, STRING, gives=TIMESTAMPTZ),
+    by=_moment_of,
+    summary="The moment when clocks, of UTC or of a zone, show a year, month, day, hour, minute and second.",
+    example="sql_date_part('hour', sql_make_timestamptz(2024, 1, 1, 12, 0, 0, 'Europe/Oslo')) -> 11.0",
 )

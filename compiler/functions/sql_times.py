@@ -291,6 +291,11 @@ def made_time(hour: int, minute: int, second: float) -> int:
     return (hour * 60 + minute) * 60_000 + ms
 
 
+def made_timestamp(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
+    """Raises ValueError."""
+    return checked_timestamp(made_date(year, month, day) * DAY_MS + made_time(hour, minute, second))
+
+
 standard(
     "MAKE_DATE",
     takes(INT, INT, INT, gives=DATE),
@@ -308,7 +313,7 @@ standard(
 standard(
     "MAKE_TIMESTAMP",
     takes(INT, INT, INT, INT, INT, DOUBLE, gives=TIMESTAMP),
-    by=lambda y, mo, d, h, mi, s: checked_timestamp(made_date(y, mo, d) * DAY_MS + made_time(h, mi, s)),
+    by=made_timestamp,
     summary="The timestamp of a year, month, day, hour, minute and second.",
     example="sql_date_part('hour', sql_make_timestamp(2024, 5, 5, 1, 2, 3.5)) -> 1.0",
 )

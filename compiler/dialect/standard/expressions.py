@@ -41,7 +41,7 @@ COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">",
 LEVELS = {
     **dict.fromkeys(COMPARISONS, COMPARISON),
     **dict.fromkeys(("||", "->", "->>", "#>", "#>>", "@>", "<@", "?", "?|", "?&", "&", "|", "#", "<<", ">>"), OTHER),
-    **dict.fromkeys(("~", "~*", "!~", "!~*", "~~", "~~*", "!~~", "!~~*", "&&", "overlaps"), OTHER),
+    **dict.fromkeys(("~", "~*", "!~", "!~*", "~~", "~~*", "!~~", "!~~*", "&&", "^@", "overlaps"), OTHER),
     **dict.fromkeys(("+", "-"), SUM),
     **dict.fromkeys(("*", "/", "%"), PRODUCT),
     "^": POWER,

@@ -33,6 +33,7 @@ _BINARY = {
     ">": "gt",
     ">=": "ge",
     "^": "POWER",
+    "^@": "STARTS_WITH",
     "~": "REGEXP_LIKE",
     "~*": "REGEXP_LIKE",
     "!~": "REGEXP_LIKE",
@@ -50,6 +51,14 @@ _PARTS = {p: p for p in ("YEAR", "QUARTER", "MONTH", "WEEK", "HOUR", "MINUTE", "
 _IN_PLACE_OF = {
     "->": "write  EXTRACTJSONFIELD(text, '$.field')",
     "->>": "write  EXTRACTJSONFIELD(text, '$.field')",
+}
+# Functions whose arguments may be given by name, as PostgreSQL names them; what is left out in front of one that is given is 0.
+_NAMED = {
+    "MAKE_INTERVAL": ("years", "months", "weeks", "days", "hours", "mins", "secs"),
+    "MAKE_DATE": ("year", "month", "day"),
+    "MAKE_TIME": ("hour", "min", "sec"),
+    "MAKE_TIMESTAMP": ("year", "month", "mday", "hour", "min", "sec"),
+    "MAKE_TIMESTAMPTZ": ("year", "month", "mday", "hour", "min", "sec", "timezone"),
 }
 _COMPARED = ("=", "<>", "<", "<=", ">", ">=")
 _NOW = ("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP")
@@ -434,10 +443,41 @@ def _call(node: t.Call) -> Ast:
         made.append(unit)
         del args[0]
     condition = lower_expr(node.filter) if node.filter is not None else None
+    if upper in _NAMED:
+        args = _placed(upper, node, _NAMED[upper])
     lowered = (*made, *lower_exprs(args))
     if condition is None and not node.distinct and (same := _same_as(upper, lowered, node)) is not None:
         return same
     return Func(upper, lowered, node.span, node.distinct, condition)
+
+
+def _placed(name: str, node: t.Call, places: Sequence[str]) -> list[t.Expr]:
+    """The arguments at their places; those with names stand behind those without. Raises CompileError."""
+    given: dict[str, t.Expr] = {}
+    for i, arg in enumerate(node.args):
+        if not isinstance(arg, t.Named):
+            if any(isinstance(a, t.Named) for a in node.args[:i]):
+                fail(
+                    "FQ1001",
+                    "an argument without a name stands behind one with a name",
+                    arg.span,
+                    help="move it to the front",
+                )
+            if i >= len(places):
+                return [*node.args]  # the function says how many it takes
+            given[places[i]] = arg
+            continue
+        listed = ", ".join(places)
+        if arg.name not in places:
+            fail("FQ1001", f"{name} has no argument {arg.name}", arg.span, help=f"it has {listed}")
+        if arg.name in given:
+            fail("FQ1001", f"the argument {arg.name} is given twice", arg.span, help="remove one of them")
+        given[arg.name] = arg.value
+    last = max((places.index(p) for p in given), default=-1)
+    missing = [p for p in places[: last + 1] if p not in given]
+    if missing and name != "MAKE_INTERVAL":
+        fail("FQ1001", f"{name} needs the argument {missing[0]}", node.span, help=f"write  {missing[0]} => value")
+    return [given.get(p, t.Constant("number", "0", span=node.span)) for p in places[: last + 1]]
 
 
 def _same_as(name: str, args: tuple[Ast, ...], node: t.Call) -> Ast | None:

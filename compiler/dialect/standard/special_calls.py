@@ -1,4 +1,4 @@
-"""Calls whose arguments are separated by words: EXTRACT(part FROM x), SUBSTRING(x FROM a FOR b), POSITION(a IN b), TRIM, OVERLAY.
+"""Calls whose arguments are separated by words: EXTRACT(part FROM x), SUBSTRING(x FROM a FOR b), POSITION(a IN b), TRIM, OVERLAY, NORMALIZE.
 
 All but EXTRACT become the ordinary call that means the same.
 """
@@ -13,6 +13,7 @@ from flowql.compiler.dialect.standard.tree import Call, Constant, Expr, Extract
 from flowql.compiler.dialect.standard.words import UNITS
 from flowql.compiler.dialect.tokens import Tok
 
+NORMAL_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _SIDES = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 
 
@@ -79,6 +80,19 @@ def _overlay(cur: Reader, start: Tok) -> Expr:
     return _closed(cur, start, "overlay", args)
 
 
+def _normalize(cur: Reader, start: Tok) -> Expr:
+    """NORMALIZE(text, NFKC): the form is a word."""
+    args = [_opened(cur)]
+    if cur.accept_op(","):
+        form = cur.peek()
+        if cur.at_word(*NORMAL_FORMS):
+            cur.next()
+            args.append(Constant("string", form.upper, span=cur.span_of(form)))
+        else:
+            cur.expected("a normal form of Unicode", words=NORMAL_FORMS, help="write  NORMALIZE(text, NFC)")
+    return _closed(cur, start, "normalize", args)
+
+
 def _to_unit(cur: Reader, start: Tok) -> Expr:
     """FLOOR(ts TO HOUR), as Flink writes DATE_TRUNC."""
     if not cur.has_inside("TO"):
@@ -111,6 +125,7 @@ SPECIAL_CALLS: dict[str, Callable[[Reader, Tok], Expr]] = {
     "POSITION": _position,
     "TRIM": _trim,
     "OVERLAY": _overlay,
+    "NORMALIZE": _normalize,
     "FLOOR": _to_unit,
     "CEIL": _to_unit,
 }
