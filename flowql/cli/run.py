@@ -168,5 +168,6 @@ def _of_queries(engine: Engine) -> list[str]:
 def _summary(engine: Engine, seconds: float) -> str:
     states = _queries(engine)
     read_, written = (sum(s[k] for s in states) for k in ("records_in", "records_out"))
-    done = f"{read_:,} records in, {written:,} out, {engine.commits} commits in {seconds:.1f} s"
+    commits = "1 commit" if engine.commits == 1 else f"{engine.commits:,} commits"
+    done = f"{read_:,} records in, {written:,} out, {commits} in {seconds:.1f} s"
     return "; ".join([done, *(f"{s['id']}: {lost}" for s in states if (lost := lost_text(s)))])

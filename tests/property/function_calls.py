@@ -69,6 +69,8 @@ DOUBLES = [0.0, -0.0, 0.5, -0.5, 1.5, -2.5, 0.7, -0.7, 1e308, 5e-324, 2.0**31, 2
 DOUBLES += [math.inf, -math.inf, math.nan]
 TEXTS = ["", " ", "a", "A", "ab", "aXb", "é", "ß", "😀", "İ", "ΑΣ", "ﬁ", "\t a ", "a%b", "a_", "12", "-7", "1.5", "+3"]
 TEXTS += ["\\", "%", "$", "${x}", "1e3", "1.", ".5", "1.5f", "2D", "99999999999999999999", "2147483648", "NaN", "true"]
+# Several characters that are read as one: an accent of its own, emoji that are joined, a flag.
+TEXTS += ["e\u0301x", "👩\u200d👧a", "🇩🇪🇫🇷"]
 TEXTS += ["-Infinity", "+Infinity", "YES ", "'", '"', "\n", "x" * 40, "a.b.c", "00012", " 5\x1c", "\xa07", "1_0", "٣"]
 CHARACTERS = [c for c in map(chr, (*range(1, 0xD800), *range(0xE000, 0x20000))) if unicodedata.category(c) != "Cn"]
 

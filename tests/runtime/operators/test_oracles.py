@@ -78,6 +78,27 @@ def test_windows_without_late_rows(window, final, vector):
     assert given_rows == {r[:3]: (*r[:4], int(r[4])) for r in expected}
 
 
+@pytest.mark.parametrize("vector", [True, False])
+@pytest.mark.parametrize("window", [Window("tumbling", 100, 100, 5, 9_000), Window("hopping", 90, 40, 0, 9_000)])
+def test_windows_with_late_rows(window, vector):
+    """A row counts in a window whose end and grace period no row up to it has reached, itself included."""
+    keys, values, times = _records(4, 4_000, 250)
+    task = Task(*aggregate(S, "COUNT SUM:v", window=window), coalesce=True, vector=vector)
+    out = _feed(task, keys, values, times, 700)
+    records = pa.table({"n": np.arange(len(times)), "k": keys, "v": values, "t": times})
+    falls = f"""SELECT *, unnest(range(0, {window.size_ms}, {window.advance_ms})) AS back FROM
+            (SELECT *, max(t) OVER (ORDER BY n) AS now FROM records)"""
+    windows = f"""({falls}), LATERAL (SELECT t - t % {window.advance_ms} - back AS s) WHERE s > t - {window.size_ms}"""
+    closed = f"s + {window.size_ms + window.grace_ms} <= now"
+    expected = _sql(
+        f"SELECT k, s, s + {window.size_ms}, count(*), sum(v) FROM {windows} AND NOT {closed} GROUP BY k, s",
+        records=records,
+    )
+    ((late,),) = _sql(f"SELECT count(*) FROM {windows} AND {closed}", records=records)
+    assert task.late == late > 100
+    assert {r[:3]: r for _, r, _ in out} == {r[:3]: (*r[:4], int(r[4])) for r in expected}
+
+
 @pytest.mark.parametrize("final", [True, False])
 def test_cumulating_windows_without_late_rows(final):
     window = Window("cumulating", 120, 40, 60, 9_000)
