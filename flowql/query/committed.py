@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flowql.query.statement import Condition
 
 _OPEN_TRIES = 5
+REMADE = "flowql deploy   # the next start restores it, or rebuilds it from the inputs"
 Take = Callable[[Sequence[str]], "Commit"]  # a commit for a question that reads these relations; close its snapshot
 
 
@@ -119,12 +120,16 @@ def dead_letter_source(application_id: str) -> SourceDef:
     )
 
 
+class StateUnreadable(QueryError):
+    """The state of an instance that does not run is missing, damaged or older than the log's redo. The log is whole."""
+
+
 @contextmanager
 def stopped_commits(data_dir: Path, application_id: str, kafka: KafkaSettings | None = None) -> Iterator[Take]:
     """Gives the last commit of an instance that is not running, from its directory alone. Close its snapshot.
 
     After a graceful stop all relations are at one place in it; after a crash each is as far as it was. Of one of many instances it
-    has the partitions that nobody has gone on with since.
+    has the partitions that nobody has gone on with since. Raises StateUnreadable.
     """
     if not (data_dir / ("log" if kafka is None else "state")).is_dir():
         raise QueryError(f"nothing has run in {data_dir} yet", code=NOTHING, help="flowql deploy")
@@ -159,9 +164,11 @@ def _open_state(path: Path, log: Log, application_id: str, *, shared: bool) -> S
         try:
             redo = log.redo_after(application_id, _flushed(path)) if log.supports_redo else iter(())
             return open_readonly(path, redo, owned)
-        except (StateError, LogCorrupt):
+        except (StateError, LogCorrupt) as error:
             if attempt == _OPEN_TRIES - 1:
-                raise
+                raise StateUnreadable(
+                    f"the state in {path} cannot be read: {error}", code=error.code, help=REMADE
+                ) from error
             time.sleep(0.1)
     raise AssertionError("unreachable")
 

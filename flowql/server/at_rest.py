@@ -8,14 +8,14 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.plan.deployed import Deployed, Entry
-from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.generations import runtime_name, topics_read
 from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.config.storage import log_at
 from flowql.deploy.at_rest import deployed_at_rest, process_id
 from flowql.deploy.extents import Extent, extents_of, free_bytes
 from flowql.deploy.settings import Settings
-from flowql.query.committed import Commit, Take, stopped_commits
+from flowql.query.committed import Commit, StateUnreadable, Take, stopped_commits
 from flowql.query.errors import QueryError
 from flowql.runtime.app.plan_topic import read_deployed, read_entries
 from flowql.runtime.clock import SystemClock
@@ -33,6 +33,7 @@ COUNTED_MAX = (
     10_000  # offsets of a partition: on Kafka, many of them may be markers of transactions, which are no records
 )
 READ_BYTES = 1 << 24
+Tasks = Mapping[str, Mapping[str, Any]]  # by name: what they committed
 
 
 class RuntimeAtRest:
@@ -100,9 +101,12 @@ def stopped_status(settings: Settings) -> dict[str, Any]:
             try:
                 record = read_deployed(commit.log, settings.application_id)
                 building = {q.id: q.generation for q in record.building} if record is not None else {}
-                queries = [_stopped_query(q, commit, building.get(q.id)) for q in commit.plan.queries]
+                tasks = commit.snapshot.tasks()
+                queries = [_stopped_query(q, commit.log, tasks, building.get(q.id)) for q in commit.plan.queries]
             finally:
                 commit.snapshot.close()
+    except StateUnreadable as error:
+        queries = _without_state(settings, str(error))
     except QueryError:  # nothing has run here yet
         queries = []
     return {
@@ -127,20 +131,31 @@ def instance_entry(
     }
 
 
-def _stopped_query(query: QueryPlan, commit: Commit, building: int | None) -> dict[str, Any]:
-    """building: the generation that goes on being built when the instance runs again."""
-    tasks = {t: m for t, m in commit.snapshot.tasks().items() if t.rpartition("/")[0] == runtime_name(query)}
+def _without_state(settings: Settings, error: str) -> list[dict[str, Any]]:
+    """What was deployed is on record in the log; the next start reads the inputs again."""
+    with closing(log_at(settings.log_dir, settings.kafka, settings.application_id)) as log:
+        record = read_deployed(log, settings.application_id) or Deployed()
+        return [
+            {**_stopped_query(q, log, {}, None), "lag": _lag(_beginnings(q, log), log), "last_error": error}
+            for q in record.serving.queries
+        ]
+
+
+def _stopped_query(query: QueryPlan, log: Log, known: Tasks, building: int | None) -> dict[str, Any]:
+    """known: tasks of all queries. building: the generation that goes on being built when the instance runs again."""
+    tasks = {t: m for t, m in known.items() if t.rpartition("/")[0] == runtime_name(query)}
+    positions = _positions(tasks)
     return {
         "id": query.id,
         "state": "stopped",
         "priority": query.priority,
         "weight": query.weight,
         "engine": "runtime",
-        "lag": _lag(tasks, commit),
+        "lag": _lag(positions, log),
         "records_in": 0,
         "records_out": 0,
         **losses_of((int(t.rpartition("_")[2]), m.get(LOST, {})) for t, m in tasks.items()).to_data(),
-        "skipped_records": skipped_records(commit.log, _positions(tasks)),
+        "skipped_records": skipped_records(log, positions),
         "errors": 0,
         "last_error": None,
         "latency_target_ms": query.latency_target_ms,
@@ -154,9 +169,6 @@ def _paused_building(generation: int) -> dict[str, Any]:
     return {"generation": generation, "state": "stopped", **counted, "last_error": None, "why": "no instance runs"}
 
 
-Tasks = Mapping[str, Mapping[str, Any]]  # by name: what they committed
-
-
 def _positions(tasks: Tasks) -> dict[TopicPartition, int]:
     """Of the partitions that tasks read, the lowest of each."""
     positions: dict[TopicPartition, int] = {}
@@ -167,9 +179,16 @@ def _positions(tasks: Tasks) -> dict[TopicPartition, int]:
     return positions
 
 
-def _lag(tasks: Tasks, commit: Commit) -> int:
-    """Records behind the positions its tasks have committed."""
-    return sum(_records_after(commit.log, tp, position) for tp, position in _positions(tasks).items())
+def _beginnings(query: QueryPlan, log: Log) -> dict[TopicPartition, int]:
+    """Where a query begins that reads its inputs again."""
+    known = log.admin().topics()
+    topics = [t for t in topics_read(query) if t in known]
+    return {TopicPartition(t, p): 0 for t in topics for p in range(known[t].partitions)}
+
+
+def _lag(positions: Mapping[TopicPartition, int], log: Log) -> int:
+    """Records from these positions on."""
+    return sum(_records_after(log, tp, position) for tp, position in positions.items())
 
 
 def _records_after(log: Log, tp: TopicPartition, position: int) -> int:

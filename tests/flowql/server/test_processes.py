@@ -290,3 +290,25 @@ def test_a_state_that_is_gone_or_damaged_is_made_anew(demo: Demo, damage: str) -
     demo.call("run", "--until-caught-up")
     assert demo.call("query", "SELECT * FROM A ORDER BY K", "-o", "csv") == before
     assert (damage == "damaged") == (demo.data_dir / "state.damaged-1").is_dir()
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_a_changed_query_is_deployed_without_the_state_of_the_old_one(demo: Demo, damage: str) -> None:
+    """`deploy`, `status` and `query` answered that redo was trimmed, though the next start makes such a state anew."""
+    demo.write(A)
+    demo.deploy()
+    feed(demo.data_dir, 4)
+    demo.await_ask({"n": 400}, "SELECT sum(n) AS n FROM a")
+    demo.call("stop")
+    state = demo.data_dir / "state"
+    if damage == "gone":
+        shutil.rmtree(state)
+    else:
+        (state / "CURRENT").write_bytes(b"not what it was")
+    assert "cannot be read" in demo.call("query", "SELECT * FROM A", code=1)
+    (query,) = demo.status()["queries"]
+    assert (query["id"], query["state"], query["lag"]) == ("CTAS_A", "stopped", 400)
+    assert "cannot be read" in query["last_error"]
+    demo.write(A.replace("COUNT(*)", "COUNT(*) + 1000"))
+    demo.deploy()
+    demo.await_ask({"n": 400 + 14 * 1000}, "SELECT sum(n) AS n FROM a")
