@@ -178,7 +178,7 @@ class Emitter:
             for partition, records in split(self._encoder.encode(decoded.rows), self._partitions, self._task):
                 rows.append(self._row(SINK, self._topic, partition, records))
         if decoded.letters:
-            located = [LocatedDeadLetter(d, decoded.raw, d.seq) for d in decoded.letters]
+            located = [LocatedDeadLetter(d, decoded.raw, d.seq, in_files=True) for d in decoded.letters]
             rows.append(self._row(DEAD, self._query, 0, encode(self._query, located)))
         return pa.RecordBatch.from_pylist(rows, schema=EMITTED)
 

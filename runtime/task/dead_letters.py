@@ -29,6 +29,7 @@ MESSAGE_MAX = 200  # of a letter that is too large otherwise
 NOT_REPLAYABLE = (
     " (the row came through a repartition, and no single record is known that it was made from: it cannot be replayed)"
 )
+IN_FILES = " (the row was read from files and is in no topic: it cannot be replayed; correct the file)"
 SCHEMA = Schema(
     (
         Field("QUERY", t.STRING),
@@ -97,13 +98,15 @@ def _write_marker(log: Log, tp: TopicPartition, now_ms: int) -> None:
 class LocatedDeadLetter:
     """A dead letter with the raw record it came from.
 
-    raw: None for a row that came through a repartition; then origin is the place of the record it was made from, if that is known.
+    raw: None for a row that came through a repartition, when origin is the place of the record it was made from, if that is known; and for a row
+    of files (in_files), whose message names its file where that is known.
     """
 
     letter: DeadLetter
     raw: RawBatch | None
     index: int = 0
     origin: tuple[str, int, int] | None = None
+    in_files: bool = False
 
     @property
     def place(self) -> tuple[str | None, int | None, int | None]:
@@ -179,7 +182,7 @@ def _value(query: str, located: LocatedDeadLetter) -> dict[str, object]:
         "OFFSET": offset,
         "ROWTIME": _usable(row.get("timestamp")),
         "CODE": letter.code,
-        "MESSAGE": _said(letter, known=offset is not None),
+        "MESSAGE": _said(located),
         "KEY": _text(row.get("key")),
         "VALUE": _text(row.get("value")),
     }
@@ -190,10 +193,12 @@ def short(value: dict[str, object]) -> dict[str, object]:
     return {**value, "KEY": None, "VALUE": None, "MESSAGE": str(value["MESSAGE"])[:MESSAGE_MAX]}
 
 
-def _said(letter: DeadLetter, *, known: bool) -> str:
+def _said(located: LocatedDeadLetter) -> str:
     """JSON takes no lone surrogates, which a message may quote."""
-    message = letter.message.encode("utf-8", "backslashreplace").decode()
-    return message if known else message + NOT_REPLAYABLE
+    message = located.letter.message.encode("utf-8", "backslashreplace").decode()
+    if located.in_files:
+        return message + IN_FILES
+    return message if located.place[2] is not None else message + NOT_REPLAYABLE
 
 
 def _usable(time_ms: int | None) -> int | None:

@@ -214,14 +214,16 @@ def _letters(query: str, raw: RawBatch, found: list[DeadLetter]) -> bytes:
 
 
 def told(letters: DataFrame, query: str) -> DataFrame:
-    """Rows of LETTERS_DDL, of failed expressions over files, as EMITTED dead letters."""
+    """Rows of LETTERS_DDL, of rows of files and of failed expressions over them, as EMITTED dead letters."""
     return letters.mapInArrow(partial(_told, query), EMITTED_DDL)
 
 
 def _told(query: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     task = _task()
     for seq, batch in enumerate(batches, 1):
-        found = [LocatedDeadLetter(DeadLetter(0, r["code"], r["message"]), None) for r in batch.to_pylist()]
+        found = [
+            LocatedDeadLetter(DeadLetter(0, r["code"], r["message"]), None, in_files=True) for r in batch.to_pylist()
+        ]
         if found:
             yield _emitted([(DEAD, query, 0, task, seq, to_ipc(encode_letters(query, found)))])
 

@@ -20,6 +20,7 @@ from flowql.cli import main
 from flowql.runtime.spark import session
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery, FilesUnfit, FrameUnfit, SessionInUse, SparkUnsupported
 from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.task.dead_letters import IN_FILES
 from flowql.spark import run, start
 
 if TYPE_CHECKING:
@@ -187,6 +188,7 @@ def test_dead_letters_of_files_name_file_and_row(lake: Lake) -> None:
     assert ".parquet, row 5: timestamp column AT cannot be used: it is NULL" in texts
     assert "/lake/customers/c.jsonl, row 5: " in texts
     assert "by zero" in texts.lower() or "divi" in texts.lower()
+    assert all(text.endswith(IN_FILES) for text in texts.splitlines())
 
 
 def test_a_project_runs_on_the_session_of_the_caller(spark: SparkSession, lake: Lake) -> None:
