@@ -73,8 +73,8 @@ PROJECT_CODES: dict[str, CodePage] = {
         "queries:\n  - into: LARGE\n    from: ORDERS\n    select: '*'\n    where: AMOUNT >= 100",
     ),
     "FQ3011": CodePage(
-        "`priorities` names no query",
-        "The keys of `priorities` are ids of queries (as `flowql explain` shows them) or names of their results.",
+        "`priorities` or `hash_buckets` names no query",
+        "The keys of `priorities`, and of `hash_buckets` of a Spark target, are ids of queries (as `flowql explain` shows them) or names of their results.",
         "priorities: {LARGE_ORDER: high}",
         "priorities: {LARGE_ORDERS: high}",
     ),

@@ -44,7 +44,7 @@ def compile_sources(
     found = [*project.diagnostics, *mistakes, *project.places.placed(compiled.diagnostics)]
     found += _nothing_listed(project)
     if compiled.ok:
-        found += _unknown_priorities(project, compiled.plan)
+        found += _unknown_priorities(project, compiled.plan) + _unknown_buckets(project, compiled.plan)
     return replace(compiled, diagnostics=tuple(found))
 
 
@@ -90,3 +90,11 @@ def _unknown_priorities(project: Project, plan: Plan) -> list[Diagnostic]:
                 )
             )
     return found
+
+
+def _unknown_buckets(project: Project, plan: Plan) -> list[Diagnostic]:
+    """`hash_buckets` of the target for what is no query."""
+    known = [n for q in plan.queries for n in (q.id, q.sink)]
+    title = "`hash_buckets` of the target names `{}`, and no query is called that"
+    unknown = [n for n in project.target.spark.hash_buckets if n not in known]
+    return [Diagnostic("FQ3011", title.format(n), help=did_you_mean(n, known)) for n in unknown]

@@ -15,6 +15,7 @@ from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # s3a://bucket/x; a folder otherwise
 
+HASH_BUCKETS_MAX = 4_096  # each is a task, with its state, in every micro-batch
 _HISTORY = Choice(("complete", "arrival"))
 _FILES = Record(
     "files",
@@ -67,6 +68,10 @@ SPARK = Record(
             "Of streams. `flowql` (default): results as on the runtime. `spark`: more of them native, late by Spark's watermark; `flowql explain` says what differs.",
         ),
         "shuffle_partitions": Key(Whole(1, 100_000), "Number of partitions of native shuffles."),
+        "hash_buckets": Key(
+            MapOf(Whole(1, HASH_BUCKETS_MAX), "a query"),
+            "Of streams, by query or result: tasks behind `GROUP BY` and other repartitions, each with its own state and lateness; default: as many as topics have partitions.",
+        ),
         "history": Key(
             _HISTORY,
             "Of batches. `complete` (default over files): rows as if in the order of their times, none late. `arrival`: as over topics.",
@@ -94,6 +99,8 @@ def spark_settings(
         values["master"] = f"local[{knobs['threads']}]"
     if "memory_bytes" in knobs:
         values["memory_bytes"] = knobs["memory_bytes"]
+    if "hash_buckets" in given:
+        values["hash_buckets"] = {name: item.value for name, item in given["hash_buckets"].value.items()}
     conf: Mapping[str, Item] = given["conf"].value if "conf" in given else {}
     files: Mapping[str, Item] = given["files"].value if "files" in given else {}
     settings = SparkSettings(

@@ -42,6 +42,7 @@ from flowql.runtime.spark.native import aggregates
 from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
 from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.stage.layout import behind_repartitions
 from flowql.runtime.spark.topic_streams import outline_streaming
 from flowql.runtime.topology.query import upsert_topics
 
@@ -75,8 +76,11 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
     if mode == "bounded" and query.id in complete_queries(plan, settings):
         outline(plan, query, complete_files(plan, settings).keys())
         return [NodeChoice(n, "native", _in_python(n), _COMPLETE if isinstance(n.spec, Scan) else "") for n in nodes]
+    bucketed = mode == "streaming" and settings.buckets_of(query.id, query.sink) > 0
+    if bucketed:
+        _refuse_unbucketed(query)
     rules = _Rules(plan, settings, mode, nodes, len(query.subtopologies) == 1)
-    reasons = [rules.against(n) for n in nodes]
+    reasons = [rules.against(n) or (_BUCKETED if bucketed else "") for n in nodes]
     if mode == "streaming" and not any(reasons):
         reasons = _without_form(query, nodes, settings)
     if not any(reasons):
@@ -95,7 +99,18 @@ _ENDS: dict[type, str] = {
     Scan: "records are read and decoded by the runtime's decoder",
     Sink: "records are encoded by the runtime's encoder",
 }
+_BUCKETED = "hash_buckets: state is kept as on the runtime, in as many tasks as the target says"
 _SHARED = "part of the runtime's fused kernel"
+
+
+def _refuse_unbucketed(query: QueryPlan) -> None:
+    """Raises where every task reads topics, whose partitions it shares: hash buckets would be a repartition that the query does not have."""
+    if behind_repartitions(query):
+        return
+    topics = sorted({op.spec.topic for s in query.subtopologies for op in s.operators if isinstance(op.spec, Scan)})
+    reason = f"it has no repartition, so its tasks are the partitions of {', '.join(topics)}, and hash_buckets cannot say how many they are"
+    way = f"remove {query.id} from hash_buckets, or give the topics more partitions"
+    raise SparkUnsupported("hash_buckets", reason, way, query=query.id)
 
 
 def is_native(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) -> bool:

@@ -57,6 +57,8 @@ class SparkSettings:
     so that internal stores can be asked. A stream that has a checkpoint goes on in the way of it.
     semantics: of streams: 'flowql' runs natively only what gives the runtime's results; 'spark' also takes what gives those of a job written for
     Spark: lateness by Spark's watermark, tables as they are when a micro-batch runs. `explain` says of each node what differs.
+    hash_buckets: of streams whose state is kept as the runtime does, by query or result: tasks of what reads repartitions alone, else as many as topics have
+    partitions. Pinned with the checkpoint.
     shuffle_partitions: of native shuffles; None = the cores of a local master, else Spark's default.
     files: topic -> files that are read or written in its place.
     history: what a batch takes rows for, see `flowql.runtime.spark.history`; None for complete over files and arrival over topics.
@@ -72,6 +74,11 @@ class SparkSettings:
     files: Mapping[str, TopicFiles] = field(default_factory=dict)
     memory_bytes: int = 1024 * MIB
     history: History | None = None
+    hash_buckets: Mapping[str, int] = field(default_factory=dict)
+
+    def buckets_of(self, query: str, result: str) -> int:
+        """How many hash buckets are asked for of a query that writes `result`; 0 for none."""
+        return self.hash_buckets.get(query) or self.hash_buckets.get(result) or 0
 
     def history_of(self, files: TopicFiles) -> History:
         return files.history or self.history or "complete"

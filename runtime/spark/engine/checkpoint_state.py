@@ -25,7 +25,7 @@ def reader(session: Callable[[], SparkSession], site: Site, plan: Plan) -> Calla
     """Opens the state of a query at a batch; some Spark jobs. session: asked for then."""
 
     def read(at: Pinned) -> Snapshot:
-        layout, spark = layout_of(plan, at.query, site.partitions()), session()
+        layout, spark = layout_of(plan, at.query, site.partitions(), buckets=at.buckets), session()
         try:
             assert (
                 spark.streams.active is not None

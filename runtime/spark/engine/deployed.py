@@ -30,7 +30,7 @@ class Record:
 
     definition: of the query when they were begun. run: identity of their checkpoint, or of the batch run. how: pinned with the
     checkpoint, for what one way keeps the other cannot read. replaces: of a batch run, where earlier results end in the topics it
-    writes: its one epoch takes their place.
+    writes: its one epoch takes their place. buckets: of a stream whose state is kept so (`SparkSettings.hash_buckets`); pinned, for keys are found by it.
     """
 
     definition: str
@@ -38,6 +38,7 @@ class Record:
     form: Form
     how: How = "exact"
     replaces: Offsets = field(default_factory=dict)
+    buckets: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
-from flowql.runtime.spark.engine.feeders import ensure_fed_topics, refuse_unfit, topic_fed_by, with_feeders
+from flowql.runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, refuse_unfit, topic_fed_by, with_feeders
 from flowql.runtime.spark.engine.order import downstream, topics_written
 from flowql.runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
 from flowql.runtime.spark.engine.site import Site
@@ -30,12 +30,36 @@ def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, Spa
         try:
             if form == "stream":
                 check_fits(query, record, site.place(query.id), site.checkpoint(query.id))
+                _check_buckets(site, query, record)
             elif record is not None and record.form == "stream" and site.place_of_record(query.id, record) is not None:
                 title = f"{query.id} has been running as a stream here, and a batch would take the place of its results"
                 raise ResultsOfBatch(title, help=f"leave out --bounded to go on with it; {REBUILD}")
         except SparkFailure as failure:
             found[query.id] = failure
     return found
+
+
+def _buckets(site: Site, query: QueryPlan) -> int:
+    """Hash buckets that the target wants for the stream of a query; 0 for none."""
+    return 0 if is_feeder(query) else site.settings.buckets_of(query.id, query.sink)
+
+
+def _check_buckets(site: Site, query: QueryPlan, record: Record | None) -> None:
+    """Raises for a checkpoint with another number of hash buckets: keys would be looked for where they are not."""
+    wanted = _buckets(site, query)
+    if record is not None and record.buckets != wanted:
+        kept, asked = (
+            f"{n} hash buckets" if n else "one task per partition of its topics" for n in (record.buckets, wanted)
+        )
+        way = (
+            f"hash_buckets: {{{query.id}: {record.buckets}}}"
+            if record.buckets
+            else f"remove {query.id} from hash_buckets"
+        )
+        raise CheckpointOfOtherQuery(
+            f"{query.id} keeps its state in {kept}, and is to keep it in {asked}",
+            help=f"{way}  goes on with it; {REBUILD}",
+        )
 
 
 def not_native_any_more(before: Deployed, how: Mapping[str, How]) -> dict[str, SparkFailure]:
@@ -84,7 +108,7 @@ def prepare(
         site.forget(name)
         if topic_fed_by(name) in site.settings.files:
             site.drop_results(topic_fed_by(name) or "")  # its files are read directly now
-    records = {q.id: _record(q, before, fresh, how.get(q.id, "exact"), form) for q in whole.queries}
+    records = {q.id: _record(site, q, before, fresh, how.get(q.id, "exact"), form) for q in whole.queries}
     if form == "batch":
         for q in (q for q in whole.queries if q.id not in plan.paused):  # results of a paused one stay as they are
             records[q.id] = replace(records[q.id], replaces={t: old[t] for t in topics_written(q) if t in old})
@@ -107,8 +131,8 @@ def _replaced_now(
     return [t for t in old if t in inserted | paused]
 
 
-def _record(query: QueryPlan, before: Deployed, fresh: Collection[str], how: How, form: Form) -> Record:
+def _record(site: Site, query: QueryPlan, before: Deployed, fresh: Collection[str], how: How, form: Form) -> Record:
     known = before.records.get(query.id)
     if known is None or query.id in fresh:
-        return Record(query.definition, new_run(), form, how)
+        return Record(query.definition, new_run(), form, how, buckets=_buckets(site, query) if form == "stream" else 0)
     return known

@@ -16,10 +16,11 @@ from flowql.runtime.state.store import Key, Rows, Snapshot, Value
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A query and the batch at which it is asked; NONE before its first."""
+    """A query and the batch at which it is asked; NONE before its first. buckets: see `Record`."""
 
     query: QueryPlan
     batch: int
+    buckets: int = 0
 
     @property
     def stores(self) -> list[StoreSpec]:
@@ -39,7 +40,7 @@ def pin(site: Site, deployed: Deployed) -> list[Pinned]:
         record = deployed.records.get(query.id)
         if record is not None and (record.form, record.how) == ("stream", "exact"):
             place = site.place_of_record(query.id, record)
-            found.append(Pinned(query, NONE if place is None else place.next_epoch - 1))
+            found.append(Pinned(query, NONE if place is None else place.next_epoch - 1, record.buckets))
     return found
 
 

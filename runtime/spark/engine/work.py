@@ -126,7 +126,8 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
             letters, semantics = _letters_of(site, query.id), site.settings.semantics
             rows = native_streaming(plan, query, read, site.partitions(), letters, semantics)
         else:
-            rows = exact_streaming(spark, plan, query, stream_log(spark, options), site.partitions())
+            records, counts = stream_log(spark, options), site.partitions()
+            rows = exact_streaming(spark, plan, query, records, counts, buckets=record.buckets)
     into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
     writer_of = site.writer(site.target(query.id, record.run))

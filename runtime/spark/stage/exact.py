@@ -59,13 +59,14 @@ def exact_streaming(
     *,
     coalesce: bool = True,
     options: TaskOptions | None = None,
+    buckets: int = 0,
 ) -> DataFrame:
     """As `exact_bounded` for a stream of PACKED rows: EMITTED rows of each micro-batch, with state in the query's checkpoint.
 
-    To be started in output mode update. Each batch is processed to its end, as the runtime would before the next records come.
+    buckets: see `layout_of`; never another number over one checkpoint. To be started in output mode update. Each batch is processed to its end, as the runtime would before the next records come.
     """
     options = options or TaskOptions()
-    layout = layout_of(plan, query, partitions, coalesce=coalesce)
+    layout = layout_of(plan, query, partitions, coalesce=coalesce, buckets=buckets)
     text = layout.dumps()
     rows = addressed(sources, layout)
     if layout.free:

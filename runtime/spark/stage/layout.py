@@ -112,13 +112,23 @@ def loads(text: str) -> Layout:
 
 
 def layout_of(
-    plan: Plan, query: QueryPlan, partitions: Mapping[str, int], *, coalesce: bool = True, grouped: bool = False
+    plan: Plan,
+    query: QueryPlan,
+    partitions: Mapping[str, int],
+    *,
+    coalesce: bool = True,
+    grouped: bool = False,
+    buckets: int = 0,
 ) -> Layout:
     """The layout of a query over topics with these partition counts. coalesce: merge updates where the plan allows it. grouped: see `Layout`.
+
+    buckets: tasks of sub-topologies that read repartitions alone; 0 for as many as topics have partitions.
 
     Raises TopicMissing and LogError as a deployment to an instance would.
     """
     counts = task_counts(query, partitions)
+    if buckets:
+        counts |= dict.fromkeys(behind_repartitions(query), buckets)
     written: dict[str, int] = {}
     for sub in query.subtopologies:
         for op in sub.operators:
@@ -131,6 +141,11 @@ def layout_of(
     merge = coalesce and sink is not None and sink.topic in upsert_topics(plan)
     functions = shipped(functions_called(query.logical))
     return Layout(query.id, query.subtopologies, counts, written, merge, plan.schemas, functions, grouped)
+
+
+def behind_repartitions(query: QueryPlan) -> list[int]:
+    """Sub-topologies that read no topic, so that the number of their tasks is nobody else's."""
+    return [s.number for s in query.subtopologies if not any(isinstance(op.spec, Scan) for op in s.operators)]
 
 
 def _writes(spec: object) -> bool:

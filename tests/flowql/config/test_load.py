@@ -118,6 +118,12 @@ def test_unreadable_files_are_mistakes_too() -> None:
     assert [d.code for d in mistakes("--- {name: a}\n--- {name: b}")] == ["FQ3001"]
 
 
+def test_hash_buckets_are_of_a_query() -> None:
+    text = "name: x\nsql: s.sql\ntargets:\n  default: {engine: spark, spark: {hash_buckets: {CSAS_T: 4}}}\n"
+    [found] = mistakes(text)
+    assert (found.code, "CSAS_T" in found.title) == ("FQ3011", True)
+
+
 def test_all_mistakes_come_at_once() -> None:
     text = "name: x\nnmae: y\nsql: [s.sql, t.sql]\nqueries:\n  - sql: |\n      CREATE STREAM L AS SELECT B FROM S;\n"
     assert [(d.code, d.span.line) for d in mistakes(text)] == [("FQ3003", 2), ("FQ3007", 3), ("FQ2002", 6)]

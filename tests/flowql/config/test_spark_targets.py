@@ -24,7 +24,7 @@ def read(target: str) -> Project:
 
 def test_all_that_a_target_says_about_spark(folder: Path) -> None:
     project = read(
-        "{engine: spark, memory: 2 GB, spark: {master: 'local[3]', late_rows: none, shuffle_partitions: 6, conf: {a.b: 1, c: true}, "
+        "{engine: spark, memory: 2 GB, spark: {master: 'local[3]', late_rows: none, shuffle_partitions: 6, hash_buckets: {TOTALS: 16}, conf: {a.b: 1, c: true}, "
         "files: {bids: {format: parquet, path: data/bids}, old: {format: csv, path: 's3a://b/old', options: {sep: ';'}}}}}"
     )
     assert not project.diagnostics
@@ -34,6 +34,7 @@ def test_all_that_a_target_says_about_spark(folder: Path) -> None:
         conf={"a.b": "1", "c": "true"},
         late_rows="none",
         shuffle_partitions=6,
+        hash_buckets={"TOTALS": 16},
         files={
             "bids": TopicFiles("parquet", str((folder / "data/bids").resolve())),
             "old": TopicFiles("csv", "s3a://b/old", {"sep": ";"}),
@@ -74,6 +75,7 @@ def test_where_it_runs(target: str, master: str) -> None:
         ("{engine: spark, spark: {mastr: x}}", "FQ3003", "mastr"),
         ("{engine: spark, spark: {late_rows: some}}", "FQ3004", "late_rows"),
         ("{engine: spark, spark: {shuffle_partitions: 0}}", "FQ3004", "shuffle_partitions"),
+        ("{engine: spark, spark: {hash_buckets: {TOTALS: 0}}}", "FQ3004", "TOTALS"),
         ("{engine: spark, spark: {files: {t: {format: parquet}}}}", "FQ3006", "path"),
         ("{engine: spark, spark: {files: {t: {path: x}}}}", "FQ3006", "format"),
         (

@@ -170,13 +170,16 @@ def comparable(shape: str, sink: dict[int, list[SinkRecord]]) -> Any:
     """What two runs must agree on."""
     if shape == "rekey":  # records of one key come from several tasks
         return {p: sorted(records, key=repr) for p, records in sink.items()}
-    if shape in MIXED:
-        keyed: dict[Any, list[SinkRecord]] = {}
-        for p, records in sink.items():
-            for record in records:
-                keyed.setdefault((p, record[1]), []).append(record)
-        return keyed
-    return sink
+    return by_key(sink) if shape in MIXED else sink
+
+
+def by_key(sink: dict[int, list[SinkRecord]]) -> dict[tuple[int, bytes | None], list[SinkRecord]]:
+    """Records by partition and key, in order."""
+    keyed: dict[tuple[int, bytes | None], list[SinkRecord]] = {}
+    for p, records in sink.items():
+        for record in records:
+            keyed.setdefault((p, record[1]), []).append(record)
+    return keyed
 
 
 def final(sink: dict[int, list[SinkRecord]]) -> dict[bytes | None, bytes]:

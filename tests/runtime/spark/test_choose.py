@@ -156,6 +156,24 @@ def test_a_stream_keeps_its_state_as_the_runtime_where_the_target_asks_for_it() 
     assert "every update" in reasons(SHAPES["count"] + read, native, "streaming")
 
 
+def test_a_query_in_hash_buckets_keeps_its_state_as_the_runtime() -> None:
+    named, sql = (
+        SparkSettings(hash_buckets={"CTAS_OUT": 16}),
+        "CREATE TABLE OUT AS SELECT V, COUNT(*) AS N FROM A GROUP BY V;",
+    )
+    assert {c.how for c in chosen(sql, SparkSettings(), "streaming")} == {"native"}
+    assert {c.how for c in chosen(sql, named, "streaming")} == {"stateful python"}
+    assert "hash_buckets" in reasons(sql, SparkSettings(hash_buckets={"OUT": 16}), "streaming")
+    assert {c.how for c in chosen(SHAPES["count"], named, "bounded")} == {"native"}
+
+
+@pytest.mark.parametrize("shape", ["count", "stream-table", "lookup"])
+def test_tasks_that_share_the_partitions_of_topics_have_no_hash_buckets(shape: str) -> None:
+    """A lookup meets repartitioned rows with a table whose partitions the topic decides."""
+    with pytest.raises(SparkUnsupported, match=r"query C.AS_OUT .* hash_buckets cannot say"):
+        chosen(SHAPES[shape], SparkSettings(hash_buckets={"OUT": 4}), "streaming")
+
+
 def test_topics_stay_with_the_runtimes_kernels_unless_they_are_aggregated() -> None:
     topics = SparkSettings()
     assert {c.how for c in chosen(SHAPES["stateless"], topics)} == {"stateless python"}

@@ -213,6 +213,30 @@ def test_what_does_not_fit_is_found_before_it_runs(site: Site) -> None:
     assert {q: type(f) for q, f in check(site, Deployed(), state.plan, "stream").items()} == {"CSAS_A": CheckpointLost}
 
 
+def test_another_number_of_hash_buckets_needs_a_rebuild(site: Site) -> None:
+    """Keys of the checkpoint would be looked for where they are not."""
+    wanted = replace(site, settings=SparkSettings(hash_buckets={"N": 4}))
+    state = deployed(wanted)
+    assert {q: r.buckets for q, r in load(site.state_dir).records.items()} == {
+        "CSAS_A": 0,
+        "CTAS_N": 4,
+        "CTAS_ALONE": 0,
+    }
+    assert {p.query.id: p.buckets for p in pin(site, state)} == {"CSAS_A": 0, "CTAS_N": 4, "CTAS_ALONE": 0}
+    ran(site, state, "CTAS_N", "N")
+    assert check(wanted, state, state.plan, "stream") == {}
+    more = replace(site, settings=SparkSettings(hash_buckets={"CTAS_N": 8}))
+    for other, text in ((site, "one task per partition of its topics"), (more, "8 hash buckets")):
+        found = check(other, state, state.plan, "stream")
+        assert {q: type(f) for q, f in found.items()} == {"CTAS_N": CheckpointOfOtherQuery}
+        assert f"in 4 hash buckets, and is to keep it in {text}" in str(found["CTAS_N"])
+        assert "hash_buckets: {CTAS_N: 4}" in found["CTAS_N"].help
+        with pytest.raises(CheckpointOfOtherQuery, match="4 hash buckets"):
+            decided(other, SQL)
+    assert decided(more, SQL, asked=True) == {"CTAS_N"}
+    assert deployed(more, rebuild=("CTAS_N",)).records["CTAS_N"].buckets == 8
+
+
 def test_before_its_first_batch_a_stream_keeps_no_rows(site: Site) -> None:
     def unread(at: Pinned) -> Snapshot:
         raise AssertionError(f"{at.query.id} has no checkpoint to read")

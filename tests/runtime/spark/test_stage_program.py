@@ -29,8 +29,9 @@ from tests.runtime.spark.stage_world import (
 )
 
 
-def local(reference: Reference, options: TaskOptions | None = None) -> LocalStages:
-    layout = layout_of(reference.plan, reference.query, reference.partitions(), coalesce=reference.coalesce)
+def local(reference: Reference, options: TaskOptions | None = None, buckets: int = 0) -> LocalStages:
+    partitions, coalesce = reference.partitions(), reference.coalesce
+    layout = layout_of(reference.plan, reference.query, partitions, coalesce=coalesce, buckets=buckets)
     return LocalStages(loads(layout.dumps()), options)
 
 
@@ -96,6 +97,32 @@ def test_any_portions_with_restarts_and_given_up_batches(
     )
     late = reference.world.instance.metrics.query(query).late_records
     assert sum(sum(n["late"].values()) for b in batches for n in notes(b)) == late
+
+
+@pytest.mark.parametrize("buckets", [1, 7])
+@pytest.mark.parametrize("shape", ["repartition", "hopping", "table"])
+def test_behind_repartitions_any_number_of_buckets_gives_the_same_results(shape: str, buckets: int) -> None:
+    """Fewer and more than the three partitions of topics, over restarts. No row is late here: lateness is that of a bucket."""
+    reference, batches = Reference(shape, coalesce=True), list[list[Row]]()
+    stages = local(reference, buckets=buckets)
+    assert len(stages.layout.groups(stages.layout.grouped_levels()[-1])) == buckets
+    feed = sorted(events(240, 5), key=lambda e: e[3])
+    for n in range(3):
+        reference.send(feed[80 * n : 80 * (n + 1)])
+        stages.restart()
+        batches.append(stages.batch(reference.packed(n)))
+    assert final(joined(batches)) == final(reference.sink())
+    assert sum(sum(note["late"].values()) for rows in batches for note in notes(rows)) == 0
+
+
+def test_each_bucket_has_a_lateness_of_its_own() -> None:
+    """As each task of the runtime has: a row is late by rows of its bucket alone."""
+    reference, late = Reference("hopping"), []
+    reference.send([("a", k, v, t) for v, t in ((0, 0), (1, 0), (2, 100), (0, 1), (1, 1)) for k in (0, 1)])
+    for buckets in (1, 64):
+        rows = local(reference, buckets=buckets).batch(reference.packed())
+        late.append(sum(sum(note["late"].values()) for note in notes(rows)))
+    assert late[0] > late[1] == 0
 
 
 def notes(rows: list[Row]) -> list[dict[str, Any]]:
