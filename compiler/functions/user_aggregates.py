@@ -6,16 +6,15 @@ methods get a copy of what they may change in place.
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, TypeVar, Union, overload
+from typing import Any, TypeVar, overload
 
 from flowql.compiler.functions.registry import AggregateFunction
 from flowql.compiler.functions.signatures import Overload, Pattern, resolver
 from flowql.compiler.functions.user import MARK, MEMORY_MB, TIMEOUT_S, Isolation, checked_limits, checked_name
+from flowql.compiler.functions.user_accumulators import Kept, kept_of
 from flowql.compiler.functions.user_types import (
     DefinitionError,
     Limits,
@@ -31,27 +30,7 @@ from flowql.compiler.functions.user_types import (
 from flowql.compiler.plan.types import SqlType
 
 C = TypeVar("C", bound=type)
-Copy = Callable[[Any], Any]
-
-_SCALARS = (bool, int, float, str, bytes, Decimal)
-_KEYS = (bool, int, float, str, bytes)
-_KEPT = "bool, int, float, str, bytes, Decimal, and list[...], dict[str, ...], tuple[...] of them can be kept"
 _METHODS = {"init": 1, "merge": 3, "result": 2}  # parameters, `self` included
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The type of an accumulator. allowed: classes of its values. copy: of one that can be changed in place."""
-
-    allowed: tuple[type, ...]
-    copy: Copy | None
-
-    def of(self, value: Any, name: str) -> Any:
-        """A value that a method returned. Raises TypeError."""
-        if isinstance(value, self.allowed):
-            return value
-        expected = " or ".join(t.__name__ for t in self.allowed)
-        raise TypeError(f"{name} made an accumulator of {type(value).__name__} where {expected} is declared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +49,20 @@ class UserAggregate:
     def entry(self, name: str) -> AggregateFunction:
         resolve = resolver(self.name, Overload(self.params, self.result))
         return AggregateFunction(
-            name,
+            name + self.kept.mark,
             lambda types, _: resolve(types),
-            initial=lambda *_: self.made.init(),
-            add=lambda *_: self._step("add", self.kept.copy),
-            undo=(lambda *_: self._step("undo", self.kept.copy)) if hasattr(self.made, "undo") else None,
+            initial=lambda *_: self._initial(),
+            add=lambda *_: self._step("add"),
+            undo=(lambda *_: self._step("undo")) if hasattr(self.made, "undo") else None,
             merge=(lambda *_: self._merge()) if hasattr(self.made, "merge") else None,
             result=lambda *_: self._result(),
             of_rows=lambda _: self._of_rows,
             add_runs=self.add_runs,
             takes_null=any(self.nullable),
         )
+
+    def _initial(self) -> Any:
+        return self.kept.stored(self.made.init(), f"{self.name}.init")
 
     def add_runs(
         self,
@@ -99,33 +81,31 @@ class UserAggregate:
 
     def _add_run(self) -> Callable[[Any, Iterable[tuple[Any, ...]]], Any]:
         """(accumulator, arguments of rows) -> accumulator. One that may be changed in place is copied once, not per row."""
-        method, copy, allowed, of = self.made.add, self.kept.copy, self.kept.allowed, self.kept.of
+        method, kept, allowed = self.made.add, self.kept, self.kept.allowed
         said, required = f"{self.name}.add", [i for i, nullable in enumerate(self.nullable) if not nullable]
         all_required, take = len(required) == len(self.nullable), [taker(t) for t in self.params]
-        plain = not any(take)
+        plain, load, store, in_place = not any(take), kept.loaded, kept.store, kept.in_place
 
         def run(acc: Any, rows: Iterable[tuple[Any, ...]]) -> Any:
-            if copy is not None:
-                acc = copy(acc)
+            acc = load(acc)
             for args in rows:
                 if None in args and (all_required or any(args[i] is None for i in required)):
                     continue
                 if not plain:
                     args = tuple(a if t is None or a is None else t(a) for a, t in zip(args, take, strict=True))
                 made = method(acc, *args)
-                if made is None and copy is not None:
-                    continue  # changed in place
-                acc = made if type(made) in allowed else of(made, said)
-            return acc
+                if made is None and in_place:
+                    continue
+                acc = made if type(made) in allowed else kept.checked(made, said)
+            return acc if store is None else kept.stored(acc, said)
 
         return lambda acc, rows: called(said, run, acc, rows)
 
     def _of_rows(self, rows: Iterable[tuple[Any, ...]]) -> Any:
-        return self._result()(self._add_run()(self.made.init(), rows))
+        return self._result()(self._add_run()(self._initial(), rows))
 
-    def _step(self, part: str, copy: Copy | None) -> Callable[..., Any]:
-        """copy: of an accumulator that may be changed in place."""
-        method, of = getattr(self.made, part), self.kept.of
+    def _step(self, part: str) -> Callable[..., Any]:
+        method, kept = getattr(self.made, part), self.kept
         said = f"{self.name}.{part}"
         required = [i for i, nullable in enumerate(self.nullable) if not nullable]
         take = [taker(t) for t in self.params]
@@ -137,30 +117,28 @@ class UserAggregate:
                     return acc
             if not plain:
                 args = tuple(a if t is None or a is None else t(a) for a, t in zip(args, take, strict=True))
-            if copy is None:
-                return of(called(said, method, acc, *args), said)
-            changed = copy(acc)
+            changed = kept.loaded(acc)
             made = called(said, method, changed, *args)
-            return of(changed if made is None else made, said)
+            return kept.stored(changed if made is None and kept.in_place else made, said)
 
         return step
 
     def _merge(self) -> Callable[[Any, Any], Any]:
-        method, copy, said = self.made.merge, self.kept.copy or _same, f"{self.name}.merge"
+        method, kept, said = self.made.merge, self.kept, f"{self.name}.merge"
 
         def merge(a: Any, b: Any) -> Any:
-            changed = copy(a)
-            made = called(said, method, changed, copy(b))
-            return self.kept.of(changed if made is None else made, said)
+            changed = kept.loaded(a)
+            made = called(said, method, changed, kept.loaded(b))
+            return kept.stored(changed if made is None and kept.in_place else made, said)
 
         return merge
 
     def _result(self) -> Callable[[Any], Any]:
-        give, copy = giver(self.result), self.kept.copy or _same
+        give, load = giver(self.result), self.kept.loaded
         method = getattr(self.made, "result", _same)
 
         def result(acc: Any) -> Any:
-            value = called(f"{self.name}.result", method, copy(acc))
+            value = called(f"{self.name}.result", method, load(acc))
             return None if value is None else give(value)
 
         return result
@@ -190,8 +168,8 @@ def udaf(
     """Makes a Python class an aggregate in SQL, for projects that name its module in `functions` of flowql.yaml.
 
     `init(self)` gives the accumulator of a group without rows; its annotation says what is kept, of bool, int, float, str, bytes, Decimal,
-    None, and list, dict and tuple of them. `add(self, accumulator, ...)` takes the arguments of a row in and returns the accumulator;
-    of a list or dict it may change the one it gets and return nothing. `result(self, accumulator)` is what SQL shows; without it, the
+    None, and list, dict, tuple, dataclasses and msgspec.Structs of them. `add(self, accumulator, ...)` takes the arguments of a row in and returns
+    the accumulator; it may also change the one it gets and return nothing, but for what cannot be changed. `result(self, accumulator)` is what SQL shows; without it, the
     accumulator. Two methods are needed only by some queries, which are refused where one is missing: `undo(self, accumulator, ...)`,
     which takes a row out again, over tables, and `merge(self, accumulator, other)` with session windows. Objects keep nothing themselves.
 
@@ -232,7 +210,7 @@ def _declared(cls: Any, name: str, version: str, limits: Limits | None) -> UserA
             _check_parameters(getattr(cls, part), f"{name}.{part}", ("self", "accumulator", "other")[:count])
     with part_of(cls.init, "return"):
         hint = hint_of(cls.init, "return", f"{name}.init")
-        kept = _kept(hint, f"{name}.init")
+        kept = kept_of(hint, f"{name}.init")
     with part_of(cls.add):
         names = parameters_of(cls.add, f"{name}.add")
         if len(names) < 2:
@@ -260,7 +238,7 @@ def _check_parameters(method: Callable[..., Any], said: str, wanted: Sequence[st
 def _check_returns(cls: type, kept: Kept, name: str) -> None:
     """A method that returns nothing changes its accumulator."""
     for part in ("add", "undo", "merge"):
-        if not hasattr(cls, part) or kept.copy is not None:
+        if not hasattr(cls, part) or kept.in_place:
             continue
         method = getattr(cls, part)
         if typing.get_type_hints(method).get("return", int) is type(None):
@@ -275,60 +253,12 @@ def _made(cls: type, kept: Kept, name: str) -> Any:
     """An object of the class, when its first accumulator can be kept."""
     try:
         made = called(name, cls)
-        kept.of(called(f"{name}.init", made.init), f"{name}.init")
+        kept.stored(called(f"{name}.init", made.init), f"{name}.init")
     except Exception as error:
         raise DefinitionError(
             f"{name}.init failed: {type(error).__name__}: {error}", "it is called once per query"
         ) from error
     return made
-
-
-def _kept(hint: Any, name: str) -> Kept:
-    """Of an annotation. Raises DefinitionError."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint is None or hint is type(None):
-        return Kept((type(None),), None)
-    if hint in _SCALARS:
-        return Kept((int, float) if hint is float else (hint,), None)
-    if origin in (Union, types.UnionType):
-        return _either([_kept(a, name) for a in args])
-    if origin is list and len(args) == 1:
-        inner = _kept(args[0], name).copy
-        return Kept((list,), _list_copy(inner))
-    if origin is dict and len(args) == 2 and args[0] in _KEYS:
-        inner = _kept(args[1], name).copy
-        return Kept((dict,), _dict_copy(inner))
-    if origin is tuple and args:
-        return Kept((tuple,), _tuple_copy([_kept(a, name).copy for a in args if a is not ...], repeats=args[-1] is ...))
-    said = getattr(hint, "__name__", None) if origin is None else None
-    raise DefinitionError(f"{name} keeps {said or hint}, which has no form in the state", _KEPT)
-
-
-def _either(choices: Sequence[Kept]) -> Kept:
-    copies = [(c.allowed, c.copy) for c in choices if c.copy is not None]
-
-    def copy(value: Any) -> Any:
-        return next((made(value) for allowed, made in copies if isinstance(value, allowed)), value)
-
-    return Kept(tuple(t for c in choices for t in c.allowed), copy if copies else None)
-
-
-def _list_copy(each: Copy | None) -> Copy:
-    return list if each is None else lambda items: [each(x) for x in items]
-
-
-def _dict_copy(each: Copy | None) -> Copy:
-    return dict if each is None else lambda items: {k: each(x) for k, x in items.items()}
-
-
-def _tuple_copy(parts: Sequence[Copy | None], *, repeats: bool) -> Copy | None:
-    if not any(parts):
-        return None
-    if repeats:
-        each = parts[0] or _same
-        return lambda items: tuple(each(x) for x in items)
-    copies = [p or _same for p in parts]
-    return lambda items: tuple(c(x) for c, x in zip(copies, items, strict=True))
 
 
 def _announced(rows: Iterable[tuple[Any, ...]], begin: Callable[[], None]) -> Iterator[tuple[Any, ...]]:

@@ -14,9 +14,9 @@ from tests.flowql import test_processors, test_user_aggregates, test_user_functi
 from tests.flowql.projects_with_modules import made
 
 SOURCES = {
-    "function": (test_user_functions.MISTAKES, "from flowql import udf\n\n\n{}\n"),
-    "topology": (test_processors.MISTAKES, test_processors.T + "{}\n"),
-    "aggregate": (test_user_aggregates.MISTAKES, "from flowql import udaf\n\n\n@udaf\n{}\n"),
+    "function": (test_user_functions.MISTAKES, "from flowql import udf\n\n\n{}\n".format),
+    "topology": (test_processors.MISTAKES, (test_processors.T.replace("{", "{{").replace("}", "}}") + "{}\n").format),
+    "aggregate": (test_user_aggregates.MISTAKES, test_user_aggregates.source_of),
 }
 
 
@@ -24,10 +24,10 @@ SOURCES = {
 def test_every_mistake_is_shown_with_its_place_and_what_to_write(
     tmp_path: Path, kind: str, golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mistakes, module = SOURCES[kind]
+    mistakes, module_of = SOURCES[kind]
     shown = []
     for name, (source, _) in mistakes.items():
-        folder = made(tmp_path / name, "name: x\nfunctions: m\n", "", m=module.format(source))
+        folder = made(tmp_path / name, "name: x\nfunctions: m\n", "", m=module_of(source))
         monkeypatch.chdir(folder)
         found = [d for d in compile_sources(load_project(folder)).diagnostics if d.code == "FQ3012"]
         assert found

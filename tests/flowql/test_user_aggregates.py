@@ -455,6 +455,16 @@ class Odd:
         assert "object" in letters
 
 
+FROZEN = "@dataclass(frozen=True)\nclass P:\n    a: int\n\n"
+
+
+def source_of(mistake: str) -> str:
+    """The module of a mistake: its class is decorated, unless it does that itself."""
+    if "@udaf" not in mistake:
+        return f"from flowql import udaf\n\n\n@udaf\n{mistake}\n"
+    return f"from dataclasses import dataclass\nfrom flowql import udaf\nfrom msgspec import Struct\n\n{mistake}\n"
+
+
 MISTAKES = {
     "no init": ("class F:\n    def add(self, a: int) -> int: ...", "F has no method init"),
     "no add": ("class F:\n    def init(self) -> int: return 0", "F has no method add"),
@@ -468,6 +478,11 @@ MISTAKES = {
     "merge": ("class F:\n    def init(self) -> int: return 0\n    def add(self, a, v: int) -> int: return a\n    def merge(self, a) -> int: return a", "F.merge has other parameters"),
     "returns nothing": ("class F:\n    def init(self) -> int: return 0\n    def add(self, a, v: int) -> None: a += v", "F.add returns nothing, and int cannot be changed"),
     "shows tuple": ("class F:\n    def init(self) -> tuple[int, int]: return (0, 0)\n    def add(self, a, v: int): return a", "has no SQL type"),
+    "frozen class changed": (FROZEN + "@udaf\nclass F:\n    def init(self) -> P: return P(0)\n    def add(self, a, v: int) -> None: ...", "F.add returns nothing, and P cannot be changed"),
+    "field without a form": ("@dataclass\nclass P:\n    a: set[int]\n\n@udaf\nclass F:\n    def init(self) -> P: return P(set())\n    def add(self, a, v: int): ...", "F.init: P.a keeps set[int], which has no form in the state"),
+    "class within itself": ("@dataclass\nclass P:\n    a: 'list[P]'\n\n@udaf\nclass F:\n    def init(self) -> P: return P([])\n    def add(self, a, v: int): ...", "F.init: P.a keeps P, which is within itself"),
+    "one of two classes": (FROZEN + "@dataclass\nclass Q:\n    b: int\n\n@udaf\nclass F:\n    def init(self) -> P | Q: return P(0)\n    def add(self, a, v: int): ...", "and the state does not tell which of them"),
+    "struct that does more": ("class P(Struct):\n    a: int\n    def __post_init__(self): self.a += 1\n\n@udaf\nclass F:\n    def init(self) -> P: return P(0)\n    def add(self, a, v: int): ...", "F.init keeps P, whose __post_init__ would be called again at every row"),
     "function": ("def f(a: int) -> int: ...", "is not a class"),
     "built-in": ("class Sum:\n    def init(self) -> int: return 0\n    def add(self, a, v: int) -> int: return a", "SUM is a built-in function"),
     "asynchronous": ("class F:\n    def init(self) -> int: return 0\n    async def add(self, a, v: int) -> int: return a", "F.add is asynchronous"),
@@ -477,7 +492,7 @@ MISTAKES = {
 @pytest.mark.parametrize("name", list(MISTAKES))
 def test_mistakes_are_named(tmp_path: Path, name: str) -> None:
     source, title = MISTAKES[name]
-    made(tmp_path, "name: x\nfunctions: m\n", "", m=f"from flowql import udaf\n\n\n@udaf\n{source}\n")
+    made(tmp_path, "name: x\nfunctions: m\n", "", m=source_of(source))
     (found,) = (d for d in compile_sources(load_project(tmp_path)).diagnostics if d.code == "FQ3012")
     assert title in found.title
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+from msgspec import Struct
 
 from flowql.compiler.functions.user_aggregates import udaf
 from tests.sim import project
 from tests.sim.__main__ import live
 from tests.sim.declared import declared
 
-SEEDS = 15
+SEEDS = 8
 
 
 @udaf(version="1")
@@ -32,15 +34,40 @@ class Kept:
         return total
 
 
-@pytest.fixture
-def _kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with declared(monkeypatch, Kept, {"SUM(QTY": "KEPT(QTY"}):
-        yield
+class Value(Struct):
+    n: int
 
 
-@pytest.mark.usefixtures("_kept")
-def test_an_accumulator_changed_in_place_survives_whatever_happens() -> None:
-    for seed in range(SEEDS):
-        world, wrong = live(seed)
-        assert not wrong, f"seed {seed}\n" + "\n".join([*world.trace, *wrong])
-    assert "KEPT@mine:1" in str(project.plan())
+@dataclass
+class Values:
+    all: list[Value] = field(default_factory=list)
+
+
+@udaf(name="KEPT", version="1")
+class Objects:
+    """As `Kept`, in objects."""
+
+    def init(self) -> Values:
+        return Values()
+
+    def add(self, seen: Values, value: int) -> None:
+        seen.all.reverse()
+        seen.all.append(Value(value))
+
+    def result(self, seen: Values) -> int:
+        total = 0
+        while seen.all:
+            total += seen.all[-1].n
+            seen.all.pop().n = -1
+        return total
+
+
+@pytest.mark.parametrize(("made", "seeds"), [(Kept, range(SEEDS)), (Objects, range(100, 100 + SEEDS))])
+def test_an_accumulator_changed_in_place_survives_whatever_happens(
+    monkeypatch: pytest.MonkeyPatch, made: Any, seeds: range
+) -> None:
+    with declared(monkeypatch, made, {"SUM(QTY": "KEPT(QTY"}):
+        for seed in seeds:
+            world, wrong = live(seed)
+            assert not wrong, f"seed {seed}\n" + "\n".join([*world.trace, *wrong])
+        assert "KEPT@mine:1" in str(project.plan())
