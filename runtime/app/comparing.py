@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
+from flowql.runtime.app import group_swap
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import BUILT, begun, results_are_seen, taken_back
@@ -21,6 +22,7 @@ from flowql.runtime.errors import LogError, RuntimeFailure
 from flowql.runtime.log.base import Admin, Log
 
 TOGETHER_MS = 5_000  # for so long what serves stands still at most
+BUSY = "another comparison, deployment or swap is under way"
 
 
 class NotYet(RuntimeFailure):
@@ -46,7 +48,8 @@ def side_by_side(host: Host, swap: GroupSwap, group: Group, look: Callable[[], N
         raise NotYet(
             "it is not held back, and several instances share it: what is to be compared is deployed with --shadow"
         )
-    if (why := swap.why.get(group.name, "it was not looked at yet")) != BUILT:
+    _free(host, swap, group, wait)
+    if (why := swap.why.get(group.name, BUSY)) != BUILT:
         raise NotYet(why)
     number = _begun(host, group, wait)
     try:
@@ -62,6 +65,14 @@ def side_by_side(host: Host, swap: GroupSwap, group: Group, look: Callable[[], N
     return ahead
 
 
+def _free(host: Host, swap: GroupSwap, group: Group, wait: Callable[[], None]) -> None:
+    """Until no swap is on record, and this member, which may just have started, has looked at the group. The leader takes back the
+    comparison of an instance that died.
+    """
+    left_ms = group_swap.TOGETHER_MS + TOGETHER_MS
+    _await(host, lambda: host.deployed.swap is None and group.name in swap.why, BUSY, wait, left_ms)
+
+
 def _begun(host: Host, group: Group, wait: Callable[[], None]) -> int:
     """The tasks are to be parked. The id of the swap for which."""
     numbers: list[int] = []
@@ -74,7 +85,7 @@ def _begun(host: Host, group: Group, wait: Callable[[], None]) -> int:
             numbers.append(before.swaps + 1)
         return bool(numbers)
 
-    _await(host, written, "another deployment or swap is under way", wait)
+    _await(host, written, BUSY, wait)
     return numbers[0]
 
 
@@ -91,8 +102,8 @@ def _parked(host: Host, swap: GroupSwap, number: int, wait: Callable[[], None]) 
     return swap.ahead[1]
 
 
-def _await(host: Host, done: Callable[[], bool], why: str, wait: Callable[[], None]) -> None:
-    end_ms = host.clock.timer_ms() + TOGETHER_MS
+def _await(host: Host, done: Callable[[], bool], why: str, wait: Callable[[], None], ms: int = TOGETHER_MS) -> None:
+    end_ms = host.clock.timer_ms() + ms
     while not done():
         if host.clock.timer_ms() > end_ms:
             raise NotYet(why)

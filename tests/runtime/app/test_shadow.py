@@ -15,6 +15,8 @@ from flowql.runtime.app.comparing import NotYet
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.swapping import begun
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.memory import MemoryLog
 from flowql.server.on_runtime import RuntimeEngine
@@ -265,6 +267,25 @@ def test_a_comparison_whose_asker_died_is_ended_by_the_leader(monkeypatch: pytes
     world.settle()
     assert same(world, as_from_the_beginning(CHAIN.format(over=0), 60))
     assert world.building("CSAS_BIG")["why"] == "built, waits for promote"
+
+
+def test_who_compares_after_an_instance_has_died_in_a_comparison_waits_for_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It said that the group was not looked at yet, until the leader had taken that comparison back."""
+    monkeypatch.setattr("flowql.runtime.app.group_swap.TOGETHER_MS", 1_000)
+    world = started(0, "member")
+    world.shadow(CHAIN.format(over=10))
+    world.settle()
+    before = world.instance.deployed
+    (group,) = groups_of(before)
+    writer = PlanWriter(world.log, world.instance.config.application_id)
+    writer.write(begun(before, group), world.instance.clock.wall_ms())
+    writer.close()
+    while world.instance.deployed.swap is None:
+        world.driver.round()
+    world.instance.swaps.why.clear()  # as of a member that has just begun
+    assert world.service.diff("BIG")["missing"] == 10
 
 
 def test_rows_of_windows_are_told_apart_by_their_bounds() -> None:
