@@ -13,15 +13,15 @@ import duckdb
 import pyarrow as pa
 
 from flowql.query.database import QuestionDatabase
-from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError
+from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place_of_word
 from flowql.query.growth import grown
 from flowql.query.room import Room, too_large
 from flowql.query.statement import first_line, invalid
-from flowql.runtime.functions.asked import AskedFunction
+from flowql.runtime.functions.asked import AskedFunction, NotAsked
 
 _AGAIN_S = 0.2
 _FAILED = re.compile(r"Python exception occurred while executing the UDF: (?:ProcessLost: |QueryFailure: )?(.*)")
-Offered = Callable[[], Mapping[str, AskedFunction]]
+Offered = Callable[[], Mapping[str, AskedFunction | NotAsked]]
 
 
 class Heavy(Exception):
@@ -64,7 +64,12 @@ class Question:
     def find_functions(self, names: frozenset[str]) -> None:
         """Makes the user-defined functions among `names` (folded) callable. Raises CommandError."""
         if unknown := self._database.unknown(names):
-            self.functions = [f for name, f in self._offered().items() if name.casefold() in unknown]
+            found = [f for name, f in self._offered().items() if name.casefold() in unknown]
+            if refused := next((f for f in found if isinstance(f, NotAsked)), None):
+                title = f"interactive queries cannot call {refused.name}: it {refused.why}"
+                place = place_of_word(self.sql, refused.name)
+                raise QueryError(title, code=INVALID, help=refused.help, span=place)
+            self.functions = [f for f in found if isinstance(f, AskedFunction)]
             for function in self.functions:
                 self._database.offer(function, self.connection)
 

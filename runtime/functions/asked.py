@@ -32,3 +32,12 @@ class AskedFunction:
             first = (to_python(c.slice(failed[0], 1), t)[0] for c, t in zip(columns, self.args, strict=True))
             workers.ask(Request(self.name, tuple(first)), self.limits.timeout_s)  # which says why
         return from_ipc(data)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """A function of the project that interactive queries cannot call. name: in SQL. help: what to do instead."""
+
+    name: str
+    why: str
+    help: str

@@ -92,7 +92,6 @@ def test_functions_are_called_in_questions_and_nothing_needs_to_be_deployed_for_
         (row,) = shop.sql(dates).arrow().to_pylist()
         assert (str(row["D"]), row["H"], row["N"]) == ("2026-03-01", 7, None)
         assert failure(shop, "SELECT net(V, NULL) FROM T").startswith("a function failed: ValueError: 13 is no amount")
-        assert "does not exist" in failure(shop, "SELECT exact(1.5)"), "DECIMAL has no column of one type"
         assert "does not exist" in failure(shop, "SELECT nett(V) FROM T")
         assert "does not support the supplied arguments" in failure(shop, "SELECT net(V) FROM T")
         (folder / "prices.py").write_text(PRICES.replace("0.25", "1.0"))
@@ -101,6 +100,41 @@ def test_functions_are_called_in_questions_and_nothing_needs_to_be_deployed_for_
         assert "prices: prices cannot be imported: ZeroDivisionError" in failure(shop, "SELECT net(V, NULL) FROM T")
         (folder / "prices.py").write_text(PRICES)
     assert flowql.connect(folder).sql("SELECT net(V, NULL) FROM T WHERE K = 1").one() == 8.0, "at rest"
+
+
+def test_those_that_cannot_be_called_are_refused_by_name(folder: Path) -> None:
+    more = """
+from flowql import udtf
+
+@udtf
+def parts(text: str) -> list[str]:
+    return text.split()
+
+@udf
+def always() -> float:
+    return 1.0
+
+@udaf
+class Most:
+    def init(self) -> float:
+        return 0.0
+
+    def add(self, m: float, v: float) -> float:
+        return max(m, v)
+"""
+    (folder / "prices.py").write_text(PRICES + more)
+    with running(folder) as shop:
+        for sql, why in (
+            ("SELECT exact(1.5)", "EXACT: it has types without a column here"),
+            ("SELECT Most(V) FROM T", "MOST: it is an aggregate of the project"),
+            ("SELECT parts('a b')", "PARTS: it gives several rows"),
+            ("SELECT always()", "ALWAYS: it takes no argument"),
+        ):
+            with pytest.raises(QueryError) as caught:
+                shop.sql(sql).arrow()
+            assert f"interactive queries cannot call {why}" in caught.value.title
+            assert (caught.value.code, caught.value.span.line) == ("FQ5102", 1)
+            assert "EMIT CHANGES" in caught.value.help
 
 
 def test_push_queries_call_them(folder: Path) -> None:
