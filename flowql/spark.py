@@ -123,7 +123,7 @@ def start(
 def ship(session: Session) -> None:
     """Brings FlowQL to the workers of a session whose cluster does not have it, and compares versions of Python, pyarrow and FlowQL there.
 
-    Call it once, before `run` or `start`. The other packages that FlowQL needs must be there: `flowql spark package --dependencies`
+    Call it before `run` or `start`; again does no harm. The other packages that FlowQL needs must be there: `flowql spark package --dependencies`
     writes an archive of them for `spark.archives`. Works with Spark Connect as well, which cannot tell what workers have.
 
         >>> ship(spark)  # doctest: +SKIP
@@ -133,10 +133,13 @@ def ship(session: Session) -> None:
     from flowql.deploy.spark_archives import write_flowql
     from flowql.runtime.spark.job import add_modules
 
-    folder = TemporaryDirectory(prefix="flowql-")
-    _shipped.append(folder)  # until this process ends: executors that come later fetch the archive then
-    archive = Path(folder.name) / "flowql.zip"
-    write_flowql(archive)
+    # One archive until this process ends: executors that come later fetch it then, and Spark refuses another of the same name. `flowql.zip` is
+    # that of `flowql spark submit`.
+    if not _shipped:
+        folder = TemporaryDirectory(prefix="flowql-")
+        write_flowql(Path(folder.name) / f"{folder.name.rpartition('-')[2]}.zip")
+        _shipped.append(folder)
+    (archive,) = Path(_shipped[0].name).iterdir()
     add_modules(session, archive)
 
 

@@ -85,8 +85,9 @@ SPARK_CODES: dict[str, CodePage] = {
     ),
     "FQ4118": CodePage(
         "Workers of the cluster do not fit",
-        "Before queries start, FlowQL asks the workers of a cluster for their versions of Python, pyarrow and FlowQL, and whether they can read the "
-        "embedded log of the target, or for a log on Kafka `data_dir`, where checkpoints and results to be committed are. The message names the host and the "
+        "Before queries start, FlowQL asks the workers of a cluster for their versions of Python, pyarrow and FlowQL, and whether they see the "
+        "folders that they need: the embedded log of the target, and `data_dir`, where they write checkpoints and results to be committed. They read a file that "
+        "FlowQL has just written there, so another folder of the same name does not pass. The message names the host and the "
         "difference. A cluster whose machines share no folder runs packages of projects over files: flowql spark package.",
         "targets:\n  cluster: {engine: spark, spark: {master: 'spark://host:7077'}}                # an embedded log on this machine",
         "targets:\n  cluster: {engine: spark, log: kafka, kafka: {bootstrap: 'host:9092'}, data_dir: /shared/flowql, spark: {master: 'spark://host:7077'}}",

@@ -97,7 +97,7 @@ def submit(
         raise typer.BadParameter("--available-now is of streams: name the folder of their checkpoints, --checkpoint")
     found = Package.of(folder)
     streams = ["--checkpoint", checkpoint] if checkpoint is not None else []
-    line = submit_line(found, option or [], [*streams, *(["--available-now"] if available_now else [])])
+    line = submit_line(found, option or [], [*streams, *(["--available-now"] if available_now else [])], os.environ)
     note(shlex.join(line))
     if not dry_run:
         raise typer.Exit(subprocess.run(line, env=submit_environment(found, os.environ), check=False).returncode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from flowql.compiler.plan.topology import Plan
@@ -17,7 +19,7 @@ from flowql.errors import CommandError
 from flowql.runtime.spark.configuration import escaped
 from flowql.runtime.spark.history import complete_queries, refuse_unfit_files
 from flowql.runtime.spark.java import find_java, java_home
-from flowql.runtime.spark.job import PROJECT, write_project
+from flowql.runtime.spark.job import PROJECT, open_private, project_modules, write_project
 from flowql.runtime.spark.settings import SparkSettings
 
 FLOWQL, DEPENDENCIES, JOB, PROPERTIES, ABOUT = (
@@ -38,30 +40,42 @@ sys.exit(main(sys.argv[1:]))
 '''
 
 
+# Properties of which the package names values of its own: those of the target are joined to them on the line.
+_FILES, _ARCHIVES, _PATH = "spark.submit.pyFiles", "spark.archives", "spark.executorEnv.PYTHONPATH"
+_PYTHON, _DRIVER_PYTHON, _MODE = "spark.pyspark.python", "spark.pyspark.driver.python", "spark.submit.deployMode"
+_JOINED = (_FILES, _ARCHIVES, _PATH)
+# Options of spark-submit that would replace what the package needs, and the property that is joined to it instead.
+_REPLACING = {"--py-files": _FILES, "--archives": _ARCHIVES, "--properties-file": "conf of the target"}
+
+
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A folder that `write_package` has written."""
+    """A folder that `write_package` has written. conf: those properties of the target that the line names itself."""
 
     folder: Path
     project: str
     master: str
     files: tuple[str, ...]
+    conf: Mapping[str, str]
 
     @classmethod
     def of(cls, folder: Path) -> Package:
         """Raises CommandError where there is none."""
         try:
             said = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            return cls(folder, said["project"], said["master"], tuple(said["files"]))
+            if not said:
+                title = f"the package in {folder} is incomplete: writing it was interrupted"
+                raise CommandError(title, help=f"write it again:  flowql spark package -t TARGET --into {folder}")
+            return cls(folder, said["project"], said["master"], tuple(said["files"]), said["conf"])
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
             title = f"{folder} has no package of a project"
             raise CommandError(title, help="write one:  flowql spark package -t TARGET") from None
 
 
 def write_package(folder: Path, project: str, plan: Plan, settings: SparkSettings, *, dependencies: bool) -> Package:
-    """Writes the archives, the job and the properties of the target. Raises CommandError and FilesUnfit before anything is written.
+    """Writes the archives, the job and the properties of the target. Raises CommandError and FilesUnfit; what is there then is incomplete.
 
-    The properties may hold secrets, so that only the owner can read them.
+    The properties may hold secrets, so that only the owner can read them; so may options of files, in the archive of the project.
     """
     refuse_unfit_files(plan, settings)
     complete = complete_queries(plan, settings)
@@ -75,6 +89,7 @@ def write_package(folder: Path, project: str, plan: Plan, settings: SparkSetting
         way = "name `files` for them in the target; over Kafka, start FlowQL on a machine that reaches the cluster:  flowql run -t TARGET"
         raise CommandError(title, code="FQ4110", help=way)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / ABOUT).write_text("{}\n", encoding="utf-8")  # a folder of ours from now on, and incomplete
     write_flowql(folder / FLOWQL)
     write_project(folder / PROJECT, plan, settings)
     (folder / JOB).write_text(_JOB.format(name=project), encoding="utf-8")
@@ -82,11 +97,16 @@ def write_package(folder: Path, project: str, plan: Plan, settings: SparkSetting
     files = [FLOWQL, PROJECT, JOB, PROPERTIES]
     (folder / DEPENDENCIES).unlink(missing_ok=True)
     if dependencies:
-        write_dependencies(folder / DEPENDENCIES)
+        write_dependencies(folder / DEPENDENCIES, _texts(plan))
         files.append(DEPENDENCIES)
-    said = {"project": project, "master": settings.master, "files": files}
+    conf = {name: settings.conf[name] for name in (*_JOINED, _PYTHON, _DRIVER_PYTHON, _MODE) if name in settings.conf}
+    said = {"project": project, "master": settings.master, "files": files, "conf": conf}
     (folder / ABOUT).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
-    return Package(folder, project, settings.master, tuple(files))
+    return Package(folder, project, settings.master, tuple(files), conf)
+
+
+def _texts(plan: Plan) -> list[bytes]:
+    return [base64.b64decode(text) for *_, sources in project_modules(plan) for _, _, text, _ in sources]
 
 
 def _write_properties(file: Path, settings: SparkSettings) -> None:
@@ -94,22 +114,61 @@ def _write_properties(file: Path, settings: SparkSettings) -> None:
     if settings.shuffle_partitions is not None:
         said["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
     said |= settings.conf
-    file.unlink(missing_ok=True)
-    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8") as to:
-        to.writelines(f"{escaped(k)}={escaped(v)}\n" for k, v in said.items())
+    with open_private(file) as to:
+        to.writelines(f"{escaped(k)}={escaped(v)}\n".encode() for k, v in said.items())
 
 
-def submit_line(package: Package, options: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """What is typed. options: of spark-submit, beside those that the package needs; arguments: of the job."""
+def submit_line(
+    package: Package, options: Sequence[str], arguments: Sequence[str], environment: Mapping[str, str]
+) -> list[str]:
+    """What is typed. options: of spark-submit, beside those that the package needs; arguments: of the job.
+
+    Raises CommandError for options that would replace those of the package.
+    """
+    given = _properties_of(options)
+    for name in (*_REPLACING, *_JOINED):
+        if name in given:
+            title = f"{name} would replace what the package needs"
+            raise CommandError(
+                title, help=f"name it in the target and package again:  conf: {{{_REPLACING.get(name, name)}: ...}}"
+            )
     at = {name: str(package.folder / name) for name in package.files}
+    more = {name: [package.conf[name]] if name in package.conf else [] for name in _JOINED}
+    modules = ["--py-files", ",".join([at[FLOWQL], at[PROJECT], *more[_FILES]])]
     archives: list[str] = []
     if DEPENDENCIES in at:
-        place = Path(DEPENDENCIES).stem  # in the working directory of each executor
-        archives = ["--archives", f"{at[DEPENDENCIES]}#{place}", "--conf", f"spark.executorEnv.PYTHONPATH={place}"]
+        unpacked = Path(DEPENDENCIES).stem  # in the working directory of each executor
+        path = ":".join([unpacked, *more[_PATH]])
+        archives = ["--archives", ",".join([f"{at[DEPENDENCIES]}#{unpacked}", *more[_ARCHIVES]])]
+        archives += ["--conf", f"{_PATH}={path}"]
     properties = ["--properties-file", at[PROPERTIES], "--load-spark-defaults"]
-    modules = ["--py-files", f"{at[FLOWQL]},{at[PROJECT]}"]
     named = ["--master", package.master, "--name", package.project]
-    return [_spark_submit(), *named, *properties, *modules, *archives, *options, at[JOB], *arguments]
+    python = _python_of_driver(package, given, environment)
+    return [_spark_submit(), *named, *properties, *modules, *archives, *python, *options, at[JOB], *arguments]
+
+
+def _properties_of(options: Sequence[str]) -> dict[str, str]:
+    """What options of spark-submit say, by name; of `--conf` by the name of the property."""
+    found: dict[str, str] = {}
+    for word, after in pairwise([*options, ""]):
+        name, equals, value = word.partition("=")
+        value = value if equals else "" if after.startswith("--") else after
+        if name == "--conf":
+            name, _, value = value.partition("=")
+        found[name] = value
+    return found
+
+
+def _python_of_driver(package: Package, given: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """That of this FlowQL, where the target names one for the workers alone, which Spark would take for the driver as well.
+
+    Not in cluster mode: the driver runs on another machine then.
+    """
+    mode = given.get("--deploy-mode") or given.get(_MODE) or package.conf.get(_MODE)
+    known = {**package.conf, **given}
+    if mode == "cluster" or _PYTHON not in known or _DRIVER_PYTHON in known:
+        return []
+    return ["--conf", f"{_DRIVER_PYTHON}={environment.get('PYSPARK_DRIVER_PYTHON', sys.executable)}"]
 
 
 def submit_environment(package: Package, given: Mapping[str, str]) -> dict[str, str]:

@@ -132,7 +132,7 @@ class FrameUnfit(SparkFailure):
 
 
 class WorkersUnfit(SparkFailure):
-    """Workers of a cluster lack a package, have another version than the driver, or cannot read the embedded log."""
+    """Workers of a cluster lack a package, have another version than the driver, or do not see a folder that they need."""
 
     code = "FQ4118"
 

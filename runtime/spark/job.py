@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.visit import functions_called
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.functions.shipping import register_shipped, shipped
-from flowql.runtime.spark.errors import SparkFailure
+from flowql.runtime.spark.engine.causes import cause_of
+from flowql.runtime.spark.errors import SparkFailure, SparkQueryFailed
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from flowql.runtime.spark.workers import check_workers
 
@@ -33,14 +35,25 @@ _SAID = ("late_rows", "semantics", "shuffle_partitions", "history")
 
 
 def write_project(archive: Path, plan: Plan, settings: SparkSettings) -> None:
-    """What a job needs of a project. Properties of Spark are not in it: they may hold secrets."""
-    functions = shipped({name for q in plan.queries for name in functions_called(q.logical)})
+    """What a job needs of a project. Properties of Spark are not in it; options of files are. Only the owner can read it, as they may hold secrets."""
+    functions = project_modules(plan)
     files = {topic: asdict(f) for topic, f in settings.files.items()}
     said = {name: getattr(settings, name) for name in _SAID}
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as to:
+    with open_private(archive) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as to:
         to.writestr(_PLAN, codec.dumps(plan))
         to.writestr(_SETTINGS, json.dumps({**said, "files": files}))
         to.writestr(_FUNCTIONS, json.dumps(functions))
+
+
+def project_modules(plan: Plan) -> list[Any]:
+    """Modules with the functions that queries of the plan call, as plain data: `functions.shipping`."""
+    return shipped({name for q in plan.queries for name in functions_called(q.logical)})
+
+
+def open_private(file: Path) -> IO[bytes]:
+    """A new file in place of the one that is there, which only its owner can read and write."""
+    file.unlink(missing_ok=True)
+    return os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "wb")
 
 
 def read_project(archive: Path) -> tuple[Plan, SparkSettings]:
@@ -66,7 +79,7 @@ def add_modules(session: SparkSession, archive: Path) -> None:
 def check_workers_of(session: SparkSession) -> None:
     """Raises WorkersUnfit if workers of a cluster cannot run FlowQL. A session of Spark Connect tells nothing of its cluster."""
     if not _is_remote(session) and not SparkSettings(master=session.sparkContext.master).is_local:
-        check_workers(session, None)
+        check_workers(session)
 
 
 def _is_remote(session: SparkSession) -> bool:
@@ -75,6 +88,7 @@ def _is_remote(session: SparkSession) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Computes the project on the Spark of this process, from files into files; its exit code. With --checkpoint as streams."""
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     parser = argparse.ArgumentParser(prog="job.py")
@@ -92,11 +106,17 @@ def main(arguments: Sequence[str]) -> int:
         else:
             _streams(session, plan, settings, asked.checkpoint, available_now=asked.available_now)
     except RuntimeFailure as error:
-        print(f"error[{error.code}]: {error}", file=sys.stderr)
-        return 1
+        return _failed(error)
+    except PySparkException as error:  # a stream of Spark that has ended, or what it says of files
+        return _failed(SparkQueryFailed(cause_of(error)))
     finally:
         session.stop()
     return 0
+
+
+def _failed(error: RuntimeFailure) -> int:
+    print(f"error[{error.code}]: {error}", file=sys.stderr)
+    return 1
 
 
 def _project() -> Path:

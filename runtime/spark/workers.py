@@ -5,10 +5,11 @@ Without this a worker that lacks something fails every task of every query, minu
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 ANSWER_S, AGAIN_S = 25.0, 0.5  # Spark waits for ever for executors that never come
 TASKS_PER_EXECUTOR = 4  # some of them land on each executor
+MARK = ".flowql-shared-"  # and 32 hexadecimal digits, which are its content as well
 _GROUP = "flowql-workers"
+Marked = tuple[str, str, bool]  # a folder, the file in it, and whether workers write there
 ENVIRONMENT = "install the same in the Python of all workers, or ship an environment with  spark.archives"
 SHARE = "put data_dir of the target into a folder that all machines of the cluster share; or package a project over files:  flowql spark package"
 ELSEWHERE = (
@@ -31,46 +34,67 @@ ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A folder of the driver's machine that workers must see. what: is in it."""
+    """A folder of the driver's machine that workers must see. what: is in it; written: by workers, too."""
 
     folder: str
-    what: str = "the embedded log of the target"
-    help: str = ELSEWHERE
+    what: str
+    help: str
+    written: bool = False
+
+    @property
+    def access(self) -> str:
+        return "read and write" if self.written else "read"
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What a Python process of a worker says of itself. Versions are "" where the package is missing. reads: whether `folder` exists there."""
+    """What a Python process of a worker says of itself. Versions are "" where the package is missing. unseen: folders that it cannot use."""
 
     host: str
     python: str
     pyarrow: str
     flowql: str
-    reads: bool
+    unseen: tuple[str, ...] = ()
 
 
 def here() -> Worker:
     """The driver."""
-    return Worker(platform.node(), platform.python_version(), _version("pyarrow"), _version("flowql"), reads=True)
+    return Worker(platform.node(), platform.python_version(), _version("pyarrow"), _version("flowql"))
 
 
-def shared_folder(address: object, state_dir: Path) -> Shared:
-    """What the workers of an instance must see: an embedded log, or, of a log on Kafka, where executors write state and results."""
+def shared_folders(address: object, state_dir: Path) -> tuple[Shared, ...]:
+    """What the workers of an instance must see: an embedded log, and where executors write state and results."""
+    state = Shared(str(state_dir), "the folder of checkpoints and staged results", SHARE, written=True)
     if isinstance(address, str | os.PathLike):
-        return Shared(os.fspath(address))
-    return Shared(str(state_dir), "the folder of checkpoints and staged results", SHARE)
+        return Shared(os.fspath(address), "the embedded log of the target", ELSEWHERE), state
+    return (state,)
 
 
-def check_workers(spark: SparkSession, shared: Shared | None) -> None:
-    """Asks workers of the session's cluster. shared: what they must see, None for nothing. Raises WorkersUnfit.
+def check_workers(spark: SparkSession, shared: Sequence[Shared] = ()) -> None:
+    """Asks workers of the session's cluster. shared: what they must see. Raises WorkersUnfit.
 
     Blocks for as long as a job takes, at most ANSWER_S; again if executors have registered meanwhile, as they could not be asked. What later ones
     lack is the cause of the first task that fails there (`engine.causes`).
     """
     asked = 0
-    while (there := _executors(spark)) > asked:
-        compare(here(), _asked(spark, shared, there), shared)
-        asked = there
+    with _marked(shared) as marked:
+        while (there := _executors(spark)) > asked:
+            compare(here(), _asked(spark, marked, there), shared)
+            asked = there
+
+
+@contextlib.contextmanager
+def _marked(shared: Sequence[Shared]) -> Iterator[list[Marked]]:
+    """A file of random content in each folder: a worker that reads it sees this folder, and not another one of the same name."""
+    token = os.urandom(16).hex()
+    files = [Path(one.folder) / f"{MARK}{token}" for one in shared]
+    try:
+        for file in files:
+            file.write_text(token, encoding="ascii")
+        yield [(one.folder, str(file), one.written) for one, file in zip(shared, files, strict=True)]
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)
 
 
 def _executors(spark: SparkSession) -> int:
@@ -79,7 +103,7 @@ def _executors(spark: SparkSession) -> int:
     return int(context._jsc.sc().getExecutorMemoryStatus().size())
 
 
-def compare(driver: Worker, workers: Iterable[Worker], shared: Shared | None) -> None:
+def compare(driver: Worker, workers: Iterable[Worker], shared: Sequence[Shared]) -> None:
     """Raises WorkersUnfit with the first worker that does not fit, and what to do."""
     for worker in sorted(set(workers), key=lambda w: w.host):
         for name, there, mine in (
@@ -92,23 +116,20 @@ def compare(driver: Worker, workers: Iterable[Worker], shared: Shared | None) ->
                 raise WorkersUnfit(
                     f"worker {worker.host} {found}, the driver {driver.host} has {mine}", help=ENVIRONMENT
                 )
-        if shared is not None and not worker.reads:
-            title = f"worker {worker.host} cannot read {shared.folder}, {shared.what} on {driver.host}"
-            raise WorkersUnfit(title, help=shared.help)
+        for one in shared:
+            if one.folder in worker.unseen:
+                title = f"worker {worker.host} cannot {one.access} {one.folder}, {one.what} on {driver.host}"
+                raise WorkersUnfit(title, help=one.help)
 
 
-def _asked(spark: SparkSession, shared: Shared | None, executors: int) -> list[Worker]:
+def _asked(spark: SparkSession, marked: list[Marked], executors: int) -> list[Worker]:
     context: Any = spark.sparkContext
     tasks = max(2, TASKS_PER_EXECUTOR * executors)
     done, late = threading.Event(), threading.Event()
     threading.Thread(target=_cancel, args=(context, done, late), name="spark-workers", daemon=True).start()
     context.setJobGroup(_GROUP, "comparing workers with the driver", True)
     try:
-        told = (
-            context.parallelize(range(tasks), tasks)
-            .mapPartitions(_probe(None if shared is None else shared.folder))
-            .collect()
-        )
+        told = context.parallelize(range(tasks), tasks).mapPartitions(_probe(marked)).collect()
     except Exception as error:  # of Spark's Java side, in many classes
         raise _unanswered(context.master, error, cancelled=late.is_set()) from error
     finally:
@@ -138,12 +159,13 @@ def _unanswered(master: str, error: Exception, *, cancelled: bool) -> WorkersUnf
     return WorkersUnfit(f"workers of {master} cannot run Python tasks: {reason.strip()}", help=ENVIRONMENT)
 
 
-def _probe(folder: str | None) -> Callable[[Iterable[int]], Iterator[tuple[str, str, str, str, bool]]]:
+def _probe(marked: list[Marked]) -> Callable[[Iterable[int]], Iterator[tuple[str, str, str, str, tuple[str, ...]]]]:
     """Travels as code, by value, because a worker without FlowQL could not import it by its name."""
 
-    def told(_: Iterable[int]) -> Iterator[tuple[str, str, str, str, bool]]:
+    def told(_: Iterable[int]) -> Iterator[tuple[str, str, str, str, tuple[str, ...]]]:
         import os
         import platform
+        import tempfile
         from importlib import import_module, metadata
 
         def version(package: str, module: str) -> str:
@@ -153,9 +175,20 @@ def _probe(folder: str | None) -> Callable[[Iterable[int]], Iterator[tuple[str, 
             except ImportError:  # metadata.PackageNotFoundError is one
                 return ""
 
-        reads = folder is None or os.access(folder, os.R_OK | os.X_OK)
+        def seen(folder: str, file: str, written: bool) -> bool:
+            try:
+                with open(file, encoding="ascii") as marker:
+                    same = marker.read() == file[-32:]
+                if same and written:
+                    with tempfile.NamedTemporaryFile(dir=folder, prefix=os.path.basename(file)):
+                        pass
+                return same
+            except OSError:
+                return False
+
+        unseen = tuple(folder for folder, file, written in marked if not seen(folder, file, written))
         flowql = version("flowql", "flowql.runtime.batch")
-        yield platform.node(), platform.python_version(), version("pyarrow", "pyarrow"), flowql, reads
+        yield platform.node(), platform.python_version(), version("pyarrow", "pyarrow"), flowql, unseen
 
     return told
 

@@ -39,7 +39,7 @@ from flowql.runtime.spark.log_address import Address, KafkaAddress, absolute, op
 from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.spark.session import check_session, close_session, living, open_session, require_spark
 from flowql.runtime.spark.settings import SparkSettings
-from flowql.runtime.spark.workers import check_workers, shared_folder
+from flowql.runtime.spark.workers import check_workers, shared_folders
 from flowql.runtime.topology.partitions import refuse_partitions
 from flowql.runtime.topology.table_declarations import check_tables
 
@@ -114,7 +114,7 @@ class SparkInstance:
 
     def _begin(self, spark: SparkSession) -> None:
         if not self.site.settings.is_local:
-            check_workers(spark, shared_folder(self.site.address, self.site.state_dir))
+            check_workers(spark, shared_folders(self.site.address, self.site.state_dir))
         self._launcher = SparkLauncher(spark, self.site)
         cores = self.site.settings.cores(cores_here())
         self._supervisor = Supervisor(self._launcher, None if cores is None else max(STREAMS_MIN, cores))

@@ -25,6 +25,7 @@ def main() -> None:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     ship(session)
+    ship(session)  # as cells of a notebook that are run again do
     made = reference(WIDTH, KEYS)
     assert len({row["partition"] for row in made.packed()}) == WIDTH
     session.sparkContext.setJobDescription(DESCRIBED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,14 @@ import pytest
 from flowql.runtime.spark import workers
 from flowql.runtime.spark.errors import WorkersUnfit
 from flowql.runtime.spark.settings import SparkSettings
-from flowql.runtime.spark.workers import Shared, check_workers, compare, here, shared_folder
+from flowql.runtime.spark.workers import Shared, check_workers, compare, here, shared_folders
 from tests.spark_here import skip_without_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+FOLDERS = shared_folders(Path("/data/log"), Path("/data/state"))
 
 
 @pytest.mark.parametrize(
@@ -27,34 +30,55 @@ if TYPE_CHECKING:
         ({"python": "3.9.1"}, "worker w1 has Python 3.9, the driver"),
         ({"pyarrow": "1.0"}, r"worker w1 has pyarrow 1\.0, the driver"),
         ({"flowql": ""}, "worker w1 has no FlowQL, the driver"),
-        ({"reads": False}, "worker w1 cannot read /data/log, the embedded log of the target on"),
+        ({"unseen": ("/data/log",)}, "worker w1 cannot read /data/log, the embedded log of the target on"),
+        ({"unseen": ("/data/state",)}, "worker w1 cannot read and write /data/state, the folder of checkpoints"),
     ],
 )
 def test_what_differs_is_named_with_its_host(other: dict[str, object], why: str) -> None:
     driver = here()
     same = replace(driver, host="w0", python=f"{driver.python}+build")
     with pytest.raises(WorkersUnfit, match=why):
-        compare(driver, [same, replace(driver, host="w1", **other)], Shared("/data/log"))  # type: ignore[arg-type]
-    compare(driver, [same], Shared("/data/log"))
-    compare(driver, [replace(same, reads=False)], None)
+        compare(driver, [same, replace(driver, host="w1", **other)], FOLDERS)  # type: ignore[arg-type]
+    compare(driver, [same], FOLDERS)
 
 
 def test_over_kafka_workers_must_see_where_state_and_results_are_written() -> None:
-    assert shared_folder(Path("/data/log"), Path("/data/state")) == Shared("/data/log")
-    found = shared_folder(object(), Path("/data/state"))
-    with pytest.raises(
-        WorkersUnfit, match="cannot read /data/state, the folder of checkpoints and staged results"
-    ) as raised:
-        compare(here(), [replace(here(), reads=False)], found)
-    assert "flowql spark package" in raised.value.help
+    (found,) = shared_folders(object(), Path("/data/state"))
+    assert found == FOLDERS[1]
+    assert "flowql spark package" in found.help
+
+
+def test_a_folder_of_the_same_name_is_not_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that has a data_dir of its own there read and wrote it, and results were missing without a word."""
+    folder = Shared(str(tmp_path), "state", "share it", written=True)
+    with workers._marked([folder]) as marked:
+        ((*_, unseen),) = workers._probe(marked)([])
+        assert unseen == ()
+        assert [p.name.startswith(workers.MARK) for p in tmp_path.iterdir()] == [True]
+        for p in tmp_path.iterdir():
+            p.unlink()
+        ((*_, unseen),) = workers._probe(marked)([])
+        assert unseen == (str(tmp_path),)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_workers_cannot_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "read-only")
+
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
+    for written, expected in ((False, ()), (True, (str(tmp_path),))):
+        with workers._marked([Shared(str(tmp_path), "state", "share it", written=written)]) as marked:
+            ((*_, unseen),) = workers._probe(marked)([])
+        assert unseen == expected
 
 
 def test_a_package_that_cannot_be_imported_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its metadata are there, as of an installation that links to a folder of another machine."""
-    ((*_, pyarrow, flowql, _),) = workers._probe(None)([])
+    ((*_, pyarrow, flowql, _),) = workers._probe([])([])
     assert (pyarrow, flowql) == (here().pyarrow, here().flowql)
     monkeypatch.setitem(sys.modules, "flowql.runtime.batch", None)
-    ((*_, pyarrow, flowql, _),) = workers._probe(None)([])
+    ((*_, pyarrow, flowql, _),) = workers._probe([])([])
     assert (pyarrow, flowql) == (here().pyarrow, "")
 
 
@@ -65,7 +89,7 @@ def test_an_instance_that_was_refused_at_start_can_be_stopped(tmp_path: Path, mo
 
     session, closed = object(), []
 
-    def refuse(_spark: object, _shared: Shared | None) -> None:
+    def refuse(_spark: object, _shared: Sequence[Shared]) -> None:
         raise WorkersUnfit("worker w1 has no FlowQL")
 
     monkeypatch.setattr(instance, "open_session", lambda *_: session)
@@ -79,7 +103,7 @@ def test_an_instance_that_was_refused_at_start_can_be_stopped(tmp_path: Path, mo
     assert closed == [session]
 
 
-def _busy(_: str | None) -> Callable[[Iterable[int]], Iterable[int]]:
+def _busy(_: object) -> Callable[[Iterable[int]], Iterable[int]]:
     """In place of the question: workers that are long in answering."""
 
     def told(rows: Iterable[int]) -> Iterable[int]:
@@ -91,24 +115,23 @@ def _busy(_: str | None) -> Callable[[Iterable[int]], Iterable[int]]:
 
 @pytest.mark.spark
 def test_workers_answer_for_themselves(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_workers(spark, Shared(str(tmp_path)))
-    with pytest.raises(WorkersUnfit, match=f"cannot read {tmp_path}/gone, the embedded log"):
-        check_workers(spark, Shared(f"{tmp_path}/gone"))
+    check_workers(spark, shared_folders(tmp_path, tmp_path))
+    assert not list(tmp_path.iterdir())
     monkeypatch.setattr(workers, "ANSWER_S", 0.0)
     monkeypatch.setattr(workers, "_probe", _busy)
     with pytest.raises(WorkersUnfit, match=r"no worker of local\[2\] has answered"):
-        check_workers(spark, None)
+        check_workers(spark)
 
 
 def test_executors_that_register_meanwhile_are_asked_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     counts, asked = iter([1, 3, 3]), []
     monkeypatch.setattr(workers, "_executors", lambda _: next(counts))
 
-    def answers(_spark: object, _shared: Shared | None, executors: int) -> list[workers.Worker]:
+    def answers(_spark: object, _marked: object, executors: int) -> list[workers.Worker]:
         asked.append(executors)
         return [here(), replace(here(), host="late", flowql="")] if executors == 3 else [here()]
 
     monkeypatch.setattr(workers, "_asked", answers)
     with pytest.raises(WorkersUnfit, match="worker late has no FlowQL"):
-        check_workers(object(), None)  # type: ignore[arg-type]
+        check_workers(object())  # type: ignore[arg-type]
     assert asked == [1, 3]
