@@ -35,6 +35,7 @@ ADVICE = {
     "CURRENT_WATERMARK": "write  EMIT ON WINDOW CLOSE  to leave out what is not closed yet",
     **dict.fromkeys(("COUNT_IF", "COUNTIF"), "write  COUNT(*) FILTER (WHERE condition)"),
     **dict.fromkeys(("SUM_IF", "SUMIF"), "write  SUM(x) FILTER (WHERE condition)"),
+    "TO_NUMERIC": "write  TO_NUMBER(text, '999.99')  or  CAST(text AS NUMERIC)",
     "TO_TIMESTAMP_LTZ": "write  TO_TIMESTAMP(x / 1000.0)  of milliseconds",
     **dict.fromkeys(("DATEDIFF", "DATE_DIFF"), "write  TIMESTAMPDIFF(DAY, from_time, to_time)"),
     **dict.fromkeys(
@@ -98,6 +99,14 @@ def _alike(bind: Bind, node: Func) -> Expr:
 def _moments(bind: Bind, node: Func) -> Expr:
     """A date where a timestamp is wanted is its midnight."""
     args = [bind(a) for a in node.args]
+    return called(node, [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE else a for a in args])
+
+
+def _as_text(bind: Bind, node: Func) -> Expr:
+    """TO_CHAR of a time or of a number, whose patterns differ."""
+    args = [bind(a) for a in node.args]
+    if args and args[0].type.is_numeric:
+        return called(node, args, "sql_number_to_char")
     return called(node, [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE else a for a in args])
 
 
@@ -272,7 +281,8 @@ def _unnest(bind: Bind, node: Func) -> Expr:
 
 FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("COALESCE", "IFNULL", "GREATEST", "LEAST", "NULLIF"), _alike),
-    **dict.fromkeys(("DATE_TRUNC", "TO_CHAR"), _moments),
+    "DATE_TRUNC": _moments,
+    "TO_CHAR": _as_text,
     **dict.fromkeys(("DATE_BIN", "AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE"), _of_spans),
     **dict.fromkeys(("JUSTIFY_DAYS", "JUSTIFY_HOURS", "JUSTIFY_INTERVAL"), _of_spans),
     **dict.fromkeys(("NUM_NULLS", "NUM_NONNULLS"), _counted_nulls),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flowql.compiler.functions import regex, sql_patterns, sql_to_char
+from flowql.compiler.functions import regex, sql_number_patterns, sql_patterns, sql_to_char
 from flowql.compiler.functions.comparison import like_pattern
 from flowql.compiler.functions.dates import INTERVAL_FUNCTIONS, unit_ms
 from flowql.compiler.functions.java_time import parts_of
@@ -47,6 +47,7 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "sql_date_trunc": {0: truncation},
     "sql_timezone": {0: zone_of},
     **{key: {1: sql_to_char.items_of} for key in ("sql_to_char", "sql_to_date_by", "sql_to_timestamp_by")},
+    **{key: {1: sql_number_patterns.number_pattern} for key in ("sql_number_to_char", "sql_to_number")},
     **{key: {1: sql_patterns.posix} for key in _POSIX},
     "sql_substring": {1: _pattern_or_place},
     **{key: {1: regex.compiled} for key in ("sql_regexp_extract", "sql_regexp_extract_all")},

@@ -62,6 +62,7 @@ STANDARD = {
     "sql_places": "FROM UNNEST(a)",
     "sql_places_or_null": "LEFT JOIN UNNEST(a)",
     "sql_interval_micros": "INTERVAL '1' DAY = a",
+    "sql_number_to_char": "TO_CHAR(n, 'FM990.00')",
 }
 STANDARD_AGGREGATES = ("sql_avg", "sql_sum")
 STANDARD_HEAD = """\

@@ -111,6 +111,40 @@ MAKE_INTERVAL(years => 10, 2) => error
 MAKE_DATE(month => 2, year => 2024, day => 29) => 2024-02-29
 MAKE_DATE(month => 2, day => 29) => error
 INITCAP('ßen ǆ ÉTÉ') => Ssen ǅ Été
+TO_CHAR(-0.1, '99.99') =>   -.10
+TO_CHAR(-0.1, 'FM9.99') => -.1
+TO_CHAR(0.1, '0.9') =>  0.1
+TO_CHAR(12, '9990999.9') =>     0012.0
+TO_CHAR(12, 'FM9990999.9') => 0012.
+TO_CHAR(485, '9 9 9') =>  4 8 5
+TO_CHAR(3148.5, '9G999D999') =>  3,148.500
+TO_CHAR(148.5, 'FM999.990') => 148.500
+TO_CHAR(12, '9,999') =>     12
+TO_CHAR(12, 'FM0,000') => 0,012
+TO_CHAR(-485, '999S') => 485-
+TO_CHAR(12, 'S999') =>  +12
+TO_CHAR(485, 'FM999MI') => 485
+TO_CHAR(-485, '9SG99') => 4-85
+TO_CHAR(-485, '999PR') => <485>
+TO_CHAR(485.8, '"Pre:"999" Post:" .999') => Pre: 485 Post: .800
+TO_CHAR(1234, '99.9') =>  ##.#
+TO_CHAR(-0.001, '0.99') =>  0.00
+TO_CHAR(1234567.891e0, '9,999,999.99') =>  1,234,567.89
+TO_CHAR(0.145, 'FM90.00') => 0.15
+TO_CHAR(CAST(NULL AS INT), '99') => NULL
+TO_CHAR(1, '9EEEE') => error
+TO_CHAR(1, '9.9.9') => error
+TO_CHAR(1, 'RN') => error
+TO_CHAR('NaN'::DOUBLE PRECISION, '99') => error
+MIN_SCALE(TO_NUMBER('12,454.8-', '99G999D9S')) => 1
+TO_CHAR(TO_NUMBER('12,454.8-', '99G999D9S'), 'FM99999.00') => -12454.80
+TO_NUMBER('$1,234.50', '$9,999.99') = 1234.5 => t
+TO_NUMBER('<12>', '99PR') = -12 => t
+TO_NUMBER(' -12', '9999') = -12 => t
+TO_NUMBER('1,234', '999,999') = 1234 => t
+TO_NUMBER('1,234', '9999') => error
+TO_NUMBER('12.34', '99.9') => error
+TO_NUMBER('', '99') => error
 """
 CASES = [line.rsplit(" => ", 1) for line in POSTGRESQL.strip().splitlines()]
 
