@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, TypeRef
@@ -17,6 +18,7 @@ from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
 from flowql.compiler.functions import sql_array_parts, sql_bits
+from flowql.compiler.functions.numeric import MAX_PRECISION
 from flowql.compiler.plan.types import BIGINT
 
 _BINARY = {
@@ -62,6 +64,7 @@ _NAMED = {
 }
 _COMPARED = ("=", "<>", "<", "<=", ">", ">=")
 _NOW = ("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP")
+_DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,4})?\s*", re.ASCII | re.IGNORECASE)
 _LEFT_DEEP_MAX = 16
 _SMALL = {"smallint": 2**15, "int2": 2**15, "tinyint": 2**7}
 _INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
@@ -104,7 +107,7 @@ def _number(node: t.Expr, text: str) -> Lit:
             fail("FQ1004", f"{text} is out of the range of DOUBLE", node.span, label="larger than 1.797e308")
         return Lit("double", double, node.span)
     if "." in text:
-        return Lit("decimal", Decimal(text), node.span)
+        return Lit("decimal", _signless_zero(Decimal(text)), node.span)
     value = Decimal(text)
     if not -_BIGINT_MAX - 1 <= value <= _BIGINT_MAX:
         help = f"for an exact large number write a decimal: {text}.0"
@@ -112,14 +115,33 @@ def _number(node: t.Expr, text: str) -> Lit:
     return Lit("int" if -_INT_MAX - 1 <= value <= _INT_MAX else "bigint", int(value), node.span)
 
 
+def _signless_zero(v: Decimal) -> Decimal:
+    """A NUMERIC has no negative zero: -0.0 is 0.0, also where it becomes a DOUBLE."""
+    return v if v else v.copy_abs()
+
+
+def _decimal_of(node: t.TypedText) -> Decimal:
+    """The constant NUMERIC '1.25'. Raises CompileError for what has no digits, or more than a NUMERIC."""
+    if _DECIMAL.fullmatch(node.text) is None:
+        fail("FQ1004", f"'{node.text}' is not a decimal number", node.span, help="write  NUMERIC '1.25'")
+    v = Decimal(node.text.strip())
+    exponent = v.as_tuple().exponent
+    assert isinstance(exponent, int), "it is written in digits"
+    if v.adjusted() >= MAX_PRECISION or -exponent > MAX_PRECISION:
+        fail(
+            "FQ1004",
+            f"{node.text.strip()} is out of the range of NUMERIC",
+            node.span,
+            label=f"more than {MAX_PRECISION} digits",
+        )
+    return _signless_zero(Decimal(f"{v:f}"))
+
+
 def _typed(node: t.TypedText) -> Ast:
     if node.type.name == "interval":
         return _interval(t.Interval(node.text, span=node.span))
     if node.type.name in ("decimal", "dec", "numeric") and not node.type.parameters:
-        try:
-            return Lit("decimal", Decimal(node.text), node.span)
-        except InvalidOperation:
-            fail("FQ1004", f"'{node.text}' is not a decimal number", node.span)
+        return Lit("decimal", _decimal_of(node), node.span)
     text = with_t(node.text) if node.type.name in ("timestamp", "timestamptz") else node.text
     return CastTo(Lit("string", text, node.span), lower_type(node.type), node.span)
 

@@ -50,6 +50,11 @@ def shown(value: Any, t: SqlType) -> str:
 
 
 POSTGRESQL = r"""
+CAST(-0.0 AS VARCHAR) => 0.0
+CAST(CAST(-0.0 AS DOUBLE PRECISION) AS VARCHAR) => 0
+CAST(NUMERIC '-0' AS VARCHAR) => 0
+CAST(NUMERIC ' 1.50 ' AS VARCHAR) => 1.50
+CAST(NUMERIC '1.5e3' AS VARCHAR) => 1500
 DATE '2024-01-31' + INTERVAL '1' MONTH => 2024-02-29 00:00:00
 TIMESTAMP '2023-01-31 10:00:00' + INTERVAL '1 month' => 2023-02-28 10:00:00
 TIMESTAMP '2024-03-31 00:00:00' - INTERVAL '1 month' => 2024-02-29 00:00:00
@@ -486,3 +491,10 @@ def test_the_calendar_is_one_to_one() -> None:
         assert day_of(*civil(day)) == day
         if -719_162 <= day <= 2_932_896:
             assert civil(months_later(day, 1))[1] == civil(day)[1] % 12 + 1
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "1e400", "1e-50", "1_0", "", "1e99999999999"])
+def test_a_numeric_constant_that_no_column_holds_is_refused(text: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        bound(f"NUMERIC '{text}'")
+    assert "FQ1004" in {d.code for d in caught.value.diagnostics}
