@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from flowql.compiler.functions.numeric import fit_decimal
@@ -133,21 +134,27 @@ def parameter_types(
     return found
 
 
-def sql_type(hint: Any, name: str, *, rows: bool = False) -> tuple[SqlType, bool]:
-    """Of an annotation, and whether None is among its values. rows: a class of rows is a STRUCT."""
+def sql_type(hint: Any, name: str, *, rows: bool = False, within: tuple[Any, ...] = ()) -> tuple[SqlType, bool]:
+    """Of an annotation, and whether None is among its values. rows: a class of rows is a STRUCT. within: classes that it is a part of."""
+    inner = partial(sql_type, rows=rows, within=within)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if (some := without_none(hint)) is not hint:
-        return sql_type(some, name, rows=rows)[0], True
+        return inner(some, name)[0], True
     if origin is typing.Annotated and args[0] is Decimal:
         return _decimal(args[1:], name), False
     if origin is list and len(args) == 1:
-        return array(sql_type(args[0], name, rows=rows)[0]), False
+        return array(inner(args[0], name)[0]), False
     if origin is dict and len(args) == 2 and args[0] is str:
-        return map_of(STRING, sql_type(args[1], name, rows=rows)[0]), False
-    if hint in _TYPES:
+        return map_of(STRING, inner(args[1], name)[0]), False
+    if isinstance(hint, Hashable) and hint in _TYPES:
         return _TYPES[hint], False
     if rows and (fields := hints_of(hint)):
-        return struct(*((n, sql_type(h, f"{name}: {n}", rows=True)[0]) for n, h in fields.items())), False
+        if hint in within:
+            raise DefinitionError(
+                f"{name} has {hint.__name__}, which is within itself", "a list[...] of a class that is not"
+            )
+        found = {n: sql_type(h, f"{name}: {n}", rows=True, within=(*within, hint))[0] for n, h in fields.items()}
+        return struct(*found.items()), False
     said = getattr(hint, "__name__", None) if origin is None else None
     known = "list[...], dict[str, ...] and dataclasses" if rows else "list[...] and dict[str, ...]"
     hint_ = f"bool, int, float, str, bytes, date, time, datetime, {known} have one"

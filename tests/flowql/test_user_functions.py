@@ -273,6 +273,15 @@ MISTAKES = {
         "annotation Annotated[Decimal, 2, 12], which is no DECIMAL",
     ),
     "object": ("@udf\ndef f(a: object) -> int:\n    return 1", "F has the annotation object, which has no SQL type"),
+    "recursive": (
+        'from dataclasses import dataclass\n\n@dataclass\nclass Node:\n    n: int\n    next: "Node"\n\n@udf\n'
+        "def f(a: Node) -> int:\n    return a.n",
+        "F: next has Node, which is within itself",
+    ),
+    "value": (
+        "@udf\ndef f(a: [int]) -> int:\n    return 1",
+        "F has the annotation [<class 'int'>], which has no SQL type",
+    ),
     "star": ("@udf\ndef f(*a: int) -> int:\n    return 1", "F has parameters without a place of their own"),
     "generator": ("@udf\ndef f(a: int) -> list[int]:\n    yield a", "F is a generator"),
     "asynchronous": ("@udf\nasync def f(a: int) -> int:\n    return a", "F is asynchronous"),
