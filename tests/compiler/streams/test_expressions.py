@@ -86,8 +86,8 @@ def larger(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
 
 
 def said(made: Compiled) -> list[tuple[str, str]]:
-    """Codes and titles, but for those that show what is written."""
-    return [(d.code, "" if d.code == "FQ2026" else d.title) for d in made.diagnostics]
+    """Codes and titles, but for those that show what is written. Equal ones once: two of one line of Python have one place."""
+    return list(dict.fromkeys((d.code, "" if d.code == "FQ2026" else d.title) for d in made.diagnostics))
 
 
 @settings(max_examples=400, deadline=None)
