@@ -10,7 +10,7 @@ import pytest
 from flowql.compiler.functions.registry import forget_projects
 from flowql.compiler.processors.stores import KeyValueStore
 from flowql.compiler.processors.topology import Topology
-from tests.runtime.app.test_processors import Topologies
+from tests.runtime.app.topologies import Topologies
 
 MODULE = """
 from flowql import Processor

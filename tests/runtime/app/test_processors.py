@@ -13,29 +13,17 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.driver import compile_project
 from flowql.compiler.functions.registry import QueryFailure, forget_projects
-from flowql.compiler.functions.user import MARK, UserDefined, entry_of
-from flowql.compiler.plan.codec import dumps, loads
-from flowql.compiler.plan.topology import Plan
 from flowql.compiler.processors.processor import BatchProcessor, Processor, ProcessorContext
-from flowql.compiler.processors.stores import KeyValueStore, SessionStore, StateStore, WindowStore
+from flowql.compiler.processors.stores import KeyValueStore, SessionStore, WindowStore
 from flowql.compiler.processors.topology import Topology
 from flowql.runtime.app.query_state import FAILED
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.functions.places import said
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.runtime.app.world import World
+from tests.runtime.app.topologies import SQL, Topologies, topology
 
-SQL = """
-CREATE STREAM IN_ (K BIGINT KEY, N BIGINT) WITH (KAFKA_TOPIC='in', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
-CREATE TABLE ROWS_ (K BIGINT PRIMARY KEY, N BIGINT) WITH (KAFKA_TOPIC='rows', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
-CREATE STREAM OUT (K BIGINT KEY, N BIGINT, S STRING)
-  WITH (KAFKA_TOPIC='out', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
-CREATE TABLE KEPT (K BIGINT PRIMARY KEY, N BIGINT) WITH (KAFKA_TOPIC='kept', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
-"""
 Calls = list[Any]
 
 
@@ -43,51 +31,6 @@ Calls = list[Any]
 def _forgotten() -> Iterator[None]:
     yield
     forget_projects()
-
-
-class Topologies(World):
-    """An instance whose project has topologies besides its SQL."""
-
-    def __init__(self, *topologies: Topology, sql: str = SQL, **config: Any) -> None:
-        self.topologies = topologies
-        super().__init__(sql, **config)
-
-    def deploy(self, sql: str) -> Any:
-        return self.instance.deploy(plan_of(sql, *self.topologies, previous=self.instance.plan))
-
-    def rows(self, *rows: tuple[int | None, int, int], topic: str = "in") -> None:
-        """(key, N, timestamp)."""
-        self.send(topic, [(k, {"N": n}, ms) for k, n, ms in rows])
-        self.settle()
-
-    def out(self, topic: str = "out") -> list[tuple[int | None, Any, int]]:
-        """(key, N or S, timestamp)."""
-        found = []
-        for _, _, key, value, ms in self.records(topic):
-            shown = None if value is None else value.get("S") if value.get("N") is None else value["N"]
-            found.append((None if key is None else int.from_bytes(key, "big", signed=True), shown, ms))
-        return found
-
-
-def plan_of(sql: str, *topologies: Topology, previous: Plan | None = None) -> Plan:
-    declared = {}
-    for topology in topologies:
-        user = getattr(topology, MARK)
-        assert isinstance(user, UserDefined)
-        declared[topology.name] = entry_of(user, "mine", topology.version or "1")
-    compiled = compile_project([SourceText("test.sql", sql)], functions=declared, previous=previous)
-    assert compiled.ok, compiled.diagnostics
-    return loads(dumps(compiled.plan))
-
-
-def topology(
-    factory: Callable[[], Processor], *stores: StateStore, source: str = "IN_", sink: str = "OUT", **options: Any
-) -> Topology:
-    """One processor between a source and a sink."""
-    made = Topology("MINE", **options).add_source("from", source).add_processor("p", factory, "from")
-    for store in stores:
-        made.add_state_store(store, "p")
-    return made.add_sink("to", sink, "p")
 
 
 class Sum(Processor):

@@ -21,24 +21,9 @@ from flowql.runtime.log.base import EARLIEST, LATEST, RECORD_SCHEMA, Position, T
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.records import decode, encode
 from flowql.runtime.log.embedded.state import LogState
-from flowql.runtime.log.faults import SimulatedDisk
 from flowql.runtime.log.memory import MemoryLog
+from tests.runtime.log.logs import A0, A1, B0, IMPLEMENTATIONS, PATIENCE_S, is_ours, make
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
-
-A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
-PATIENCE_S = 30.0
-IMPLEMENTATIONS = ["memory", "embedded", "embedded on a simulated disk"]
-
-
-def make(implementation, path):
-    if implementation == "memory":
-        return MemoryLog()
-    return EmbeddedLog(path, None if implementation == "embedded" else SimulatedDisk())
-
-
-def is_ours(log):
-    """Whether no broker is in between."""
-    return isinstance(log, (MemoryLog, EmbeddedLog))
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

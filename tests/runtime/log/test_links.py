@@ -12,8 +12,9 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded import ledger
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.pins import pinned_files
+from tests.runtime.log.logs import A0, A1, B0
 from tests.runtime.log.records import batch, produce, read_all, reshape, values
-from tests.runtime.log.test_conformance import A0, A1, B0, log
+from tests.runtime.log.test_conformance import log
 
 __all__ = ["log"]  # the fixture
 C0 = TopicPartition("C", 0)

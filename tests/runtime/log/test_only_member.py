@@ -4,8 +4,8 @@ import pytest
 
 from flowql.runtime.errors import LogError, StaleMember
 from flowql.runtime.log.base import GroupChange, Position, TopicPartition
+from tests.runtime.log.logs import IMPLEMENTATIONS, make
 from tests.runtime.log.records import produce
-from tests.runtime.log.test_conformance import IMPLEMENTATIONS, make
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
 

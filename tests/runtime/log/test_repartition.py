@@ -6,8 +6,9 @@ import pytest
 from flowql.runtime.errors import LogError, OffsetOutOfRange, PartitionsDiffer
 from flowql.runtime.log.base import LATEST, PRODUCE_SCHEMA, Position, TopicPartition
 from flowql.runtime.log.murmur2 import partition_for
+from tests.runtime.log.logs import A0, A1, B0
 from tests.runtime.log.records import batch, produce, read_all, reshape, values
-from tests.runtime.log.test_conformance import A0, A1, B0, log
+from tests.runtime.log.test_conformance import log
 
 __all__ = ["log"]  # the fixture
 

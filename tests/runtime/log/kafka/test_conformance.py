@@ -8,11 +8,11 @@ from flowql.runtime.errors import Fenced, LogError, OffsetOutOfRange
 from flowql.runtime.log.base import EARLIEST, LATEST, Position, TopicPartition
 from tests.runtime.log import test_conformance as shared
 from tests.runtime.log.kafka.world import PATIENCE_S, TestLog
+from tests.runtime.log.logs import A0, A1, B0
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
 from tests.runtime.log.test_conformance import arrival
 
 pytestmark = pytest.mark.kafka
-A0, A1, B0 = shared.A0, shared.A1, shared.B0
 
 # Shared test -> why Kafka cannot pass it; the tests of the same names below hold it to what it can.
 OTHERWISE = {
