@@ -10,6 +10,7 @@
         InstanceRunning   another runtime holds the data directory
         Fenced            a newer producer with the same transactional id exists
         OffsetOutOfRange  a position below the log's start (names the gap)
+          OffsetAboveEnd  a position above the log's end, and records that were read are not there any more
           PartitionGone   the topic has no such partition (any more)
         LogUnavailable    brokers do not answer
         LogDenied         brokers do not let us
@@ -112,6 +113,10 @@ class OffsetOutOfRange(LogError):
     """A position below the start of the log; names the gap."""
 
     code = "FQ4007"
+
+
+class OffsetAboveEnd(OffsetOutOfRange):
+    """A position above the end of the log, which does not get there: the topic was made anew, or brokers have lost records."""
 
 
 class PartitionGone(OffsetOutOfRange):

@@ -40,9 +40,10 @@ ENGINE_CODES: dict[str, CodePage] = {
         "A producer with the same transactional id was started after this one, so that this one can no longer commit.",
     ),
     "FQ4007": CodePage(
-        "Records were deleted before they were read",
-        "A query's position lies below the start of the log. The message names the deleted records. The query stops rather than "
-        "skipping them.",
+        "The records at a query's position are gone",
+        "A query's position lies below the start of the log: records were deleted before they were read, and the message names them. Or it lies above the end "
+        "of the log: the topic was deleted and made anew, or brokers have lost records, so that the next records are not those that follow what was read. The "
+        "query stops rather than skipping records; compute it anew from what the topic holds: flowql deploy --full-refresh NAME.",
     ),
     "FQ4010": CodePage(
         "State and log do not fit together",

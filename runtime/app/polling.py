@@ -17,7 +17,7 @@ from flowql.runtime.app.stalls import StallDetector
 from flowql.runtime.app.troubles import Troubles
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.client.events import ClientFailed
-from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
+from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, OffsetAboveEnd, TopicMissing
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Admin, RawBatch, TopicPartition
 from flowql.runtime.metrics import Metrics
@@ -61,7 +61,7 @@ class PollingStep:
         self._bytes_per_input = input_bytes_max
         self._unread: dict[str, list[LogInput]] = {}  # of failed queries, until they are tried again
         self.troubles = Troubles()
-        self._stalls = StallDetector()
+        self._stalls, self._above = StallDetector(), StallDetector()
         # A partition cannot be read: deleted, damaged, denied, or a position is below its start. Called in this thread.
         self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
@@ -258,6 +258,7 @@ class PollingStep:
             if not error.retriable:
                 raise
             self._note(error)  # brokers are away: what was known counts until they are back
+            self._above = StallDetector()
             return
         self.troubles.over(None)
         for tp in tps:
@@ -269,6 +270,17 @@ class PollingStep:
                 i.end_offset = end
                 self._arrivals[tp].reach(end, self._now_ms)
             self._begin_anew_if_stalled(tp, end)
+            self._stop_if_above(tp, end)
+
+    def _stop_if_above(self, tp: TopicPartition, end: int) -> None:
+        """Readers of a partition that has long had fewer records than they have read stop: the records that come there later would be skipped.
+
+        For a moment it is so after a record has arrived behind the end that was asked for, and at brokers that have just changed leaders.
+        """
+        head = self._heads.get(tp, end)
+        if self._above.is_long(tp, head if head > end else None, self._now_ms):
+            title = f"{tp}: offset {head} is above the log's end {end}"
+            self.on_unreadable(tp, OffsetAboveEnd(f"{title}: the topic was deleted and made anew, or has lost records"))
 
     def _begin_anew_if_stalled(self, tp: TopicPartition, end: int) -> None:
         """Restarts the fetch of a stalled partition at its fetch position: its inputs are empty, and nothing arrives before the log's end."""

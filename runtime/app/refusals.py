@@ -15,11 +15,13 @@ from flowql.runtime.app.coroutines import TaskHost
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.query_state import STOPPED, QueryStates
 from flowql.runtime.app.running import RunningQuery
-from flowql.runtime.errors import LogDenied, LogError, OffsetOutOfRange, TopicMissing
+from flowql.runtime.errors import LogDenied, LogError, OffsetAboveEnd, OffsetOutOfRange, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.topology.query import BuiltQuery, Environment, build_query, check_outputs
+
+_OFFSET_MAX = 1 << 63
 
 
 class Builder(Environment, Protocol):
@@ -67,16 +69,18 @@ def refuse(host: QueryHost, queries: Collection[str], error: Exception) -> dict[
 
 
 def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
-    """What queries read is gone, denied or below the log's start: they stop where they are, the others go on. Polling thread.
+    """What queries read is gone, denied, below the log's start or above its end: they stop where they are, the others go on. Polling thread.
 
     Rights may be given again, for all of a topic: then its readers go on.
     """
-    begin = 0
-    if isinstance(error, OffsetOutOfRange):
-        try:
-            begin = host.admin.begin_offset(tp)
-        except LogError:  # brokers are away as well: it will be said again
-            return
+    readable = range(0)  # others, that are beyond the gap or not so far, go on
+    try:
+        if isinstance(error, OffsetAboveEnd):
+            readable = range(host.admin.end_offset(tp) + 1)
+        elif isinstance(error, OffsetOutOfRange) and (begin := host.admin.begin_offset(tp)):
+            readable = range(begin, _OFFSET_MAX)
+    except LogError:  # brokers are away as well: it will be said again
+        return
     for name, running in list(host.queries.items()):
         inputs = [i for task in running.built.tasks for i in task.logs.values()]
         if host.query_states.of(name).state is STOPPED:
@@ -84,7 +88,7 @@ def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
         if isinstance(error, LogDenied):
             if any(i.tp.topic == tp.topic for i in inputs):
                 host.polling.set_back(name, f"{type(error).__name__}: {error}", inputs)
-        elif any(i.tp == tp and (not begin or i.next_fetch < begin) for i in inputs):  # others are beyond the gap
+        elif any(i.tp == tp and i.next_fetch not in readable for i in inputs):
             host.query_states.stop(name, error)
             host.polling.remove_inputs(inputs)
 

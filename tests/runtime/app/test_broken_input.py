@@ -11,6 +11,7 @@ from flowql.compiler.driver import compile_project
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import query_status
+from flowql.runtime.app.stalls import STALLED_MS
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import InstanceRunning, LogDenied, LogError, OffsetOutOfRange, StateError, TopicMissing
@@ -96,6 +97,39 @@ def test_a_deleted_topic_stops_its_readers_alone(queries):
     out = instance.plan.sources[-2].topic
     assert read(log, out)[-1] in ({"V": 6}, {"N": 3})
     assert instance.commit.blocked == ""
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_topic_that_was_made_anew_with_fewer_records_stops_its_readers_alone(restart):
+    """They waited until it had as many records as they had read, which they left out then, without a word."""
+    log = MemoryLog()
+    instance, driver = make(log, COUNTS, OTHER_COUNTS)
+    produce(log, "input", 1)
+    produce(log, "other", 1, 2, 3)
+    driver.run_until_caught_up()
+    log.delete_topic("other")
+    log.create_topic("other", 1)
+    produce(log, "other", 4)
+    if restart:
+        physical = instance.state._physical
+        instance.close()
+        instance, driver = resume(log, physical)
+    for _ in range(STALLED_MS // 10 - 100):
+        driver.round()
+    assert status(instance, "CTAS_OTHER_COUNTS")["state"] != "error", "brokers may have changed leaders"
+    for _ in range(300):
+        driver.round()
+    told = status(instance, "CTAS_OTHER_COUNTS")
+    assert told["state"] == "error"
+    assert "other-0: offset 3 is above the log's end 1: the topic was deleted and made anew" in told["last_error"]
+    produce(log, "input", 2)
+    produce(log, "other", 5, 6, 7)
+    driver.run_until_caught_up()
+    assert read(log, "counts")[-1] == {"N": 2}
+    assert read(log, "other_counts")[-1] == {"N": 3}
+    instance.deploy(instance.plan, refresh=["CTAS_OTHER_COUNTS"])
+    driver.run_until_caught_up()
+    assert read(log, "other_counts")[-1] == {"N": 4}
 
 
 def test_a_topic_deleted_while_stopped_stops_its_readers_alone():
