@@ -73,7 +73,7 @@ class Package:
 
 
 def write_package(folder: Path, project: str, plan: Plan, settings: SparkSettings, *, dependencies: bool) -> Package:
-    """Writes the archives, the job and the properties of the target. Raises CommandError and FilesUnfit; what is there then is incomplete.
+    """Writes the archives, the job and the properties of the target. Raises CommandError and FilesUnfit; the package is incomplete then.
 
     The properties may hold secrets, so that only the owner can read them; so may options of files, in the archive of the project.
     """

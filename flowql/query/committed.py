@@ -129,7 +129,7 @@ def stopped_commits(data_dir: Path, application_id: str, kafka: KafkaSettings | 
     """Gives the last commit of an instance that is not running, from its directory alone. Close its snapshot.
 
     After a graceful stop all relations are at one place in it; after a crash each is as far as it was. Of one of many instances it
-    has the partitions that nobody has gone on with since. Raises StateUnreadable.
+    has the partitions that no other instance has taken over since. Raises StateUnreadable.
     """
     if not (data_dir / ("log" if kafka is None else "state")).is_dir():
         raise QueryError(f"nothing has run in {data_dir} yet", code=NOTHING, help="flowql deploy")

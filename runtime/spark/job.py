@@ -51,7 +51,7 @@ def project_modules(plan: Plan) -> list[Any]:
 
 
 def open_private(file: Path) -> IO[bytes]:
-    """A new file in place of the one that is there, which only its owner can read and write."""
+    """Opens a new file that only its owner can read and write; a file of that name is replaced."""
     file.unlink(missing_ok=True)
     return os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "wb")
 

@@ -144,7 +144,7 @@ def layout_of(
 
 
 def behind_repartitions(query: QueryPlan) -> list[int]:
-    """Sub-topologies that read no topic, so that the number of their tasks is nobody else's."""
+    """Sub-topologies that read no topic, so that no topic decides the number of their tasks."""
     return [s.number for s in query.subtopologies if not any(isinstance(op.spec, Scan) for op in s.operators)]
 
 
