@@ -62,7 +62,7 @@ class PollingStep:
         self._unread: dict[str, list[LogInput]] = {}  # of failed queries, until they are tried again
         self.troubles = Troubles()
         self._stalls, self._above = StallDetector(), StallDetector()
-        # A partition cannot be read: deleted, damaged, denied, or a position is below its start. Called in this thread.
+        # A partition cannot be read: deleted, damaged, denied, or a position is below its start or above its end. Called in this thread.
         self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
 
