@@ -26,6 +26,7 @@ import flowql
 from flowql.errors import CommandError
 from flowql.query.errors import QueryError
 from flowql.runtime.functions.async_workers import PROGRAM
+from tests.processes import children_that_run
 
 KEYS, ROWS, WAIT_S = 20, 150, 120.0
 YAML = "name: shop\nfunctions: [calls]\nsql: [shop.sql]\n"
@@ -81,10 +82,9 @@ class Story:
             self.start()
             return
         with suppress(psutil.Error):
-            for child in psutil.Process(self.process.pid).children(recursive=True):
-                if PROGRAM in child.cmdline():
-                    child.kill()
-                    self.kills["worker"] += 1
+            for child in children_that_run(PROGRAM, self.process.pid):
+                child.kill()
+                self.kills["worker"] += 1
 
     def run(self, rounds: int) -> None:
         self.start()

@@ -24,9 +24,11 @@ from flowql.config.functions import load_functions
 from flowql.runtime.functions import figures, workers
 from flowql.runtime.functions.figures import FunctionFigures, function_figures
 from flowql.runtime.functions.workers import Code, FunctionFailed, Request, end_idle_workers
+from flowql.server.address import is_alive
 from flowql.server.prometheus import exposition
 from tests.flowql.projects_with_modules import made, running, state_of, until
 from tests.open_files import many_open_files
+from tests.processes import children_that_run
 
 M = """
 import os, time
@@ -143,9 +145,7 @@ def test_a_process_shares_the_session_of_its_parent_and_ctrl_c_does_not_reach_it
 
 def of_this_process() -> list[int]:
     """Processes of functions."""
-    children = psutil.Process().children(recursive=True)
-    alive = [c for c in children if c.is_running() and c.status() != psutil.STATUS_ZOMBIE]
-    return [c.pid for c in alive if workers.PROGRAM in c.cmdline()]
+    return [c.pid for c in children_that_run(workers.PROGRAM)]
 
 
 def loaded(folder: Path, name: str, source: str = M) -> Any:
@@ -331,8 +331,8 @@ def test_no_process_outlives_its_parent(tmp_path: Path) -> None:
     finally:
         parent.kill()
         parent.wait()
-    psutil.wait_procs([worker], timeout=10)
-    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+    _, alive = psutil.wait_procs([worker], timeout=10)
+    assert not any(is_alive(worker.pid) for worker in alive)
 
 
 YAML = "name: shop\nfunctions: [m]\nsql: [shop.sql]\n"

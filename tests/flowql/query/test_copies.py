@@ -29,6 +29,7 @@ from flowql.runtime.state.copy import StateCopy, copy_of
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.server.on_runtime import RuntimeEngine, copies_in
+from tests.processes import children_that_run
 from tests.runtime.app.world import World
 
 SQL = """
@@ -79,8 +80,7 @@ def copies_of(world: World) -> list[Path]:
 
 
 def readers() -> list[psutil.Process]:
-    alive = (p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE)  # other tests leave some
-    return [p for p in alive if elsewhere.PROGRAM in " ".join(p.cmdline())]
+    return children_that_run(elsewhere.PROGRAM)
 
 
 def commit_of(world: World, snapshot: StateSnapshot) -> Commit:
