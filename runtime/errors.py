@@ -28,6 +28,7 @@
       TableBusy           another statement changed the same table meanwhile; nothing is changed
       StateError          state and log do not fit together
         StateLost         it has to be made anew from inputs
+        StateDamaged      its files are damaged
       HandoverUnfit       a history that another engine has computed does not fit the query or its topics
       PlanUnsupported     the plan holds what this runtime does not make
       RegistryUnavailable the schema registry does not answer
@@ -238,6 +239,20 @@ class StateError(RuntimeFailure):
 
 class StateLost(StateError):
     """The state lacks commits whose redo the log no longer has: it has to be made anew from inputs."""
+
+
+class StateDamaged(StateError):
+    """Files of the state are damaged; the next start does not use them."""
+
+    def __init__(self, path: str, found: str) -> None:
+        self.path, self.found = path, found
+        super().__init__(
+            f"the state in {path} is damaged; the next start (flowql stop, then flowql deploy or flowql run) sets it aside "
+            f"and recomputes it from its inputs: {found}"
+        )
+
+    def __reduce__(self) -> tuple[type[StateDamaged], tuple[str, str]]:
+        return type(self), (self.path, self.found)
 
 
 class HandoverUnfit(RuntimeFailure):

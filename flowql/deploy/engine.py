@@ -10,7 +10,7 @@ from flowql.deploy.settings import Settings
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import StateError
+from flowql.runtime.errors import StateDamaged, StateError
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -61,13 +61,14 @@ def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> Physical:
     blocks, writes = budget.block_cache_bytes, budget.write_buffer_bytes
     try:
         return open_rocks(state_dir, cache_bytes=blocks, write_buffer_bytes=writes)
-    except StateError as error:
+    except StateDamaged as error:
         _check_alone(log, config.application_id)
-        if "lock" in str(error).lower() or not state_dir.is_dir():
-            raise
         aside = _aside(state_dir)
-        say(WARNING, "state.damaged", f"{error}; it is kept as {aside.name}, and recomputed")
+        say(WARNING, "state.damaged", f"{error.found}: it is kept as {aside.name}, and recomputed")
         return open_rocks(state_dir, cache_bytes=blocks, write_buffer_bytes=writes)
+    except StateError:
+        _check_alone(log, config.application_id)
+        raise
 
 
 def _check_alone(log: Log, application_id: str) -> None:

@@ -11,12 +11,12 @@ from flowql.backup.verify import problems
 from flowql.config.project import Target
 from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.errors import CommandError
-from flowql.runtime.errors import LogCorrupt, RuntimeFailure
+from flowql.runtime.errors import LogCorrupt, RuntimeFailure, StateDamaged
 from flowql.runtime.log.embedded.named import damaged_redo, damages, held_still
 from flowql.runtime.log.embedded.state import LogState, ProducerState
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.state.layout import MARKER, decode_number
-from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.rocks import damage_in, open_rocks
 from flowql.server.address import read_address
 
 SHOWN = 3
@@ -66,11 +66,14 @@ def _state(check: str, target: Target, log: LogState, application_id: str, resto
         return _missing(check, path, producer, run, alive=alive)
     if alive:  # what it has in memory is newer than what a look at its files shows
         return ok(check, "the instance has it open")
+    if damage := damage_in(path):
+        return warning(check, f"{path} is damaged: {damage}: {REBUILT}", run)
     try:
         applied = _applied(path)
+    except StateDamaged as error:
+        return warning(check, f"{path} is damaged: {error.found}: {REBUILT}", run)
     except RuntimeFailure as error:
-        fix = f"mv {path} {path}.damaged   # {REBUILT}"
-        return failed(check, str(error), fix)
+        return failed(check, str(error), "may this user read and write the data directory?")
     if applied > producer.sequence:
         says = f"the state is at commit {applied}, the log only at {producer.sequence}: they do not belong together"
         return failed(check, says, f"{restore}   # DIR: a backup; or put back the log that the state was made from")

@@ -6,6 +6,7 @@ Measured on rocksdict 0.3.29:
 - a multi-get releases the interpreter lock, single gets and writes do not;
 - `Snapshot.items` and `Snapshot.iter` show what was written after the snapshot; only its look-ups are isolated. An
   iterator, however, is a point in time from its creation on, also over later seeks, so a snapshot here is a pair;
+- `items`, `keys` and `values` end without an error where a block is damaged: only the `status` of a raw iterator tells;
 - an iterator points into its `ReadOptions`: when these are collected first, its upper bound is whatever is there then;
 - a snapshot or iterator keeps the database open (and its LOCK held) after `close`;
 - after an I/O error of a flush it takes no more writes, for good (after ENOSPC for some seconds at least), and `close`, which flushes,
@@ -36,6 +37,7 @@ from rocksdict import (
     IngestExternalFileOptions,
     Options,
     Rdict,
+    RdictIter,
     ReadOptions,
     SstFileWriter,
     WriteBatch,
@@ -43,7 +45,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from flowql.runtime.errors import StateError
+from flowql.runtime.errors import StateDamaged, StateError
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.state.chunks import chunk_sizes
 from flowql.runtime.state.locks import NamedLock
@@ -57,6 +59,7 @@ _LOG_BYTES_MAX, _LOG_FILES = 4 * MIB, 2  # RocksDB's own LOG
 _REOPEN_WAIT_S = 10.0  # so long a reader waits for a database that is being opened again
 _SCAN_FIRST = 8  # rows that a scan takes at once: most find fewer, or want no more than one
 _PROBE, _PROBE_BYTES = "probe", 64 << 10
+_DAMAGED = "DAMAGED"  # a file with what was found damaged: the next start does not use this database
 
 
 def open_rocks(
@@ -65,8 +68,11 @@ def open_rocks(
     """Open or create a database. Block cache and write buffers together stay near `cache_bytes`.
 
     read_only: as of the last flush, also beside a process that has it open; StateError if there is none.
+    Raises StateDamaged where files are damaged, or were found damaged before.
     """
     if not read_only:
+        if found := damage_in(Path(path)):
+            raise StateDamaged(str(path), found)
         DiskFiles().makedirs(str(Path(path).absolute()))  # for its owner alone, as RocksDB's files are for everybody
         again = partial(_open, path, cache_bytes, write_buffer_bytes, AccessType.read_write())
         db = again()
@@ -78,11 +84,22 @@ def open_rocks(
     return RocksPhysical(_open(path, cache_bytes, write_buffer_bytes, AccessType.read_only(False)))
 
 
+def damage_in(path: Path) -> str:
+    """What a reader of this database has found damaged; empty if nothing."""
+    try:
+        return (path / _DAMAGED).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def _open(path: Path | str, cache_bytes: int, write_buffer_bytes: int, access: AccessType) -> Rdict:
     try:
         return Rdict(str(path), _options(cache_bytes, write_buffer_bytes), access_type=access)
     except Exception as error:  # rocksdict has no error class of its own
-        raise StateError(f"the state in {path} cannot be opened: {error}") from error
+        found = _one_line(error)
+        if not found.startswith("IO error") or "No such file" in found:
+            raise StateDamaged(str(path), found) from error
+        raise StateError(f"the state in {path} cannot be opened: {found}") from error
 
 
 def write_row_file(path: Path, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
@@ -144,6 +161,7 @@ class RocksPhysical:
         """again: opens it once more; None if nothing is written to it."""
         self.incoming = incoming
         self._again, self._path = again, Path(db.path())
+        self._errors = _Errors(self._path)
         self._opened = threading.Condition()  # guards the four fields below
         self._db: Rdict | None = db  # None while it is being opened again, and when it is closed
         self._next: Rdict | None = None  # the one that is being brought forward, for that thread alone
@@ -173,13 +191,14 @@ class RocksPhysical:
         options = ReadOptions()
         options.set_iterate_upper_bound(high)
         db = self._current()
-        with _named("read"):
-            items = db.items(from_key=low, read_opt=options)
-            rows = list(islice(items, _SCAN_FIRST))
+        with self._errors.named("read"):
+            iterator = db.iter(options)
+            iterator.seek(low)
+            rows = _rows(iterator, _SCAN_FIRST)
         if len(rows) < _SCAN_FIRST:  # mostly: nothing is left to be read in another database
-            del items
+            del iterator
             return iter(rows)
-        scan = _Scan(self, rows, high, items, options)
+        scan = _Scan(self, rows, high, iterator, options)
         self._hold(scan, db)
         return scan.rows()
 
@@ -200,7 +219,7 @@ class RocksPhysical:
                 else:
                     batch.put(key, value)
         db = self._current()
-        with _named("written"):
+        with self._errors.named("written"):
             db.write(batch)
 
     def delete_range(self, low: bytes, high: bytes) -> None:
@@ -210,19 +229,21 @@ class RocksPhysical:
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         db = self._current()
-        with _named("written"):
+        try:
             db.ingest_external_file([str(path)], options)
+        except Exception as error:  # it may be the file that is damaged, and the state is not
+            raise StateError(f"the state cannot be written: {_one_line(error)}") from error
 
     def snapshot(self) -> RocksSnapshot:
         db = self._current()
-        with _named("read"):
-            snapshot = RocksSnapshot(db)
+        with self._errors.named("read"):
+            snapshot = RocksSnapshot(db, self._errors)
         self._hold(snapshot, db)
         return snapshot
 
     def flush(self) -> None:
         db = self._current()
-        with _named("made durable"):
+        with self._errors.named("made durable"):
             db.flush(True)
 
     def checkpoint(self, path: Path) -> None:
@@ -235,7 +256,7 @@ class RocksPhysical:
 
     def compact(self, low: bytes, high: bytes) -> None:
         db = self._current()
-        with _named("compacted"):
+        with self._errors.named("compacted"):
             db.compact_range(low, high)
 
     def property(self, name: str) -> int | None:
@@ -312,7 +333,7 @@ class RocksPhysical:
     def _other_than(self, db: Rdict, error: Exception) -> Rdict:
         """The database that took the place of one while it was read. StateError if it is the same."""
         if self._db is db:
-            raise StateError(f"the state cannot be read: {error}") from error
+            raise self._errors.of("read", error) from error
         return self._current()
 
     def _hold(self, holder: RocksSnapshot | _Scan, db: Rdict) -> None:
@@ -323,13 +344,46 @@ class RocksPhysical:
             holder.let_go()
 
 
-@contextmanager
-def _named(what: str) -> Iterator[None]:
-    """StateError for what RocksDB raises: rocksdict has no error class of its own."""
-    try:
-        yield
-    except Exception as error:
-        raise StateError(f"the state cannot be {what}: {error}") from error
+class _Errors:
+    """StateErrors for what RocksDB raises: rocksdict has no error class of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def named(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise self.of(what, error) from error
+
+    def of(self, what: str, error: Exception) -> StateError:
+        """Damage is noted beside the files: it may lie where the next start reads nothing."""
+        found = _one_line(error)
+        if not found.startswith("Corruption"):
+            return StateError(f"the state cannot be {what}: {found}")
+        with suppress(OSError):
+            (self._path / _DAMAGED).write_text(found)
+        return StateDamaged(str(self._path), found)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _rows(iterator: RdictIter, count: int) -> list[tuple[bytes, bytes]]:
+    """The next rows, fewer at the end. Raises what stopped the iterator if it was not the end."""
+    key_of, value_of, advance = iterator.key, iterator.value, iterator.next
+    rows: list[tuple[bytes, bytes]] = []
+    for _ in range(count):
+        key = key_of()  # None behind the last row
+        if key is None:
+            break
+        rows.append((key, value_of()))
+        advance()
+    if not iterator.valid():
+        iterator.status()
+    return rows
 
 
 class _Scan:
@@ -340,14 +394,14 @@ class _Scan:
         store: RocksPhysical,
         first: list[tuple[bytes, bytes]],
         high: bytes,
-        items: Iterator[tuple[bytes, bytes]],
+        iterator: RdictIter,
         options: ReadOptions,
     ) -> None:
-        """first: the rows that were taken from `items` so far. options: those of `items`, which must live as long."""
+        """first: the rows that were taken from `iterator` so far. options: its own, which must live as long."""
         self._store, self._first, self._high = store, first, high
         self._low = first[-1][0] + b"\0"
         self._lock = threading.Lock()  # guards the two fields below, against `let_go`
-        self._items: Iterator[tuple[bytes, bytes]] | None = items
+        self._iterator: RdictIter | None = iterator
         self._options: ReadOptions | None = options
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
@@ -360,15 +414,15 @@ class _Scan:
 
     def let_go(self) -> None:
         with self._lock:
-            self._items = self._options = None
+            self._iterator = self._options = None
 
     def _take(self, size: int) -> Sequence[tuple[bytes, bytes]]:
         with self._lock:
-            if self._items is not None:
-                with _named("read"):
-                    rows = list(islice(self._items, size))
+            if self._iterator is not None:
+                with self._store._errors.named("read"):
+                    rows = _rows(self._iterator, size)
                 if len(rows) < size:
-                    self._items = self._options = None
+                    self._iterator = self._options = None
                     return rows
             else:
                 rows = None
@@ -385,7 +439,8 @@ class RocksSnapshot:
     The caller sees to it that nothing is written while it is made.
     """
 
-    def __init__(self, db: Rdict) -> None:
+    def __init__(self, db: Rdict, errors: _Errors) -> None:
+        self._errors = errors
         self._lookup = db.snapshot()
         self._iterator = db.iter()
         self._ended = "the snapshot is closed"
@@ -400,7 +455,7 @@ class RocksSnapshot:
         except Exception as error:  # rocksdict raises a bare Exception for an absent key
             if str(error) == "key not found":
                 return None
-            raise StateError(f"the state cannot be read: {error}") from error
+            raise self._errors.of("read", error) from error
 
     def multi_get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return list(map(self.get, keys))
@@ -435,7 +490,7 @@ class RocksSnapshot:
             iterator = self._iterator
             if iterator is None:
                 raise StateError(self._ended)
-            with _named("read"):
+            with self._errors.named("read"):
                 iterator.seek(low)
                 key_of, value_of, advance = iterator.key, iterator.value, iterator.next
                 for _ in range(size):

@@ -135,8 +135,17 @@ def test_a_state_of_another_log(shop: Path) -> None:
 def test_a_state_that_cannot_be_opened(shop: Path) -> None:
     (shop / "data" / "state" / "CURRENT").write_text("MANIFEST-999999\n")
     _, state = found_in(shop)
-    assert state.state == "failed"
-    assert state.fix.startswith("mv ")
+    assert (state.state, "is damaged" in state.says) == ("warning", True)
+    assert state.fix.startswith("flowql run -t default")
+
+
+def test_damage_that_a_reader_of_the_state_has_found(shop: Path) -> None:
+    """The state can be opened, and `doctor` does not read all of it."""
+    (shop / "data" / "state" / "DAMAGED").write_text("Corruption: block checksum mismatch")
+    _, state = found_in(shop)
+    assert (state.state, "block checksum mismatch" in state.says) == ("warning", True)
+    run(shop)
+    assert found_in(shop)[1].state == "ok"
 
 
 @pytest.mark.parametrize("damage", ["removed", "short"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flowql.runtime.errors import StateError
+from flowql.runtime.errors import StateDamaged, StateError
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.physical import Guarded
 from flowql.runtime.state.rocks import open_rocks, write_row_file
@@ -133,9 +133,50 @@ def test_rocks_says_why_it_cannot_open(tmp_path):
         open_rocks(tmp_path / "none", read_only=True)
     assert not (tmp_path / "none").exists()
     first = open_rocks(tmp_path / "db")
-    with pytest.raises(StateError, match="cannot be opened"):
+    with pytest.raises(StateError, match="cannot be opened") as found:
         open_rocks(tmp_path / "db")
+    assert not isinstance(found.value, StateDamaged), "one that is in use is whole"
     first.close()
+
+
+def test_rows_behind_a_damaged_block_are_not_missing_without_a_word(tmp_path):
+    """A scan ended there as if there were no more rows, and the next start used the same files again."""
+    db = open_rocks(tmp_path / "db")
+    fill(db, 5_000, bytes(range(100)))
+    db.flush()
+    db.close()
+    _flip_in_the_middle(next((tmp_path / "db").glob("*.sst")))
+    for read_only in (True, False):
+        (tmp_path / "db" / "DAMAGED").unlink(missing_ok=True)
+        db = open_rocks(tmp_path / "db", read_only=read_only)
+        snapshot = db.snapshot()
+        for read in (db.scan, snapshot.scan):
+            with pytest.raises(StateDamaged, match="block checksum"):
+                list(read(b"k", b"l"))
+        with pytest.raises(StateDamaged, match="block checksum"):
+            db.multi_get([key(i) for i in range(5_000)])
+        assert [k for k, _ in db.scan(b"k", key(9))] == [key(i) for i in range(9)]
+        snapshot.close()
+        db.close()
+        with pytest.raises(StateDamaged, match="block checksum"):
+            open_rocks(tmp_path / "db")
+
+
+def test_a_file_that_is_not_a_file_of_rows_is_no_damage_of_the_state(tmp_path):
+    db = open_rocks(tmp_path / "db")
+    fill(db, 10)
+    (tmp_path / "rows.sst").write_bytes(bytes(1_000))
+    with pytest.raises(StateError) as found:
+        db.ingest(tmp_path / "rows.sst")
+    assert not isinstance(found.value, StateDamaged)
+    db.close()
+    open_rocks(tmp_path / "db").close()
+
+
+def _flip_in_the_middle(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def test_the_folder_of_a_state_is_for_its_owner_alone(tmp_path):

@@ -1,0 +1,31 @@
+"""The state that an instance opens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowql.deploy.engine import open_instance
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.state.rocks import open_rocks
+
+
+@pytest.mark.parametrize("found", ["at the start", "by a reader"])
+def test_a_damaged_state_is_set_aside(tmp_path: Path, found: str) -> None:
+    """A "block checksum mismatch" was taken for a lock of another process, as the words hold "lock", and ended every start."""
+    state = tmp_path / "state"
+    db = open_rocks(state)
+    db.write_batch([b"k"], [b"v"])
+    db.flush()
+    db.close()
+    if found == "at the start":
+        (file,) = state.glob("*.sst")
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    else:
+        (state / "DAMAGED").write_text("Corruption: block checksum mismatch")
+    open_instance(tmp_path / "log", state, InstanceConfig("app", tmp_path)).close()
+    assert (tmp_path / "state.damaged-1" / "CURRENT").exists()
+    assert not (state / "DAMAGED").exists()
