@@ -75,7 +75,7 @@ class UserAggregate:
         add = self._add_run()
         rows: Sequence[tuple[Any, ...]] = list(zip(*columns, strict=True)) if columns else [()] * offsets[-1]
         return [
-            add(acc, rows[start:end] if begin is None else _announced(rows[start:end], begin))
+            add(acc, rows[start:end] if begin is None else announced(rows[start:end], begin))
             for acc, start, end in zip(accumulators, offsets[:-1], offsets[1:], strict=True)
         ]
 
@@ -261,7 +261,8 @@ def _made(cls: type, kept: Kept, name: str) -> Any:
     return made
 
 
-def _announced(rows: Iterable[tuple[Any, ...]], begin: Callable[[], None]) -> Iterator[tuple[Any, ...]]:
+def announced(rows: Iterable[tuple[Any, ...]], begin: Callable[[], None]) -> Iterator[tuple[Any, ...]]:
+    """The rows. begin: called before each of them."""
     for args in rows:
         begin()
         yield args

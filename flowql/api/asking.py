@@ -12,7 +12,7 @@ from flowql.query.answer import Answer
 from flowql.server.client import LOST, connect
 
 if TYPE_CHECKING:
-    from flowql.runtime.functions.asked import AskedFunction, NotAsked
+    from flowql.runtime.functions.asked import AskedFunction
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
     limits = QuestionLimits.of(settings.memory_bytes, settings.questions, settings.data_dir)
     database = stack.enter_context(closing(QuestionDatabase(limits)))
 
-    def functions() -> Mapping[str, AskedFunction | NotAsked]:
+    def functions() -> Mapping[str, AskedFunction]:
         from flowql.deploy.functions import functions_to_ask  # part of the compiler: 0.1 s
 
         return functions_to_ask(settings.project_dir)

@@ -12,24 +12,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import lookup, lookup_aggregate
 from flowql.compiler.functions.user import DEFAULT_LIMITS, Entry, UserDefined, UserFunction, entry_of, marked
 from flowql.compiler.functions.user_aggregates import UserAggregate
+from flowql.compiler.functions.user_columns import column_types, decimals_of
 from flowql.compiler.functions.user_types import DefinitionError
-from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
-from flowql.compiler.plan.types import SqlType
+from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.processors.topology import UserTopology
 from flowql.compiler.streams.builder import UserStreams
 from flowql.config.places_in_modules import part_in_file, raised_in
-from flowql.runtime.functions.asked import AskedFunction, NotAsked
+from flowql.runtime.functions.asked import AskedFunction
 from flowql.runtime.functions.shipping import with_calls
 from flowql.runtime.functions.workers import Code, Source
 
 VERSION_CHARS = 12
-_IN_PROJECT = "call it in a query of the project, or in one that ends with EMIT CHANGES, and ask its result"
 _importing = threading.Lock()  # guards sys.path and sys.modules while modules of one project are imported
 
 _asked: dict[tuple[Path, tuple[str, ...]], _Asked] = {}  # by folder and modules
@@ -52,8 +52,8 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
     return {user.name: with_calls(entry, user, code) for user, entry, code in _declared(root, modules)}
 
 
-def load_query_functions(root: Path, modules: Sequence[str]) -> Mapping[str, AskedFunction | NotAsked]:
-    """The functions as interactive queries call them, by their names in SQL: the scalar ones all of whose types have columns. Raises LoadError.
+def load_query_functions(root: Path, modules: Sequence[str]) -> Mapping[str, AskedFunction]:
+    """The functions as interactive queries call them, by their names in SQL. Raises LoadError.
 
     Modules are imported again only when a file has changed that they were imported from, or a folder of one.
     """
@@ -75,7 +75,7 @@ class _Asked:
 
     sources: tuple[Source, ...]
     folders: Mapping[Path, frozenset[str]]
-    functions: Mapping[str, AskedFunction | NotAsked]
+    functions: Mapping[str, AskedFunction]
 
     def is_current(self) -> bool:
         try:
@@ -124,24 +124,18 @@ def _declared(
             yield user, entry, code
 
 
-def _to_ask(user: UserDefined, key: str, code: Code) -> AskedFunction | NotAsked | None:
+def _to_ask(user: UserDefined, key: str, code: Code) -> AskedFunction | None:
     """None for what SQL does not call."""
     limits = user.limits or DEFAULT_LIMITS
     if isinstance(user, UserVectorFunction):
         return AskedFunction(user.name, key, user.params, user.result, code, limits)
     if isinstance(user, UserAggregate):
-        return NotAsked(user.name, "is an aggregate of the project", _IN_PROJECT)
-    if not isinstance(user, UserFunction):
+        kind: Literal["scalar", "table", "aggregate"] = "aggregate"
+    elif isinstance(user, UserFunction):
+        kind = "table" if user.table else "scalar"
+    else:
         return None
-    if user.table:
-        return NotAsked(user.name, "gives several rows", _IN_PROJECT)
-    args = tuple(t for t in user.params if isinstance(t, SqlType) and t.kind in COLUMN_KINDS)
-    if not args or len(args) < len(user.params) or user.result.kind not in COLUMN_KINDS:
-        types = (
-            "takes no argument" if not user.params else "has types without a column here (DECIMAL, list, dict, classes)"
-        )
-        return NotAsked(user.name, types, _IN_PROJECT)
-    return AskedFunction(user.name, key, args, user.result, code, limits)
+    return AskedFunction(user.name, key, column_types(user), user.result, code, limits, kind, decimals_of(user))
 
 
 @contextmanager

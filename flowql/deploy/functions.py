@@ -13,7 +13,7 @@ from flowql.config.functions import LoadError, load_functions, load_query_functi
 from flowql.config.load import load_project
 from flowql.errors import CommandError, ProjectError
 from flowql.runtime.events import WARNING, say
-from flowql.runtime.functions.asked import AskedFunction, NotAsked
+from flowql.runtime.functions.asked import AskedFunction
 
 CODE = "FQ3012"
 
@@ -66,7 +66,7 @@ def functions_to_compile(root: str) -> Mapping[str, Entry]:
         raise CommandError(f"{error.module}: {error}", code=CODE, help=error.hint) from error
 
 
-def functions_to_ask(root: str) -> Mapping[str, AskedFunction | NotAsked]:
+def functions_to_ask(root: str) -> Mapping[str, AskedFunction]:
     """Functions as interactive queries call them, from the present files of the project, by their names in SQL. Raises CommandError."""
     try:
         modules = list(load_project(Path(root)).modules)

@@ -16,10 +16,10 @@ from typing import Protocol
 
 import duckdb
 
-from flowql.compiler.functions.user_vectorized import as_declared
 from flowql.compiler.plan.types import duckdb_type
 from flowql.config.questions import QuestionsSettings
 from flowql.query.growth import MACROS
+from flowql.query.own_functions import macros
 from flowql.query.pace import Share
 from flowql.query.room import QuestionMemory
 from flowql.query.spilling import SpillFolder, remove_left
@@ -102,19 +102,21 @@ class QuestionDatabase:
                 # On the root: closing a connection frees the Python functions that it created, and DuckDB goes on calling them.
                 self._root.create_function(
                     function.key,
-                    over_chunks(function.args, function.result, function.call),
-                    [duckdb_type(t) for t in function.args],
-                    duckdb_type(function.result),
+                    over_chunks(function.columns, function.gives, function.call),
+                    [duckdb_type(t) for t in function.columns],
+                    duckdb_type(function.gives),
                     type="arrow",
                     null_handling="special",
-                    side_effects=True,
+                    side_effects=function.kind != "aggregate",  # HAVING may name the value of an aggregate
                 )
                 self._offered.add(function.key)
-        parameters = ", ".join(f"a{i}" for i in range(len(function.args)))
-        arguments = ", ".join(as_declared(parameters.split(", "), function.args))
-        connection.execute(
-            f'CREATE OR REPLACE TEMP MACRO "{function.name}"({parameters}) AS "{function.key}"({arguments})'
-        )
+        for macro in macros(function, in_order=self.is_standard):
+            connection.execute(macro)
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether questions are in standard SQL."""
+        return self.limits.settings.dialect == "standard"
 
     def break_off(self) -> None:
         """All questions end now, with an error."""
@@ -152,8 +154,7 @@ class QuestionDatabase:
             settings["temp_directory"] = str(self._spill.files)
             settings["max_temp_directory_size"] = f"{min(limits.settings.spill_bytes, free // 2)}B"
         root = duckdb.connect(":memory:", config=settings)
-        standard = limits.settings.dialect == "standard"
-        for statement in (*MACROS, *(_STANDARD if standard else ()), *_LOCKS):
+        for statement in (*MACROS, *(_STANDARD if self.is_standard else ()), *_LOCKS):
             root.execute(statement)
         return root
 

@@ -5,23 +5,27 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 
 import duckdb
 import pyarrow as pa
 
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
+from flowql.compiler.functions.registry import lookup, lookup_aggregate
 from flowql.query.database import QuestionDatabase
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place_of_word
 from flowql.query.growth import grown
+from flowql.query.own_functions import rejected, with_aggregates
 from flowql.query.room import Room, too_large
-from flowql.query.statement import first_line, invalid
-from flowql.runtime.functions.asked import AskedFunction, NotAsked
+from flowql.query.statement import Statement, check_table_function, first_line, invalid, is_open_table_function
+from flowql.runtime.functions.asked import AskedFunction
 
 _AGAIN_S = 0.2
 _FAILED = re.compile(r"Python exception occurred while executing the UDF: (?:ProcessLost: |QueryFailure: )?(.*)")
-Offered = Callable[[], Mapping[str, AskedFunction | NotAsked]]
+Offered = Callable[[], Mapping[str, AskedFunction]]
 
 
 class Heavy(Exception):
@@ -61,17 +65,36 @@ class Question:
         self._watch = threading.Thread(target=self._watched, name="question", daemon=True)
         self._watch.start()
 
-    def find_functions(self, names: frozenset[str]) -> None:
-        """Makes the user-defined functions among `names` (folded) callable. Raises CommandError."""
-        if unknown := self._database.unknown(names):
-            found = [f for name, f in self._offered().items() if name.casefold() in unknown]
-            if refused := next((f for f in found if isinstance(f, NotAsked)), None):
-                title = f"interactive queries cannot call {refused.name}: it {refused.why}"
-                place = place_of_word(self.sql, refused.name)
-                raise QueryError(title, code=INVALID, help=refused.help, span=place)
-            self.functions = [f for f in found if isinstance(f, AskedFunction)]
-            for function in self.functions:
-                self._database.offer(function, self.connection)
+    def check_from(self, name: str) -> None:
+        """Whether FROM may call a function. name: folded. Raises CommandError."""
+        function = next(iter(self._own([name])), None)
+        if function is not None and function.kind == "table":
+            return
+        if function is not None:
+            title = f"{function.name} gives one value, and FROM takes rows"
+            place = place_of_word(self.sql, name)
+            raise QueryError(title, code=INVALID, help=f"SELECT {function.name}(...), or @udtf", span=place)
+        if is_open_table_function(name) or not self._database.unknown(frozenset([name])):
+            return check_table_function(name)
+        help_ = did_you_mean(name, [n for n, f in self._offered().items() if f.kind == "table"])
+        title = f"there is no table function {name}"
+        raise QueryError(title, code=INVALID, help=help_, span=place_of_word(self.sql, name))
+
+    def prepare(self, statement: Statement) -> Statement:
+        """Makes the user-defined functions that it calls callable. Raises CommandError."""
+        self.functions = self._own(sorted(statement.functions))
+        for function in self.functions:
+            self._database.offer(function, self.connection)
+        return with_aggregates(statement, self.functions, self.connection, in_order=self._database.is_standard)
+
+    def _own(self, names: Sequence[str]) -> list[AskedFunction]:
+        """The functions of the project among names (folded) that are written in the question: what syntax calls is DuckDB's."""
+        called = {n for n in names if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", self.given, re.IGNORECASE)}
+        if all(
+            lookup(n.upper()) or lookup_aggregate(n.upper()) for n in called
+        ):  # no function of a project has such a name
+            return []
+        return [f for name, f in self._offered().items() if name.casefold() in called]
 
     def begin_heavy(self) -> None:
         """It needs more than a moment: until `end_heavy` few others do so at the same time. Raises Heavy if it has to wait for that."""
@@ -121,7 +144,8 @@ class Question:
             return QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
         if failed := _FAILED.search(first_line(error)):
             return QueryError(f"a function failed: {failed[1]}", code=INVALID)
-        return grown(str(error), self.sql) or invalid(self.sql, error)
+        said = str(error)
+        return grown(said, self.sql) or rejected(said, self.functions, self.sql) or invalid(self.sql, error)
 
     def counted(self, rows: int) -> None:
         """So many rows of the answer so far."""

@@ -78,8 +78,7 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
             from flowql.query.standard import in_duckdb  # the parser of the dialect
 
             question.sql = in_duckdb(question.sql)
-        statement = parse(question.sql, question.connection)
-        question.find_functions(statement.functions)
+        statement = question.prepare(parse(question.sql, question.connection, question.check_from))
         schema, batches = _begun(question, statement, take)
         first = next(batches, None)
         question.end_heavy()

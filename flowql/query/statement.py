@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place, p
 from flowql.query.growth import check_calls
 
 _GAP = r"(?:\s|--[^\n\r]*(?:[\n\r]|$)|/\*(?:(?!/\*|\*/).)*\*/)"  # a comment that is in another one is none
-_EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
+EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
 _EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *\^+)", re.M)
 _NAMED = re.compile(r'(?:"|with name )(\w+)')
 _WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
@@ -85,8 +85,25 @@ class Statement:
     functions: frozenset[str] = frozenset()
 
 
-def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
-    """Read a statement. Raises QueryError for anything but one question. `connection` is empty and only used to parse."""
+def check_table_function(name: str) -> None:
+    """name: folded. Raises QueryError for one that reads more than it is given."""
+    if not is_open_table_function(name):
+        title = f"{name}() is refused: files, the network and extensions are out of reach of a question"
+        raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
+
+
+def is_open_table_function(name: str) -> bool:
+    """Whether it is one of DuckDB that questions may call. name: folded."""
+    return name in (*_ALLOWED, *_HIDING) or name.startswith(_ALLOWED_PREFIXES)
+
+
+def parse(
+    sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callable[[str], None] = check_table_function
+) -> Statement:
+    """Read a statement. Raises QueryError for anything but one question. `connection` is empty and only used to parse.
+
+    check_from: raises QueryError for table functions that may not be called, of folded names.
+    """
     try:
         found = connection.extract_statements(sql)
     except duckdb.ConnectionException:  # the database was closed: nothing is wrong with the statement
@@ -100,10 +117,10 @@ def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
         raise QueryError(title, code=INVALID, help="flowql query 'SELECT ...'")
     kind, asked = found[0].type.name, found[0].query
     if kind == "EXPLAIN":
-        explain = _EXPLAIN.match(asked)
+        explain = EXPLAIN.match(asked)
         if explain is None:
             raise QueryError(f"{kind} is refused after such comments", code=REFUSED, help="leave the comments out")
-        inner = parse(asked[explain.end() :], connection)
+        inner = parse(asked[explain.end() :], connection, check_from)
         return replace(inner, sql=asked, is_short=True)
     if kind == "MULTI":
         raise QueryError(
@@ -111,7 +128,7 @@ def parse(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
         )
     if kind != "SELECT":
         raise QueryError(f"{kind} is refused: flowql query only reads", code=REFUSED, help=ASKING)
-    return _select(asked, connection)
+    return _select(asked, connection, check_from)
 
 
 def first_line(error: Exception) -> str:
@@ -139,14 +156,14 @@ def invalid(sql: str, error: Exception) -> QueryError:
     return QueryError(first_line(error), code=INVALID, span=span)
 
 
-def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
+def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callable[[str], None]) -> Statement:
     (row,) = connection.execute(
         "SELECT json_serialize_sql(?)", [sql]
     ).fetchall()  # to the end: the connection is free again
     assert row is not None
     try:
         tree = json.loads(row[0])
-        nodes = list(_objects(tree))
+        nodes = list(objects_of(tree))
     except RecursionError:
         raise QueryError("this statement is nested too deeply", code=INVALID) from None
     if any(n.get("type") in _WRITES for n in nodes):
@@ -155,7 +172,7 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
         if n.get("function_name") in _HIDING and "catalog" in n:
             raise QueryError(f"{n['function_name']}() is refused: it hides what it reads", code=REFUSED, help=ASKING)
         if n.get("type") == "TABLE_FUNCTION":
-            _check_table_function(str(n["function"]["function_name"]).casefold())
+            check_from(str(n["function"]["function_name"]).casefold())
     _check_size(nodes)
     check_calls(nodes, sql)
     # Not get_table_names: it binds, and knows no column of tables that are not loaded yet.
@@ -174,12 +191,6 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection) -> Statement:
     )
 
 
-def _check_table_function(name: str) -> None:
-    if name not in (*_ALLOWED, *_HIDING) and not name.startswith(_ALLOWED_PREFIXES):
-        title = f"{name}() is refused: files, the network and extensions are out of reach of a question"
-        raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
-
-
 def _check_size(nodes: list[dict[str, Any]]) -> None:
     """What is WITH ... AS NOT MATERIALIZED stands wherever it is named, also in others like it."""
     joins = copied = selects = 0
@@ -196,13 +207,13 @@ def _check_size(nodes: list[dict[str, Any]]) -> None:
         raise QueryError(title, code=TOO_LONG, help="list rows with VALUES, or ask several questions")
 
 
-def _objects(tree: Any) -> Iterator[dict[str, Any]]:
+def objects_of(tree: Any) -> Iterator[dict[str, Any]]:
     if isinstance(tree, dict):
         yield tree
         tree = list(tree.values())
     if isinstance(tree, list):
         for part in tree:
-            yield from _objects(part)
+            yield from objects_of(part)
 
 
 def _is_short(root: dict[str, Any]) -> bool:
@@ -227,7 +238,7 @@ def _enough(root: dict[str, Any]) -> int | None:
         return None
     if len(modifiers) != 1 or (root.get("cte_map") or {}).get("map"):
         return None
-    if any(n.get("class", "COLUMN_REF") not in _OF_ONE_ROW for n in _objects(root.get("select_list"))):
+    if any(n.get("class", "COLUMN_REF") not in _OF_ONE_ROW for n in objects_of(root.get("select_list"))):
         return None
     counts = [_whole_number(modifiers[0].get(part)) for part in ("limit", "offset") if modifiers[0].get(part)]
     return int(sum(counts))

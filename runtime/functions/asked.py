@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from flowql.compiler.functions.user_types import Limits
-from flowql.compiler.plan.types import SqlType
+from flowql.compiler.plan.types import BOOLEAN, SqlType, array, struct
 from flowql.runtime.batch import to_python
 from flowql.runtime.functions.workers import Code, Request, from_ipc, to_ipc, workers_of
 
 
 @dataclass(frozen=True, slots=True)
 class AskedFunction:
-    """What another process needs to call it, too. key: its name in plans, which no other version has."""
+    """What another process needs to call it, too. key: its name in plans, which no other version has.
+
+    args: of a call for one row, of an aggregate those of each row of a group. result: of a table function, that of one of its rows. decimals: which
+    arguments are DECIMALs of any digits: columns have them as texts.
+    """
 
     name: str
     key: str
@@ -23,21 +29,37 @@ class AskedFunction:
     result: SqlType
     code: Code
     limits: Limits
+    kind: Literal["scalar", "table", "aggregate"] = "scalar"
+    decimals: frozenset[int] = frozenset()
+
+    @property
+    def columns(self) -> tuple[SqlType, ...]:
+        """What `call` takes: the arguments, or the rows of groups. Without arguments a column says how many calls there are."""
+        args = self.args or (BOOLEAN,)
+        return args if self.kind != "aggregate" else (array(struct(*((f"a{i}", t) for i, t in enumerate(args)))),)
+
+    @property
+    def gives(self) -> SqlType:
+        """What `call` gives."""
+        return array(self.result) if self.kind == "table" else self.result
 
     def call(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Columns of `args`, of one length, to one of `result`. Raises FunctionFailed with the reason of the first row that failed."""
+        """Raises FunctionFailed with the reason of the first row, or group, that failed."""
         workers = workers_of(self.code)
-        data, failed = workers.ask(Request(self.name, to_ipc(columns)), self.limits.timeout_s)
+        part: Literal["of_lists"] | None = "of_lists" if self.kind == "aggregate" else None
+        data, failed = workers.ask(Request(self.name, to_ipc(columns), part), self.limits.timeout_s)
         if failed:
-            first = (to_python(c.slice(failed[0], 1), t)[0] for c, t in zip(columns, self.args, strict=True))
-            workers.ask(Request(self.name, tuple(first)), self.limits.timeout_s)  # which says why
+            first = [to_python(c.slice(failed[0], 1), t)[0] for c, t in zip(columns, self.columns, strict=True)]
+            workers.ask(self._of_one(first), self.limits.timeout_s)  # which says why
         return from_ipc(data)[0]
 
+    def _of_one(self, values: Sequence[Any]) -> Request:
+        if self.kind != "aggregate":
+            return Request(self.name, self._arguments(values))
+        rows = [self._arguments(list(row.values())) for row in values[0] or ()]
+        return Request(self.name, (rows,), "of_rows")
 
-@dataclass(frozen=True, slots=True)
-class NotAsked:
-    """A function of the project that interactive queries cannot call. name: in SQL. help: what to do instead."""
-
-    name: str
-    why: str
-    help: str
+    def _arguments(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        if not self.args:
+            return ()
+        return tuple(Decimal(v) if i in self.decimals and v is not None else v for i, v in enumerate(values))

@@ -14,8 +14,9 @@ import resource
 import socket
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from multiprocessing.connection import (
     wait,  # select(2) takes no descriptor above 1,023, and these have the numbers of the parent
 )
@@ -26,9 +27,10 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Function, Resolution
 from flowql.compiler.functions.user import UserDefined, UserFunction, marked
-from flowql.compiler.functions.user_aggregates import UserAggregate
+from flowql.compiler.functions.user_aggregates import UserAggregate, announced
+from flowql.compiler.functions.user_columns import column_types, decimals_of
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
-from flowql.compiler.plan.types import BIGINT, SqlType
+from flowql.compiler.plan.types import BIGINT, SqlType, array
 from flowql.runtime.batch import to_arrow, to_python
 from flowql.runtime.functions.outcomes import Outcome, outcome_of
 from flowql.runtime.functions.places import places_of, said
@@ -60,6 +62,7 @@ class Server:
         self._begun = begun
         self._users = {user.name: user for user in marked(imported(code))}
         self._bound: dict[tuple[str, str | None], Callable[..., Any]] = {}
+        self._types: dict[str, tuple[SqlType, ...]] = {}
 
     def reply(self, request: Request) -> Any:
         """The result, or how it failed."""
@@ -78,7 +81,7 @@ class Server:
             if isinstance(user, UserVectorFunction):
                 self._begun[0] += 1
                 return to_ipc([user.of_columns(columns)]), []
-            return self._of_rows(user, columns)
+            return self._of_lists(user, columns[0]) if request.part == "of_lists" else self._of_rows(user, columns)
         except Exception as error:
             kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
             return Failed(kind, f"{error}{places_of(error)}", fails_query=isinstance(error, FAILURES))
@@ -125,23 +128,47 @@ class Server:
     def _of_rows(self, user: UserDefined, columns: Sequence[pa.Array]) -> tuple[bytes, list[int]]:
         """The values, and which rows have none as the function raised."""
         assert isinstance(user, UserFunction)
-        types = [t for t in user.params if isinstance(t, SqlType)]
-        rows = zip(*(to_python(c, t) for c, t in zip(columns, types, strict=True)), strict=True)
+        rows = self._rows(user, columns)
         if user.asynchronous is not None:
-            return self._of_all_rows(user, list(rows))
-        call, begun = self._call(user), self._begun
+            return self._of_all_rows(user, rows)
+        call = self._call(user)
+        return self._each(lambda args: call(*args), rows, array(user.result) if user.table else user.result)
+
+    def _of_lists(self, user: UserDefined, groups: pa.ListArray) -> tuple[bytes, list[int]]:
+        """As `_of_rows`, of an aggregate: a value for all rows of each group."""
+        assert isinstance(user, UserAggregate)
+        rows = self._rows(user, groups.values.flatten())
+        of_rows, offsets, is_valid = self._call(user, "of_rows"), groups.offsets.to_pylist(), groups.is_valid()
+        spans = zip(offsets[:-1], offsets[1:], is_valid.to_pylist(), strict=True)
+        lists = (rows[start:end] if valid else [] for start, end, valid in spans)
+        return self._each(lambda group: of_rows(announced(group, self._begin)), lists, user.result)
+
+    def _rows(self, user: UserFunction | UserAggregate, columns: Sequence[pa.Array]) -> list[tuple[Any, ...]]:
+        """The arguments of each call."""
+        types = self._types.get(user.name)
+        if types is None:
+            types = self._types[user.name] = column_types(user)
+        if not types:
+            return [()] * len(columns[0])
+        values = [to_python(c, t) for c, t in zip(columns, types, strict=True)]
+        for place in decimals_of(user):
+            values[place] = [None if text is None else Decimal(text) for text in values[place]]
+        return list(zip(*values, strict=True))
+
+    def _each(self, call: Callable[[Any], Any], given: Iterable[Any], result: SqlType) -> tuple[bytes, list[int]]:
+        begun = self._begun
         values: list[Any] = []
         failed: list[int] = []
-        for args in rows:
+        for each in given:
             begun[0] += 1
             try:
-                values.append(call(*args))
+                values.append(call(each))
             except (*FAILURES, MemoryError):
                 raise
             except Exception:
                 failed.append(len(values))
                 values.append(None)
-        return to_ipc([to_arrow(values, user.result)]), failed
+        return to_ipc([to_arrow(values, result)]), failed
 
     def _of_all_rows(self, user: UserFunction, rows: Sequence[tuple[Any, ...]]) -> tuple[bytes, list[int]]:
         """As `_of_rows`, with many calls at once. Attempts of rows that fail are made again when they are asked for alone."""

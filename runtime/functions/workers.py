@@ -30,7 +30,7 @@ import pyarrow as pa
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.runtime.events import WARNING, is_a_step, say
 
-AggregatePart = Literal["add", "undo", "merge", "result", "of_rows", "add_many", "add_runs", "result_many"]
+AggregatePart = Literal["add", "undo", "merge", "result", "of_rows", "add_many", "add_runs", "result_many", "of_lists"]
 PROGRAM = "flowql.runtime.functions.worker"
 START_S = 60.0
 LOOK_S = 0.5  # between two looks at whether a call goes on

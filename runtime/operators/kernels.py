@@ -143,15 +143,26 @@ def over_chunks(
     args: Sequence[SqlType], result: SqlType, over: Callable[[list[pa.Array]], pa.Array]
 ) -> Callable[..., pa.Array]:
     """What DuckDB calls: it looks at how many parameters there are, and TIME is in microseconds."""
-    types = [arrow_type(t) for t in args]
+    types, given = [arrow_type(t) for t in args], _in_micros(arrow_type(result))
 
     def call(*columns: pa.ChunkedArray) -> pa.Array:
         found = over([_from_arrow_type(c, t) for c, t in zip(columns, types, strict=True)])
-        return found.cast(pa.time64("us")) if result.kind is Kind.TIME else found
+        return found if given == arrow_type(result) else found.cast(given)
 
     parameters = [Parameter(f"c{i}", Parameter.POSITIONAL_ONLY) for i in range(len(types))]
     call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return call
+
+
+def _in_micros(t: pa.DataType) -> pa.DataType:
+    """With TIME in microseconds."""
+    if pa.types.is_struct(t):
+        return pa.struct([(f.name, _in_micros(f.type)) for f in t])
+    if pa.types.is_list(t):
+        return pa.list_(_in_micros(t.value_type))
+    if pa.types.is_map(t):
+        return pa.map_(t.key_type, _in_micros(t.item_type))
+    return pa.time64("us") if pa.types.is_time32(t) else t
 
 
 @atexit.register

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from flowql.query.errors import QueryError
-from flowql.query.statement import _EXPLAIN, Condition, Literal, Statement, parse
+from flowql.query.statement import EXPLAIN, Condition, Literal, Statement, parse
 
 
 @pytest.fixture
@@ -91,8 +91,8 @@ def test_what_takes_longer_to_plan_than_a_question_may_take_is_refused(
 
 def test_a_comment_in_a_comment_hides_no_other_statement() -> None:
     """DuckDB takes comments before a statement away; what it might leave is not taken for a comment that ends earlier."""
-    assert _EXPLAIN.match("/* /* */ explain SELECT 1 -- */ explain analyze create table x as select 1") is None
-    assert _EXPLAIN.match("SELECT 1 /* explain */") is None
+    assert EXPLAIN.match("/* /* */ explain SELECT 1 -- */ explain analyze create table x as select 1") is None
+    assert EXPLAIN.match("SELECT 1 /* explain */") is None
 
 
 @pytest.mark.parametrize(
