@@ -11,6 +11,7 @@
         Fenced            a newer producer with the same transactional id exists
         OffsetOutOfRange  a position below the log's start (names the gap)
           OffsetAboveEnd  a position above the log's end, and records that were read are not there any more
+          TopicReplaced   the topic is another one than was read, of the same name
           PartitionGone   the topic has no such partition (any more)
         LogUnavailable    brokers do not answer
         LogDenied         brokers do not let us
@@ -118,6 +119,17 @@ class OffsetOutOfRange(LogError):
 
 class OffsetAboveEnd(OffsetOutOfRange):
     """A position above the end of the log, which does not get there: the topic was made anew, or brokers have lost records."""
+
+
+class TopicReplaced(OffsetOutOfRange):
+    """The topic was deleted, and another one of the same name was made: positions in the first mean nothing in it.
+
+    topic_id: of the one that is in the log.
+    """
+
+    def __init__(self, message: str, topic_id: str) -> None:
+        super().__init__(message)
+        self.topic_id = topic_id
 
 
 class PartitionGone(OffsetOutOfRange):

@@ -42,8 +42,10 @@ ENGINE_CODES: dict[str, CodePage] = {
     "FQ4007": CodePage(
         "The records at a query's position are gone",
         "A query's position lies below the start of the log: records were deleted before they were read, and the message names them. Or it lies above the end "
-        "of the log: the topic was deleted and made anew, or brokers have lost records, so that the next records are not those that follow what was read. The "
-        "query stops rather than skipping records; compute it anew from what the topic holds: flowql deploy --full-refresh NAME.",
+        "of the log, or in another topic of the same name: the topic was deleted and made anew, or brokers have lost records, so that the next records are not "
+        "those that follow what was read. The query stops rather than skipping records; compute it anew from what the topic holds: flowql deploy --full-refresh "
+        "NAME. A topic that is made anew is noticed by its id, which stands beside the positions: at the start of an instance, and within 30 seconds while it "
+        "runs. Brokers older than Kafka 2.8 do not tell ids.",
     ),
     "FQ4010": CodePage(
         "State and log do not fit together",

@@ -455,7 +455,7 @@ class Instance:
                 if isinstance(task.state, ManagedTask):  # an epoch may have been aborted since it was opened
                     task.state.begin_again()
                 if not task.state.metadata:
-                    task.state.publish({"positions": task.positions, "stream_times": {}})
+                    task.state.publish({**task.progress, "stream_times": {}})
                     self.commit.dirty = True
 
     def allow_coalescing(self) -> None:

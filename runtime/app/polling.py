@@ -25,6 +25,7 @@ from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task.arrivals import Arrivals
 from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.topology.query import replaced
 
 ANSWER_MS = 5  # between two looks whether an answer has come that wakes nobody
 ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows
@@ -33,6 +34,7 @@ HEAD_GAP = (
 )
 END_REFRESH_MS = 20
 END_UNKNOWN = 1 << 62
+COMPARE_TOPICS_MS = 30_000
 
 
 class PollingStep:
@@ -62,6 +64,8 @@ class PollingStep:
         self._unread: dict[str, list[LogInput]] = {}  # of failed queries, until they are tried again
         self.troubles = Troubles()
         self._stalls, self._above = StallDetector(), StallDetector()
+        self._ids_at_ms = 0
+        self._asked_ids: Future[dict[str, str]] | None = None
         # A partition cannot be read: deleted, damaged, denied, or a position is below its start or above its end. Called in this thread.
         self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
@@ -77,6 +81,7 @@ class PollingStep:
         while self._commands:
             self._commands.popleft()()
         self._refresh_ends(now_ms)
+        self._compare_topics(now_ms)
         progress |= self._distribute()
         progress |= self._serve_catch_up_readers(now_ms)
         self._main_events()
@@ -281,6 +286,27 @@ class PollingStep:
         if self._above.is_long(tp, head if head > end else None, self._now_ms):
             title = f"{tp}: offset {head} is above the log's end {end}"
             self.on_unreadable(tp, OffsetAboveEnd(f"{title}: the topic was deleted and made anew, or has lost records"))
+
+    def _compare_topics(self, now_ms: int) -> None:
+        """Readers of a topic whose name another one has now stop, however many records that has."""
+        if self._asked_ids is None:
+            if not 0 <= now_ms - self._ids_at_ms < COMPARE_TOPICS_MS:
+                self._ids_at_ms = now_ms
+                known = {i.tp.topic for inputs in self._inputs.values() for i in inputs if i.topic_id}
+                self._asked_ids = self._admin.ask_topic_ids(known) if known else None
+            return
+        if not self._asked_ids.done():
+            return
+        answer, self._asked_ids = self._asked_ids, None
+        try:
+            found = answer.result()
+        except LogError as error:  # brokers are away
+            self._note(error)
+            return
+        for tp, inputs in list(self._inputs.items()):
+            topic_id = found.get(tp.topic)
+            if topic_id is not None and any(i.topic_id not in ("", topic_id) for i in inputs):
+                self.on_unreadable(tp, replaced(tp, topic_id))
 
     def _begin_anew_if_stalled(self, tp: TopicPartition, end: int) -> None:
         """Restarts the fetch of a stalled partition at its fetch position: its inputs are empty, and nothing arrives before the log's end."""

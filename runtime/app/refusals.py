@@ -15,10 +15,11 @@ from flowql.runtime.app.coroutines import TaskHost
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.query_state import STOPPED, QueryStates
 from flowql.runtime.app.running import RunningQuery
-from flowql.runtime.errors import LogDenied, LogError, OffsetAboveEnd, OffsetOutOfRange, TopicMissing
+from flowql.runtime.errors import LogDenied, LogError, OffsetAboveEnd, OffsetOutOfRange, TopicMissing, TopicReplaced
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.topology.query import BuiltQuery, Environment, build_query, check_outputs
 
 _OFFSET_MAX = 1 << 63
@@ -69,7 +70,7 @@ def refuse(host: QueryHost, queries: Collection[str], error: Exception) -> dict[
 
 
 def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
-    """What queries read is gone, denied, below the log's start or above its end: they stop where they are, the others go on. Polling thread.
+    """What queries read is gone, denied, below the log's start, above its end or of another topic: they stop where they are, the others go on. Polling thread.
 
     Rights may be given again, for all of a topic: then its readers go on.
     """
@@ -77,6 +78,8 @@ def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
     try:
         if isinstance(error, OffsetAboveEnd):
             readable = range(host.admin.end_offset(tp) + 1)
+        elif isinstance(error, TopicReplaced):
+            readable = range(_OFFSET_MAX)
         elif isinstance(error, OffsetOutOfRange) and (begin := host.admin.begin_offset(tp)):
             readable = range(begin, _OFFSET_MAX)
     except LogError:  # brokers are away as well: it will be said again
@@ -88,9 +91,14 @@ def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
         if isinstance(error, LogDenied):
             if any(i.tp.topic == tp.topic for i in inputs):
                 host.polling.set_back(name, f"{type(error).__name__}: {error}", inputs)
-        elif any(i.tp == tp and i.next_fetch not in readable for i in inputs):
+        elif any(i.tp == tp and (i.next_fetch not in readable or _of_another(i, error)) for i in inputs):
             host.query_states.stop(name, error)
             host.polling.remove_inputs(inputs)
+
+
+def _of_another(i: LogInput, error: LogError) -> bool:
+    """A reader that began with the topic that is in the log goes on."""
+    return isinstance(error, TopicReplaced) and i.topic_id not in ("", error.topic_id)
 
 
 def changelog_is_gone(host: Builder, query: str) -> bool:
@@ -116,7 +124,7 @@ def build(
         return None
     try:
         built = build_query(query, plan, host, only)
-    except (LogDenied, TopicMissing) as error:
+    except (LogDenied, TopicMissing, TopicReplaced) as error:
         host.query_states.cannot_read(query.id, error)
         return None
     host.careful.attach(built.tasks)

@@ -188,6 +188,13 @@ class Admin(Protocol):
         """How many partitions these topics have at this moment; those that do not exist are left out."""
         ...
 
+    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
+        """What tells each topic from another one of the same name, made before or after it; without waiting for the answer.
+
+        Topics that do not exist are left out, and those whose id the log does not know or tell.
+        """
+        ...
+
     def writers(self, tp: TopicPartition) -> frozenset[str] | None:
         """Transactional ids that have written the records of a partition, since all of them were last replaced in a commit.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,19 @@ from flowql.runtime.log.transaction import Shape, Transaction
 _JOIN_ROWS = 8_192
 # What a record costs besides its key and value, for byte limits.
 _RECORD_BYTES = 16
+
+
+_Answer = TypeVar("_Answer")
+
+
+def answered(ask: Callable[[], _Answer]) -> Future[_Answer]:
+    """Of a log that need not wait: the answer or the LogError, known at once."""
+    future: Future[_Answer] = Future()
+    try:
+        future.set_result(ask())
+    except LogError as error:
+        future.set_exception(error)
+    return future
 
 
 class Lookup(Protocol):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ from flowql.runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
-from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
+from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, answered, check_topic_name
 from flowql.runtime.log.open_clients import OpenClients
 from flowql.runtime.log.policy import TopicPolicy, altered
 from flowql.runtime.log.repartition import followed_by, moved
@@ -75,6 +76,7 @@ class MemoryLog:
         self._clients = OpenClients()
         self._lock = threading.RLock()  # guards everything below
         self._topics: dict[str, TopicInfo] = {}
+        self._ids: Counter[str] = Counter()  # how often a topic of that name was made
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._groups: dict[str, dict[TopicPartition, Position]] = {}
         self._producers: dict[str, _ProducerState] = {}
@@ -159,6 +161,7 @@ class MemoryLog:
                 if partitions < 1:
                     raise LogError(f"topic {name}: {partitions} partitions")
                 known = self._topics[name] = TopicInfo(name, partitions, dict(config or {}))
+                self._ids[name] += 1
                 self._partitions.update({TopicPartition(name, p): _Partition() for p in range(partitions)})
             elif known.partitions != partitions:
                 raise LogError(f"topic {name} exists with {known.partitions} partitions, not {partitions}")
@@ -211,9 +214,12 @@ class MemoryLog:
         return found
 
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        answer: Future[dict[TopicPartition, int]] = Future()
-        answer.set_result(self.end_offsets(tps))
-        return answer
+        return answered(lambda: self.end_offsets(tps))
+
+    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
+        with self._lock:
+            ids = {name: str(self._ids[name]) for name in topics if name in self._topics}
+        return answered(lambda: ids)
 
     def written_offset(self, tp: TopicPartition) -> int:
         """Transactions are never seen open."""

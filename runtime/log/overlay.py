@@ -27,7 +27,7 @@ from flowql.runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
-from flowql.runtime.log.clients import KeyValuesOf
+from flowql.runtime.log.clients import KeyValuesOf, answered
 from flowql.runtime.log.memory import MemoryLog
 
 _NO_STARTS: Mapping[TopicPartition, int] = {}
@@ -143,9 +143,11 @@ class OverlayLog:
         return {**self._below.end_offsets(below), **self.own.end_offsets(own)}
 
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        answer: Future[dict[TopicPartition, int]] = Future()
-        answer.set_result(self.end_offsets(tps))
-        return answer
+        return answered(lambda: self.end_offsets(tps))
+
+    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
+        """It is read for the time of one query: nothing is kept of it that could be of another topic."""
+        return answered(dict)
 
     def written_offset(self, tp: TopicPartition) -> int:
         return self.own.written_offset(tp) if self.is_own(tp) else self._below.written_offset(tp)

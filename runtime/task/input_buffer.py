@@ -92,6 +92,7 @@ class LogInput:
     round that shows, for each batch in `queue`, what others it must not overtake; siblings: all inputs of the task. complete:
     the last round for which all rows of this channel are in the topic, before offset `complete_at`.
 
+    topic_id: of the topic that `position` is of; empty where it is not compared, or the log does not tell it.
     seen: of how many offsets that were fetched how many were records for this input, and not markers of transactions or of others.
     """
 
@@ -100,6 +101,7 @@ class LogInput:
     position: int
     channel: bytes | None = None
     source: int = 0
+    topic_id: str = ""
     within: int = 0
     next_fetch: int = 0
     attached: bool = False

@@ -23,7 +23,7 @@ from flowql.compiler.plan.topology import (
 )
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import LogError, TopicMissing
+from flowql.runtime.errors import LogError, TopicMissing, TopicReplaced
 from flowql.runtime.log.base import Admin, TopicInfo, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.state.changelog import COMPACTED, changelog_topic
@@ -223,6 +223,7 @@ def build_query(
     }
     partitions = {**{name: info.partitions for name, info in env.admin.topics().items()}, **exchange_counts}
     sources = {t: range(counts[w]) for t, w in writers.items()}
+    topic_ids = ids_of_sources(query, plan, env.admin)
     opened: list[TaskId] = []
     try:
         for sub in query.subtopologies:
@@ -231,7 +232,7 @@ def build_query(
                     stores = [s for op in sub.operators for s in op.stores]
                     state = env.state.open_task(str(task_id), task_id.partition, stores)
                     opened.append(task_id)
-                    built.tasks.append(_task(task_id, query, sub, state, partitions, sources, env))
+                    built.tasks.append(_task(task_id, query, sub, state, partitions, sources, topic_ids, env))
     except Exception:  # brokers may be away for a moment
         for task_id in opened:
             env.state.close_task(str(task_id))
@@ -247,6 +248,7 @@ def _task(
     state: TaskState,
     partitions: Mapping[str, int],
     sources: Mapping[str, range],
+    topic_ids: Mapping[str, str],
     env: Environment,
 ) -> Task:
     partition = task_id.partition
@@ -257,10 +259,16 @@ def _task(
     if env.config.shared:
         task.marks = {"query": query.definition}
     positions, within = state.metadata.get("positions", {}), state.metadata.get("within", {})
+    ids = {**topic_ids, **state.metadata.get("topics", {})}  # of those that the positions are of
+    if ids := {t: ids[t] for t in scanned if t in ids}:
+        task.marks["topics"] = ids
     for op in sub.operators:
         if isinstance(op.spec, Scan):
             tp = group[op.spec.topic]
-            task.logs[op.id] = LogInput(op.id, tp, env.position(tp, positions))
+            topic_id = ids.get(tp.topic, "")
+            if topic_id != topic_ids.get(tp.topic, topic_id):
+                raise replaced(tp, topic_ids[tp.topic])
+            task.logs[op.id] = LogInput(op.id, tp, env.position(tp, positions), topic_id=topic_id)
         elif isinstance(op.spec, ExchangeSource) and env.config.shared:
             tp = TopicPartition(topic_of(env.config.application_id, op.spec.topic), partition)
             for source in sources[op.spec.topic]:
@@ -273,6 +281,19 @@ def _task(
                 exchange = env.exchanges.open(op.id, op.spec.topic, partition, source, op.schema)
                 task.exchanges[f"{op.id}#{source}"] = exchange
     return task
+
+
+def ids_of_sources(query: QueryPlan, plan: Plan, admin: Admin) -> dict[str, str]:
+    """Of the topics that a query reads, but for those that queries write: a deployment may make these anew, with positions in them."""
+    read = {op.spec.topic for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Scan)}
+    return admin.ask_topic_ids(read - writers_of(plan).keys()).result()
+
+
+def replaced(tp: TopicPartition, topic_id: str) -> TopicReplaced:
+    """topic_id: of the topic that is in the log."""
+    return TopicReplaced(
+        f"{tp}: the topic was deleted and made anew: the next records are not those that follow what was read", topic_id
+    )
 
 
 def _connect(tasks: Sequence[Task], writers: Mapping[str, int]) -> None:

@@ -8,6 +8,7 @@ a newer epoch of a producer fences the older one; a transaction that stays open 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -107,6 +108,7 @@ class Broker:
     def __init__(self, clock: Clock, marker_delay_ms: Callable[[TopicPartition | str], int] = lambda place: 0) -> None:
         self.clock, self.marker_delay_ms = clock, marker_delay_ms
         self.topics: dict[str, TopicInfo] = {}
+        self.topic_ids: Counter[str] = Counter()  # how often a topic of that name was made
         self.partitions: dict[TopicPartition, Partition] = {}
         self.writers: dict[str, Writer] = {}
         self.groups: dict[str, Group] = {}

@@ -32,7 +32,7 @@ from flowql.runtime.log.base import (
     TopicPartition,
     no_records,
 )
-from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogReader, check_topic_name, naming
+from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogReader, answered, check_topic_name, naming
 from flowql.runtime.log.policy import TopicPolicy, altered
 from flowql.runtime.log.transaction import check_start, conform
 from tests.sim.broker import Broker, Partition, Transaction
@@ -161,6 +161,7 @@ class SimulatedLog:
         if known is None:
             if partitions < 1:
                 raise LogError(f"topic {name}: {partitions} partitions")
+            self.broker.topic_ids[name] += 1
             known = self.broker.topics[name] = TopicInfo(name, partitions, dict(config or {}))
             self.broker.partitions.update({TopicPartition(name, p): Partition() for p in range(partitions)})
         elif known.partitions != partitions:
@@ -216,12 +217,14 @@ class SimulatedLog:
         return {tp: known[tp].stable_end for tp in tps if tp in known}
 
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        answer: Future[dict[TopicPartition, int]] = Future()
-        try:
-            answer.set_result(self.end_offsets(tps))
-        except LogError as error:
-            answer.set_exception(error)
-        return answer
+        return answered(lambda: self.end_offsets(tps))
+
+    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
+        return answered(lambda: self._topic_ids(topics))
+
+    def _topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        self.network.call("topic ids")
+        return {name: str(self.broker.topic_ids[name]) for name in topics if name in self.broker.topics}
 
     def written_offset(self, tp: TopicPartition) -> int:
         self.network.call("written offset")

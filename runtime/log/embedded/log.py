@@ -39,7 +39,7 @@ from flowql.runtime.log.base import (
     TopicPartition,
 )
 from flowql.runtime.log.base import Log as AnyLog
-from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, check_topic_name
+from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, answered, check_topic_name
 from flowql.runtime.log.embedded.ledger import REDO, Ledger
 from flowql.runtime.log.embedded.pins import pin
 from flowql.runtime.log.embedded.records import (
@@ -222,6 +222,14 @@ class EmbeddedLog:
         with self._lock:
             return {name: topic.info.partitions for name, topic in self._state.topics.items() if name in topics}
 
+    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
+        return answered(lambda: self._topic_ids(topics))
+
+    def _topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        self.refresh()
+        with self._lock:
+            return {name: str(topic.id) for name, topic in self._state.topics.items() if name in topics}
+
     def writers(self, tp: TopicPartition) -> frozenset[str]:
         self.refresh()
         with self._lock:
@@ -253,12 +261,7 @@ class EmbeddedLog:
         return found
 
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
-        answer: Future[dict[TopicPartition, int]] = Future()
-        try:
-            answer.set_result(self.end_offsets(tps))
-        except LogError as error:
-            answer.set_exception(error)
-        return answer
+        return answered(lambda: self.end_offsets(tps))
 
     def written_offset(self, tp: TopicPartition) -> int:
         """Transactions are never seen open."""

@@ -30,6 +30,7 @@ from flowql.runtime.log.kafka.connection import LOGGER, Connection
 TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
 GREET_S = 1.0  # between two looks whether brokers have refused us
 _SETTLE_S = 0.01
+_NO_ID = {"None", "", "A" * 22}  # the last is all zeros in base 64
 
 
 class KafkaAdmin:
@@ -282,6 +283,13 @@ class KafkaAdmin:
             return nothing
         return EndOffsets(self._ask(tps, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED), self._existing)
 
+    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
+        """Brokers older than 2.8, and some that are not Kafka, do not tell."""
+        asked = (
+            self._client.describe_topics(TopicCollection(sorted(topics)), request_timeout=TIMEOUT_S) if topics else {}
+        )
+        return TopicIds(asked)
+
     def _ask(
         self, tps: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[TopicPartition, Future[Any]]:
@@ -338,6 +346,28 @@ class EndOffsets(Future[dict[TopicPartition, int]]):
         for tp in self._existing(list(unsettled)):
             raise unsettled[tp]
         return found
+
+
+class TopicIds(Future[dict[str, str]]):
+    """Done when all its parts are. Topics that are gone or may not be described are left out."""
+
+    def __init__(self, parts: dict[str, Future[Any]]) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def done(self) -> bool:
+        return all(part.done() for part in self._parts.values())
+
+    def result(self, timeout: float | None = None) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, part in self._parts.items():
+            try:
+                found[name] = str(part.result(timeout).topic_id)
+            except KafkaException as error:
+                failed = errors.failure(errors.of(error), f"topic {name}")
+                if not isinstance(failed, TopicMissing | LogDenied):
+                    raise failed from error
+        return {name: topic_id for name, topic_id in found.items() if topic_id not in _NO_ID}
 
 
 def _note(refusals: list[str], error: KafkaError) -> None:

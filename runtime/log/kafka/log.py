@@ -270,6 +270,9 @@ class KafkaLog:
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         return self._admin.ask_end_offsets(tps)
 
+    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
+        return self._admin.ask_topic_ids(topics)
+
     def writers(self, tp: TopicPartition) -> None:
         """Brokers do not say who has written a record."""
 

@@ -112,6 +112,19 @@ def test_deleted_topic_is_gone_with_its_positions(log):
     assert values(log, A0) == [b"new"]
 
 
+def test_topics_of_one_name_have_different_ids(log):
+    admin = log.admin()
+    admin.create_topic("again", 1)
+    assert list(first := admin.ask_topic_ids(["again", "missing"]).result()) == ["again"]
+    admin.alter_topic("again", {"retention.ms": "1000"})
+    assert admin.ask_topic_ids(["again"]).result() == first
+    admin.delete_topic("again")
+    admin.create_topic("again", 1)
+    second = admin.ask_topic_ids(["again"]).result()
+    assert list(second) == ["again"]
+    assert second != first
+
+
 def test_missing_topic_or_partition(log):
     producer = log.producer("p")
     producer.begin()

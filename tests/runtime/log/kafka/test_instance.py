@@ -226,6 +226,24 @@ def test_readers_go_on_when_they_may_read_again(world):
     world.until_there("good", "read", "hidden")
 
 
+@pytest.mark.turns("kafka")
+def test_a_topic_that_was_made_anew_is_not_read_on(world):
+    """Its readers went on at their positions: the first records of the new topic were in no result, without a word."""
+    queries = QUERY.format(name="good", app="{app}"), COPY.format(name="copy", app="{app}")
+    world.start(*queries)
+    world.send(20, topics=("s", "copy-in"))
+    world.until_there("good", "copy")
+    assert world.instance.stop() == []
+    world.plain.delete_topic(f"{world.app}-copy-in")
+    world.plain.create_topic(f"{world.app}-copy-in", 2)
+    world.send(60, topics=("s", "copy-in"))
+    world.start(*queries)
+    world.until_there("good")
+    assert world.state("CSAS_COPY") == "error"
+    assert "the topic was deleted and made anew" in world.error("CSAS_COPY")
+    assert world.values("copy") == Counter(range(20))
+
+
 def test_an_instance_whose_transaction_the_brokers_have_ended_goes_on_until_another_takes_over(world, plain):
     """As one that was suspended for longer than a transaction may take: its producer is fenced, and nobody has its place."""
     world.start(QUERY.format(name="copy", app="{app}"))
