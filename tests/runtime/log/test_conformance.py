@@ -18,9 +18,6 @@ from flowql.runtime.errors import (
     TopicMissing,
 )
 from flowql.runtime.log.base import EARLIEST, LATEST, RECORD_SCHEMA, Position, TopicPartition
-from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.embedded.records import decode, encode
-from flowql.runtime.log.embedded.state import LogState
 from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.log.logs import A0, A1, B0, IMPLEMENTATIONS, PATIENCE_S, is_ours, make
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
@@ -451,21 +448,6 @@ def test_the_log_says_who_has_written_the_records_that_are_there(log):
     assert log.admin().writers(A0) == {"p"}, "all others are gone"
     with pytest.raises(TopicMissing):
         log.admin().writers(TopicPartition("none", 0))
-
-
-def test_who_has_written_is_known_after_the_log_was_opened_again(tmp_path):
-    log = EmbeddedLog(tmp_path / "log")
-    log.create_topic("A", 1)
-    for writer in ("p", "q"):
-        produce(log, writer, (A0, [b"0"]))
-    image = decode(encode(log._state.snapshot()))
-    restored = LogState(str(tmp_path))
-    restored.apply(image)
-    assert restored.topics["A"].partitions[0].writers == {"p", "q"}, "also by a snapshot of the commit log"
-    log.close()
-    log = EmbeddedLog(tmp_path / "log")
-    assert log.writers(A0) == {"p", "q"}
-    log.close()
 
 
 def test_a_transaction_takes_the_place_of_older_records(log):

@@ -15,6 +15,8 @@ from flowql.runtime.log import policy
 from flowql.runtime.log.base import EARLIEST, RECORD_SCHEMA, Position, TopicPartition
 from flowql.runtime.log.embedded import ledger, segment
 from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.records import decode, encode
+from flowql.runtime.log.embedded.state import LogState
 from flowql.runtime.log.faults import SimulatedDisk
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
 from tests.runtime.log.workload import A0, A1, expected, observe, steps
@@ -390,3 +392,18 @@ def test_a_disk_that_is_full_behind_the_commit_point_takes_nothing_back(monkeypa
     produce(log, "p", (A0, [b"2"]))
     assert values(log, A0) == [b"1", b"2"]
     assert log.last_sequence("p") == 2
+
+
+def test_who_has_written_is_known_after_the_log_was_opened_again(tmp_path):
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("A", 1)
+    for writer in ("p", "q"):
+        produce(log, writer, (A0, [b"0"]))
+    image = decode(encode(log._state.snapshot()))
+    restored = LogState(str(tmp_path))
+    restored.apply(image)
+    assert restored.topics["A"].partitions[0].writers == {"p", "q"}, "also by a snapshot of the commit log"
+    log.close()
+    log = EmbeddedLog(tmp_path / "log")
+    assert log.writers(A0) == {"p", "q"}
+    log.close()

@@ -31,7 +31,6 @@ OTHERWISE = {
     "test_a_transaction_takes_the_place_of_older_records": "records are dropped by another call than a commit",
     "test_a_transaction_may_depend_on_where_a_partition_ends": "offsets of a transaction are not known before it",
     "test_the_log_says_who_has_written_the_records_that_are_there": "brokers do not say",
-    "test_who_has_written_is_known_after_the_log_was_opened_again": "of the embedded log",
     "test_any_transactions_any_reads": "makes its own logs: many",
     "test_memory_crash_forgets_open_transactions": "of the memory log",
 }
