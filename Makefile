@@ -46,6 +46,9 @@ $(READY): requirements.lock pyproject.toml
 	@echo "== setup: PySpark, a download of 450 MB that is built here; a minute or two the first time"
 	@$(PIP) --no-deps -r $(VENV)/pyspark.lock
 	@PYTHONWARNINGS=ignore $(PY) -m pip --disable-pip-version-check --no-input install --quiet --no-deps --no-build-isolation --editable .
+	@echo "== setup: bytecode of the modules that commands load, so that they start quickly"
+	@$(PY) -m compileall -q -j 0 flowql compiler runtime
+	@$(PY) -c 'import flowql.cli.app as app, flowql.config.compile, flowql.query.session, flowql.server.at_rest; app.program()'
 	@touch $(READY)
 	@echo "== setup: done, $(VENV)/bin/flowql is ready"
 
