@@ -10,8 +10,8 @@ from flowql.compiler.analyze.assertions import Assertion
 from flowql.compiler.analyze.dependencies import Pending, in_order
 from flowql.compiler.analyze.hints import hints_about
 from flowql.compiler.analyze.mistakes import mistake, unsupported
+from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.processors import bind_routes, bind_topology
-from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
 from flowql.compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
 from flowql.compiler.analyze.streams.statements import in_python, made_of, stream_statements

@@ -33,7 +33,8 @@ from flowql.cli import main
 from flowql.config.storage import log_at
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.murmur2 import partitions as partitions_of
-from flowql.server.client import Client, connect
+from flowql.server.client import Client
+from flowql.server.running import connect
 
 DAY = 86_400_000
 START = 1_767_225_600_000  # 2026-01-01

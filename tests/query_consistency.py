@@ -29,7 +29,7 @@ from flowql.query.session import SEQUENCE
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.address import is_alive, read_address
-from flowql.server.client import connect
+from flowql.server.running import connect
 from flowql.server.spawn import ERRORS_FILE
 
 PROJECT = "name: consistency\nsql: demo.sql\ntargets: {default: {threads: 2, memory: 128 MB}}\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from flowql.compiler.analyze.mistakes import mistake, unsupported
+from flowql.compiler.analyze.options import DEFAULT_KEY, DEFAULT_VALUE, WRAP_SINGLE
 from flowql.compiler.analyze.properties import Properties, SideProperties, check_format_name
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -14,9 +15,6 @@ from flowql.compiler.plan.types import Kind, SqlType
 from flowql.compiler.schemas.avro import is_name as is_avro_name
 from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT, PROTOBUF_FORMATS, REGISTRY_FORMATS
 
-DEFAULT_KEY = "ksql.persistence.default.format.key"
-DEFAULT_VALUE = "ksql.persistence.default.format.value"
-WRAP_SINGLE = "ksql.persistence.wrap.single.values"
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 _KAFKA = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BYTES)
 

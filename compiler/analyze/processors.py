@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.mistakes import mistake, unsupported
-from flowql.compiler.analyze.properties import QueryOptions
+from flowql.compiler.analyze.options import QueryOptions
 from flowql.compiler.analyze.relation import retracting, scan
 from flowql.compiler.analyze.statements import BoundQuery, analyze, with_sink
 from flowql.compiler.catalog.catalog import Catalog

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions, duration_ms
 from flowql.compiler.catalog.names import did_you_mean, listing
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Property
 from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, OnChange, Priority
 from flowql.compiler.plan.schema import KeyWindow
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, OnChange, Priority
 from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT
 
 FORMATS = ("JSON", "DELIMITED", "KAFKA", "NONE", "AVRO", "JSON_SR", "PROTOBUF", "PROTOBUF_NOSR", DEBEZIUM, JSON_OBJECT)
@@ -45,25 +45,6 @@ _SOURCE_ONLY = {"WINDOW_TYPE", "WINDOW_SIZE", "SOURCED_BY_CONNECTOR"}
 FOR_SOURCE = frozenset(_TOPIC | _RECORD | _TIMES | _SOURCE_ONLY | set(_SCHEMA_PROPERTIES))
 FOR_SINK = frozenset(_TOPIC | _RECORD | _QUERY | set(_SCHEMA_PROPERTIES))
 FOR_INSERT = frozenset(_QUERY)
-
-_UNITS = {
-    "MS": 1, "MILLISECOND": 1, "SECOND": 1000, "S": 1000, "SEC": 1000, "MINUTE": 60_000, "MIN": 60_000, "HOUR": 3_600_000,
-    "DAY": 86_400_000, "WEEK": 7 * 86_400_000,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class QueryOptions:
-    """How a query is scheduled and named, and what a new text of it means. None means not given."""
-
-    priority: Priority | None = None
-    weight: int | None = None
-    latency_target_ms: int | None = None
-    query_id: str | None = None
-    on_change: OnChange | None = None
-
-
-NO_OPTIONS = QueryOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +79,6 @@ class Properties:
 
     def span(self, name: str) -> Span:
         return self.spans.get(name, NOWHERE)
-
-
-def duration_ms(text: object) -> int | None:
-    """Milliseconds of `500`, `'500'`, `'500 ms'`, `'2 minutes'`; None when it is none of these."""
-    if isinstance(text, int) and not isinstance(text, bool):
-        return text
-    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", str(text))
-    if match is None:
-        return None
-    unit = match[2].upper()
-    factor = 1 if not unit else _UNITS.get(unit) or _UNITS.get(unit.removesuffix("S"))
-    return None if factor is None else int(match[1]) * factor
 
 
 def read_properties(items: Sequence[Property], allowed: frozenset[str], fold: str = "upper") -> Properties:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from flowql.compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, check_columns, key_format, value_format
+from flowql.compiler.analyze.formats import check_columns, key_format, value_format
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.on_error import on_errors
+from flowql.compiler.analyze.options import DEFAULT_KEY, DEFAULT_VALUE
 from flowql.compiler.analyze.properties import FOR_SOURCE, Properties, read_properties
 from flowql.compiler.analyze.registered import Side, check_schema_id, inferred_fields, key_side, value_side, with_schema
 from flowql.compiler.catalog.catalog import Catalog, find_source

@@ -15,7 +15,8 @@ from flowql.compiler.analyze.insert_row import check_writable, insert_row, known
 from flowql.compiler.analyze.joins import UNBOUNDED_JOIN
 from flowql.compiler.analyze.ksql_limits import refuse_in_ksql
 from flowql.compiler.analyze.mistakes import mistake, unsupported
-from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, QueryOptions, read_properties
+from flowql.compiler.analyze.options import QueryOptions
+from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, read_properties
 from flowql.compiler.analyze.query import BoundSelect, bind_query
 from flowql.compiler.analyze.registered import key_side, value_side, with_schema
 from flowql.compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles

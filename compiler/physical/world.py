@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from flowql.compiler.analyze.assertions import Assertion, SchemaAssertion, TopicAssertion
 from flowql.compiler.analyze.async_calls import place_async_calls
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.statements import (
     Bound,
     BoundChange,
@@ -38,8 +38,9 @@ from flowql.compiler.physical.definition import definition_of, is_same
 from flowql.compiler.physical.planner import Topology, plan_query
 from flowql.compiler.physical.unrepeatable import refuse_unrepeatable, unrepeatable_calls
 from flowql.compiler.plan.logical import Node, Scan, SchemaRef, walk_nodes
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.compiler.plan.tables import TableChange
-from flowql.compiler.plan.topology import NO_ROWS, PRIORITY_WEIGHTS, InsertValues, Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.topology import NO_ROWS, InsertValues, Plan, QueryPlan, SourceDef
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from flowql.compiler.plan.generations import (
     topics_read,
     under_own_name,
 )
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, Plan, QueryPlan
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
+from flowql.compiler.plan.topology import Plan, QueryPlan
 
 NO_PLAN = Plan()
 FORWARDS_KEPT = 50  # of a query, as many as there are deployments in the history

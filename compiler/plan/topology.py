@@ -14,15 +14,13 @@ from typing import Literal
 from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
 from flowql.compiler.plan.expr import Expr
 from flowql.compiler.plan.logical import ChangeKind, Format, Node, OnError, Scan, SchemaRef, Spec, TimestampSpec
+from flowql.compiler.plan.priorities import OnChange, Priority
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import HIDDEN, ROW_NUMBER, TableChange, TableRules
 from flowql.compiler.plan.types import BIGINT
 from flowql.compiler.plan.watermarks import Watermark
 
 PLAN_FORMAT = 1
-PRIORITY_WEIGHTS = {"critical": 64, "high": 16, "normal": 4, "batch": 1}
-Priority = Literal["critical", "high", "normal", "batch"]
-OnChange = Literal["rebuild", "forward"]
 
 
 @dataclass(frozen=True, slots=True)

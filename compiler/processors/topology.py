@@ -11,8 +11,8 @@ from flowql.compiler.functions.asynchronous import checked_options
 from flowql.compiler.functions.registry import QueryFailure, registered
 from flowql.compiler.functions.user import MARK, checked_name, found_in_plan, module_name, plain_name
 from flowql.compiler.functions.user_types import DefinitionError, Limits
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, OnChange, Priority
 from flowql.compiler.plan.processors import ProcessorStep, ProcessorStore
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, OnChange, Priority
 from flowql.compiler.processors.processor import AsyncProcessor, BatchProcessor, Processor
 from flowql.compiler.processors.stores import StateStore
 

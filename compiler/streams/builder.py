@@ -9,7 +9,7 @@ from typing import Any
 from flowql.compiler.functions.user import MARK, UserDefined, checked_name
 from flowql.compiler.functions.user_rows import is_row
 from flowql.compiler.functions.user_types import DefinitionError, Limits
-from flowql.compiler.plan.topology import OnChange, Priority
+from flowql.compiler.plan.priorities import OnChange, Priority
 from flowql.compiler.streams.graph import Graph, checked_options, with_clause
 from flowql.compiler.streams.place import here
 from flowql.compiler.streams.rows import row_type

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name, WithinClause
 from flowql.compiler.functions.user_types import DefinitionError
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, OnChange
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, OnChange
 from flowql.compiler.processors.topology import Topology
 from flowql.compiler.streams.callables import Call as Callback
 from flowql.compiler.streams.callables import RowAggregate, RowFunction, arity_of

@@ -9,7 +9,7 @@ from typing import Any, Self
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Name
 from flowql.compiler.functions.user_types import DefinitionError
-from flowql.compiler.plan.topology import OnChange, Priority
+from flowql.compiler.plan.priorities import OnChange, Priority
 from flowql.compiler.streams.expression import Expression
 from flowql.compiler.streams.graph import (
     Graph,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, WindowClause, WithinClause
-from flowql.compiler.plan.topology import OnChange, Priority
+from flowql.compiler.plan.priorities import OnChange, Priority
 from flowql.compiler.streams.callables import RowAggregate, RowFunction
 from flowql.compiler.streams.rows import RowType
 

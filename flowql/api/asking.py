@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
-from flowql.server.client import LOST, connect
+from flowql.server.address import LOST
+from flowql.server.running import connect
 
 if TYPE_CHECKING:
     from flowql.runtime.functions.asked import AskedFunction

@@ -24,7 +24,8 @@ from flowql.deploy.settings import Settings
 from flowql.deploy.stages import decide
 from flowql.errors import CommandError, CompileError
 from flowql.server.choice import at_rest
-from flowql.server.client import Calls, Client, connect
+from flowql.server.client import Calls, Client
+from flowql.server.running import connect
 from flowql.server.spawn import spawn
 
 RUNNING_S = 60.0

@@ -27,9 +27,9 @@ from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.server.choice import at_rest
-from flowql.server.client import connect as find_instance
-from flowql.server.client import connect_running
 from flowql.server.following import Deployed, compile_text, deployed, follow
+from flowql.server.running import connect as find_instance
+from flowql.server.running import connect_running
 from flowql.topics.producing import TopicWriter
 
 if TYPE_CHECKING:

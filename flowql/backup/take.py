@@ -27,7 +27,7 @@ from flowql.runtime.log.embedded.segment import is_full
 from flowql.runtime.log.files import DiskFiles, Files
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.rocks import open_rocks
-from flowql.server.client import connect
+from flowql.server.running import connect
 
 FOLDER_IN_USE = "FQ5702"
 Begin = Callable[[int], None]  # so many bytes are to come: each twice, copied and read back

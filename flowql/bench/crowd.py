@@ -21,7 +21,8 @@ from pathlib import Path
 import psutil
 
 from flowql.bench.measuring import BenchFailed
-from flowql.server.client import Client, connect
+from flowql.server.client import Client
+from flowql.server.running import connect
 
 ROWS = 20_000  # of the table they ask
 

@@ -40,7 +40,8 @@ from flowql.errors import CommandError
 from flowql.runtime.budget import MIB
 from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Producer, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.server.client import Client, connect
+from flowql.server.client import Client
+from flowql.server.running import connect
 from flowql.server.spawn import spawn
 
 APPLICATION, TOPIC, QUERY, PARTITIONS = "saturation", "s", "CTAS_C", 4

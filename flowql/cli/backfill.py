@@ -18,7 +18,7 @@ from flowql.deploy.selection import find_query
 from flowql.deploy.settings import settings_of
 from flowql.deploy.stages import decide
 from flowql.server.choice import at_rest
-from flowql.server.client import connect
+from flowql.server.running import connect
 
 
 def command(

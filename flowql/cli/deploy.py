@@ -28,7 +28,8 @@ from flowql.config.load import shown_path
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings, settings_of
 from flowql.server.choice import at_rest
-from flowql.server.client import Client, connect
+from flowql.server.client import Client
+from flowql.server.running import connect
 
 
 def command(

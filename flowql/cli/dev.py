@@ -20,8 +20,9 @@ from flowql.config.load import find_project_file, shown_path
 from flowql.config.storage import log_at
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError, CompileError, RuntimeFailure, diagnostics_of
-from flowql.server.client import Client, connect
+from flowql.server.client import Client
 from flowql.server.host import Host
+from flowql.server.running import connect
 
 Files = dict[Path, tuple[int, int]]
 WATCHED = {".sql", ".yaml", ".yml"}

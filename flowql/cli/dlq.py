@@ -38,8 +38,8 @@ from flowql.dlq.replay import append, queries_of, replay
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.runtime.log.repairs import Repairs
-from flowql.server.client import connect
 from flowql.server.following import deployed
+from flowql.server.running import connect
 from flowql.server.spawn import spawn
 from flowql.topics.keeping import letters_kept
 

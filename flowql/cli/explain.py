@@ -23,7 +23,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
 from flowql.runtime.spark.settings import SparkSettings
-from flowql.server.client import connect
+from flowql.server.running import connect
 
 _CODE = re.compile(r"FQ\d{4}", re.IGNORECASE)
 Subject = Annotated[

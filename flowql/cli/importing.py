@@ -13,7 +13,7 @@ from flowql.cli.options import Output, OutputOption, Scope, VarOption
 from flowql.cli.render import note, print_json, print_text
 from flowql.compiler.analyze.registered import REGISTRY
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, Priority
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, Priority
 from flowql.compiler.schemas.lookup import NO_SCHEMAS
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, shown_path

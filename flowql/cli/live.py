@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from flowql.cli.options import Scope
 from flowql.deploy.settings import settings_of
-from flowql.server.client import Client, connect_running
+from flowql.server.client import Client
+from flowql.server.running import connect_running
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import typer
 from flowql.cli.live import live_client
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows
-from flowql.compiler.analyze.properties import duration_ms
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.compiler.analyze.options import duration_ms
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.deploy.control import NewPriority
 
 HELP = """Show and change how queries share the processor.

@@ -10,10 +10,10 @@ import typer
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, write_lines
 from flowql.cli.watching.functions import function_lines
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
 from flowql.runtime.config import LetterRetention
-from flowql.server.client import connect
+from flowql.server.running import connect
 from flowql.topics.keeping import letters_kept
 
 # Field -> its heading. Fits in 80 columns with queries of ordinary names; what went wrong last stands below.

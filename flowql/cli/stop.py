@@ -7,7 +7,7 @@ import typer
 from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note
 from flowql.deploy.settings import settings_of
-from flowql.server.client import connect
+from flowql.server.running import connect
 
 
 def command(

@@ -17,7 +17,9 @@ from flowql.cli.watching.screen import INTERVAL_S_MAX, INTERVAL_S_MIN, Screen, r
 from flowql.cli.watching.table import View, picture, text_of
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
-from flowql.server.client import NOT_RUNNING, Client, connect
+from flowql.server.address import NOT_RUNNING
+from flowql.server.client import Client
+from flowql.server.running import connect
 
 KEYS = [c.key for c in COLUMNS]
 WIDTH_PIPED = 200  # of a table that goes to a file: everything fits

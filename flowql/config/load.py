@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from flowql.compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE
-from flowql.compiler.analyze.properties import QueryOptions
+from flowql.compiler.analyze.options import DEFAULT_KEY, DEFAULT_VALUE, QueryOptions
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span

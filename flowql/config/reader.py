@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from flowql.compiler.analyze.properties import duration_ms
+from flowql.compiler.analyze.options import duration_ms
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, Span

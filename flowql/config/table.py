@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.config.api import API
 from flowql.config.kafka import KAFKA
 from flowql.config.letters import DEAD_LETTERS

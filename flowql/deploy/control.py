@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, Plan, Priority, QueryPlan
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, Priority
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.deploy.selection import find_query
 
 

@@ -14,7 +14,8 @@ from flowql.errors import CommandError
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import CONFIG, Repair, Repairs, encode, topic_name
-from flowql.server.client import LOST, Client
+from flowql.server.address import LOST
+from flowql.server.client import Client
 
 _WRITER = "flowql-dlq"
 _AT_ONCE, _BYTES_AT_ONCE = 2_000, 3 << 19  # of a call

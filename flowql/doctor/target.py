@@ -20,7 +20,7 @@ from flowql.runtime.log.kafka.connection import answers
 from flowql.runtime.spark.java import find_java
 from flowql.runtime.spark.session import require_spark
 from flowql.server.address import FILE, read_address
-from flowql.server.client import connect
+from flowql.server.running import connect
 
 FREE_LEAST = 1 << 30
 FSYNC_SLOW_MS = 50.0  # the commit waits for it, every 100 ms by default

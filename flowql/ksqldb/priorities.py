@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flowql.compiler.plan.logical import Scan, walk_nodes
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS, Plan, Priority, QueryPlan
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, Priority
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.ksqldb.settings import COMMIT_INTERVAL, plain
 
 DEFAULT_INTERVAL_MS = 2_000  # of ksqlDB

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowql.compiler.plan.topology import Priority
+from flowql.compiler.plan.priorities import Priority
 from flowql.config.table import FILE_NAME
 from flowql.ksqldb.notes import Note
 from flowql.ksqldb.priorities import Wanted, priorities

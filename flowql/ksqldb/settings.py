@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowql.compiler.analyze.formats import DEFAULT_KEY, DEFAULT_VALUE, WRAP_SINGLE
+from flowql.compiler.analyze.options import DEFAULT_KEY, DEFAULT_VALUE, WRAP_SINGLE
 from flowql.compiler.analyze.registered import REGISTRY
 from flowql.compiler.analyze.tables import TOPIC_PREFIX as PREFIX
 from flowql.compiler.diagnostics.source import Span

@@ -7,9 +7,8 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
 FILE = "instance.json"
+LOST, NOT_RUNNING = "FQ5302", "FQ5306"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,8 @@ class Address:
 
 
 def own_address(port: int, token: str) -> Address:
+    import psutil  # 0.02 s
+
     return Address(os.getpid(), port, token, psutil.Process().create_time())
 
 
@@ -51,6 +52,8 @@ def read_address(data_dir: Path) -> Address | None:
 
 def is_alive(pid: int, started: float | None = None) -> bool:
     """The process runs (one that is dead and not yet collected does not) and is the one meant."""
+    import psutil
+
     try:
         process = psutil.Process(pid)
         same = started is None or abs(process.create_time() - started) < 1.0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from flowql.deploy.settings import Settings
-from flowql.server.engine import AtRest, Engine, Mode
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flowql.deploy.settings import Settings
+    from flowql.server.engine import AtRest, Engine, Mode
 
 
 def open_engine(settings: Settings, mode: Mode = "continuous") -> Engine:

@@ -7,50 +7,27 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from flowql.compiler.plan import codec
-from flowql.compiler.plan.deployed import Deployed, Entry
-from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import NOTHING_ELSE, Asked
-from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError
-from flowql.query.answer import Answer
 from flowql.query.errors import query_error
-from flowql.server.address import Address, is_alive, read_address
+from flowql.server.address import LOST, Address, is_alive
 from flowql.server.http import Http, Reply, Unreachable
-from flowql.server.streaming import decode
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from flowql.compiler.plan.deployed import Deployed, Entry
+    from flowql.compiler.plan.topology import Plan
+    from flowql.deploy.asked import Asked
+    from flowql.deploy.control import NewPriority
+    from flowql.query.answer import Answer
     from flowql.runtime.log.appending import Redelivery
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, a question for its answer
 # What a client elsewhere and an instance say to each other, plans included. With another number neither understands the other.
 PROTOCOL = 1
-LOST, NOT_RUNNING, OTHER_VERSION = "FQ5302", "FQ5306", "FQ5311"
-
-
-def connect(data_dir: Path) -> Client | None:
-    """The live instance of a directory, or None. One that is dead, or does not know its own token, is none."""
-    address = read_address(data_dir)
-    if address is None:
-        return None
-    client = Client(address)
-    if client.answers():
-        return client
-    client.close()
-    return None
-
-
-def connect_running(data_dir: Path) -> Client:
-    """The live instance of a directory. Raises CommandError if none runs."""
-    client = connect(data_dir)
-    if client is None:
-        raise CommandError("no instance of this project is running", code=NOT_RUNNING, help="flowql deploy")
-    return client
+OTHER_VERSION = "FQ5311"
 
 
 class Calls:
@@ -102,18 +79,24 @@ class Calls:
 
     def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
         """What is on record, and the partitions of the topics there are."""
+        from flowql.compiler.plan import codec  # the plan's data types: 0.05 s, which `status` does without
+
         body = self._call("GET", "/plan")
         with self._understood():
             return codec.loads_deployed(body["deployed"]), body["topics"]
 
-    def deploy(self, wanted: Plan, asked: Asked = NOTHING_ELSE) -> dict[str, Any]:
+    def deploy(self, wanted: Plan, asked: Asked | None = None) -> dict[str, Any]:
         """wanted: the whole project."""
-        body = {"plan": codec.line(wanted), **asked.to_data()}
+        from flowql.compiler.plan import codec
+
+        body = {"plan": codec.line(wanted), **(asked.to_data() if asked is not None else {})}
         found: dict[str, Any] = self._call("POST", "/plan", body)
         return found
 
     def deployments(self, *, plans: bool = False) -> list[Entry]:
         """The last ones, the newest last; without their plans, which are long, unless asked for."""
+        from flowql.compiler.plan import codec
+
         path = "/deployments?plans=1" if plans else "/deployments"
         found = self._call("GET", path)
         with self._understood():
@@ -127,6 +110,8 @@ class Calls:
     @contextmanager
     def answer(self, sql: str) -> Iterator[Answer]:
         """The answer, as far as it is taken."""
+        from flowql.server.streaming import decode  # Arrow: 0.2 s
+
         try:
             with self._http.request("POST", "/query", sql.encode()) as reply:
                 if not reply.is_success:

@@ -23,7 +23,7 @@ from flowql.query.change import Change, Rebuilt
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
 from flowql.server.address import read_address
 from flowql.server.choice import at_rest
-from flowql.server.client import connect
+from flowql.server.running import connect
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName, PushQuery

@@ -19,8 +19,9 @@ from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import SourceDef
 from flowql.errors import CommandError
 from flowql.query.change import Change, Rebuilt
+from flowql.server.address import LOST
 from flowql.server.change_stream import SILENCE_S, decode
-from flowql.server.client import ANSWER_S, LOST, OTHER_VERSION, PROTOCOL, Calls
+from flowql.server.client import ANSWER_S, OTHER_VERSION, PROTOCOL, Calls
 from flowql.server.failures import Failure, of_wire
 from flowql.server.frames import arrow_stream
 from flowql.server.http import Http, Reply, Unreachable

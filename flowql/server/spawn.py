@@ -15,7 +15,8 @@ from pathlib import Path
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.server.client import Client, connect
+from flowql.server.client import Client
+from flowql.server.running import connect
 
 ERRORS_FILE = "instance.err"  # what its process itself writes: nothing, unless it breaks
 READY_S = 120.0  # recovery of a large state included

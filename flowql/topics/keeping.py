@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowql.compiler.analyze.properties import duration_ms
+from flowql.compiler.analyze.options import duration_ms
 from flowql.config.reader import size_bytes
 from flowql.errors import CommandError
 from flowql.runtime.config import LetterRetention

@@ -25,7 +25,6 @@ from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import BadRecord, FatalRecord, PlanUnsupported
 from flowql.runtime.log.base import RawBatch
-from flowql.runtime.operators.avro_scan import AvroScan
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.delimited_scan import DelimitedScan
 from flowql.runtime.operators.json_scalars import Bools, take
@@ -145,8 +144,10 @@ class Decoder:
             return None
         if fmt.name == "JSON" and JsonScan.supports(types):
             return JsonScan(names, types, standard=fmt.standard)
-        if fmt.name == "AVRO" and AvroScan.supports(types, fmt.schema):
-            return AvroScan(names, types, fmt.schema)
+        if fmt.name == "AVRO":
+            from flowql.runtime.operators.avro_scan import AvroScan  # fastavro: 0.01 s, which most projects do without
+
+            return AvroScan(names, types, fmt.schema) if AvroScan.supports(types, fmt.schema) else None
         if fmt.name == "DELIMITED" and DelimitedScan.supports(types, fmt.delimiter):
             places = [[f.name for f in declared].index(n) for n in names]
             return DelimitedScan(names, types, places, len(declared), fmt.delimiter)

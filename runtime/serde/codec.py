@@ -11,14 +11,12 @@ from flowql.compiler.plan.schema import Field
 from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT, KINDS, is_wrapped, schema_for
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord, PlanUnsupported
-from flowql.runtime.serde.avro import AvroDecoder, AvroEncoder
 from flowql.runtime.serde.delimited import DelimitedDecoder, DelimitedEncoder
 from flowql.runtime.serde.json import JsonDecoder, JsonEncoder
 from flowql.runtime.serde.json_object import JsonObjectDecoder
 from flowql.runtime.serde.json_registry import JsonRegistryDecoder, JsonRegistryEncoder
 from flowql.runtime.serde.kafka import KafkaDecoder, KafkaEncoder
 from flowql.runtime.serde.none import NoneDecoder, NoneEncoder
-from flowql.runtime.serde.protobuf import ProtobufDecoder, ProtobufEncoder
 
 # What decoders raise for bytes that are bad; all but the first comes from conversions of values that they know too little of.
 UNREADABLE = (BadRecord, RecursionError, ValueError, ArithmeticError, struct.error)
@@ -96,9 +94,13 @@ def _schema_decoder(fmt: Format, declared: Sequence[Field], wanted: Sequence[int
     names, types = [f.name for f in declared], [f.type for f in declared]
     wrapped = is_wrapped(fmt, declared, is_key=is_key)
     if fmt.name == "AVRO":
+        from flowql.runtime.serde.avro import AvroDecoder  # fastavro: 0.01 s, which projects without Avro do without
+
         return AvroDecoder(names, types, wanted, fmt.schema, wrapped=wrapped)
     if fmt.name == "JSON_SR":
         return JsonRegistryDecoder(JsonDecoder(names, types, wanted, wrapped=wrapped, standard=fmt.standard))
+    from flowql.runtime.serde.protobuf import ProtobufDecoder  # Google's library: 0.02 s
+
     registered = fmt.name == "PROTOBUF"
     return ProtobufDecoder(names, types, wanted, fmt.schema, registered=registered)
 
@@ -108,7 +110,11 @@ def _schema_encoder(fmt: Format, fields: Sequence[Field], *, is_key: bool) -> Ro
     wrapped = is_wrapped(fmt, fields, is_key=is_key)
     ref = fmt.schema or schema_for(fmt, fields, is_key=is_key)
     if fmt.name == "AVRO":
+        from flowql.runtime.serde.avro import AvroEncoder
+
         return AvroEncoder(names, types, ref, wrapped=wrapped)
     if fmt.name == "JSON_SR":
         return JsonRegistryEncoder(JsonEncoder(names, types, wrapped=wrapped), ref)
+    from flowql.runtime.serde.protobuf import ProtobufEncoder
+
     return ProtobufEncoder(names, types, ref, registered=fmt.name == "PROTOBUF")

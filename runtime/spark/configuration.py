@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.runtime.spark.settings import SparkSettings
 
 LOG_LEVEL = "FLOWQL_SPARK_LOG"

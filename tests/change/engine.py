@@ -15,7 +15,8 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.partitions import as_wanted
-from flowql.compiler.plan.topology import Plan, Priority
+from flowql.compiler.plan.priorities import Priority
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority, with_paused, with_priority
 from flowql.deploy.stages import decide

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.partitions import as_wanted
-from flowql.compiler.plan.topology import Plan, Priority
+from flowql.compiler.plan.priorities import Priority
+from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError
@@ -27,8 +28,10 @@ from flowql.query.errors import QueryError
 from flowql.query.question import broken_off
 from flowql.runtime.errors import LogError
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.server.client import LOST, Client, connect
+from flowql.server.address import LOST
+from flowql.server.client import Client
 from flowql.server.on_runtime import RuntimeEngine
+from flowql.server.running import connect
 from tests.change.machine import Killed, Life
 from tests.change.places import State, of_question, rows_of_table
 from tests.change.zygote import ANSWERED, ASKED, ERRORS, Job, Zygote, put, settings_at

@@ -18,7 +18,7 @@ from flowql.cli import main as flowql
 from flowql.compiler.plan.topology import Plan
 from flowql.deploy.asked import Asked
 from flowql.runtime.errors import LogError
-from flowql.server.client import LOST
+from flowql.server.address import LOST
 from tests.change.edits import broken
 from tests.change.feed import Feed
 from tests.change.machine import Killed

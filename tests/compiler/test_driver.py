@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowql.compiler.analyze.properties import QueryOptions
+from flowql.compiler.analyze.options import QueryOptions
 from flowql.compiler.diagnostics.diagnostic import CompileError, ParseError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.parser import parse_query

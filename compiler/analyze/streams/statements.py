@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from flowql.compiler.analyze.dependencies import Pending
 from flowql.compiler.analyze.mistakes import mistake, unsupported
-from flowql.compiler.analyze.properties import NO_OPTIONS, QueryOptions
+from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.streams.declaring import source_of
 from flowql.compiler.analyze.streams.draft import Draft, query_of
 from flowql.compiler.analyze.streams.names import known_name

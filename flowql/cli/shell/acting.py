@@ -21,7 +21,7 @@ from flowql.deploy.assertions import FAILED, failing, schemas_of
 from flowql.deploy.settings import Settings
 from flowql.query.errors import INVALID, UNKNOWN, QueryError
 from flowql.runtime.log.base import TopicPartition
-from flowql.server.client import connect_running
+from flowql.server.running import connect_running
 from flowql.topics.codecs import RecordReader, source_over
 from flowql.topics.records import json_lines, read_records
 

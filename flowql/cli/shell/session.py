@@ -26,8 +26,8 @@ from flowql.config.project import Project
 from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer
 from flowql.query.errors import INVALID, REFUSED, QueryError
-from flowql.server.client import connect
 from flowql.server.following import Deployed, compile_text, deployed, follow
+from flowql.server.running import connect
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from flowql.compiler.analyze.properties import QueryOptions
+from flowql.compiler.analyze.options import QueryOptions
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.logical import SchemaRef

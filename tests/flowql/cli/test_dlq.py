@@ -13,8 +13,8 @@ from flowql.dlq.repair import Repaired
 from flowql.dlq.replay import replay
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import Repair, topic_name
-from flowql.server.client import connect
 from flowql.server.host import Host
+from flowql.server.running import connect
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_deploy import Site
 from tests.runtime.log.records import produce
@@ -198,7 +198,8 @@ def test_a_replay_does_not_let_serve_what_is_held_back(site: LetterSite) -> None
 
 def test_a_second_repair_that_is_refused_leaves_the_first(site: LetterSite, monkeypatch: pytest.MonkeyPatch) -> None:
     from flowql.errors import CommandError
-    from flowql.server.client import LOST, Client
+    from flowql.server.address import LOST
+    from flowql.server.client import Client
 
     assert site("dlq", "replay", *REPAIRS[0]).code == 0
     site.settle()

@@ -24,9 +24,10 @@ from flowql.query.session import Begun
 from flowql.runtime.app.plan_topic import read_plan
 from flowql.server.address import FILE, Address, own_address, read_address, write_address
 from flowql.server.at_rest import stopped_status
-from flowql.server.client import Client, connect
+from flowql.server.client import Client
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
+from flowql.server.running import connect
 from tests.flowql.query.world import plan_of
 
 SQL = """

@@ -24,8 +24,8 @@ from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.server import members
 from flowql.server.choice import at_rest
-from flowql.server.client import connect
 from flowql.server.host import Host
+from flowql.server.running import connect
 from tests.flowql.cli.conftest import flowql
 from tests.flowql.query.world import plan_of
 from tests.runtime.log.records import batch

@@ -16,10 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from flowql.config.watching import MetricsSettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.server.client import Client, connect
+from flowql.server.client import Client
 from flowql.server.dashboard import PANELS, dashboard
 from flowql.server.host import Host
 from flowql.server.prometheus import METRICS, exposition
+from flowql.server.running import connect
 from tests.flowql.cli.program import Program
 from tests.flowql.query.world import plan_of
 

@@ -22,7 +22,7 @@ from flowql.cli import main
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.address import is_alive, read_address
-from flowql.server.client import connect
+from flowql.server.running import connect
 from tests.query_consistency import check
 
 pytestmark = pytest.mark.slow

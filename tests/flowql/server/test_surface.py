@@ -18,8 +18,8 @@ from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError
 from flowql.query.session import evaluate
 from flowql.server import app as routes
 from flowql.server import connections, limits
-from flowql.server.client import connect
 from flowql.server.host import Host
+from flowql.server.running import connect
 from tests.flowql.query.world import plan_of
 
 SQL = """

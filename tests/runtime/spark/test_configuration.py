@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.runtime.spark.configuration import FIXED, LOG_LEVEL, Scratch, allocation, pool_of, properties
 from flowql.runtime.spark.settings import SparkSettings
 

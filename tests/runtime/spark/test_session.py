@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flowql.compiler.plan.topology import PRIORITY_WEIGHTS
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.runtime.spark.configuration import FIXED
 from flowql.runtime.spark.errors import SessionInUse
 from flowql.runtime.spark.session import close_session, in_pool, open_session
