@@ -288,7 +288,8 @@ PROJECT_CODES: dict[str, CodePage] = {
     "FQ5207": CodePage(
         "Selected queries do not fit the queries that stay deployed",
         "With --select all other queries stay as they are deployed. A selected query reads a column that exists only in the project's "
-        "definition of a result that is not selected, or the reverse. The column would be NULL in every row, so nothing was changed.",
+        "definition of a result that is not selected, or the reverse. The column would be NULL in every row, so nothing was changed. The same "
+        "holds for `--prune --select NAME` while a query that is not selected reads the result of NAME: `NAME+` removes both.",
         "flowql deploy --select ALERTS            # reads a new column of TOTALS",
         "flowql deploy --select +ALERTS           # with all that it is made of\nflowql deploy --select TOTALS+           # with all that is made of it",
     ),

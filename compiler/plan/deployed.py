@@ -111,7 +111,7 @@ class Deployed:
     why they cannot be rebuilt (empty: they are): their results serve as they are, and they do not run. begins: first offsets, by
     partition, of streams whose older records were deleted for a new generation. forwards: of serving queries, whose results are of
     several definitions. held: ids of queries that are built and do not swap in until they are promoted, with the groups they
-    belong to.
+    belong to. forgotten: the record before this one is lost, so that no query can go on with its state and its results.
 
     Where a log cannot replace records in a commit: prefix: of the names of staging topics, which are among those of other
     applications there. swap: one that is under way; swaps: how many have begun. moved: since the last swap of each topic.
@@ -131,6 +131,7 @@ class Deployed:
     swap: Swap | None = None
     swaps: int = 0
     moved: tuple[Moved, ...] = ()
+    forgotten: bool = False
 
     def position(self, topic: str, partition: int, positions: Mapping[str, int]) -> int | None:
         """Where a task with these positions, by topic, is in a partition: also if it was last in the staging topic."""

@@ -11,6 +11,9 @@ from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, Targe
 from flowql.cli.render import note, print_json, print_rows
 from flowql.config.storage import open_log
 from flowql.errors import CommandError
+from flowql.runtime.app.lost_record import forget_deployed
+from flowql.runtime.app.plan_topic import topic_name
+from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.verify import Damage, Verified
 
@@ -43,7 +46,8 @@ def verify_log(
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
-    log = open_log(scope.load())
+    loaded = scope.load()
+    log, forgotten, application_id = open_log(loaded), False, loaded.target.app_id or loaded.name
     with closing(log):
         if not isinstance(log, EmbeddedLog):
             raise CommandError("the target's log is on Kafka, whose brokers verify it", code=NO_FILES)
@@ -51,10 +55,16 @@ def verify_log(
         new = [d for d in found.damages if not d.skipped]
         if skip_damaged and new:
             log.skip_damaged(new)
+            of_plans = [d.end for d in new if d.tp.topic == topic_name(application_id)]
+            forgotten = forget_deployed(log, application_id, of_plans, SystemClock().wall_ms())
     if as_json:
         print_json(_as_data(found, left_out=skip_damaged))
     else:
         _tell(found, new, left_out=skip_damaged)
+    if forgotten:
+        note(
+            "with them the record of what is deployed; flowql deploy, after flowql stop, computes all queries from the beginning"
+        )
     if (new and not skip_damaged) or found.other:
         raise typer.Exit(1)
 

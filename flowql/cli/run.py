@@ -78,7 +78,7 @@ def command(
         if done["withheld"]:
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
         note_rows(done)
-        count = len(service.plan.queries)
+        count = len(service.deployed.plan.queries)  # some of them may not serve yet
         note(f"{found.name}: {count} {'query' if count == 1 else 'queries'} on {shown_path(settings.data_dir)}")
         _await_restored(host)
         if mode != "continuous":

@@ -129,6 +129,7 @@ def merged(base: Plan, wanted: Plan, ids: Collection[str] | None, gone: Collecti
     names = [q.id for q in wanted.queries if q.id in new or q.id in kept]
     names += [i for i in kept if i not in names]
     queries = {**kept, **new}
+    _check_inputs(base, queries.values(), kept, gone)
     sources, from_project = _sources(base, wanted, new, kept, everything=ids is None)
     inserts = [i for i in wanted.inserts if i.target in from_project]
     here = {s.name for s in sources} - from_project
@@ -201,6 +202,18 @@ def _check(plan: Plan, base: Plan, wanted: Plan, new: Collection[str]) -> None:
             wrong = [f.name for f in used if f not in there.schema.fields]
             if wrong or _how(there) != _how(expected):
                 _refuse_apart(query, there, wrong, is_new=query.id in new)
+
+
+def _check_inputs(base: Plan, queries: Collection[QueryPlan], kept: Collection[str], gone: Collection[str]) -> None:
+    """CommandError if a query that stays reads a result that no query makes any more: it would stand still without a word."""
+    written = {topic_written(q) for q in queries}
+    for ended in (q for q in base.queries if q.id in gone and topic_written(q) not in written):
+        for query in queries:
+            if query.id in kept and topic_written(ended) in topics_read(query):
+                title = (
+                    f"{query.id} keeps running and reads {ended.sink}, which would get no more rows without {ended.id}"
+                )
+                raise CommandError(title, code=APART, help=f"flowql deploy --prune --select {ended.id}{MARK}")
 
 
 def _how(source: SourceDef) -> tuple[object, ...]:

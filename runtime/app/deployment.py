@@ -424,6 +424,8 @@ def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NO
     now_ms = host.clock.wall_ms()
     served = [i for i in plan.inserts if topics[i.target] not in building]
     new = [i for i in served if i not in host.deployed.serving.inserts]
+    if host.deployed.forgotten:
+        _refuse_inserted_twice(host, sorted({topics[i.target] for i in new}), planned)
     found = build_inserts(plan, new, host.admin, now_ms, planned)
     fresh = [i for i in plan.inserts if i not in host.deployed.plan.inserts]
     for topic, (number, staging) in building.items():
@@ -431,6 +433,17 @@ def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NO
         staged = build_inserts(plan, rows, host.admin, now_ms, planned)
         found += [(TopicPartition(staging, tp.partition), batch) for tp, batch in staged]
     return found
+
+
+def _refuse_inserted_twice(host: StagingHost, topics: Sequence[str], planned: Mapping[str, int]) -> None:
+    """LogError where rows of INSERT VALUES are perhaps in a topic already: the record that would say so is lost."""
+    for topic in topics:
+        for p in range(planned.get(topic, 0)):
+            if host.config.application_id in (host.admin.writers(TopicPartition(topic, p)) or ()):
+                raise LogError(
+                    f"rows of INSERT VALUES were written to {topic} by a deployment whose record is damaged and left out, and would be "
+                    f"written again: remove these statements, or  flowql topic delete {topic}  and import its other records again"
+                )
 
 
 def refuse_rebuild(host: OutsideHost, after: Deployed) -> None:

@@ -32,3 +32,32 @@ def test_damage_is_shown_and_left_out(flowql: Program, tmp_path: Path) -> None:
     assert [json.loads(line)["value"]["V"] for line in lines] == ["text 0", "text 2"]
     found = json.loads(flowql("log", "verify", "-o", "json", *where).out)
     assert [(d["first"], d["skipped"]) for d in found["damages"]] == [(1, True)]
+
+
+BILLS = "CREATE STREAM bills (id INT KEY, v INT) WITH (KAFKA_TOPIC = 'bills', PARTITIONS = 1, VALUE_FORMAT = 'JSON');\n"
+INSERTED = "INSERT INTO bills VALUES (1, 10);\n"
+QUERIES = "CREATE STREAM large AS SELECT id, v FROM bills WHERE v > 5; CREATE TABLE n AS SELECT id, COUNT(*) AS c FROM large GROUP BY id;"
+
+
+def test_queries_begin_anew_where_the_record_of_what_is_deployed_is_left_out(flowql: Program, tmp_path: Path) -> None:
+    """A query that had been edited meanwhile went on with the state and the results of its old text."""
+    (tmp_path / "flowql.yaml").write_text("name: demo\nsql: [q.sql]\n")
+    sql, where = tmp_path / "q.sql", ("-p", str(tmp_path))
+    sql.write_text(BILLS + INSERTED + QUERIES)
+    assert flowql("run", "--until-caught-up", *where).code == 0
+    flowql("topic", "produce", "bills", '7:{"V": 6}', '8:{"V": 9}', *where)
+    assert flowql("run", "--until-caught-up", *where).code == 0
+    (segment,) = tmp_path.glob(".flowql/**/demo-plan.*/0-*.arrows")
+    data = bytearray(segment.read_bytes())
+    data[-100] ^= 1
+    segment.write_bytes(data)
+    assert "the record of what is deployed" in flowql("log", "verify", "--skip-damaged", *where).err
+    edited = QUERIES.replace("v > 5", "v > 8")
+    sql.write_text(BILLS + INSERTED + edited)
+    refused = flowql("run", "--until-caught-up", *where)
+    assert (refused.code, "INSERT VALUES were written to bills" in refused.err) == (1, True)
+    sql.write_text(BILLS + edited)
+    assert "demo: 2 queries on" in flowql("run", "--until-caught-up", *where).err
+    found = flowql("query", "SELECT id, c FROM n ORDER BY id", "-o", "csv", *where).out
+    assert found.splitlines()[1:] == ["1,1", "8,1"]
+    assert len(flowql("topic", "consume", "LARGE", *where).out.splitlines()) == 2

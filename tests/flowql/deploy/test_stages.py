@@ -197,6 +197,16 @@ def test_two_halves_that_do_not_go_together_are_refused() -> None:
         decide(plan_of(SOURCE + wide + reads), plan_of(SOURCE + B), prune=False)
 
 
+def test_what_others_read_is_not_removed_alone() -> None:
+    """The reader went on running, and got no more rows."""
+    with pytest.raises(CommandError, match="CTAS_C keeps running and reads B, which would get no more rows") as refused:
+        decide(plan_of(SOURCE + A + B + C), plan_of(SOURCE + A), prune=True, selected=("CSAS_B",))
+    assert (refused.value.code, refused.value.help) == ("FQ5207", "flowql deploy --prune --select CSAS_B+")
+    found = decide(plan_of(SOURCE + A + B + C), plan_of(SOURCE + A), prune=True, selected=("CSAS_B", "CTAS_C"))
+    assert [q.id for q in found.plan.queries] == ["CTAS_A"]
+    assert decide(plan_of(SOURCE + A + B + C), plan_of(SOURCE + A), prune=True, selected=("CTAS_C",)).applicable
+
+
 def test_a_rebuild_that_is_under_way_is_compared_with_what_is_wanted() -> None:
     first, second = plan_of(SOURCE + A + B), plan_of(SOURCE + A.replace("COUNT(*)", "SUM(V)") + B)
     building = decide(first, second, prune=False).change.deployed
