@@ -35,6 +35,7 @@ STUCK = "FQ5205"
 FAILURES_MAX = 3  # restarts of a query after which --until-caught-up gives it up
 _POLL_S = 0.05
 _LOOKS_PER_STATUS = 6
+_BLOCKED_LOOK_S = 1.0
 
 
 def command(
@@ -84,7 +85,9 @@ def command(
         if mode != "continuous":
             _catch_up(host)
         else:
-            host.serve()
+            blocked = _Blocked(host.engine)
+            while not host.wait(_BLOCKED_LOOK_S):
+                blocked.look()
         for line in _of_queries(host.engine) if bounded or settings.engine == "spark" else ():
             note(line)
         note(_summary(host.engine, time.monotonic() - began))
@@ -95,6 +98,7 @@ def _catch_up(host: Host) -> None:
     engine = host.engine
     caught_up = engine.catch_up()
     left = total = _lag(engine)
+    blocked = _Blocked(engine)
     with progress("catching up", total) as advance:
         looks = 0
         while not caught_up():
@@ -104,10 +108,26 @@ def _catch_up(host: Host) -> None:
             if looks % _LOOKS_PER_STATUS:  # a status takes the interpreter from those that are at work
                 continue
             _check_failing(engine)
+            blocked.look()
             now = _lag(engine)
             advance(left - now)
             left = now
     _check_broken(engine)
+
+
+class _Blocked:
+    """Says once that commits do not get through, and once that they do again."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._told = engine, False
+
+    def look(self) -> None:
+        reason = self._engine.status()["instance"].get("blocked")
+        if reason and not self._told:
+            note(f"commits do not get through, and are tried again until they do: {reason}")
+        elif self._told and not reason:
+            note("commits get through again")
+        self._told = bool(reason)
 
 
 def _await_restored(host: Host) -> None:

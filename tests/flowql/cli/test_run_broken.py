@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flowql.cli.run import _catch_up
+from flowql.cli.run import _Blocked, _catch_up
 from flowql.errors import CommandError
 from flowql.runtime.log.memory import MemoryLog
 from flowql.server.on_runtime import RuntimeEngine
@@ -21,3 +21,14 @@ def test_a_query_that_reads_a_deleted_topic_has_not_caught_up() -> None:
     driver.run_until_caught_up()
     with pytest.raises(CommandError, match="CSAS_OTHERS: TopicMissing"):
         _catch_up(SimpleNamespace(engine=RuntimeEngine(instance)))
+
+
+def test_commits_that_do_not_get_through_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """`flowql run` waited for room on a full disk without a word."""
+    reasons = iter([None, "no space left", "no space left", None, None])
+    blocked = _Blocked(SimpleNamespace(status=lambda: {"instance": {"blocked": next(reasons)}}))
+    for _ in range(5):
+        blocked.look()
+    first, second = capsys.readouterr().err.splitlines()
+    assert "no space left" in first
+    assert second == "commits get through again"
