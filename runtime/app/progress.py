@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 
 from flowql.compiler.plan.generations import topic_written
-from flowql.runtime.app.ahead import ahead_of_clock
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.polling import END_UNKNOWN
 from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED
@@ -218,3 +217,23 @@ def _last_error(instance: Instance, of_query: str) -> str | None:
     """What is wrong with the instance comes first."""
     fatal = f"{type(instance.fatal).__name__}: {instance.fatal}" if instance.fatal is not None else ""
     return fatal or instance.commit.blocked or instance.commit.state_trouble or of_query or None
+
+
+AHEAD_MS_MIN = 60_000  # clocks of machines differ
+
+
+def ahead_of_clock(tasks: Iterable[Task], wall_ms: int) -> list[dict[str, Any]]:
+    """Of each partition whose stream time is ahead: `partition`, `stream_time`, `ahead_ms` (their names are public).
+
+    A record with a time far in the future makes all later ones of its partition late.
+    """
+    times: dict[int, int] = {}
+    for task in tasks:
+        known = task.state.metadata.get("stream_times", {})
+        found = [ms for name, ms in known.items() if not name.endswith("#due")]  # that is what a join waits for
+        times[task.id.partition] = max([times.get(task.id.partition, 0), *found])
+    return [
+        {"partition": partition, "stream_time": ms, "ahead_ms": ms - wall_ms}
+        for partition, ms in sorted(times.items())
+        if ms - wall_ms > AHEAD_MS_MIN
+    ]

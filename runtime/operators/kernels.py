@@ -6,7 +6,7 @@ How to compile a chain (what `flowql.runtime.topology` does):
   sink)`. It takes raw records and gives records to produce.
 - A shared source: one `decode.Decoder(*decode.union_scan(scans))` per topic, then `Batch.select` per reader.
 - Neighbouring Project and Filter operators, wherever they stand: `stages.StageChain(stages, source)`, which is a
-  RuntimeOperator; `project.ProjectOperator` and `filter.FilterOperator` are chains of one.
+  RuntimeOperator.
 - A sink: `encode.Encoder(sink, schema)`; a key for a repartition: `encode.KeyEncoder(schema, format)`.
 
 Every one of them has a row path, the reference, and a vector path, used for batches large enough to pay its fixed cost.

@@ -12,11 +12,14 @@ from flowql.compiler.schemas.ref import DEBEZIUM, JSON_OBJECT, KINDS, is_wrapped
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord, PlanUnsupported
 from flowql.runtime.serde.delimited import DelimitedDecoder, DelimitedEncoder
-from flowql.runtime.serde.json import JsonDecoder, JsonEncoder
-from flowql.runtime.serde.json_object import JsonObjectDecoder
-from flowql.runtime.serde.json_registry import JsonRegistryDecoder, JsonRegistryEncoder
+from flowql.runtime.serde.json import (
+    JsonDecoder,
+    JsonEncoder,
+    JsonObjectDecoder,
+    JsonRegistryDecoder,
+    JsonRegistryEncoder,
+)
 from flowql.runtime.serde.kafka import KafkaDecoder, KafkaEncoder
-from flowql.runtime.serde.none import NoneDecoder, NoneEncoder
 
 # What decoders raise for bytes that are bad; all but the first comes from conversions of values that they know too little of.
 UNREADABLE = (BadRecord, RecursionError, ValueError, ArithmeticError, struct.error)
@@ -118,3 +121,17 @@ def _schema_encoder(fmt: Format, fields: Sequence[Field], *, is_key: bool) -> Ro
     from flowql.runtime.serde.protobuf import ProtobufEncoder
 
     return ProtobufEncoder(names, types, ref, registered=fmt.name == "PROTOBUF")
+
+
+class NoneDecoder:
+    """NONE: an empty row for any bytes of a side without columns."""
+
+    def decode(self, data: bytes | None) -> Row | None:
+        return None if data is None else ()
+
+
+class NoneEncoder:
+    """Writes null."""
+
+    def encode(self, row: Row) -> bytes | None:
+        return None

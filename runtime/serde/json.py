@@ -27,10 +27,12 @@ from flowql.compiler.functions.casts import parse_decimal, parse_double
 from flowql.compiler.functions.generated import compiled
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, fit_decimal, wrap32, wrap64
 from flowql.compiler.functions.values import decimal_text
+from flowql.compiler.plan.logical import SchemaRef
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.serde.numbers import day_number, java_integer, time_of_day, whole
+from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix
 
 Convert = Callable[[Any], Any]
 _SPELLINGS_MAX = 1_000  # key sequences remembered per decoder; documents beyond that are resolved one by one
@@ -432,3 +434,42 @@ def preparer(t: SqlType) -> Convert | None:
         fields = [(n, preparer(f)) for n, f in t.fields]
         return lambda v: {n: x if (x := v.get(n)) is None or p is None else p(x) for n, p in fields}
     return None
+
+
+class JsonObjectDecoder:
+    """Keys that are a JSON object, also of a single column, with or without Kafka Connect's schema: `{"id": 1}` and `{"schema": ..., "payload": {"id": 1}}`."""
+
+    def __init__(self, columns: JsonDecoder) -> None:
+        self._columns = columns
+
+    def decode(self, data: bytes | None) -> Row | None:
+        return self._columns.decode(data, within=_payload)
+
+
+def _payload(document: Any) -> Any:
+    connect = isinstance(document, dict) and set(document) == {"schema", "payload"}
+    return document["payload"] if connect else document
+
+
+class JsonRegistryDecoder:
+    """JSON_SR: the JSON format behind a zero byte and the id of a JSON Schema."""
+
+    def __init__(self, document: JsonDecoder) -> None:
+        self._document = document
+
+    def decode(self, data: bytes | None) -> Row | None:
+        if data is None:
+            return None
+        split_prefix(data)
+        return self._document.decode(data[PREFIX:])
+
+
+class JsonRegistryEncoder:
+    """Puts the prefix before."""
+
+    def __init__(self, document: JsonEncoder, ref: SchemaRef) -> None:
+        self._document, self._prefix = document, prefix(numbered(ref).id)
+
+    def encode(self, row: Row) -> bytes | None:
+        data = self._document.encode(row)
+        return None if data is None else self._prefix + data

@@ -27,8 +27,7 @@ from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.batch import DELETE, Batch, Row
 from flowql.runtime.functions.event_loop import calls_of
 from flowql.runtime.functions.outcomes import Calls, Outcome
-from flowql.runtime.operators.asynchronous.kept import from_value, to_value
-from flowql.runtime.operators.asynchronous.station import Pending, Stations, Waiting
+from flowql.runtime.operators.asynchronous.station import Pending, Stations, Waiting, from_value, to_value
 from flowql.runtime.operators.base import AT_ONCE, AsyncFacts, RunContext
 from flowql.runtime.operators.keys import frozen_picker, key_fields
 from flowql.runtime.operators.processors.calls import call_of_processor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from flowql.runtime import errors
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.spark.errors import WorkersUnfit
-from flowql.runtime.spark.log_errors import runtime_failure
 
 LENGTH_MAX = 400
 _PYTHON_END = re.compile(
@@ -60,3 +60,19 @@ def _java_line(lines: list[str]) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= LENGTH_MAX else f"{text[: LENGTH_MAX - 3]}..."
+
+
+# The last line of a Python traceback: module, class, message. The message ends with its line.
+_RAISED = re.compile(r"\bruntime\.errors\.(\w+): ([^\n]*)")
+
+
+def runtime_failure(error: BaseException) -> RuntimeFailure | None:
+    """The runtime's error behind an exception of Spark, of its own class; None if it was another.
+
+    A data source runs in Spark's Python workers: what it raises comes back as text inside an exception of Spark or py4j.
+    """
+    for found in _RAISED.finditer(str(error)):
+        kind = getattr(errors, found[1], None)
+        if isinstance(kind, type) and issubclass(kind, RuntimeFailure):
+            return kind(found[2].strip())
+    return None

@@ -10,9 +10,8 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.polling import COMPARE_TOPICS_MS
+from flowql.runtime.app.polling import COMPARE_TOPICS_MS, STALLED_MS
 from flowql.runtime.app.progress import query_status
-from flowql.runtime.app.stalls import STALLED_MS
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import InstanceRunning, LogDenied, LogError, OffsetOutOfRange, StateError, TopicMissing

@@ -2,7 +2,7 @@
 
 import logging
 
-from flowql.runtime.app.stalls import STALLED_MS
+from flowql.runtime.app.polling import STALLED_MS
 from flowql.runtime.app.status import instance_figures
 from flowql.runtime.app.troubles import CURRENT_MS
 from flowql.runtime.errors import LogUnavailable

@@ -16,9 +16,7 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.decode import Decoder, union_scan
 from flowql.runtime.operators.encode import Encoder, KeyEncoder
-from flowql.runtime.operators.filter import FilterOperator
-from flowql.runtime.operators.project import ProjectOperator
-from flowql.runtime.operators.stages import plan_vector
+from flowql.runtime.operators.stages import StageChain, plan_vector
 
 KV = Schema((Field("K", BIGINT, "key"), Field("V", BIGINT)))
 K, V = Column(BIGINT, "K"), Column(BIGINT, "V")
@@ -30,18 +28,14 @@ def run_of(vector):
     return RunContext(state=None, vector=vector)
 
 
-def source(change):
-    return Operator("in", Filter(Literal(BOOLEAN, True)), (), KV, change)
-
-
 def project(expr, change="append"):
     spec = Project((NamedExpr("K", K), NamedExpr("V", expr)))
-    return ProjectOperator(Operator("p", spec, ("in",), KV, change), [source(change)])
+    return StageChain([Operator("p", spec, ("in",), KV, change)], KV, change)
 
 
 def keep_positive(change):
     predicate = Call(BOOLEAN, "gt", (V, Literal(BIGINT, 0)))
-    return FilterOperator(Operator("f", Filter(predicate), ("in",), KV, change), [source(change)])
+    return StageChain([Operator("f", Filter(predicate), ("in",), KV, change)], KV, change)
 
 
 def changes(operator, items, vector, run=None):

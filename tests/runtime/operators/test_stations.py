@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from flowql.compiler.functions.async_options import ORDERS, Order, Retry
 from flowql.runtime.functions.outcomes import Outcome
 from flowql.runtime.operators.asynchronous import station
-from flowql.runtime.operators.asynchronous.kept import from_value, to_value
-from flowql.runtime.operators.asynchronous.station import PARK_MS, Pending, Stations, Waiting
+from flowql.runtime.operators.asynchronous.station import PARK_MS, Pending, Stations, Waiting, from_value, to_value
 from flowql.runtime.operators.base import AT_ONCE, SourceRecord
 
 RETRY = Retry(3, 0.1, 2.0, 10.0)

@@ -20,8 +20,8 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.spark import log_append
+from flowql.runtime.spark.engine.causes import runtime_failure
 from flowql.runtime.spark.log_append import Target, append, place_of, split
-from flowql.runtime.spark.log_errors import runtime_failure
 from flowql.runtime.spark.log_staging import clear, pieces_of, stage, staging_of, sweep
 from flowql.runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK
 from flowql.runtime.task import dead_letters

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 from flowql.runtime.errors import OffsetOutOfRange, StateError, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.engine.causes import runtime_failure
 from flowql.runtime.spark.log_append import Target, place_of
-from flowql.runtime.spark.log_errors import runtime_failure
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register, stream_log
 from flowql.runtime.spark.log_staging import staging_of
