@@ -33,6 +33,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/runtime/app/test_group.py::test_who_waits_for_a_commit_learns_that_it_came_through_though_the_member_was_given_up",
         "tests/runtime/app/test_group.py::test_a_member_that_was_given_up_commits_nothing_of_what_it_had",
     ),
+    # What specs, types and rewrites are for is known where plans are made.
+    "compiler/plan": ("tests/compiler/plan", "tests/compiler/physical", "tests/compiler/optimize"),
     # Of the rule `mark_appends` the operators know what it is for.
     "compiler/optimize": ("tests/compiler/optimize", "tests/runtime/operators/test_only_additions.py"),
     # Without those that start and kill processes.
