@@ -225,9 +225,9 @@ class TaskManager:
         return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns)
 
     def _weight_held(self) -> int:
-        """The most weight of a query that a thread works on, 0 if none does."""
+        """The most weight of the queries that threads work on; there are some."""
         queries = self.accounts.queries
-        return max((queries[e.task.id.query].weight for e in self._entries.values() if e.owner is not None), default=0)
+        return max(queries[e.task.id.query].weight for e in self._entries.values() if e.owner is not None)
 
     def _held_by_less(self) -> bool:
         """All threads but the one that steps in are at work, and a task of more weight than theirs could run."""

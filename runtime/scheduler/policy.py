@@ -128,8 +128,7 @@ class FairClock:
             self.entitled_ns[q] = self.entitled_ns.get(q, 0.0) + actual_ns * f.weight / total
         runtimes = [f.virtual_runtime for _, f in with_work]
         # Virtual time never falls behind everybody: that would make nobody eligible and forget who is owed what.
-        if runtimes and self.virtual_time < min(runtimes):
-            self.virtual_time = min(runtimes)
+        self.virtual_time = max(self.virtual_time, min(runtimes, default=self.virtual_time))
 
     def _charge(self, query: str, ns: int) -> None:
         f = self._facts[query]

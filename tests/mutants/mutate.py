@@ -1,7 +1,7 @@
 """Mutants of a module: each is its text with one small change that a test should notice.
 
 Comparisons (`<` becomes `<=`), `and` and `or`, `not`, constants, results of functions, and statements that are left out. What only says something
-(assertions, log lines, texts of errors, docstrings, annotations) is left alone: its change is no change of behaviour.
+(assertions, log lines, texts of errors, docstrings, annotations) and `slots=` of a dataclass are left alone: their change is no change of behaviour.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def _changes(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.Assert | ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr):
             continue
-        if isinstance(child, ast.Call) and _name(child) in SAYS:
+        if (isinstance(child, ast.Call) and _name(child) in SAYS) or (
+            isinstance(child, ast.keyword) and child.arg == "slots"
+        ):
             continue
         yield from _changed(child)
         if isinstance(child, ast.AnnAssign):

@@ -27,6 +27,7 @@ from tests.tidy.tree import ROOT
         ("assert a < 2", []),
         ("raise E(a < 2)", []),
         ("say(INFO, 1)", []),
+        ("@dataclass(frozen=True, slots=True)\nclass A: ...", ["@dataclass(frozen=False, slots=True)\n"]),
         ('"""Text."""', []),
         ("x: Literal[1] = 2", ["x: Literal[1] = 3"]),
     ],

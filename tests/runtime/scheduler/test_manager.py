@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -12,9 +13,10 @@ from typing import Any, cast
 import pytest
 
 from flowql.runtime.clock import SystemClock, VirtualClock
+from flowql.runtime.config import SLICE_NS_DEFAULT
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.executor import IDLE_MS, QUIET_MS_MAX, ProcessingStep
-from flowql.runtime.scheduler.manager import LATELY_NS, SLOW_NS, Slice, TaskManager
+from flowql.runtime.scheduler.manager import ALONE_NS, LATELY_NS, SLOW_NS, Slice, TaskManager
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
 
@@ -211,6 +213,137 @@ def test_one_thread_runs_everything() -> None:
     m.release(grant(m), 2 * SLOW_NS)
     m.release(grant(m), 2 * SLOW_NS)
     assert m.acquire("a") is not None
+
+
+def test_a_slice_of_ten_times_its_budget_is_not_far_too_long_and_a_longer_one_is() -> None:
+    assert SLOW_NS == 10 * SLICE_NS_DEFAULT, "rule R18"
+    for cost_ns, granted in ((SLOW_NS, True), (SLOW_NS + 1, False)):
+        m = manager(fake("q", 0), fake("q", 1), fake("idle", rows=0))
+        m.release(grant(m), cost_ns)
+        grant(m, "a")
+        assert (m.acquire("b") is not None) == granted
+
+
+def test_a_prompt_query_in_a_slice_that_is_far_too_long_gets_no_other_thread() -> None:
+    clock = VirtualClock()
+    m = manager(fake("q", 0), fake("q", 1), fake("idle", rows=0), clock=clock)
+    m.release(grant(m), 1000)
+    grant(m, "a")
+    clock.spend(SLOW_NS)
+    held = grant(m, "b")
+    m.release(held, 1000)
+    clock.spend(1)
+    assert m.acquire("b") is None
+
+
+def test_nothing_is_kept_of_a_query_that_is_forgotten() -> None:
+    """Its name may come again: for a new query, which is unknown, has used nothing, and is not held."""
+    tasks = [fake("q", 0), fake("q", 1), fake("idle", rows=0)]
+    m = manager(*tasks)
+    m.release(grant(m), 1000)
+    m.hold("q")
+    assert m.entitled_ns()["q"] > 0
+    for task in tasks[:2]:
+        m.remove(task.id)
+    m.forget_query("q")
+    assert "q" not in m.entitled_ns()
+    assert [m.has(t.id) for t in tasks] == [False, False, True]
+    m.set_query("q", 4)
+    for task in tasks[:2]:
+        m.add(task)
+    assert grant(m, "a").task.id.query == "q"
+    assert m.acquire("b") is None, "it has never finished a slice"
+    assert (m.at_work(), m.running()) == (["q"], {str(tasks[1].id): "a"})
+
+
+def test_who_had_nothing_to_do_is_owed_no_more_than_a_slice() -> None:
+    late = fake("late", rows=0)
+    m = manager(fake("busy"), late, threads=1)
+    for _ in range(50):
+        m.release(grant(m), SLICE_NS_DEFAULT)
+    assert m.entitled_ns() == {"busy": 50 * SLICE_NS_DEFAULT}, "time without work entitles to nothing"
+    late.buffered_rows = 1_000
+    turns = []
+    for _ in range(8):
+        held = grant(m)
+        turns.append(held.task.id.query)
+        m.release(held, SLICE_NS_DEFAULT)
+    assert turns.count("late") in (4, 5)
+
+
+def test_a_query_alone_has_longer_slices_and_one_beside_others_does_not() -> None:
+    other = fake("other", rows=0)
+    m = manager(fake("q", 0), fake("q", 1), other, threads=1)
+    alone = grant(m)
+    assert (alone.budget_ns, alone.limit_ns) == (SLICE_NS_DEFAULT, ALONE_NS)
+    m.release(alone, 1000)
+    other.buffered_rows = 1
+    for _ in range(2):
+        held = grant(m)
+        assert (held.budget_ns, held.limit_ns) == (SLICE_NS_DEFAULT, SLICE_NS_DEFAULT)
+        m.release(held, 1000)
+
+
+def test_nothing_runs_where_there_is_no_room_and_a_slower_budget_stays_its_own() -> None:
+    room = [True]
+    m = TaskManager(VirtualClock(), threads=1, may_run=lambda: bool(room))
+    m.set_query("q", 4, 2 * ALONE_NS)
+    m.add(fake("q"))
+    room.clear()
+    assert m.acquire("a") is None
+    assert not m.quiet, "it could run if there was room"
+    assert m.awaits_commit("q")
+    room.append(True)
+    assert not m.awaits_commit("q")
+    assert grant(m).limit_ns == 2 * ALONE_NS
+
+
+def test_quiet_is_known_at_the_last_look() -> None:
+    m = manager(fake("q"), fake("idle", rows=0), threads=1)
+    assert not m.quiet, "nobody has looked"
+    held = grant(m)
+    assert not m.quiet
+    m.acquire("b")
+    assert not m.quiet, "somebody is at work"
+    cast(Any, held.task).buffered_rows = 0
+    m.release(held, 1)
+    assert m.acquire("b") is None
+    assert m.quiet
+
+
+def test_a_step_counts_its_slices_and_says_which_are_far_too_long(caplog: pytest.LogCaptureFixture) -> None:
+    """The first, the second, the fourth ... are said, with the total."""
+    clock, metrics, costs = VirtualClock(), Metrics(), [1_000, SLOW_NS, SLOW_NS + 1, 3 * SLOW_NS, 2 * SLOW_NS]
+    task = fake("q")
+
+    def process(limit_ns: int) -> int:
+        clock.spend(costs[metrics.query("q").slices])
+        return 1
+
+    task.process = process
+    step = ProcessingStep("a", manager(task, threads=1), clock, metrics)
+    with caplog.at_level(logging.WARNING, "flowql"):
+        assert [step.run_once(0) for _ in costs] == [0] * len(costs)
+    said = [cast(Any, r).flowql_event for r in caplog.records]
+    assert [(e["event"], e["query"], e["took_ms"], e["total"]) for e in said] == [
+        ("slice.slow", "q", 50, 1),
+        ("slice.slow", "q", 150, 2),
+    ]
+    m = metrics.query("q")
+    assert (m.slices, m.slow_slices, m.slowest_slice_ns, m.turn_ns) == (5, 3, 3 * SLOW_NS, sum(costs))
+
+
+def test_an_error_of_a_task_is_kept_with_it_and_the_step_goes_on() -> None:
+    task = fake("q")
+
+    def process(limit_ns: int) -> int:
+        raise ValueError("no")
+
+    task.process = process
+    m = manager(task, threads=1)
+    step = ProcessingStep("a", m, VirtualClock(), Metrics())
+    assert [step.run_once(0), step.run_once(0)] == [0, 2 * IDLE_MS]
+    assert [(f.task_id, str(f.error)) for f in m.drain_failures()] == [(task.id, "no")]
 
 
 # -- under real threads
