@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,7 +14,6 @@ from pathlib import Path
 
 from flowql.backup.copying import Part, copy_part, make_folders, make_names_durable
 from flowql.backup.manifest import OTHER, TORN, Entry, Manifest, read_manifest
-from flowql.backup.swap import put_in_place
 from flowql.backup.verify import Advance, check_backup
 from flowql.config.load import shown_path
 from flowql.deploy.pins import LOCK, NOT_MADE, check_supported
@@ -164,3 +165,39 @@ def _put(new: Path, place: Path, aside: Path | None) -> None:
         title = f"{shown_path(place)} cannot be replaced ({error.strerror}): it may be where a disk is mounted"
         help_ = "nothing was changed; give the target a `data_dir` that is a directory of that disk"
         raise CommandError(title, code=IN_THE_WAY, help=help_) from error
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
+_NOT_HERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+def put_in_place(new: Path, place: Path, aside: Path | None) -> None:
+    """`new` becomes `place`. aside: the name for what is there now; None if that is nothing, or an empty directory.
+
+    On Linux a crash never leaves `place` without a directory. An OSError leaves everything as it was.
+    """
+    if aside is None:
+        new.rename(place)
+    elif _exchange(new, place):
+        new.rename(aside)
+    else:
+        place.rename(aside)
+        try:
+            new.rename(place)
+        except OSError:
+            aside.rename(place)
+            raise
+    DiskFiles().fsync_dir(str(place.parent))
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """False where the system or its file system cannot do it."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    if rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    error = ctypes.get_errno()
+    if error in _NOT_HERE:
+        return False
+    raise OSError(error, os.strerror(error), str(other))

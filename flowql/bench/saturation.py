@@ -34,7 +34,7 @@ from flowql.bench.nexmark import kafka_bigint
 from flowql.bench.plots import plotted
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
-from flowql.config.questions import QuestionsSettings
+from flowql.config.sections import QuestionsSettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.runtime.budget import MIB

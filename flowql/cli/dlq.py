@@ -26,13 +26,14 @@ from flowql.dlq.letters import (
     QUESTION,
     Letter,
     at_place,
+    is_whole,
     matching,
     open_letters,
     shown_bytes,
     shown_time,
     table_of,
+    with_records,
 )
-from flowql.dlq.records import is_whole, with_records
 from flowql.dlq.repair import NOT_HERE, Repaired, assignment_of, repaired
 from flowql.dlq.replay import append, queries_of, replay
 from flowql.errors import CommandError

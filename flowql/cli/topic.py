@@ -31,12 +31,20 @@ from flowql.runtime.log.base import Log, TopicInfo, TopicPartition
 from flowql.runtime.task.dead_letters import topic_name as dead_letter_topic
 from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, refuse_own_table, source_over
 from flowql.topics.describing import PARTITION_COLUMNS, describe, refuse_if_used
-from flowql.topics.exporting import SCHEMA, exported
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import FileFormat, Job, OnError
 from flowql.topics.import_times import BEGINNING_MS, from_the_beginning
 from flowql.topics.keeping import retention_changes, retention_text
-from flowql.topics.records import json_lines, parse_record, partitions_of, read_records, topic_named, write_records
+from flowql.topics.records import (
+    SCHEMA,
+    exported,
+    json_lines,
+    parse_record,
+    partitions_of,
+    read_records,
+    topic_named,
+    write_records,
+)
 
 app = typer.Typer(help="Topics and their records.", no_args_is_help=True, rich_markup_mode=None)
 Topic = Annotated[str, typer.Argument(help="A topic, or the stream or table over it.", metavar="TOPIC")]

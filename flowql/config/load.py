@@ -15,17 +15,14 @@ from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.config.api import api_settings
 from flowql.config.kafka import kafka_settings
-from flowql.config.letters import letter_retention
-from flowql.config.members import members_settings
 from flowql.config.memory import default_memory_bytes, memory_there_is
 from flowql.config.places import Places, Taken
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
-from flowql.config.questions import questions_settings
 from flowql.config.reader import Item, Reader, compose, texts
+from flowql.config.sections import letter_retention, members_settings, metrics_settings, questions_settings
 from flowql.config.spark import is_address, spark_settings
 from flowql.config.table import FILE_NAME, PROJECT
 from flowql.config.variables import Variables
-from flowql.config.watching import metrics_settings
 from flowql.errors import ProjectError
 
 if TYPE_CHECKING:

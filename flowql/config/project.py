@@ -11,10 +11,8 @@ from flowql.compiler.analyze.options import QueryOptions
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.config.api import ApiSettings
-from flowql.config.members import MembersSettings
 from flowql.config.places import Places
-from flowql.config.questions import QuestionsSettings
-from flowql.config.watching import LogLevel, MetricsSettings
+from flowql.config.sections import LogLevel, MembersSettings, MetricsSettings, QuestionsSettings
 from flowql.runtime.budget import MIB
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.kafka.settings import KafkaSettings

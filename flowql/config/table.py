@@ -5,12 +5,9 @@ from __future__ import annotations
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.config.api import API
 from flowql.config.kafka import KAFKA
-from flowql.config.letters import DEAD_LETTERS
-from flowql.config.members import MEMBERS
-from flowql.config.questions import QUESTIONS
+from flowql.config.sections import DEAD_LETTERS, LOG_LEVELS, MEMBERS, METRICS, QUESTIONS
 from flowql.config.shape import Choice, Constant, Duration, Fragment, Key, ListOf, MapOf, Record, Size, Text, Whole
 from flowql.config.spark import SPARK
-from flowql.config.watching import LOG_LEVELS, METRICS
 
 FILE_NAME = "flowql.yaml"
 _PRIORITY = Key(Choice(tuple(PRIORITY_WEIGHTS)), "Its class: 64, 16, 4 or 1 parts of the processing time.")

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from flowql.config.api import ApiSettings
-from flowql.config.members import MembersSettings
 from flowql.config.project import Project
-from flowql.config.questions import QuestionsSettings
-from flowql.config.watching import LogLevel, MetricsSettings
+from flowql.config.sections import LogLevel, MembersSettings, MetricsSettings, QuestionsSettings
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,9 @@ from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
 from flowql.query.database import DEFAULT
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import Log, TopicPartition
+from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.task.dead_letters import IMPORT
 
 BAD_CONDITION, BAD_NAME = "FQ5801", "FQ5804"
@@ -209,3 +211,38 @@ def evaluate(letters: pa.Table, sql: str, option: str) -> pa.Table:
             raise CommandError(
                 f"{option}: {why}", code=BAD_CONDITION, help=f"SQL of DuckDB over the columns {columns}"
             ) from error
+
+
+def is_whole(letter: Letter) -> bool:
+    """It has the bytes of its record, or names none."""
+    return letter.value is not None or letter.tp is None
+
+
+def with_records(letters: Sequence[Letter], log: Log, application_id: str) -> list[Letter]:
+    """The letters with key, value and time of the records they name, as queries read these; as they are where a record is gone."""
+    repaired = RepairedLog(log, application_id)
+    return [_with_record(x, repaired) for x in letters]
+
+
+def _with_record(letter: Letter, log: Log) -> Letter:
+    if is_whole(letter) or letter.tp is None or letter.offset is None:
+        return letter
+    record = _record(log, letter.tp, letter.offset)
+    if record is None:
+        return letter
+    return replace(letter, key=record["key"], value=record["value"], timestamp_ms=record["timestamp"])
+
+
+def _record(log: Log, tp: TopicPartition, offset: int) -> dict[str, Any] | None:
+    try:
+        reader = log.reader(tp, offset)
+        try:
+            batch = reader.read(1, 1)
+        finally:
+            reader.close()
+    except LogError:  # the topic is gone, or its beginning
+        return None
+    if batch is None or not batch.records.num_rows or batch.first_offset != offset:
+        return None
+    found: dict[str, Any] = batch.records.slice(0, 1).to_pylist()[0]
+    return found

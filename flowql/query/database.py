@@ -17,7 +17,7 @@ from typing import Protocol
 import duckdb
 
 from flowql.compiler.plan.types import duckdb_type
-from flowql.config.questions import QuestionsSettings
+from flowql.config.sections import QuestionsSettings
 from flowql.query.growth import MACROS
 from flowql.query.own_functions import macros
 from flowql.query.pace import Share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,6 +17,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import check_engine, log_at
 from flowql.deploy.engine import config_of, open_on
 from flowql.deploy.extents import Extent, extents_of, free_bytes
+from flowql.deploy.functions import functions_of
 from flowql.deploy.pins import pin, unpin_left
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.deploy.shadow import NOT_YET, NOTHING_BUILT, group_of
@@ -30,7 +32,9 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.member_topic import Member
 from flowql.runtime.app.plan_topic import read_entries
 from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.app.status import instance_figures, statuses
 from flowql.runtime.errors import StateError
+from flowql.runtime.functions.figures import function_figures
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.spark.log_append import places_topic
 from flowql.runtime.state.changelog import metadata_topic
@@ -38,9 +42,10 @@ from flowql.runtime.state.copy import copy_of
 from flowql.runtime.state.handed import Handed
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.topology.table_statements import carry_out
+from flowql.server.at_rest import instance_entry
 from flowql.server.engine import Mode
 from flowql.server.members import Members
-from flowql.server.status import live_status
+from flowql.server.process import process_figures
 
 
 def copies_in(data_dir: Path) -> Path:
@@ -241,3 +246,17 @@ class RuntimeEngine:
         if self._members is not None and self._joined and not self.instance.commit.blocked:
             self._members.leave()
         self.instance.stop()
+
+
+def live_status(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
+    """detail: what the endpoint for Prometheus tells beside it."""
+    kafka = not instance.log.supports_redo
+    return {
+        "instance": instance_entry(
+            os.getpid(), instance.config.threads, instance.clients, instance.config.dead_letters, kafka=kafka
+        )
+        | process_figures()
+        | instance_figures(instance, detail=detail)
+        | {"functions": function_figures(functions_of(instance.plan))},
+        "queries": statuses(instance, detail=detail),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,8 +10,9 @@ from functools import partial
 import orjson
 import pyarrow as pa
 
+from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.logical import Scan
-from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.topology import Operator, Plan, QueryPlan, SourceDef
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.query_state import FAILED
@@ -23,7 +25,6 @@ from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.dead_letters import topic_name
 from flowql.runtime.topology.table_statements import carry_out
 from flowql.runtime.topology.table_writer import POLICY
-from flowql.testing.asynchronous import await_calls, in_input_order
 from flowql.testing.case import Case, Row
 from flowql.testing.feed import Timing
 from flowql.topics.codecs import RecordReader, shown
@@ -184,3 +185,32 @@ def _hints(instance: Instance, log: MemoryLog) -> Iterable[str]:
     for letter in letters[:5]:
         at = f"{letter['TOPIC']}[{letter['OFFSET']}]" if letter["TOPIC"] else "a row"
         yield f"{letter['QUERY']} could not process {at} ({letter['CODE']}): {letter['MESSAGE']}"
+
+
+LOOK_S = 0.001
+
+
+def in_input_order(plan: Plan) -> Plan:
+    """The plan with rows that do not overtake each other: which one of two calls ends first is chance."""
+
+    def ordered(op: Operator) -> Operator:
+        return replace(op, spec=replace(op.spec, order="input")) if isinstance(op.spec, AsyncMap) else op
+
+    queries = [
+        replace(q, subtopologies=tuple(replace(s, operators=tuple(map(ordered, s.operators))) for s in q.subtopologies))
+        for q in plan.queries
+    ]
+    return replace(plan, queries=tuple(queries))
+
+
+def await_calls(instance: Instance, clock: VirtualClock) -> None:
+    """Time stands still in tests, but for rows that wait: for calls under way, as long as these take; for the next attempt no time at all."""
+    tasks = [task for q in list(instance.queries.values()) for task in q.built.tasks if task.program.waiting]
+    facts = [f for task in tasks for f in task.program.waiting if f.rows]
+    if not facts:
+        return
+    if any(f.in_flight for f in facts):
+        time.sleep(LOOK_S)
+        return
+    due = [ms for task in tasks if (ms := task.program.due_ms) is not None]
+    clock.advance(max(0, min(due, default=0) - clock.wall_ms()))

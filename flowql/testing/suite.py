@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.plan import codec
+from flowql.compiler.plan.logical import SchemaRef
 from flowql.compiler.plan.topology import Plan
+from flowql.compiler.schemas.ref import content_id
 from flowql.config.compile import compile_sources
 from flowql.config.load import shown_path
 from flowql.config.places import Places
@@ -18,7 +22,6 @@ from flowql.testing.case import Case, Finding, Verdict
 from flowql.testing.feed import Timing, records_of, timings
 from flowql.testing.judge import findings
 from flowql.testing.run import Outcome, needed, partitions_of, run
-from flowql.testing.schemas import without_registry
 from flowql.testing.sql_form import read_sql
 from flowql.testing.yaml_form import read_yaml
 
@@ -151,3 +154,22 @@ def _hints(timing: Timing, outcome: Outcome, first: Outcome | None) -> Iterator[
             "not only on what they are"
         )
     yield from outcome.hints
+
+
+def without_registry(plan: Plan) -> Plan:
+    """The same plan with schemas that are numbered by their content where a registry would number them."""
+    made = codec.from_data(_detached(codec.to_data(plan)))
+    assert isinstance(made, Plan)
+    return made
+
+
+def _detached(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_detached(d) for d in data]
+    if not isinstance(data, dict):
+        return data
+    if data.get("$") != "SchemaRef":
+        return {k: _detached(v) for k, v in data.items()}
+    ref = codec.from_data(data)
+    assert isinstance(ref, SchemaRef)
+    return codec.to_data(replace(ref, registry="", id=ref.id or content_id(ref)))

@@ -16,7 +16,7 @@ from flowql.compiler.plan.generations import plain
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, stores_of
 from flowql.compiler.plan.types import arrow_type
-from flowql.config.questions import QuestionsSettings
+from flowql.config.sections import QuestionsSettings
 from flowql.deploy.asked import Asked
 from flowql.deploy.stages import decide
 from flowql.query.changing import execute_change, write_rows

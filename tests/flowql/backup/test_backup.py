@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from flowql.backup import lay
-from flowql.backup.lay import restore_backup
+from flowql.backup.lay import put_in_place, restore_backup
 from flowql.backup.manifest import read_manifest
-from flowql.backup.swap import put_in_place
 from flowql.backup.take import take_backup
 from flowql.deploy import pins
 from flowql.errors import CommandError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flowql.backup import swap
-from flowql.backup.swap import put_in_place
+from flowql.backup import lay
+from flowql.backup.lay import put_in_place
 
 
 def made(path: Path, text: str) -> Path:
@@ -21,7 +21,7 @@ def test_what_was_there_gets_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_one_step: bool
 ) -> None:
     if not in_one_step:
-        monkeypatch.setattr(swap, "_exchange", lambda *_: False)
+        monkeypatch.setattr(lay, "_exchange", lambda *_: False)
     new, place, aside = made(tmp_path / "new", "new"), made(tmp_path / "place", "old"), tmp_path / "aside"
     put_in_place(new, place, aside)
     assert {p.name: (p / "file").read_text() for p in tmp_path.iterdir()} == {"place": "new", "aside": "old"}
@@ -30,7 +30,7 @@ def test_what_was_there_gets_another_name(
 @pytest.mark.parametrize("in_one_step", [True, False])
 def test_an_error_leaves_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_one_step: bool) -> None:
     if not in_one_step:
-        monkeypatch.setattr(swap, "_exchange", lambda *_: False)
+        monkeypatch.setattr(lay, "_exchange", lambda *_: False)
     place = made(tmp_path / "place", "old")
     with pytest.raises(FileNotFoundError):
         put_in_place(tmp_path / "new", place, tmp_path / "aside")

@@ -14,7 +14,7 @@ from flowql.config.api import ApiSettings
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, read_project
 from flowql.config.project import Project
-from flowql.config.watching import MetricsSettings
+from flowql.config.sections import MetricsSettings
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import ProjectError
 

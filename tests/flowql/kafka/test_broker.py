@@ -7,8 +7,7 @@ import pytest
 
 from flowql.errors import CommandError
 from flowql.kafka import jars
-from flowql.kafka.broker import Broker, cluster_id
-from flowql.kafka.properties import server_properties
+from flowql.kafka.broker import Broker, cluster_id, server_properties
 from flowql.runtime.log.kafka.connection import answers
 from tests.flowql.cli.conftest import flowql
 

@@ -16,7 +16,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from flowql.config.questions import QuestionsSettings
+from flowql.config.sections import QuestionsSettings
 from flowql.query import room
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Part, Wanted

@@ -10,8 +10,7 @@ import time
 import httpx
 import pytest
 
-from flowql.config.questions import QuestionsSettings
-from flowql.config.watching import MetricsSettings
+from flowql.config.sections import MetricsSettings, QuestionsSettings
 from flowql.deploy.settings import Settings
 from flowql.query.database import QuestionDatabase, QuestionLimits
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError
