@@ -34,7 +34,7 @@ from flowql.runtime.spark.engine.file_rows import rows_by_source
 from flowql.runtime.spark.engine.instance import SparkInstance
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
-from flowql.runtime.spark.engine.status import stopped_status
+from flowql.runtime.spark.engine.status import functions_status, stopped_status
 from flowql.runtime.spark.log_address import Address, KafkaAddress
 from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.engine import Mode
@@ -144,7 +144,9 @@ class SparkEngine:
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         del detail  # there is no more to tell
-        return {"instance": _instance(os.getpid(), self._settings) | process_figures(), **self.instance.status()}
+        found = self.instance.status()
+        instance = _instance(os.getpid(), self._settings) | process_figures() | {"functions": found["functions"]}
+        return {"instance": instance, "queries": found["queries"]}
 
     @property
     def shared(self) -> bool:
@@ -220,7 +222,8 @@ class SparkAtRest:
                 if site is not None
                 else []
             )
-        return {"instance": _instance(None, self._settings), "queries": queries}
+            functions = functions_status(site, deployed.plan, deployed.records) if site is not None else []
+        return {"instance": _instance(None, self._settings) | {"functions": functions}, "queries": queries}
 
     @contextmanager
     def commits(self) -> Iterator[Take]:

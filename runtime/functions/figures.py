@@ -52,7 +52,11 @@ class FunctionFigures:
         return total
 
 
+PARTS = ("calls", "failures", "micros", "lost")
+
 _all: dict[str, FunctionFigures] = {}
+_asking = threading.Lock()  # guards the next one
+_asked: dict[str, Counts] = {}  # what `counts_since` has given
 
 
 def figures_of(name: str) -> FunctionFigures:
@@ -60,18 +64,36 @@ def figures_of(name: str) -> FunctionFigures:
     return _all.setdefault(name, FunctionFigures())
 
 
+def counts_since(modules: Collection[str]) -> dict[str, list[int]]:
+    """What functions of these modules have counted since it was asked last, by their names in SQL: a number for each of `PARTS`."""
+    found: dict[str, list[int]] = {}
+    with _asking:
+        for name, figures in list(_all.items()):
+            if module_name(name) not in modules:
+                continue
+            now, before = figures.total(), _asked.get(name, Counts())
+            _asked[name] = now
+            counts = [now.calls - before.calls, now.failures - before.failures]
+            counts += [round(1e6 * (now.seconds - before.seconds)), now.lost - before.lost]
+            if any(counts):
+                sums = found.get(plain_name(name), [0] * len(PARTS))
+                found[plain_name(name)] = [a + b for a, b in zip(sums, counts, strict=True)]
+    return found
+
+
 def function_figures(names: Collection[str]) -> list[dict[str, Any]]:
     """As `status` shows them. names: as in plans; those that were never called here are left out."""
     found = [(name, _all[name].total()) for name in sorted(names) if name in _all]
-    return [
-        {
-            "function": plain_name(name),
-            "module": module_name(name),
-            "calls": f.calls,
-            "failures": f.failures,
-            "seconds": round(f.seconds, 6),
-            "lost_processes": f.lost,
-        }
-        for name, f in found
-        if f.calls
-    ]
+    return [figures_data(name, f.calls, f.failures, f.seconds, f.lost) for name, f in found if f.calls]
+
+
+def figures_data(name: str, calls: int, failures: int, seconds: float, lost: int) -> dict[str, Any]:
+    """name: as in plans."""
+    return {
+        "function": plain_name(name),
+        "module": module_name(name),
+        "calls": calls,
+        "failures": failures,
+        "seconds": round(seconds, 6),
+        "lost_processes": lost,
+    }

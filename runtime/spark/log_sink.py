@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from flowql.runtime.log.base import Log
+from flowql.runtime.spark.function_counts import taken
 from flowql.runtime.spark.log_address import Address, shared_log
 from flowql.runtime.spark.log_append import Appended, Piece, Target, append, split
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
@@ -29,7 +30,7 @@ class SinkOptions:
     """Where the epochs of a query go.
 
     address: of the log; staging: folder for staged files; replaces: records below these offsets go with the epoch; records_in and ties: to
-    count with the epoch, where rows bring no notes.
+    count with the epoch, where rows bring no notes; functions: those whose calls are counted with it.
     """
 
     address: Address
@@ -38,6 +39,7 @@ class SinkOptions:
     replaces: Offsets = field(default_factory=dict)
     records_in: int = 0
     ties: int = 0
+    functions: frozenset[str] = frozenset()
 
 
 def write_epoch(emitted: DataFrame, options: SinkOptions, epoch: int, log: Log | None = None) -> Appended:
@@ -77,7 +79,8 @@ def _stage_all(emitted: DataFrame, staging: Path, query: str) -> list[Staged]:
 
 
 def commit_staged(log: Log, options: SinkOptions, epoch: int, staged: Sequence[Staged]) -> Appended:
-    notes = [{"records_in": options.records_in, "ties": options.ties}, *(note for s in staged for note in s.notes)]
+    own = {"records_in": options.records_in, "ties": options.ties, **taken(options.functions)}
+    notes = [own, *(note for s in staged for note in s.notes)]
     replaces = partition_offsets(options.replaces)
     return append(log, options.target, epoch, list(pieces_of(staged)), notes, replaces=replaces)
 

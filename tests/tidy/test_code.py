@@ -52,6 +52,7 @@ DRIVERS = {
     "runtime/functions/event_loop.py": {"asyncio", "threading", "time"},  # the loop has a thread; time: what calls cost
     "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls
     "runtime/functions/texts.py": {"threading"},  # modules are imported one version at a time
+    "runtime/spark/function_counts.py": {"threading"},  # queries that commit at once take counts of one accumulator
     "runtime/functions/shipping.py": {"threading"},  # tasks of Spark in one worker register the same functions
     "runtime/spark/stage/program.py": {"threading"},  # a call of an asynchronous function ends in another thread
     "runtime/functions/runs.py": {"threading"},  # threading.local: of the run of this thread

@@ -30,7 +30,7 @@ from flowql.runtime.spark.engine.order import outside_topics, topics_followed
 from flowql.runtime.spark.engine.rebuild import decide_rebuild
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
-from flowql.runtime.spark.engine.status import Rates, query_status
+from flowql.runtime.spark.engine.status import Rates, functions_status, query_status
 from flowql.runtime.spark.engine.streams import RunningQuery
 from flowql.runtime.spark.engine.supervisor import Supervisor
 from flowql.runtime.spark.engine.thread import StepThread
@@ -194,14 +194,15 @@ class SparkInstance:
         return sequence_of(self.site, self._deployed)
 
     def status(self) -> dict[str, Any]:
-        """`queries` of the public JSON of `status`."""
+        """`queries` and `functions` of the public JSON of `status`."""
         queries = [] if self._supervisor is None else list(self._supervisor.queries.values())
         now_ms, found = self._clock.timer_ms(), []
         for running in queries:
             entry = query_status(self.site, running, self._rates)
             self._rates.add(running.plan.id, entry["records_in"], now_ms)
             found.append(entry)
-        return {"queries": found}
+        records = {running.plan.id: running.record for running in queries}
+        return {"queries": found, "functions": functions_status(self.site, self.plan, records)}
 
     @property
     def commits(self) -> int:

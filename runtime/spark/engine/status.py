@@ -6,13 +6,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from flowql.compiler.plan.topology import QueryPlan
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.spark.engine.checkpoints import lag
 from flowql.runtime.spark.engine.deployed import Record
 from flowql.runtime.spark.engine.order import topics_followed
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.streams import RunningQuery
+from flowql.runtime.spark.function_counts import function_figures, functions_in
 from flowql.runtime.spark.log_offsets import bounds
 
 RATE_MS = 10_000
@@ -55,6 +56,14 @@ def query_status(site: Site, running: RunningQuery, rates: Rates) -> dict[str, A
 def stopped_status(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any]:
     """One entry of `status` when nothing runs."""
     return _entry(site, query, record)
+
+
+def functions_status(site: Site, plan: Plan, records: Mapping[str, Record | None]) -> list[dict[str, Any]]:
+    """What calls of user-defined functions have cost the queries since their checkpoints began."""
+    if not any(map(functions_in, plan.queries)):
+        return []
+    found = (site.place_of_record(query, record) for query, record in records.items())
+    return function_figures(plan, [place.counters for place in found if place is not None])
 
 
 def _entry(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.files import emitted_files
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
+from flowql.runtime.spark.function_counts import functions_in, taken
 from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import Piece, Writer
 from flowql.runtime.spark.log_letters import drop_letters, letters_between
@@ -131,7 +132,8 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
     writer_of = site.writer(site.target(query.id, record.run))
-    commit = _Commit(site, writer_of, to_files, native=record.how == "native", feeds=is_feeder(query))
+    feeds, functions = is_feeder(query), functions_in(query)
+    commit = _Commit(site, writer_of, to_files, native=record.how == "native", feeds=feeds, functions=functions)
     writer = rows.writeStream.foreachBatch(commit).queryName(query.id)
     writer = writer.outputMode(output_mode(query) if record.how == "native" else "update")
     writer = writer.option("checkpointLocation", str(site.checkpoint(query.id)))
@@ -155,8 +157,16 @@ class _Commit:
     """
 
     def __init__(
-        self, site: Site, writer: Writer, to_files: Sequence[SourceDef], *, native: bool, feeds: bool = False
+        self,
+        site: Site,
+        writer: Writer,
+        to_files: Sequence[SourceDef],
+        *,
+        native: bool,
+        feeds: bool = False,
+        functions: frozenset[str] = frozenset(),
     ) -> None:
+        self._functions = functions
         self._site, self._writer, self._to_files, self._native, self._feeds = site, writer, to_files, native, feeds
 
     def __call__(self, emitted: DataFrame, epoch: int) -> None:
@@ -183,7 +193,7 @@ class _Commit:
         folder = _letters_of(self._site, query)
         letters = list(letters_between(folder, query, before, positions))
         # Spark's operators count nothing for us.
-        counted = {"records_in": self._records_in(before, positions)}
+        counted = {"records_in": self._records_in(before, positions), **taken(self._functions)}
         self._writer.append(epoch, [*pieces, *letters], [counted], positions)
         drop_letters(folder, positions)
 
@@ -202,4 +212,5 @@ def _letters_of(site: Site, query: str) -> Path:
 
 def _sink(site: Site, query: QueryPlan, record: Record) -> SinkOptions:
     target = site.target(query.id, record.run)
-    return SinkOptions(site.address, staging_of(site.state_dir), target, record.replaces)
+    functions = functions_in(query)
+    return SinkOptions(site.address, staging_of(site.state_dir), target, record.replaces, functions=functions)

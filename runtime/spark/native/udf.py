@@ -23,9 +23,11 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import spark_type
 from flowql.runtime.batch import Batch
+from flowql.runtime.functions.figures import counts_since
 from flowql.runtime.functions.shipping import register_shipped, shipped
 from flowql.runtime.operators.base import NO_STATE, RunContext
 from flowql.runtime.operators.stages import StageChain
+from flowql.runtime.spark.function_counts import counter
 from flowql.runtime.spark.native.frames import from_spark, spark_arrow, to_spark
 
 if TYPE_CHECKING:
@@ -45,8 +47,13 @@ def reference_udf(schema: Schema, exprs: Sequence[NamedExpr]) -> Column:
     fields = [f"v{i}: {spark_type(e.expr.type)}" for i, e in enumerate(exprs)]
     made = f"STRUCT<{', '.join([*fields, f'{ERRORS}: ARRAY<STRING>'])}>"
 
+    calls, modules = counter() if functions else None, {module for module, *_ in functions}
+
     def reference(*columns: pa.Array) -> pa.Array:
-        return _kernel(text).run(columns)
+        made = _kernel(text).run(columns)
+        if calls is not None:
+            calls.add(counts_since(modules))
+        return made
 
     udf = F.arrow_udf(reference, made)
     if not all(map(_deterministic, exprs)):

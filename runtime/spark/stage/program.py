@@ -20,9 +20,11 @@ from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import ExchangeSource
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
+from flowql.runtime.functions.figures import counts_since
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import suppress
+from flowql.runtime.spark.function_counts import FUNCTIONS
 from flowql.runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK, from_ipc, to_ipc
 from flowql.runtime.spark.stage.envelope import DONE, LOG, Row
 from flowql.runtime.spark.stage.layout import Layout
@@ -209,7 +211,8 @@ class _Outbox:
 
     def note(self, since_start: Mapping[str, Any]) -> Row:
         names = {"query": self._task.query, "subtopology": self._task.subtopology, "partition": self._task.partition}
-        data = json.dumps({**names, **self.totals.data(), "since_start": since_start}).encode()
+        counts = {FUNCTIONS: counts_since({module for module, *_ in self._layout.functions})}
+        data = json.dumps({**names, **self.totals.data(), **counts, "since_start": since_start}).encode()
         return self._row(NOTE, self._task.query, self._task.partition, data)
 
     def _wait(self, tp: TopicPartition, records: pa.RecordBatch) -> None:

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
 
+import flowql
 from flowql.cli import main
 from flowql.compiler.functions.registry import forget_projects
 from flowql.config.compile import compile_sources
@@ -209,6 +212,37 @@ def test_an_edited_function_is_a_change_of_the_queries_that_call_it(
     (found,) = json.loads(call("query", "-t", "spark", "-o", "json", "SELECT SUM(S) AS S FROM SCORED"))
     scored = [r["AMOUNT"] * (20.0 if r["COUNTRY"] == "DE" else 1.0) for r in rows() if r["AMOUNT"] not in (13.0, 14.0)]
     assert found["S"] == sum(s for s in scored if s > 1)
+    counted = {
+        f["function"]: f for f in json.loads(call("status", "-t", "spark", "-o", "json"))["instance"]["functions"]
+    }
+    assert counted.keys() == {"SCORE", "TWICE", "ADDED"}, "those of queries that have run"
+    assert counted["SCORE"]["lost_processes"] >= sum(r["AMOUNT"] == 14.0 for r in rows())
+    assert counted["SCORE"]["calls"] >= len(rows()) + len(scored), "for the condition, and for what it keeps"
+    assert counted["TWICE"]["failures"] == 0 < counted["TWICE"]["seconds"]
+
+
+@pytest.mark.turns("spark")
+def test_calls_of_sparks_own_operators_are_counted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have no notes of tasks: an accumulator brings the counts, and each commit takes those of its query."""
+    yaml = "name: shop\nsql: [shop.sql]\nfunctions: [m]\ntargets: {default: {engine: spark, spark: {master: 'local[2]', files: {orders: "
+    yaml += f"{{path: '{tmp_path / 'in'}', format: parquet}}}}}}}}}}\n"
+    sql = ORDERS + "CREATE STREAM A AS SELECT ID, F(AMOUNT) AS X FROM ORDERS;\n"
+    sql += "CREATE STREAM B AS SELECT ID, F(AMOUNT) AS X, G(AMOUNT) AS Y FROM ORDERS;\n"
+    m = "from flowql import udf\n@udf\ndef f(a: float) -> float:\n    return 1 / (a - 13)\n"
+    m += "@udf(isolation='inline')\ndef g(a: float) -> float:\n    return a\n@udf\ndef idle(a: float) -> float:\n    return a\n"
+    folder = made(tmp_path / "shop", yaml, sql, m=m)
+    pq.write_table(pa.Table.from_pylist([{**row, "ROWTIME": row["ID"]} for row in rows()]), tmp_path / "in")
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit):
+        main(["run", "--bounded"])
+    status = flowql.connect(folder).status()
+    assert {q["how"] for q in status["queries"]} == {"native"}
+    counted = {f["function"]: f for f in status["instance"]["functions"]}
+    assert counted.keys() == {"F", "G"}
+    assert counted["F"]["calls"] >= 400
+    assert counted["G"]["calls"] >= 200
 
 
 def test_a_batch_over_frames_calls_them(spark: SparkSession, tmp_path: Path) -> None:
