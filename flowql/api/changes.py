@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from types import TracebackType
 
 from flowql.query.arrow_changes import of_batch, to_batch
@@ -21,9 +22,11 @@ class Subscription:
     One thread iterates it; any thread may close it. `async for` waits in a thread of its own.
     """
 
-    def __init__(self, changes: Iterator[Change | Rebuilt], end: Callable[[], None]) -> None:
+    def __init__(self, changes: Generator[Change | Rebuilt], end: Callable[[], None]) -> None:
         """end: has `changes` end soon; any thread may call it, more than once."""
-        self._iterator, self._end = changes, end
+        self._changes, self._end = changes, end
+        self._closed = False
+        self._iterating = threading.Lock()  # held by the thread that waits for a change
 
     def __enter__(self) -> Subscription:
         return self
@@ -34,21 +37,42 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """Ends it. The thread that iterates releases what it holds."""
+        """Ends it, and gives nothing more. A thread that iterates releases what it holds."""
+        self._closed = True
         self._end()
+        if self._iterating.acquire(blocking=False):
+            self._released()
 
     def __iter__(self) -> Iterator[Change | Rebuilt]:
-        return self._iterator
+        return self
+
+    def __next__(self) -> Change | Rebuilt:
+        if not self._iterating.acquire(blocking=False):
+            raise RuntimeError("another thread iterates this subscription; open one for each thread")
+        if self._closed:
+            self._released()
+            raise StopIteration
+        try:
+            return next(self._changes)
+        finally:
+            self._iterating.release()
+
+    def _released(self) -> None:
+        """What the iterator holds, and the lock."""
+        try:
+            self._changes.close()
+        finally:
+            self._iterating.release()
 
     async def __aiter__(self) -> AsyncIterator[Change | Rebuilt]:
         try:
-            while (change := await asyncio.to_thread(next, self._iterator, None)) is not None:
+            while (change := await asyncio.to_thread(next, self, None)) is not None:
                 yield change
         finally:
             self.close()
 
 
-def changes_of(following: Following) -> Iterator[Change | Rebuilt]:
+def changes_of(following: Following) -> Generator[Change | Rebuilt]:
     """What a push query of this process tells, with values as Python has them: reference values of a TIMESTAMP are milliseconds."""
     try:
         for found in following:

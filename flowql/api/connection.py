@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from flowql.api.arguments import check_following, text, texts, variables_of
 from flowql.api.changes import Subscription
 from flowql.api.deploying import Document, asked_of, rolled_back, wanted_plan
 from flowql.api.folder import Folder
@@ -55,6 +56,9 @@ def connect(
         ... ) as shop:  # doctest: +SKIP
         ...     orders = shop.sql("SELECT COUNT(*) FROM ORDERS").one()
     """
+    if not isinstance(project, str | Path):
+        raise TypeError(f"project is a folder or a URL, not {type(project).__name__}")
+    variables = variables_of(variables)
     if isinstance(project, Path) or "://" not in project:
         if token is not None or certificate is not None:
             title = f"{project} is a folder, and `token` and `certificate` are for the URL of an instance"
@@ -102,12 +106,12 @@ class Connection:
 
         Raises QueryError for what is not SQL, is about something that is not there, or needs more than questions may take.
         """
-        with self._place.answer(query) as answer:
+        with self._place.answer(text(query, "query")) as answer:
             return Result(answer.table())
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """The answer in pieces as they are computed, for one that is too large for memory. Close the iterator to end it early."""
-        with self._place.answer(query) as answer:
+        with self._place.answer(text(query, "query")) as answer:
             yield from answer.batches
 
     def execute(self, statements: str) -> int:
@@ -115,7 +119,7 @@ class Connection:
 
         Statements before one that fails stay done. Raises CompileError before anything is done, CommandError, RuntimeFailure.
         """
-        return self._place.execute(statements)
+        return self._place.execute(text(statements, "statements"))
 
     def subscribe(
         self, what: str, *, start: Literal["latest", "earliest"] = "latest", limit: int | None = None
@@ -126,7 +130,8 @@ class Connection:
         instance, for 16 subscriptions at a time, and what the program does not take for ten minutes ends it.
         Raises QueryError, also if no instance runs that could bring anything new. Over a URL, CommandError if the connection breaks off.
         """
-        return self._place.subscribe(what, start, limit)
+        check_following(start, limit)
+        return self._place.subscribe(text(what, "what"), start, limit)
 
     def produce(self, name: str, rows: Any, *, timestamp: str | None = None) -> int:
         """Write rows to the topic of a stream or table in one transaction; their number. The topic is created if missing.
@@ -139,7 +144,8 @@ class Connection:
         Over a URL a frame of more than about 8 MB is written in several transactions. If the connection breaks off before the answer, it is not known
         whether the rows were written: nothing is sent again by itself, as that could write them twice.
         """
-        return self._place.produce(name, rows, timestamp)
+        column = None if timestamp is None else text(timestamp, "timestamp")
+        return self._place.produce(text(name, "name"), rows, column)
 
     def deploy(
         self,
@@ -169,8 +175,8 @@ class Connection:
             wanted = wanted_plan(
                 found, running=record.plan, topics=topics, warn=warn or (lambda _: None), there=topics_there
             )
-            asked = asked_of(select, found, wanted, record.plan, prune=prune, rebuild=rebuild)
-            refresh = tuple(find_query(wanted, n).id for n in full_refresh)
+            asked = asked_of(texts(select, "select"), found, wanted, record.plan, prune=prune, rebuild=rebuild)
+            refresh = tuple(find_query(wanted, n).id for n in texts(full_refresh, "full_refresh"))
             about = replace(asked.about, how="deploy from Python")
             asked = replace(asked, refresh=refresh, about=about, forward=forward, shadow=shadow)
             return wanted, replace(asked, accept_history=accept_history, dry_run=dry_run)
@@ -213,14 +219,14 @@ class Connection:
 
         A pause survives restarts and deployments, until `resume`. Raises CommandError, also if no instance runs.
         """
-        return self._place.pause([query, *others], paused=True)
+        return self._place.pause(texts([query, *others], "the names"), paused=True)
 
     def resume(self, query: str, *others: str) -> list[str]:
         """Resume paused queries where they stopped; their ids. Records that have come meanwhile are processed now.
 
         Raises CommandError, also if no instance runs.
         """
-        return self._place.pause([query, *others], paused=False)
+        return self._place.pause(texts([query, *others], "the names"), paused=False)
 
     def stop(self) -> bool:
         """Ends the running instance after a commit. False if none runs. CommandError over a URL."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from flowql.api.arguments import variables_of
 from flowql.api.connection import Connection
 from flowql.api.deploying import asked_of, wanted_plan
 from flowql.api.folder import Folder
@@ -40,6 +41,7 @@ class Instance:
         variables: Mapping[str, str] = _NO_VARIABLES,
         warn: Callable[[Sequence[Diagnostic]], None] | None = None,
     ) -> None:
+        variables = variables_of(variables)
         self.connection = Connection(Folder(Path(project), target, variables))
         self._start, self._target, self._variables = Path(project), target, variables
         self._warn = warn or (lambda _: None)

@@ -22,6 +22,7 @@ from flowql.query.growth import check_calls
 _GAP = r"(?:\s|--[^\n\r]*(?:[\n\r]|$)|/\*(?:(?!/\*|\*/).)*\*/)"  # a comment that is in another one is none
 EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
 _EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *\^+)", re.M)
+_PUSH = re.compile(r"\bEMIT\s+CHANGES(?=\s*;?\s*$)", re.I)
 _NAMED = re.compile(r'(?:"|with name )(\w+)')
 _WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
 _HIDING = ("query", "query_table")
@@ -138,6 +139,10 @@ def first_line(error: Exception) -> str:
 
 def invalid(sql: str, error: Exception) -> QueryError:
     """What DuckDB says of a statement, with the place it shows, or that of the name it complains of."""
+    if changes := _PUSH.search(sql):
+        title = "EMIT CHANGES asks for changes, which a subscription gives"
+        help_ = "leave it out for the present rows, or:  flowql subscribe 'SELECT ... EMIT CHANGES'"
+        return QueryError(title, code=INVALID, help=help_, span=place(sql, changes.start(), len(changes[0])))
     message = str(error)
     excerpt = _EXCERPT.search(message)
     span = NOWHERE

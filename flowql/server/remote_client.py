@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -169,7 +169,7 @@ class Told:
         self._closed = Event()
         self._changes = self._read()
 
-    def __iter__(self) -> Iterator[Change | Rebuilt]:
+    def __iter__(self) -> Generator[Change | Rebuilt]:
         return self._changes
 
     def close(self) -> None:

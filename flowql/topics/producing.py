@@ -18,15 +18,17 @@ from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Plan, SourceDef
-from flowql.compiler.plan.types import arrow_type
+from flowql.compiler.plan.types import SqlType, arrow_type
 from flowql.compiler.schemas.ref import DEBEZIUM
 from flowql.errors import CommandError
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
-from flowql.runtime.errors import BadRecord, RuntimeFailure
+from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import Log, Producer, TopicPartition
+from flowql.runtime.operators.base import NO_STATE, RunContext
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
 from flowql.topics.codecs import KeyWriter, refuse_own_table
+from flowql.topics.python_values import NotOfType, check_fields, column_of
 from flowql.topics.records import partitions_of
 
 BATCH_ROWS = 50_000
@@ -128,6 +130,8 @@ class RowWriter:
         self._refuse_unknown(data.column_names, timestamp)
         times = self._times(data, found, timestamp)
         columns = [self._column(data, found.get(f.name.casefold()), f) for f in self.schema]
+        if self.source.kind == "table":
+            self._refuse_no_key(columns)
         table = pa.table(columns, names=[str(i) for i in range(len(columns))])
         for start in range(0, data.num_rows, BATCH_ROWS):
             part = table.slice(start, BATCH_ROWS).combine_chunks()
@@ -135,7 +139,7 @@ class RowWriter:
 
     def table(self, rows: Any) -> pa.Table:
         """Rows in any form as Arrow, their columns as given. CommandError for a value that is not of its column's type."""
-        return _table(rows, {f.name.casefold(): arrow_type(f.type) for f in self.schema})
+        return _table(rows, {f.name.casefold(): f.type for f in self.schema})
 
     def _encoded(self, part: pa.Table, times: Ints) -> pa.RecordBatch:
         arrays = [c.chunk(0) for c in part.columns]
@@ -144,10 +148,12 @@ class RowWriter:
         n = len(times)
         op = np.where(self._has_no_value(arrow), DELETE, INSERT).astype(np.int8)
         batch = Batch(self.schema, rowtime=times, op=op, seq=np.arange(n, dtype=np.int64), arrow=arrow)
-        try:
-            return self._encoder.encode(batch)
-        except BadRecord as error:
-            raise CommandError(f"a row of {self.source.name} cannot be written: {error}", code=NOT_A_ROW) from error
+        run = RunContext(NO_STATE)
+        made = self._encoder.encode(batch, run)
+        if run.dead_letters:
+            why = run.dead_letters[0].message
+            raise CommandError(f"a row of {self.source.name} cannot be written: {why}", code=NOT_A_ROW)
+        return made
 
     def _has_no_value(self, arrow: pa.RecordBatch) -> Any:
         missing = np.full(arrow.num_rows, self.source.kind == "table")
@@ -156,9 +162,19 @@ class RowWriter:
                 missing &= pc.is_null(arrow.column(i)).to_numpy(zero_copy_only=False)
         return missing
 
-    def _refuse_unknown(self, names: Iterable[str], timestamp: str | None) -> None:
+    def _refuse_no_key(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
+        keys = [f.name for f, c in zip(self.schema, columns, strict=True) if f.role == "key" and c.null_count]
+        if keys and len(keys) == sum(f.role == "key" for f in self.schema):
+            title = f"a row of the table {self.source.name} has no key: {keys[0]} is NULL"
+            raise CommandError(title, code=NOT_A_ROW, help="a table has a row for each key")
+
+    def _refuse_unknown(self, names: Sequence[str], timestamp: str | None) -> None:
         known = {f.name.casefold() for f in self.schema} | ({timestamp.casefold()} if timestamp else set())
+        seen: dict[str, str] = {}
         for name in names:
+            if (other := seen.setdefault(name.casefold(), name)) != name or list(names).count(name) > 1:
+                title = f"the rows have the columns {other} and {name}, which are one column of {self.source.name}"
+                raise CommandError(title, code=NOT_A_ROW, help="leave one of them out")
             if name.casefold() not in known:
                 title = f"{self.source.name} has no column {name}"
                 hint = did_you_mean(name, self.schema.names) or f"its columns are {', '.join(self.schema.names)}"
@@ -169,7 +185,11 @@ class RowWriter:
         if name is None:
             return pa.nulls(data.num_rows, wanted)
         try:
+            check_fields(data.column(name).type, field.type)
             return _plain(data.column(name)).cast(wanted)
+        except NotOfType as error:
+            title = f"column {field.name} of {self.source.name} is {field.type}: {error}"
+            raise CommandError(title, code=NOT_A_ROW, help=error.help) from error
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             title = f"column {field.name} of {self.source.name} is {field.type}: {str(error).splitlines()[0]}"
             raise CommandError(title, code=NOT_A_ROW) from error
@@ -183,6 +203,11 @@ class RowWriter:
         column = data.column(name)
         if column.null_count:
             raise CommandError(f"the event time {timestamp} of a row is missing", code=NOT_A_ROW)
+        if pa.types.is_boolean(column.type) or not (
+            pa.types.is_temporal(column.type) or pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+        ):
+            title = f"{timestamp} is no event time (a timestamp, or milliseconds since 1970): it is {column.type}"
+            raise CommandError(title, code=NOT_A_ROW)
         try:
             if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
                 column = column.cast(pa.timestamp("ms"), safe=False)
@@ -192,7 +217,7 @@ class RowWriter:
             raise CommandError(title, code=NOT_A_ROW) from error
 
 
-def _table(rows: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
+def _table(rows: Any, types: Mapping[str, SqlType]) -> pa.Table:
     """types: of known columns, by their names in lower case. TypeError for what is neither rows nor a frame."""
     if isinstance(rows, pa.Table):
         return rows
@@ -205,6 +230,8 @@ def _table(rows: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
         if not isinstance(row, Mapping):
             raise TypeError(f"a row is a dict, not {type(row).__name__}")
     names = list(dict.fromkeys(name for row in found for name in row))
+    if odd := [name for name in names if not isinstance(name, str)]:
+        raise TypeError(f"names of columns are texts, not {type(odd[0]).__name__}")
     return pa.table([_array(n, [row.get(n) for row in found], types.get(n.casefold())) for n in names], names=names)
 
 
@@ -212,8 +239,9 @@ def _imported(frame: Any) -> pa.Table:
     """A frame of any library. An index of pandas is a column if it has a name."""
     try:
         table = pa.table(frame)
-    except pa.ArrowException as error:
-        title = f"{type(frame).__name__} is no table of Arrow: {str(error).splitlines()[0]}"
+    except (pa.ArrowException, ValueError) as error:
+        why = " ".join(str(part).splitlines()[0] for part in error.args if str(part)) or type(error).__name__
+        title = f"{type(frame).__name__} is no table of Arrow: {why}"
         raise CommandError(title, code=NOT_A_ROW) from error
     return table.drop_columns([name for name in table.column_names if _NAMELESS_INDEX.fullmatch(name)])
 
@@ -225,12 +253,9 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _array(name: str, values: list[Any], wanted: pa.DataType | None) -> pa.Array:
-    if wanted is not None and pa.types.is_map(wanted):
-        values = [list(v.items()) if isinstance(v, Mapping) else v for v in values]
+def _array(name: str, values: list[Any], wanted: SqlType | None) -> pa.Array:
     try:
-        return pa.array(values, wanted)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise CommandError(
-            f"a value of column {name} is none of {wanted or 'one kind'}: {error}", code=NOT_A_ROW
-        ) from error
+        return column_of(values, wanted)
+    except NotOfType as error:
+        title = f"a value of column {name} is none of {wanted or 'one kind'}: {error}"
+        raise CommandError(title, code=NOT_A_ROW, help=error.help) from error

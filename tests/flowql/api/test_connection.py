@@ -143,6 +143,8 @@ def test_frames_are_rows(instance: flowql.Instance) -> None:
         ("ORDERS", pa.table({"amount": ["many"], "at": [AT]}), "column AMOUNT of ORDERS is DECIMAL"),
         ("ORDERS", pa.table({"id": [2**40], "at": [AT]}), "column ID of ORDERS is INT"),
         ("ORDER", [{"id": 1}], "there is no stream or table ORDER"),
+        ("ORDERS", [{"id": 1, "at": AT}, {"id": 2}], "timestamp column AT cannot be used: it is NULL"),
+        ("CUSTOMERS", [{"city": "x"}], "a row of the table CUSTOMERS has no key: NAME is NULL"),
     ],
 )
 def test_a_row_that_cannot_be_written_is_refused_and_nothing_is(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from threading import Thread
+from time import sleep
 from typing import Any
 
 import pandas as pd
@@ -172,3 +174,77 @@ def test_a_frame_that_does_not_fit_is_refused_and_nothing_is_written(
     with pytest.raises(error, match=says):
         project.produce("VALUES_OF_ALL_TYPES", rows)
     assert project.sql("SELECT COUNT(*) FROM VALUES_OF_ALL_TYPES").one() == before
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"small": 1.5}, "column small is none of INT: 1.5 is no whole number"),
+        ({"sizes": [1, 2.5]}, "none of ARRAY<INT>: 2.5 is no whole number"),
+        ({"ratio": True}, "none of DOUBLE: True is no number"),
+        ({"day": datetime(2026, 1, 1, 13)}, "none of DATE: 2026-01-01 13:00:00 has a time of day"),
+        ({"place": {"X": 1, "TAGZ": []}}, "it has no field TAGZ"),
+        ({"place": {"X": 1, "x": 2}}, "it has the field X twice"),
+        ({"points": {"a": {"Q": 1}}}, "it has no field Q"),
+        ({"name": "\ud800"}, "half of a surrogate pair"),
+        ({"price": 1.5}, r"none of DECIMAL\(10, 2\)"),
+        ({"id": 1, "ID": 2}, "the rows have the columns id and ID, which are one column"),
+        (pa.table([[1], [2]], names=["id", "ID"]), "the rows have the columns id and ID"),
+        (pl.DataFrame({"place": [{"x": 1}]}), "column PLACE of .*: it has no field x"),
+        (pd.DataFrame([[1, 2]], columns=["id", "id"]), "Duplicate column names"),
+    ],
+    ids=str,
+)
+def test_no_value_is_cut_off_and_no_field_left_out(project: flowql.Connection, row: Any, says: str) -> None:
+    with pytest.raises(flowql.CommandError, match=says):
+        project.produce("VALUES_OF_ALL_TYPES", row)
+
+
+def test_fields_of_dicts_are_found_whatever_their_case(project: flowql.Connection) -> None:
+    row = {"id": 77, "small": 3.0, "day": datetime(2026, 1, 2), "place": {"x": 5, "tags": None}, "counts": [("a", 1)]}
+    assert project.produce("VALUES_OF_ALL_TYPES", row) == 1
+    (found,) = project.sql("SELECT SMALL, DAY, PLACE, COUNTS FROM VALUES_OF_ALL_TYPES WHERE ID = 77")
+    assert found == {"SMALL": 3, "DAY": date(2026, 1, 2), "PLACE": {"X": 5, "TAGS": None}, "COUNTS": {"a": 1}}
+
+
+def test_arguments_of_another_type_are_named(project: flowql.Connection) -> None:
+    """They fail where they are given, and not somewhere inside."""
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: project.sql(None), "query is a text, not NoneType"),
+        (lambda: list(project.batches(5)), "query is a text, not int"),
+        (lambda: project.execute(b""), "statements is a text, not bytes"),
+        (lambda: project.subscribe(None), "what is a text, not NoneType"),
+        (lambda: project.subscribe("X", start="now"), "start is 'latest' or 'earliest', not 'now'"),
+        (lambda: project.subscribe("X", limit="5"), "limit is a whole number, not str"),
+        (lambda: project.subscribe("X", limit=-1), "limit is a number of changes, not -1"),
+        (lambda: project.produce(None, []), "name is a text, not NoneType"),
+        (lambda: project.produce("X", [], timestamp=5), "timestamp is a text, not int"),
+        (lambda: project.produce("VALUES_OF_ALL_TYPES", [{1: 2}]), "names of columns are texts, not int"),
+        (lambda: project.pause(None), "each of the names is a text, not NoneType"),
+        (lambda: flowql.connect(None), "project is a folder or a URL, not NoneType"),
+        (lambda: flowql.connect(".", variables={"A": 1}), "the variable A is a text, not int"),
+        (lambda: flowql.Instance(".", variables=["A=1"]), "variables is a dict of texts, not list"),
+    ]
+    for call, says in calls:
+        with pytest.raises((TypeError, ValueError), match=says):
+            call()
+    with pytest.raises(flowql.CommandError, match="EMIT CHANGES asks for changes"):
+        project.sql("SELECT ID FROM VALUES_OF_ALL_TYPES EMIT CHANGES")
+
+
+def test_a_closed_subscription_gives_nothing_and_another_thread_is_told(project: flowql.Connection) -> None:
+    with project.subscribe("VALUES_OF_ALL_TYPES", start="earliest") as changes:
+        assert next(iter(changes)).op == "insert"
+    changes.close()
+    assert list(changes) == []
+    waiting = project.subscribe("VALUES_OF_ALL_TYPES")
+    found: list[Any] = []
+    thread = Thread(target=lambda: found.append(list(waiting)))
+    thread.start()
+    while not waiting._iterating.locked():
+        sleep(0.01)
+    with pytest.raises(RuntimeError, match="another thread iterates this subscription"):
+        next(waiting)
+    waiting.close()
+    thread.join(10)
+    assert found == [[]]

@@ -1,0 +1,37 @@
+"""Arguments of the Python interface, checked where they are given: what is of another type fails there, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_STARTS = ("latest", "earliest")
+
+
+def text(value: Any, name: str) -> str:
+    """Raises TypeError for what is no text."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is a text, not {type(value).__name__}")
+    return value
+
+
+def texts(value: str | Sequence[str], name: str) -> tuple[str, ...]:
+    """A text alone is one of them. Raises TypeError."""
+    return (value,) if isinstance(value, str) else tuple(text(v, f"each of {name}") for v in value)
+
+
+def variables_of(value: Mapping[str, str]) -> dict[str, str]:
+    """Raises TypeError for what does not map texts to texts."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"variables is a dict of texts, not {type(value).__name__}")
+    return {text(k, "the name of a variable"): text(v, f"the variable {k}") for k, v in value.items()}
+
+
+def check_following(start: Any, limit: Any) -> None:
+    """Of `subscribe`. Raises ValueError, TypeError."""
+    if start not in _STARTS:
+        raise ValueError(f"start is {' or '.join(map(repr, _STARTS))}, not {start!r}")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
+        raise TypeError(f"limit is a whole number, not {type(limit).__name__}")
+    if limit is not None and limit < 0:
+        raise ValueError(f"limit is a number of changes, not {limit}")

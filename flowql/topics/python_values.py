@@ -1,0 +1,99 @@
+"""Values of Python as columns of a declared type: nothing is cut off, and no field is left out, without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.types import Kind, SqlType, arrow_type
+
+_WHOLE = (Kind.INT, Kind.BIGINT)
+_MIDNIGHT = datetime.min.time()
+
+
+class NotOfType(Exception):
+    """A value that is none of a type. help: what to do."""
+
+    def __init__(self, why: str, help: str = "") -> None:
+        super().__init__(why)
+        self.help = help
+
+
+def column_of(values: Sequence[Any], t: SqlType | None) -> pa.Array:
+    """t: None where no column of that name is declared. Raises NotOfType."""
+    try:
+        if t is None:
+            return pa.array(values)
+        if t.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT) or not _fits(set(map(type, values)), t):
+            values = [_value(v, t) for v in values]
+        return pa.array(values, arrow_type(t))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, UnicodeError) as error:
+        why = str(error).splitlines()[0]
+        if isinstance(error, UnicodeError):
+            why = "it is a text with half of a surrogate pair"
+        raise NotOfType(why) from error
+
+
+def _fits(kinds: set[type], t: SqlType) -> bool:
+    """Whether Arrow takes all values of these types as they are, or says why not."""
+    if t.kind in _WHOLE:
+        return not any(issubclass(k, float | np.floating) for k in kinds)
+    if t.kind is Kind.DOUBLE:
+        return bool not in kinds
+    return t.kind is not Kind.DATE or not any(issubclass(k, datetime) for k in kinds)
+
+
+def _value(v: Any, t: SqlType) -> Any:
+    if v is None:
+        return None
+    if t.kind in _WHOLE and isinstance(v, float | np.floating):
+        if v != v or not float(v).is_integer():
+            raise NotOfType(f"{v!r} is no whole number")
+        return int(v)
+    if t.kind is Kind.DOUBLE and isinstance(v, bool):
+        raise NotOfType(f"{v} is no number")
+    if t.kind is Kind.DATE and isinstance(v, datetime) and v.time() != _MIDNIGHT:
+        raise NotOfType(f"{v} has a time of day", "value.date()")
+    if t.kind is Kind.ARRAY and not isinstance(v, str | bytes | Mapping):
+        return [_value(x, t.element) for x in v] if hasattr(v, "__iter__") else v
+    if t.kind is Kind.MAP:
+        pairs = v.items() if isinstance(v, Mapping) else v
+        return [(k, _value(x, t.element)) for k, x in pairs] if isinstance(v, Mapping | list) else v
+    return _row(v, t) if t.kind is Kind.STRUCT and isinstance(v, Mapping) else v
+
+
+def check_fields(found: pa.DataType, t: SqlType) -> None:
+    """Of a column of a frame, whose cast would leave out fields of other names. Raises NotOfType."""
+    if t.kind is Kind.STRUCT and pa.types.is_struct(found):
+        fields = dict(t.fields)
+        for field in found:
+            if field.name not in fields:
+                near = did_you_mean(field.name, fields) or f"its fields are {', '.join(fields)}"
+                raise NotOfType(f"it has no field {field.name}", near)
+            check_fields(field.type, fields[field.name])
+    elif t.kind is Kind.ARRAY and hasattr(found, "value_type"):
+        check_fields(found.value_type, t.element)
+    elif t.kind is Kind.MAP and pa.types.is_map(found):
+        check_fields(found.item_type, t.element)
+
+
+def _row(value: Mapping[Any, Any], t: SqlType) -> dict[str, Any]:
+    """Fields are found whatever their case; missing ones are NULL."""
+    names = {n.casefold(): n for n, _ in t.fields}
+    found: dict[str, Any] = {}
+    for key, x in value.items():
+        name = names.get(key.casefold()) if isinstance(key, str) else None
+        if name is None:
+            fields = ", ".join(names.values())
+            raise NotOfType(
+                f"it has no field {key}", did_you_mean(str(key), names.values()) or f"its fields are {fields}"
+            )
+        if name in found:
+            raise NotOfType(f"it has the field {name} twice")
+        found[name] = x
+    return {n: _value(found.get(n), f) for n, f in t.fields}
