@@ -358,8 +358,7 @@ def _leaving_later(serving: Plan, wanted: Plan, causes: Mapping[str, str], renew
 def _with_metadata(query: QueryPlan, wanted: Plan) -> QueryPlan:
     """A generation that goes on serving until its successor is there takes its priority at once."""
     now = wanted.query(query.id)
-    if now is None:
-        return query
+    assert now is not None, "what is rebuilt is wanted"
     return replace(query, priority=now.priority, weight=now.weight, latency_target_ms=now.latency_target_ms)
 
 

@@ -260,7 +260,7 @@ def tree_text(node: Node) -> str:
 
 def _tree(node: Node, first: str, rest: str) -> Iterator[str]:
     yield f"{first}{spec_text(node.spec)}"
-    bar = "   " if not node.inputs else "│  " if len(node.inputs) > 1 else "   "
+    bar = "│  " if len(node.inputs) > 1 else "   "
     yield f"{rest}{bar}{node.change} {schema_text(node.schema)}"
     for i, child in enumerate(node.inputs):
         last = i == len(node.inputs) - 1

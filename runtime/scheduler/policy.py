@@ -22,7 +22,7 @@ class TaskFacts:
     task: str
     query: str
     buffered_rows: int
-    rows_ahead: int = 0
+    rows_ahead: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def simulate(
                     clock.wake(w.name)
                 else:
                     clock.sleep(w.name)
-                facts += [TaskFacts(f"{w.name}-{i}", w.name, rnd.randrange(1, 1000)) for i in range(n)]
+                facts += [TaskFacts(f"{w.name}-{i}", w.name, rnd.randrange(1, 1000), 0) for i in range(n)]
             chosen = pick(facts, clock.queries, clock.virtual_time)
             if chosen is None:
                 break

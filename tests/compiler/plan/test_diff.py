@@ -7,7 +7,7 @@ from dataclasses import replace
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.deployed import Deployed, groups_of, running_plan, swapped
 from flowql.compiler.plan.diff import decide_change
-from flowql.compiler.plan.generations import at_generation, runtime_name, topic_written, topics_read
+from flowql.compiler.plan.generations import at_generation, runtime_name, topic_written, topics_read, user_id
 from flowql.compiler.plan.topology import Plan
 from tests.flowql.query.world import plan_of
 
@@ -135,6 +135,7 @@ def test_names_of_a_generation_are_taken_back() -> None:
     assert at_generation(at_generation(query, 3), 1) == query
     third = at_generation(query, 3)
     assert runtime_name(third) == "CTAS_C@3"
+    assert user_id("CTAS_C@3", 3) == user_id("CTAS_C", 1) == "CTAS_C"
     assert all(s.name.endswith("@3") for sub in third.subtopologies for op in sub.operators for s in op.stores)
     assert all(t.endswith("@3") for t in third.repartitions)
     assert third.repartitions[0] in [t for sub in third.subtopologies for t in sub.topics]

@@ -10,9 +10,12 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.deployed import Deployed, groups_of, swapped
 from flowql.compiler.plan.diff import ForwardRefused, decide_change
+from flowql.compiler.plan.expr import Call, Expr
 from flowql.compiler.plan.forward import why_not
 from flowql.compiler.plan.generations import at_generation
+from flowql.compiler.plan.priorities import OnChange
 from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.visit import map_expr, map_nodes, map_spec
 
 COLUMNS = "(ID INT KEY, G STRING, V INT, X INT)"
 SOURCES = "".join(
@@ -103,6 +106,38 @@ def test_what_it_does_not_permit(text: str, old: str, new: str, reason: str) -> 
     assert reason in why(text, text.replace(old, new))
 
 
+STANDARD = "CREATE TABLE t (id INT PRIMARY KEY, g TEXT, v INT, w INT);\n"
+UNNESTED = (
+    "CREATE VIEW v AS SELECT u.e AS e, count(*) AS n FROM t CROSS JOIN UNNEST(ARRAY[v, w, 1]) AS u (e) GROUP BY u.e;"
+)
+DIVIDED = "CREATE VIEW v AS SELECT q, count(*) AS n FROM (SELECT 10 / v AS q FROM t) AS s GROUP BY q;"
+SUMMED = "CREATE VIEW v AS SELECT g, sum(v) AS s FROM t WHERE w > 1 GROUP BY g;"
+JOINED = "CREATE VIEW v AS SELECT a.id AS id, b.g AS g FROM t AS a JOIN t AS b ON a.v = b.w;"
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "reason"),
+    [
+        (UNNESTED, "w, 1", "w, 1", ""),
+        (UNNESTED, "w, 1", "w, 2", "groupaggregate-1 would mean something else: its table functions have changed"),
+        (DIVIDED, "10", "20", "would mean something else: the expressions that leave rows of a table out"),
+        (SUMMED, "w > 1", "w > 2", "would mean something else: the condition on a table: (w > 2), was (w > 1)"),
+        (SUMMED, "sum(v) AS", "sum(v + w) AS", "CTAS_v-groupaggregate-1 would mean something else: the expressions that leave rows of a table out is new"),
+        (SUMMED, "sum(v) AS", "sum(v) FILTER (WHERE v > w) AS", "CTAS_v-groupaggregate-1 would mean something else"),
+        (JOINED, "JOIN", "LEFT JOIN", "CTAS_v-equijoin-1 would mean something else: the operator equijoin-1: EquiJoin left"),
+        (JOINED, "a.v = b.w", "a.v = b.w AND a.id < b.w", "EquiJoin inner on v = w_2 if (id < w_2), was EquiJoin inner on v = w_2"),
+    ],
+)  # fmt: skip
+def test_what_a_view_over_rows_that_change_does_not_permit(text: str, old: str, new: str, reason: str) -> None:
+    plans = [
+        compile_project([SourceText("a.sql", STANDARD + sql)], dialect="standard", topic_partitions={"t": 1}).plan
+        for sql in (text, text.replace(old, new))
+    ]
+    found = why_not(plans[0].queries[0], plans[1].queries[0])
+    assert reason in found
+    assert bool(found) == bool(reason)
+
+
 def test_records_by_the_order_of_their_columns_keep_them() -> None:
     text = F.replace("F AS", "F WITH (VALUE_FORMAT='DELIMITED') AS")
     assert why(text, text.replace("X > 3", "X > 4")) == ""
@@ -186,3 +221,25 @@ def test_a_query_without_its_state_cannot_go_forward() -> None:
     before = replace(deployed(F), lost=(("CSAS_F", "its input is gone"),))
     with pytest.raises(ForwardRefused, match="CSAS_F: its state is lost"):
         decide_change(before, plan_of(F.replace("> 3", "> 4")), forward=["CSAS_F"])
+
+
+def test_another_version_of_a_function_that_gives_other_values_each_time_rebuilds_nothing() -> None:
+    """As long as the query does not say what an edit of it means."""
+    plan = plan_of("CREATE STREAM F AS SELECT ID, ABS(V) AS W FROM S;")
+    (query,) = plan.queries
+
+    def calling(function: str, on_change: OnChange | None = None) -> Plan:
+        def call(e: Expr) -> Expr:
+            return replace(e, name=function) if isinstance(e, Call) else e
+
+        logical = map_nodes(query.logical, lambda n: replace(n, spec=map_spec(n.spec, lambda e: map_expr(e, call))))
+        made = replace(query, logical=logical, unrepeatable=("dice",), on_change=on_change, definition=function)
+        return replace(plan, queries=(made,))
+
+    def action(wanted: Plan) -> str:
+        (change,) = decide_change(Deployed(calling("dice@m:1")), wanted).changes
+        return change.action
+
+    assert action(calling("dice@m:2")) == "forward"
+    assert action(calling("dice@m:2", "rebuild")) == action(calling("cards@m:2")) == "change"
+    assert action(calling("dice@m:1")) == "none"

@@ -27,7 +27,7 @@ from flowql.compiler.plan.changes import (
     VersionJoin,
     WindowCall,
 )
-from flowql.compiler.plan.explain import expr_text, schema_text, spec_text
+from flowql.compiler.plan.explain import expr_text, schema_text, spec_text, tree_text
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import (
     Aggregate,
@@ -38,6 +38,7 @@ from flowql.compiler.plan.logical import (
     Join,
     Materialise,
     NamedExpr,
+    Node,
     Project,
     Rekey,
     Scan,
@@ -331,6 +332,22 @@ def test_the_text_of_a_schema() -> None:
         (Field("K", INT, "key"), Field("W", BIGINT, "window"), Field("H", STRING, "header"), Field("V", INT))
     )
     assert schema_text(schema) == "(K INT KEY, W BIGINT WINDOW, H STRING HEADER, V INT)"
+
+
+def test_the_tree_of_a_plan() -> None:
+    below = Node(Consolidate(), (), LEFT, "retract")
+    tree = Node(Union(), (below, Node(Filter(IS_A), (below,), LEFT, "upsert")), LEFT)
+    schema = "(L INT KEY, A BIGINT, AT BIGINT)"
+    assert tree_text(tree).splitlines() == [
+        "Union",
+        f"│  append {schema}",
+        "├─ Consolidate",
+        f"│     retract {schema}",
+        "└─ Filter (A > 1)",
+        f"      upsert {schema}",
+        "   └─ Consolidate",
+        f"         retract {schema}",
+    ]
 
 
 def test_a_plan_is_made_of_values_that_do_not_change() -> None:

@@ -109,6 +109,9 @@ def test_partitions_that_are_declared_and_change() -> None:
     assert redeclared(plan, plan) == redeclared(Plan(), more) == redeclared(plan, Plan()) == {}
     before = decide_change(Deployed(), plan).deployed
     assert resized_sources(before, more, {"s": 1}) == {"s": 3}
+    resized = {c.query: (c.action, c.because) for c in decide_change(before, more, partitions={"s": 1}).changes}
+    assert resized["CTAS_A"] == resized["CSAS_B"] == ("change", "s gets 3 partitions")
+    assert resized["CTAS_C"] == ("change", "CSAS_B")
     assert resized_sources(before, more, {"s": 3}) == resized_sources(before, more, {"t": 1}) == {}
     declared = SOURCE + SOURCE.replace("STREAM S", "STREAM B").replace("'s', PARTITIONS=1", "'B', PARTITIONS={n}")
     two, four = (plan_of(declared.format(n=n) + "INSERT INTO B SELECT * FROM S;\n") for n in (2, 4))

@@ -60,6 +60,29 @@ def test_a_query_without_its_sink_in_the_catalogue():
         verify_plan(replace(plan, sources=plan.sources[:-1]))
 
 
+def test_names_are_unique_over_a_plan_and_exchanges_have_two_ends():
+    plan = compiled(SQL + SQL.replace("TABLE t", "TABLE u")).plan
+    verify_plan(plan)
+    one, two = plan.queries
+    source, named = "source ORDERS is there twice", replace(two, id=one.id)
+    for wrong, message in (
+        (replace(plan, sources=(*plan.sources, plan.sources[0])), source),
+        (replace(plan, queries=(one, named)), f"query {one.id} is there twice"),
+        (replace(plan, queries=(one, replace(two, subtopologies=one.subtopologies))), "store .* is there twice"),
+        (replace(plan, queries=(one, replace(two, repartitions=one.repartitions))), "topic .* is there twice"),
+    ):
+        with pytest.raises(PlanInvariantError, match=message):
+            verify_plan(wrong)
+    with pytest.raises(PlanInvariantError, match="is not listed"):
+        verify_query(replace(one, repartitions=()))
+    with pytest.raises(PlanInvariantError, match="reads no topic"):
+        verify_query(replace(one, subtopologies=(replace(one.subtopologies[0], topics=()), *one.subtopologies[1:])))
+    last = one.subtopologies[-1]
+    unsunk = replace(last, operators=last.operators[:-1])
+    with pytest.raises(PlanInvariantError, match="needs one sink"):
+        verify_query(replace(one, subtopologies=(*one.subtopologies[:-1], unsunk)))
+
+
 def test_substitution_reaches_every_column():
     (predicate,) = [n.spec.predicate for n in _nodes(query(SQL).logical) if hasattr(n.spec, "predicate")]
     moved = substitute(predicate, {"AMOUNT": Column(INT, "OTHER")})

@@ -486,7 +486,13 @@ def test_a_query_of_more_weight_gets_a_thread_of_its_own_when_all_are_held_by_le
     assert came is not None
     assert came.task is tasks["critical"]
     assert m.acquire_urgent("urgent 2") is None, "one thread steps in, not one for everybody"
+    m.release(held[0], 1000)
+    held[0] = grant(m, "a")
+    assert m.acquire_urgent("urgent 2") is None, "another has given its task back, and this one still has its own"
     m.release(came, 1000)
+    again = m.acquire_urgent("urgent")
+    assert again is not None
+    m.release(again, 1000)
     for slice_ in held:
         m.release(slice_, 1000)
     assert m.running() == {}

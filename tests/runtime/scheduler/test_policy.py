@@ -8,7 +8,7 @@ SLICE_NS = 5_000_000
 
 
 def chosen(**queries: QueryFacts) -> str:
-    tasks = [TaskFacts(f"{name}_0_0", name, 10) for name in queries]
+    tasks = [TaskFacts(f"{name}_0_0", name, 10, rows_ahead=0) for name in queries]
     found = weighted_fair(tasks, queries, virtual_time=1.0)
     assert found is not None
     return found.query
@@ -36,7 +36,7 @@ def test_where_nobody_is_within_its_share_the_least_served_goes_on() -> None:
 def test_equal_queries_go_by_name_and_of_one_query_the_task_with_more_rows() -> None:
     assert chosen(b=QueryFacts(4, SLICE_NS), a=QueryFacts(4, SLICE_NS)) == "a"
     facts = {"q": QueryFacts(4, SLICE_NS)}
-    tasks = [TaskFacts("q_0_0", "q", 10), TaskFacts("q_0_1", "q", 30, rows_ahead=25), TaskFacts("q_0_2", "q", 20)]
+    tasks = [TaskFacts("q_0_0", "q", 10, 0), TaskFacts("q_0_1", "q", 30, rows_ahead=25), TaskFacts("q_0_2", "q", 20, 0)]
     found = weighted_fair(tasks, facts, 1.0)
     assert found is not None
     assert found.task == "q_0_2", "rows that others have not taken count against it"
