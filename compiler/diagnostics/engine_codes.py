@@ -49,9 +49,10 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4010": CodePage(
         "State and log do not fit together",
-        "The state is newer than the log: the log was restored from an older copy, or belongs to another state. Restore the log that "
-        "the state was computed from, or remove the directory `state`: the next start then recomputes it from the inputs. State that "
-        "is missing, damaged or too old is recomputed automatically; a query whose input is no longer complete is named and stops.",
+        "The state is newer than the log, or was computed from another one: the log was restored from an older copy, or only one of the two "
+        "was copied. Restore the log that the state was computed from, or move the directory `state` away: the next start then recomputes it "
+        "from the inputs. State that is missing, damaged or too old is recomputed by the next start; a query whose input is no longer "
+        "complete is named and stops.",
     ),
     "FQ4011": CodePage("A batch was revoked", "Its transaction was aborted while it ran; it is processed again."),
     "FQ4012": CodePage(

@@ -164,15 +164,19 @@ def _loaded() -> list[tuple[str, ModuleType]]:
     return list(sys.modules.items())
 
 
+def _where(parts: Sequence[str]) -> str:
+    if len(parts) > 1 and parts[-1] == "py":
+        return f"a name without .py:  functions: [{'.'.join(parts[:-1])}]"
+    return "modules are beside flowql.yaml"
+
+
 def _import(root: Path, name: str) -> ModuleType:
     parts = name.split(".")
     if not all(p.isidentifier() for p in parts):
         raise LoadError(name, f"`{name}` is not the name of a module", "a name without .py:  functions: [scoring]")
     place = root.joinpath(*parts)
     if not place.with_suffix(".py").is_file() and not (place / "__init__.py").is_file():
-        raise LoadError(
-            name, f"there is no {'/'.join(parts)}.py in the project's folder", "modules are beside flowql.yaml"
-        )
+        raise LoadError(name, f"there is no {'/'.join(parts)}.py in the project's folder", _where(parts))
     try:
         return importlib.import_module(name)
     except DefinitionError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from flowql.runtime.errors import StateDamaged, StateError
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.state.layout import MARKER, RUN, decode_number, encode_number
 from flowql.runtime.state.physical import Physical
 from flowql.runtime.state.rocks import open_rocks
 
@@ -47,7 +49,14 @@ def open_on(log: Log, state_dir: Path, config: InstanceConfig) -> Instance:
     try:
         physical = _open_state(state_dir, log, config)
         try:
-            return Instance(log, physical, SystemClock(), config)
+            if not isinstance(log, EmbeddedLog):
+                return Instance(log, physical, SystemClock(), config)
+            _check_history(log, physical, state_dir, config)
+            run = secrets.randbits(62) + 1
+            log.begin_run(config.transactional_id, run)
+            instance = Instance(log, physical, SystemClock(), config)
+            physical.write_batch([RUN], [encode_number(run)])  # it is at the log's last commit now
+            return instance
         except BaseException:
             physical.close()
             raise
@@ -69,6 +78,15 @@ def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> Physical:
     except StateError:
         _check_alone(log, config.application_id)
         raise
+
+
+def _check_history(log: EmbeddedLog, physical: Physical, state_dir: Path, config: InstanceConfig) -> None:
+    """StateError for a state that was made from another log, or from what this one was before it was restored."""
+    applied, run = (decode_number(physical.get(key), 0) for key in (MARKER, RUN))
+    if why := log.why_foreign(config.transactional_id, applied, run):
+        raise StateError(
+            f"{why}; put back the log that the state was made from, or  mv {state_dir} {state_dir}.old  to recompute it"
+        )
 
 
 def _check_alone(log: Log, application_id: str) -> None:

@@ -51,7 +51,7 @@ def check_functions(plan: Plan, root: str) -> None:
     missing = sorted(plain_name(name) for name in wanted if not registered_of_project(name))
     if missing:
         title = f"the instance has another version of {', '.join(missing)} than this project"
-        help_ = "deploy again if the module was just edited; on another machine, bring the same files there"
+        help_ = "deploy again if the module was just edited; for a rollback, or on another machine, bring the files of that version there"
         raise CommandError(title, code=CODE, help=help_)
 
 

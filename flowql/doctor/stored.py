@@ -15,7 +15,7 @@ from flowql.runtime.errors import LogCorrupt, RuntimeFailure, StateDamaged
 from flowql.runtime.log.embedded.named import damaged_redo, damages, held_still
 from flowql.runtime.log.embedded.state import LogState, ProducerState
 from flowql.runtime.log.files import DiskFiles
-from flowql.runtime.state.layout import MARKER, decode_number
+from flowql.runtime.state.layout import MARKER, RUN, decode_number
 from flowql.runtime.state.rocks import damage_in, open_rocks
 from flowql.server.address import read_address
 
@@ -69,13 +69,12 @@ def _state(check: str, target: Target, log: LogState, application_id: str, resto
     if damage := damage_in(path):
         return warning(check, f"{path} is damaged: {damage}: {REBUILT}", run)
     try:
-        applied = _applied(path)
+        applied, run_of = _applied(path)
     except StateDamaged as error:
         return warning(check, f"{path} is damaged: {error.found}: {REBUILT}", run)
     except RuntimeFailure as error:
         return failed(check, str(error), "may this user read and write the data directory?")
-    if applied > producer.sequence:
-        says = f"the state is at commit {applied}, the log only at {producer.sequence}: they do not belong together"
+    if says := producer.why_foreign(applied, run_of):
         return failed(check, says, f"{restore}   # DIR: a backup; or put back the log that the state was made from")
     if applied < producer.redo_lost:
         says = f"the state is at commit {applied}, older than the log's redo reaches ({producer.redo_lost}): {REBUILT}"
@@ -98,10 +97,11 @@ def _missing(check: str, path: Path, producer: ProducerState, run: str, *, alive
     return warning(check, f"{path} is missing, though the log is whole: {REBUILT}", run)
 
 
-def _applied(path: Path) -> int:
+def _applied(path: Path) -> tuple[int, int]:
+    """The commit that the state is at, and the start of an instance that has last opened it."""
     physical = open_rocks(path, read_only=True)
     try:
-        return decode_number(physical.get(MARKER), 0)
+        return decode_number(physical.get(MARKER), 0), decode_number(physical.get(RUN), 0)
     finally:
         physical.close()
 

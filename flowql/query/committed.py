@@ -18,12 +18,13 @@ from flowql.config.storage import log_at
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.room import Room
 from flowql.runtime.app.plan_topic import read_plan
-from flowql.runtime.errors import LogCorrupt, StateError
+from flowql.runtime.errors import LogCorrupt, StateDamaged, StateError
 from flowql.runtime.log.base import Log
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.state.changelog import read_tasks
-from flowql.runtime.state.layout import MARKER, TaskRecord, decode_number
+from flowql.runtime.state.layout import MARKER, RUN, TaskRecord, decode_number
 from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.store import Snapshot
@@ -162,23 +163,29 @@ def _open_state(path: Path, log: Log, application_id: str, *, shared: bool) -> S
 
     for attempt in range(_OPEN_TRIES):
         try:
-            redo = log.redo_after(application_id, _flushed(path)) if log.supports_redo else iter(())
+            flushed, run = _flushed(path)
+            if isinstance(log, EmbeddedLog) and (why := log.why_foreign(application_id, flushed, run)):
+                raise StateError(why)
+            redo = log.redo_after(application_id, flushed) if log.supports_redo else iter(())
             return open_readonly(path, redo, owned)
         except (StateError, LogCorrupt) as error:
             if attempt == _OPEN_TRIES - 1:
+                remade = isinstance(error, LogCorrupt | StateDamaged)
                 raise StateUnreadable(
-                    f"the state in {path} cannot be read: {error}", code=error.code, help=REMADE
+                    f"the state in {path} cannot be read: {error}",
+                    code=error.code,
+                    help=REMADE if remade else "flowql doctor",
                 ) from error
             time.sleep(0.1)
     raise AssertionError("unreachable")
 
 
-def _flushed(path: Path) -> int:
-    """The commit up to which state is in the directory."""
+def _flushed(path: Path) -> tuple[int, int]:
+    """The commit up to which state is in the directory, and the start of an instance that has last opened it."""
     if not (path / "CURRENT").exists():
-        return 0
+        return 0, 0
     physical = open_rocks(path, read_only=True)
     try:
-        return decode_number(physical.get(MARKER), 0)
+        return decode_number(physical.get(MARKER), 0), decode_number(physical.get(RUN), 0)
     finally:
         physical.close()

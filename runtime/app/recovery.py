@@ -45,7 +45,7 @@ def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
     if applied > last:
         msg = (
             f"the state is at commit {applied}, the log only at {last}: they do not belong together; "
-            "put back the log that the state was made from, or delete the state to have it rebuilt from this log's redo"
+            "put back the log that the state was made from, or move the state away, to recompute it from the inputs"
         )
         raise StateError(msg)
     _redo(log, state, config, last)

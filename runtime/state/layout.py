@@ -33,6 +33,7 @@ NEXT_ID = _SYSTEM + b"n"
 CATALOG = _SYSTEM + b"c"
 TASKS = _SYSTEM + b"t"
 RESTORES = _SYSTEM + b"r"
+RUN = _SYSTEM + b"s"  # the start of an instance that has last opened it
 _BOUNDS = _SYSTEM + b"b"
 
 SEGMENT_MS_MIN = 60_000

@@ -52,7 +52,7 @@ from flowql.runtime.log.embedded.records import (
     Skip,
     TrimRedo,
 )
-from flowql.runtime.log.embedded.state import Partition, Stored, Topic, topic_directory
+from flowql.runtime.log.embedded.state import Partition, ProducerState, Stored, Topic, topic_directory
 from flowql.runtime.log.embedded.upkeep import Upkeep
 from flowql.runtime.log.embedded.verify import Damage, Verified, verify
 from flowql.runtime.log.embedded.writer import Writer, read_redo, redo_path
@@ -76,6 +76,7 @@ class EmbeddedLog:
         self._ledger = Ledger(self._files, self._directory)
         self._lock, self._state, self._segments = self._ledger.lock, self._ledger.state, self._ledger.segments
         self._instance: Lock | None = None
+        self._runs: dict[str, int] = {}  # of producers that are the runtime's own, by transactional id
 
     @property
     def directory(self) -> str:
@@ -101,7 +102,7 @@ class EmbeddedLog:
         with self._ledger.appending():
             known = self._state.producers.get(transactional_id)
             epoch = known.epoch + 1 if known else 1
-            self._ledger.write(InitProducer(transactional_id, epoch))
+            self._ledger.write(InitProducer(transactional_id, epoch, self._runs.get(transactional_id, 0)))
         return self._clients.producer(LogProducer(self, transactional_id, epoch))
 
     def clients(self) -> Clients:
@@ -131,6 +132,16 @@ class EmbeddedLog:
             known = self._state.producers.get(transactional_id)
             found = next((r for r in known.redo if r.sequence == sequence), None) if known is not None else None
         return self._directory if found is None else f"{redo_path(self._directory, found.file)}, byte {found.start}"
+
+    def begin_run(self, transactional_id: str, run: int) -> None:
+        """The next producers of that id, the runtime's own, are of this run."""
+        self._runs[transactional_id] = run
+
+    def why_foreign(self, transactional_id: str, sequence: int, run: int) -> str:
+        """As `ProducerState.why_foreign`."""
+        self.refresh()
+        with self._lock:
+            return self._state.producers.get(transactional_id, ProducerState()).why_foreign(sequence, run)
 
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
         with self._ledger.owning([REDO]), self._ledger.appending():

@@ -136,10 +136,11 @@ class Skip(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
 
 
 class InitProducer(msgspec.Struct, frozen=True, array_like=True, tag="init_producer"):
-    """A new producer of that id; producers of an older epoch are fenced."""
+    """A new producer of that id; producers of an older epoch are fenced. run: a number of this start of an instance alone; 0: none."""
 
     transactional_id: str
     epoch: int
+    run: int = 0
 
 
 class TrimRedo(msgspec.Struct, frozen=True, array_like=True, tag="trim_redo"):
@@ -199,13 +200,14 @@ class TopicImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ProducerImage(msgspec.Struct, frozen=True, array_like=True):
-    """A producer in a snapshot. redo_lost: the last commit whose redo payload was trimmed."""
+    """A producer in a snapshot. redo_lost: the last commit whose redo payload was trimmed. runs: as in `ProducerState`."""
 
     transactional_id: str
     epoch: int
     sequence: int
     redo_lost: int
     redo: list[Redo]
+    runs: list[tuple[int, int]] = []
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):

@@ -257,14 +257,36 @@ class Topic:
         return topic_directory(self.info.name, self.id)
 
 
+RUNS_MAX = 64  # starts of instances that are remembered; of a state from before them nothing tells whose it is
+
+
 @dataclass(slots=True)
 class ProducerState:
-    """redo_lost: the highest sequence whose redo payload was trimmed away."""
+    """redo_lost: the highest sequence whose redo payload was trimmed away. runs: the last starts of instances, each with the sequence
+    at which it began.
+    """
 
     epoch: int = 0
     sequence: int = 0
     redo_lost: int = 0
     redo: list[Redo] = field(default_factory=list)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+
+    def begin(self, record: InitProducer) -> None:
+        self.epoch = record.epoch
+        if record.run and (not self.runs or self.runs[-1][0] != record.run):
+            self.runs = [*self.runs, (record.run, self.sequence)][-RUNS_MAX:]
+
+    def why_foreign(self, sequence: int, run: int) -> str:
+        """Why a state at this commit, last opened by this run, was not made from this log; empty if it was, or nothing tells."""
+        if sequence > self.sequence:
+            return f"the state is at commit {sequence}, the log only at {self.sequence}: they do not belong together"
+        if not run or not self.runs or sequence < self.runs[0][1]:
+            return ""
+        ends = [begin for _, begin in self.runs[1:]] + [self.sequence]
+        if any(run == r and begin <= sequence <= end for (r, begin), end in zip(self.runs, ends, strict=True)):
+            return ""
+        return f"the state at commit {sequence} was made from another log, or before a backup was restored: they do not belong together"
 
 
 class LogState:
@@ -299,7 +321,7 @@ class LogState:
             case Skip():
                 self.by_id[record.topic_id].partitions[record.partition].skip(record.first, record.end)
             case InitProducer():
-                self._producer(record.transactional_id).epoch = record.epoch
+                self._producer(record.transactional_id).begin(record)
             case TrimRedo():
                 self._trim_redo(record)
             case Snapshot():
@@ -321,7 +343,7 @@ class LogState:
             for (topic_id, partition), p in entries.items()
         ]
         producers = [
-            ProducerImage(i, p.epoch, p.sequence, p.redo_lost, list(p.redo)) for i, p in self.producers.items()
+            ProducerImage(i, p.epoch, p.sequence, p.redo_lost, list(p.redo), p.runs) for i, p in self.producers.items()
         ]
         return Snapshot(self.next_topic_id, topics, positions, producers, self.redo_file, self.redo_end)
 
@@ -409,7 +431,8 @@ class LogState:
         for g in image.positions:
             self.groups.setdefault(g.group, {})[g.topic_id, g.partition] = Position(g.offset, g.metadata)
         self.producers = {
-            p.transactional_id: ProducerState(p.epoch, p.sequence, p.redo_lost, list(p.redo)) for p in image.producers
+            p.transactional_id: ProducerState(p.epoch, p.sequence, p.redo_lost, list(p.redo), p.runs)
+            for p in image.producers
         }
         self.redo_file, self.redo_end = image.redo_file, image.redo_end
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from flowql.deploy.engine import open_instance
 from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import StateError
 from flowql.runtime.state.rocks import open_rocks
 
 
@@ -29,3 +31,25 @@ def test_a_damaged_state_is_set_aside(tmp_path: Path, found: str) -> None:
     open_instance(tmp_path / "log", state, InstanceConfig("app", tmp_path)).close()
     assert (tmp_path / "state.damaged-1" / "CURRENT").exists()
     assert not (state / "DAMAGED").exists()
+
+
+def test_a_state_of_another_history_is_refused(tmp_path: Path) -> None:
+    """Where its number fitted the log, queries went on with it, and gave rows of records that the log never had."""
+
+    def start(folder: str) -> None:
+        open_instance(tmp_path / folder / "log", tmp_path / folder / "state", InstanceConfig("app", tmp_path)).close()
+
+    for folder in ("one", "two"):
+        start(folder)
+    shutil.copytree(tmp_path / "one", tmp_path / "backup")
+    for folder in ("one", "backup", "backup"):
+        start(folder)
+    for log, state in (("one", "two"), ("backup", "one"), ("one", "backup")):
+        shutil.rmtree(tmp_path / "mixed", ignore_errors=True)
+        shutil.copytree(tmp_path / log / "log", tmp_path / "mixed" / "log")
+        shutil.copytree(tmp_path / state / "state", tmp_path / "mixed" / "state")
+        with pytest.raises(StateError, match="do not belong together"):
+            start("mixed")
+        (tmp_path / "mixed" / "state").rename(tmp_path / "mixed" / "state.old")
+        start("mixed")
+    start("one")
