@@ -124,11 +124,6 @@ def rekey(node: Node, keys: Sequence[NamedExpr], *, drop_null: bool) -> Node:
     return Node(Rekey(tuple(keys), drop_null), (node,), Schema((*first, *rest)), node.change)
 
 
-def pass_through(schema: Schema, names: Sequence[str]) -> list[NamedExpr]:
-    fields = {f.name: f for f in schema}
-    return [NamedExpr(n, Column(fields[n].type, n)) for n in names]
-
-
 def retracting(node: Node) -> Node:
     """The same table with old values known. State is added where the values are first lost: above scans."""
     if node.change != "upsert":

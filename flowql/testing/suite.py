@@ -26,7 +26,6 @@ from flowql.testing.sql_form import read_sql
 from flowql.testing.yaml_form import read_yaml
 
 FOLDER = "tests"
-SPLITS_DEFAULT = 3
 
 
 @dataclass(frozen=True, slots=True)

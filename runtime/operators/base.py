@@ -243,5 +243,4 @@ class Waits(Timed, Protocol):
     facts: AsyncFacts
 
 
-OperatorFactory = Callable[[OperatorPlan, Sequence[OperatorPlan]], RuntimeOperator]
 Stores = dict[str, Store]

@@ -145,10 +145,6 @@ class FrozenEpoch:
         self._writes: Writes | None = None
         self.expired: list[ByteRange] = []
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.stores or self.tasks or self.drops or self.catalog)
-
     def check(self) -> None:
         """UnwritableState if some of it has no durable form. Encoding is remembered, so nothing is done twice."""
         self._encode()

@@ -23,16 +23,12 @@ from flowql.runtime.state.values import decode_value
 
 @dataclass(slots=True)
 class StoreMetrics:
-    """What one task asked of one store. hits = answered from memory; physical = keys looked up or rows scanned below."""
+    """What one task asked of one store. physical: keys looked up or rows scanned below; the other reads were answered from memory."""
 
     reads: int = 0
     writes: int = 0
     physical: int = 0
     committed_rows: int = 0
-
-    @property
-    def hits(self) -> int:
-        return self.reads - self.physical
 
 
 class TaskStore:

@@ -24,8 +24,6 @@ from flowql.runtime.task.arrivals import Arrivals
 from flowql.runtime.task.front import EMPTY, Front, front_of
 from flowql.runtime.task.id import TaskId
 
-# What readers share is decoded in pieces: nobody can stop a decode half way, and 20,000 rows take 60 ms.
-STAGED_ROWS = 4_096
 # Who falls behind while records come one by one has as many batches as records: small ones are gathered, so that a run costs the
 # same for many rows as for one. Not more at once: the rows are copied, and each batch may have to be decoded, which takes 0.3 ms.
 GATHERED_ROWS, GATHERED_BATCHES = 1_024, 32

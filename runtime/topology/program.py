@@ -85,11 +85,6 @@ class TaskProgram:
         self._pipeline = _fusible(operators, scans)
 
     @property
-    def exchange_topics(self) -> tuple[str, ...]:
-        """Repartitions this program writes."""
-        return tuple(op.spec.topic for op in self._exchanges if isinstance(op.spec, ExchangeSink))
-
-    @property
     def fused(self) -> bool:
         return self._pipeline is not None and all(s.single for s in self._scans.values())
 

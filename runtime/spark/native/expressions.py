@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from flowql.compiler.functions.spark_sql import SparkSql, lower, lower_predicate
 from flowql.compiler.functions.spark_text import quoted
-from flowql.compiler.plan.expr import ROWTIME, Expr
+from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import NamedExpr
 from flowql.compiler.plan.schema import Schema
 from flowql.runtime.spark.native.udf import ERRORS, reference_udf
@@ -73,16 +73,6 @@ def _told(rows: DataFrame, errors: Column) -> DataFrame:
 
     message = F.explode(errors).alias("message")
     return rows.select(F.lit(EXPRESSION_FAILED).alias("code"), message, F.col(ROWTIME).alias("rowtime"))
-
-
-def can_fail(exprs: Sequence[Expr]) -> bool:
-    """Whether a value may fail, so that rows may become dead letters."""
-    lowered = [lower(e) for e in exprs]
-    return any(s is None or s.fails is not None for s in lowered)
-
-
-def is_lowered(exprs: Sequence[Expr]) -> bool:
-    return all(lower(e) is not None for e in exprs)
 
 
 def column(name: str) -> Column:

@@ -111,10 +111,6 @@ class PagedRows:
         """Of the pages in memory."""
         return sum(p.size for p in self._pages.values())
 
-    def unload(self) -> None:
-        """Forget pages in memory; they are all in the source."""
-        self._pages.clear()
-
     def get(self, key: bytes) -> bytes | None:
         return self.multi_get([key])[0]
 
