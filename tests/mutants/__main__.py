@@ -39,7 +39,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "compiler/optimize": ("tests/compiler/optimize", "tests/runtime/operators/test_only_additions.py"),
     # Without those that start and kill processes.
     "runtime/state": tuple(
-        f"tests/runtime/state/test_{name}.py" for name in ("manager", "physical", "replay", "keys_values", "reopen")
+        f"tests/runtime/state/test_{name}.py"
+        for name in ("manager", "batches", "physical", "replay", "keys_values", "reopen", "model")
     ),
     "runtime/app/recovery.py": (
         "tests/runtime/app/test_recovery.py",

@@ -1,7 +1,7 @@
 """Mutants of a module: each is its text with one small change that a test should notice.
 
 Comparisons (`<` becomes `<=`), `and` and `or`, `not`, constants, results of functions, and statements that are left out. What only says something
-(assertions, log lines, texts of errors, docstrings, annotations) and `slots=` of a dataclass are left alone: their change is no change of behaviour.
+(assertions, log lines, texts of errors, docstrings, annotations, `slots=` and `strict=`) is left alone: its change is no change of behaviour.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
+CHECKS = {"slots", "strict"}  # arguments that only forbid something
 SAYS = {"say", "cast", "suppress", "suppress_errors"}  # calls that only say something, or what a type is
 
 
@@ -64,7 +65,7 @@ def _changes(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
         if isinstance(child, ast.Assert | ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr):
             continue
         if (isinstance(child, ast.Call) and _name(child) in SAYS) or (
-            isinstance(child, ast.keyword) and child.arg == "slots"
+            isinstance(child, ast.keyword) and child.arg in CHECKS
         ):
             continue
         yield from _changed(child)

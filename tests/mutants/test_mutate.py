@@ -28,6 +28,7 @@ from tests.tidy.tree import ROOT
         ("raise E(a < 2)", []),
         ("say(INFO, 1)", []),
         ("@dataclass(frozen=True, slots=True)\nclass A: ...", ["@dataclass(frozen=False, slots=True)\n"]),
+        ("zip(a, b, strict=True)", ["pass"]),
         ('"""Text."""', []),
         ("x: Literal[1] = 2", ["x: Literal[1] = 3"]),
     ],

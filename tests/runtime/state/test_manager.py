@@ -8,11 +8,12 @@ from flowql.compiler.plan import types as T
 from flowql.runtime.budget import StateLimits
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.cleaner import INTERVAL_MS, Cleaner, checkpoint_name
-from flowql.runtime.state.frozen import UnwritableState
+from flowql.runtime.state.frozen import UnwritableState, Writes
 from flowql.runtime.state.keys import key_codec
-from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.manager import FILES_ON_TOP, FILES_ON_TOP_MAX, StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.reader import open_readonly
+from flowql.runtime.state.restore import RowFile
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.state.uncommitted import FIRST_BYTES
@@ -118,6 +119,92 @@ def test_only_one_epoch_is_frozen_and_sequences_rise():
     manager.abort()
     with pytest.raises(AssertionError, match="nothing was cut"):
         manager.apply(frozen, 6)
+
+
+def test_a_task_that_is_revoked_publishes_nothing_before_it_begins_again():
+    manager = manager_on()
+    task = manager.open_task("q", 0, [table()])
+    put(manager, task, "T", rows(1), {"at": 1})
+    with manager.epoch_lock:
+        task.revoke()
+    assert task.revoked
+    with pytest.raises(BatchRevoked):
+        publish(manager, task, {"at": 2})
+    task.begin_again()
+    publish(manager, task, {"at": 3})
+    assert task.metadata == {"at": 3}
+
+
+def test_an_abort_is_seen_by_reads_whose_rows_were_remembered():
+    manager = manager_on()
+    task = manager.open_task("q", 0, [table()])
+    put(manager, task, "T", rows(2))
+    commit(manager)
+    put(manager, task, "T", {("k0",): (7,), ("k1",): None, ("k2",): (8,)})
+    assert task.store("T").get_many([("k0",), ("k1",), ("k2",)]) == [(7,), None, (8,)]
+    manager.abort()
+    task.begin_again()
+    assert task.store("T").get_many([("k0",), ("k1",), ("k2",)]) == [(0,), (1,), None]
+
+
+def test_rows_that_are_taken_out_of_an_epoch_are_as_they_were_committed():
+    manager = manager_on()
+    task = manager.open_task("q", 0, [table()])
+    store = task.store("T")
+    put(manager, task, "T", rows(3))
+    commit(manager)
+    put(manager, task, "T", {("k0",): (7,), ("k1",): (8,)})
+    frozen = manager.cut()
+    put(manager, task, "T", {("k1",): (9,), ("k2",): (10,)})
+    store.put(("k0",), (11,))
+    with manager.epoch_lock:
+        store.revert_rows(lambda key: key in (("k0",), ("k2",)))
+    assert dict(store.scan()) == {("k0",): (0,), ("k1",): (9,), ("k2",): (2,)}
+    assert store.get_many([("k0",), ("k1",), ("k2",)]) == [(0,), (9,), (2,)]
+    assert len(frozen.stores) == 1
+
+
+def test_what_a_run_has_written_is_told_as_the_commit_writes_it():
+    manager = manager_on(changelog=lambda _: True)
+    task = manager.open_task("q", 0, [table(), table("U"), window()])
+    task.store("T").put_many(list(rows(3)), list(rows(3).values()))
+    task.store("W").put(("w", 60_000), (1,))
+    told = manager.batch_of("q")
+    assert sorted(told) == ["T", "W"]
+    publish(manager, task)
+    assert manager.batch_of("q") == {}
+    written = {name: (keys, values) for name, _, keys, values in manager.cut().changelog_columns()}
+    assert written == told, "and no bound of time, as no row has expired"
+
+
+def test_a_store_with_other_columns_or_another_retention_is_known_after_a_restart():
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    put(manager, manager.open_task("q", 0, [window()]), "W", {("a", 60_000): (1,)})
+    commit(manager)
+    manager.close_task("q")
+    longer = window(retention_ms=360_000)
+    publish(manager, manager.open_task("q", 0, [longer]), {"at": 1})
+    commit(manager)
+    assert StateManager(physical).stores() == [longer]
+
+
+def test_files_wait_while_the_store_has_many_that_are_not_merged():
+    class Piled(MemoryPhysical):
+        files = FILES_ON_TOP_MAX
+
+        def property(self, name):
+            return self.files if name == FILES_ON_TOP else super().property(name)
+
+    physical = Piled()
+    manager = manager_on(physical)
+    entry = manager.expect_files(table(), 0)
+    file = RowFile(None, Writes([], [entry.bound_key(0)], [b"\0" * 8]), 1, 1)
+    assert not manager.restore_file(entry, 0, file)
+    assert physical.get(entry.bound_key(0)) is None
+    for physical.files in (FILES_ON_TOP_MAX - 1, 0, None):
+        assert manager.restore_file(entry, 0, file)
+    assert physical.get(entry.bound_key(0)) is not None
 
 
 def test_metadata_is_a_private_copy():

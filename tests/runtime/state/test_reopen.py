@@ -328,3 +328,11 @@ def test_redo_of_another_format_is_not_asked_for_again_for_ever():
     state.reopen(lambda after: [(2, b"\x92\x09\xc0")], lambda: known)
     assert state.applied_sequence == 2
     assert [value for _, value in physical.scan(b"\0\0\0\1", b"\0\0\0\2")] == [b"\x91\x02"]
+
+
+def test_a_snapshot_that_is_closed_says_so(store):
+    snapshot = store.snapshot()
+    snapshot.close()
+    for read in (lambda: snapshot.get(b"k0000"), lambda: list(snapshot.scan(b"k", b"l"))):
+        with pytest.raises(StateError, match="the snapshot is closed"):
+            read()
