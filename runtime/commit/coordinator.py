@@ -437,7 +437,7 @@ class CommitStep:
             for store, partition, keys, values in epoch.state.changelog_columns() if limit is not None else ():
                 if (changelog_topic(self._id, store), partition) == tp:
                     sizes += [len(k) + len(v or b"") for k, v in zip(keys, values, strict=True)]
-            if limit is not None and max(sizes, default=0) > limit:
+            if limit is not None and any(size > limit for size in sizes):
                 error.bytes_max = limit
 
     def _withdraw(self, epoch: Epoch, queries: frozenset[str], error: Exception) -> None:

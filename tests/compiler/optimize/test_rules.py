@@ -9,10 +9,14 @@ from flowql.compiler.optimize.fold_constants import fold_constants
 from flowql.compiler.optimize.merge_projects import merge_projects
 from flowql.compiler.optimize.prune_columns import prune_columns
 from flowql.compiler.optimize.push_filter import push_filter
+from flowql.compiler.optimize.push_into_changes import push_into_changes
 from flowql.compiler.optimize.rules import RULES, optimise
+from flowql.compiler.plan.changes import EquiJoin, TemporalJoin
 from flowql.compiler.plan.explain import expr_text
-from flowql.compiler.plan.logical import Filter, Node, Project, Scan, walk_nodes
-from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.expr import Call, Column, Literal, conjunction
+from flowql.compiler.plan.logical import Filter, Format, Materialise, NamedExpr, Node, Project, Rekey, Scan, walk_nodes
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT, BOOLEAN
 from flowql.compiler.plan.verify import PlanInvariantError
 from tests.compiler.sql import kinds, query, unoptimised
 
@@ -155,3 +159,87 @@ def test_a_filter_that_differs_each_time_stays_where_it_is():
         "CREATE STREAM o AS SELECT customer, city FROM orders JOIN customers ON customer = name WHERE amount > RANDOM();"
     )
     assert push_filter(node) == node
+
+
+def field(name, role="value"):
+    return Field(name, BIGINT, role)
+
+
+def greater(*names):
+    """Conditions on the first column, and on the first and each other one."""
+    return conjunction([Call(BOOLEAN, "gt", (Column(BIGINT, names[0]), Column(BIGINT, n))) for n in names])
+
+
+def table_of(*names):
+    return Node(Materialise(), (), Schema((field(names[0], "key"), *map(field, names[1:]))), "retract")
+
+
+@pytest.mark.parametrize(
+    ("kind", "read", "below"),
+    [
+        ("inner", ("A", "B"), ["Materialise", "Filter", "Materialise", "EquiJoin"]),
+        ("inner", ("C", "D"), ["Materialise", "Materialise", "Filter", "EquiJoin"]),
+        ("inner", ("B", "C"), ["Materialise", "Filter", "Materialise", "EquiJoin", "Filter"]),
+        ("left", ("A", "B"), ["Materialise", "Filter", "Materialise", "EquiJoin"]),
+        ("left", ("C", "D"), ["Materialise", "Materialise", "EquiJoin", "Filter"]),
+        ("right", ("C", "D"), ["Materialise", "Materialise", "Filter", "EquiJoin"]),
+        ("right", ("A", "B"), ["Materialise", "Materialise", "EquiJoin", "Filter"]),
+        ("full", ("A", "B"), ["Materialise", "Materialise", "EquiJoin", "Filter"]),
+    ],
+)
+def test_a_condition_goes_to_a_side_of_a_join_that_has_all_its_columns(kind, read, below):
+    """And never to the side that an outer join fills up with NULL."""
+    left, right = table_of("A", "B"), table_of("C", "D")
+    schema = Schema((field("A", "key"), field("C", "key"), field("B"), field("D")))
+    join = Node(EquiJoin(kind, ("B",), ("D",)), (left, right), schema, "retract")
+    assert kinds(push_into_changes(Node(Filter(greater(*read)), (join,), schema, "retract"))) == below
+
+
+@pytest.mark.parametrize(
+    ("kind", "read", "below"),
+    [
+        ("inner", ("A", "B"), ["Materialise", "Filter", "Materialise", "TemporalJoin"]),
+        ("inner", ("C", "D"), ["Materialise", "Materialise", "Filter", "TemporalJoin"]),
+        ("left", ("A", "B"), ["Materialise", "Materialise", "TemporalJoin"]),
+        ("left", ("C", "D"), ["Materialise", "Materialise", "Filter", "TemporalJoin"]),
+    ],
+)
+def test_a_part_of_what_a_temporal_join_asks_goes_to_the_side_that_it_is_about(kind, read, below):
+    """A left row without a match is shown by a left join, so that a condition on it decides about the match alone."""
+    schema = Schema((field("A", "key"), field("C", "key"), field("B"), field("D")))
+    both = Call(BOOLEAN, "gt", (Column(BIGINT, "B"), Column(BIGINT, "C")))
+    asked = conjunction([greater(*read), both])
+    join = TemporalJoin(kind, ("B",), ("D",), asked)
+    moved = push_into_changes(Node(join, (table_of("A", "B"), table_of("C", "D")), schema, "retract"))
+    assert kinds(moved) == below
+    assert moved.spec.residual == (both if "Filter" in below else asked)
+
+
+def test_a_filter_stays_above_a_projection_whose_columns_it_reads_differ_each_time():
+    def over(predicate):
+        made = (NamedExpr("A", Column(BIGINT, "A")), NamedExpr("R", Call(BIGINT, "RANDOM", ())))
+        below = Node(Project(made), (table_of("A"),), Schema((field("A", "key"), field("R"))), "append")
+        return push_filter(Node(Filter(predicate), (below,), below.schema, "append"))
+
+    assert kinds(over(greater("A", "A"))) == ["Materialise", "Filter", "Project"]
+    assert kinds(over(greater("A", "R"))) == ["Materialise", "Project", "Filter"]
+
+
+def test_a_rekey_by_another_column_or_another_name_stays():
+    below = table_of("A", "B")
+
+    def rekeyed(name, expr):
+        schema = Schema((field(name, "key"), field("B")))
+        return kinds(drop_rekey(Node(Rekey((NamedExpr(name, expr),), False), (below,), schema, "append")))
+
+    assert rekeyed("A", Column(BIGINT, "A")) == ["Materialise"]
+    assert rekeyed("A", Column(BIGINT, "B")) == rekeyed("A", Literal(BIGINT, 1)) == ["Materialise", "Rekey"]
+
+
+@pytest.mark.parametrize(("change", "read"), [("append", ("V",)), ("upsert", ("K", "V")), ("retract", ("K", "V"))])
+def test_filters_over_rows_that_change_keep_the_key_that_says_which_row_changes(change, read):
+    source = Scan("S", "s", "table", Format("JSON"), Format("JSON"))
+    scan = Node(source, (), Schema((field("K", "key"), field("V"), field("W"))), change)
+    kept = Node(Filter(greater("V", "V")), (scan,), scan.schema, change)
+    selected = Node(Project((NamedExpr("X", Column(BIGINT, "V")),)), (kept,), Schema((field("X"),)), change)
+    assert scans(prune_columns(selected)) == [read]
