@@ -30,6 +30,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/runtime/app/test_commit_trouble.py",
         "tests/runtime/app/test_state_trouble.py",
         "tests/runtime/app/test_refused.py",
+        "tests/runtime/app/test_careful.py",
         "tests/runtime/app/test_group.py::test_who_waits_for_a_commit_learns_that_it_came_through_though_the_member_was_given_up",
         "tests/runtime/app/test_group.py::test_a_member_that_was_given_up_commits_nothing_of_what_it_had",
     ),

@@ -11,13 +11,37 @@ from flowql.compiler.optimize.prune_columns import prune_columns
 from flowql.compiler.optimize.push_filter import push_filter
 from flowql.compiler.optimize.push_into_changes import push_into_changes
 from flowql.compiler.optimize.rules import RULES, optimise
-from flowql.compiler.plan.changes import EquiJoin, TemporalJoin
+from flowql.compiler.plan.asynchronous import AsyncCall, AsyncMap
+from flowql.compiler.plan.changes import (
+    Consolidate,
+    EquiJoin,
+    GroupAggregate,
+    GroupCall,
+    Over,
+    SortKey,
+    TemporalJoin,
+    TopN,
+    WindowCall,
+)
 from flowql.compiler.plan.explain import expr_text
 from flowql.compiler.plan.expr import Call, Column, Literal, conjunction
-from flowql.compiler.plan.logical import Filter, Format, Materialise, NamedExpr, Node, Project, Rekey, Scan, walk_nodes
+from flowql.compiler.plan.logical import (
+    Explode,
+    Filter,
+    Format,
+    Join,
+    Materialise,
+    NamedExpr,
+    Node,
+    Project,
+    Rekey,
+    Scan,
+    walk_nodes,
+)
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, BOOLEAN
-from flowql.compiler.plan.verify import PlanInvariantError
+from flowql.compiler.plan.verify import PlanInvariantError, verify_spec
+from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed, Watermark
 from tests.compiler.sql import kinds, query, unoptimised
 
 
@@ -243,3 +267,112 @@ def test_filters_over_rows_that_change_keep_the_key_that_says_which_row_changes(
     kept = Node(Filter(greater("V", "V")), (scan,), scan.schema, change)
     selected = Node(Project((NamedExpr("X", Column(BIGINT, "V")),)), (kept,), Schema((field("X"),)), change)
     assert scans(prune_columns(selected)) == [read]
+
+
+def ranked(limit=None, offset=0):
+    below = table_of("A", "B")
+    spec = TopN(("B",), (SortKey("A"),), limit, offset, rank="R")
+    return Node(spec, (below,), Schema((*below.schema, field("R"))), "retract")
+
+
+R, THREE = Column(BIGINT, "R"), Literal(BIGINT, 3)
+
+
+@pytest.mark.parametrize(
+    ("sign", "args", "bound"),
+    [
+        ("le", (R, THREE), 3),
+        ("lt", (R, THREE), 2),
+        ("eq", (R, THREE), 3),
+        ("ge", (THREE, R), 3),
+        ("gt", (THREE, R), 2),
+        ("eq", (THREE, R), 3),
+        ("le", (Call(BIGINT, "cast", (R,)), THREE), 3),
+        ("lt", (R, Literal(BIGINT, 0)), 0),
+        ("le", (R, Literal(BIGINT, 9)), 9),
+        ("ge", (R, THREE), None),
+        ("le", (THREE, R), None),
+        ("ne", (R, THREE), None),
+        ("le", (Column(BIGINT, "A"), THREE), None),
+        ("le", (R, Column(BIGINT, "A")), None),
+    ],
+)
+def test_what_bounds_a_rank(sign, args, bound):
+    """Of the first five rows, or of all; behind an offset ranks are others."""
+    for top, limit in (
+        (ranked(5), min(5, 5 if bound is None else max(0, bound))),
+        (ranked(), None if bound is None else max(0, bound)),
+        (ranked(5, offset=1), 5),
+    ):
+        made = push_into_changes(Node(Filter(Call(BOOLEAN, f"sql_{sign}", args)), (top,), top.schema, "retract"))
+        assert [n.spec.limit for n in walk_nodes(made) if isinstance(n.spec, TopN)] == [limit]
+
+
+def test_what_bounds_no_rank():
+    top = ranked(5)
+    for predicate in (Call(BOOLEAN, "le", (Column(BIGINT, "R"), Literal(BIGINT, 3))), Column(BOOLEAN, "R")):
+        made = push_into_changes(Node(Filter(predicate), (top,), top.schema, "retract"))
+        assert [n.spec.limit for n in walk_nodes(made) if isinstance(n.spec, TopN)] == [5]
+
+
+@pytest.mark.parametrize(
+    ("read", "change", "below"),
+    [
+        (("A", "B"), "retract", ["Materialise", "Filter", "Explode"]),
+        (("E", "A"), "retract", ["Materialise", "Explode", "Filter"]),
+        (("A", "E"), "retract", ["Materialise", "Filter", "Explode", "Filter"]),
+        (("A", "B"), "append", ["Materialise", "Explode", "Filter"]),
+    ],
+)
+def test_a_condition_goes_below_a_list_of_which_it_reads_nothing(read, change, below):
+    table = table_of("A", "B")
+    exploded = Node(
+        Explode((NamedExpr("E", Column(BIGINT, "B")),)), (table,), Schema((*table.schema, field("E"))), change
+    )
+    assert kinds(push_into_changes(Node(Filter(greater(*read)), (exploded,), exploded.schema, change))) == below
+
+
+def test_a_condition_on_all_columns_of_the_stream_goes_below_a_join_with_a_table():
+    stream, table = table_of("A", "B"), table_of("C", "D")
+    schema = Schema((field("K", "key"), field("A"), field("B"), field("D")))
+    join = Node(Join("stream-table", "inner", "K"), (stream, table), schema)
+    assert kinds(push_filter(Node(Filter(greater("A", "B")), (join,), schema))) == [
+        "Materialise", "Filter", "Materialise", "Join",
+    ]  # fmt: skip
+    assert kinds(push_filter(Node(Filter(greater("D", "B")), (join,), schema)))[-1] == "Filter"
+
+
+SOURCE = Schema((field("K", "key"), *(field(n) for n in "ABCDEF")))
+SCANNED = Node(Scan("S", "s", "table", Format("JSON"), Format("JSON")), (), SOURCE, "retract")
+TIMES = (Closing("C", 1),)
+COUNT = GroupCall("N", "COUNT", ("B",), BIGINT, filter="C", order=(SortKey("D"),))
+LAG = WindowCall("L", "LAG", ("C",), BIGINT, filter="D")
+
+
+@pytest.mark.parametrize(
+    ("spec", "made", "wanted", "read"),
+    [
+        (GroupAggregate(("A",), (COUNT, GroupCall("M", "MAX", ("E",), BIGINT))), ("N", "M"), ("N",), "KABCD"),
+        (GroupAggregate(("A",), (COUNT, GroupCall("M", "MAX", ("E",), BIGINT))), ("N", "M"), ("M",), "KAE"),
+        (GroupAggregate(("A",), (COUNT,)), ("N",), (), "KABCD"),
+        (TopN(("A",), (SortKey("B"),), 1, rank="R"), ("R",), ("R",), "KAB"),
+        (TopN(("A",), (SortKey("B"),), 1), (), ("E",), "KABE"),
+        (Over(("A",), (SortKey("B"),), (LAG,)), ("L",), ("L", "E"), "KABCDE"),
+        (Consolidate(), (), ("A",), "KA"),
+        (AppendOnly(Watermark("B")), (), ("A",), "KAB"),
+        (AppendOnly(), (), ("A",), "KA"),
+        (EmitClosed(TIMES), (), ("A",), "KAC"),
+        (Explode((NamedExpr("X", Column(BIGINT, "B")),)), ("X",), ("X", "A"), "KAB"),
+        (AsyncMap((AsyncCall("X", "f", ("B",), BIGINT), AsyncCall("Y", "f", ("C",), BIGINT)), "key"), ("X", "Y"), ("X",), "KB"),
+        (AsyncMap((AsyncCall("X", "f", ("B",), BIGINT),), "key"), ("X",), ("A",), "KA"),
+        (Materialise(), (), ("A",), "KA"),
+    ],
+)  # fmt: skip
+def test_each_operator_is_given_what_it_reads_and_what_is_wanted_of_it(spec, made, wanted, read):
+    groups = isinstance(spec, GroupAggregate)
+    fields = (field("A", "key"),) if groups else SOURCE.fields
+    node = Node(spec, (SCANNED,), Schema((*fields, *map(field, made))), "retract")
+    chosen = Project(tuple(NamedExpr(f"_{n}", Column(BIGINT, n)) for n in wanted))
+    pruned = prune_columns(Node(chosen, (node,), Schema(tuple(field(f"_{n}") for n in wanted)), "retract"))
+    assert scans(pruned) == [tuple(read)]
+    verify_spec(pruned.inputs[0].spec, [i.schema for i in pruned.inputs[0].inputs], pruned.inputs[0].schema, "Q")
