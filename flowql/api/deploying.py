@@ -113,8 +113,7 @@ def carry_out(
         if asked.dry_run:
             return None, decision.to_data(costs, applied=False)
         costs.check(accept_history=asked.accept_history)  # what is refused starts no instance
-        client = spawn(settings)
-        started(client)
+        client = spawn(settings, started)
     return client, deploy_to(client, wanted, asked)
 
 

@@ -9,22 +9,27 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait  # select(2) takes no descriptor above 1,023
 from pathlib import Path
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.runtime.errors import InstanceRunning
 from flowql.server.client import Client
 from flowql.server.running import connect
 
 ERRORS_FILE = "instance.err"  # what its process itself writes: nothing, unless it breaks
 READY_S = 120.0  # recovery of a large state included
+OTHER_S = 10.0  # so long an instance is waited for that another command starts at the same moment
 NOT_STARTED = "FQ5305"
 
 
-def spawn(settings: Settings) -> Client:
-    """Start an instance that outlives this process. Raises CommandError with the reason if it does not come up."""
+def spawn(settings: Settings, started: Callable[[Client], None] = lambda client: None) -> Client:
+    """Start an instance that outlives this process; where another command has just started one, that one. Raises CommandError with the
+    reason if it does not come up. started: told of one that this call has started.
+    """
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     read_fd, write_fd = os.pipe()
     try:
@@ -47,13 +52,23 @@ def spawn(settings: Settings) -> Client:
     finally:
         os.close(read_fd)
     process.returncode = 0  # it is not ours to wait for: no complaint when this object goes
-    if answer.get("ready"):
-        client = connect(settings.data_dir)
+    if answer.get("ready") or answer.get("code") == InstanceRunning.code:
+        client = _connected(settings.data_dir, 0.0 if answer.get("ready") else OTHER_S)
         if client is not None:
+            if answer.get("ready"):
+                started(client)
             return client
     log_path = settings.data_dir / ERRORS_FILE
     title = answer.get("title") or f"the instance did not start: {_last_line(log_path)}"
     raise CommandError(title, code=answer.get("code", NOT_STARTED), help=answer.get("help") or f"see {log_path}")
+
+
+def _connected(data_dir: Path, wait_s: float) -> Client | None:
+    """The instance that runs there. One that another command has just started may not answer yet."""
+    limit = time.monotonic() + wait_s
+    while (client := connect(data_dir)) is None and time.monotonic() < limit:
+        time.sleep(0.1)
+    return client
 
 
 def _await_ready(fd: int) -> dict[str, str]:

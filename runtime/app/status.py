@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from flowql.compiler.plan.deployed import groups_of
+from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
 from flowql.compiler.plan.generations import runtime_name, user_id
 from flowql.runtime.app.deployed_queries import deployed_queries
 from flowql.runtime.app.figures import QueryFigures
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import ends_of, lag_of_inputs, query_status
 from flowql.runtime.app.running import RunningQuery
+from flowql.runtime.app.swapping import BUILT
 from flowql.runtime.app.waits import wait_of
 from flowql.runtime.latency import Latencies, octaves
 from flowql.runtime.log.base import TopicPartition
@@ -38,10 +39,16 @@ def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]
     for name, entry in _by_name(instance, known.queries, detail=detail).items():
         shown = found.setdefault(entry["id"], {**entry, "building": None})
         if name in building:
-            shown["building"] = _building(entry, instance.swaps.why.get(building[name].name, ""))
+            shown["building"] = _building(entry, _waits_for(instance, known.deployed, building[name]))
         elif entry["id"] in swapping:
             shown["building"] = _building(entry, SWAPPING)
     return list(found.values())
+
+
+def _waits_for(instance: Instance, deployed: Deployed, group: Group) -> str:
+    """What a swap waited for when it was looked at last. A deployment since then may have let it go on."""
+    why = instance.swaps.why.get(group.name, "")
+    return why if why != BUILT or is_held(deployed, group) else ""
 
 
 def _building(entry: Mapping[str, Any], why: str) -> dict[str, Any]:

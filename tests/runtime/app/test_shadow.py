@@ -90,6 +90,19 @@ def test_nothing_of_it_is_to_be_seen_until_it_is_promoted(seed: int, place: str)
     assert same(world, as_from_the_beginning(CHAIN.format(over=10), 80))
 
 
+def test_a_deployment_without_shadow_does_not_wait_for_promote() -> None:
+    """Until the next look at the generation its status said so, and `flowql deploy` ended with that sentence before the swap."""
+    world = started(0)
+    world.shadow(CHAIN.format(over=10))
+    world.settle()
+    world.instance.rebuilding.next = lambda now_ms: None  # type: ignore[method-assign]
+    world.shadow(CHAIN.format(over=10), shadow=False)
+    assert world.instance.deployed.held == ()
+    building = world.building("CSAS_BIG")
+    assert building is not None
+    assert building["why"] == ""
+
+
 @anywhere
 def test_what_is_abandoned_leaves_nothing(place: str) -> None:
     world = started(0, place)
