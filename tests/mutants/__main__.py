@@ -41,7 +41,17 @@ TESTS: dict[str, tuple[str, ...]] = {
     # Without those that start and kill processes.
     "runtime/state": tuple(
         f"tests/runtime/state/test_{name}.py"
-        for name in ("manager", "batches", "physical", "replay", "keys_values", "reopen", "model")
+        for name in (
+            "manager",
+            "batches",
+            "changelog",
+            "physical",
+            "replay",
+            "keys_values",
+            "handed",
+            "reopen",
+            "model",
+        )
     ),
     "runtime/app/recovery.py": (
         "tests/runtime/app/test_recovery.py",
