@@ -219,7 +219,7 @@ def udf(
             asynchronous=options,
         )
 
-    return mark if function is None else mark(function)
+    return mark if function is None else mark(decorated(function, "udf"))
 
 
 @overload
@@ -260,7 +260,14 @@ def udtf(
         sql_name, limits = checked_name(name or f.__name__, version), checked_limits(isolation, timeout, memory_mb)
         return _marked(f, sql_name, table=True, deterministic=deterministic, version=version, limits=limits)
 
-    return mark if function is None else mark(function)
+    return mark if function is None else mark(decorated(function, "udtf"))
+
+
+def decorated(function: Any, decorator: str) -> Any:
+    """What a decorator without arguments stands before. Raises DefinitionError for another argument."""
+    if callable(function):
+        return function
+    raise DefinitionError(f"@{decorator} has the argument {function!r}, which has no name", f"@{decorator}(name=...)")
 
 
 def checked_limits(isolation: str, timeout: float, memory_mb: int) -> Limits | None:
@@ -276,6 +283,9 @@ def checked_limits(isolation: str, timeout: float, memory_mb: int) -> Limits | N
 
 def checked_name(name: str, version: str) -> str:
     """The name in SQL. Raises DefinitionError, also for the version."""
+    for part, value in (("name", name), ("version", version)):
+        if not isinstance(value, str):
+            raise DefinitionError(f"{part}={value!r} is no text", f'{part}="{value}"')
     if version and not version.isalnum():
         raise DefinitionError(f"version {version!r} has other characters than letters and digits", 'version="2"')
     if not name.isidentifier() or not name.isascii():
@@ -333,9 +343,17 @@ def _rows_type(hint: Any, name: str) -> SqlType:
     )
 
 
+def _mark_of(value: Any) -> Any:
+    """Objects of the user may raise anything when they are asked for an attribute."""
+    try:
+        return getattr(value, MARK, None)
+    except Exception:
+        return None
+
+
 def marked(module: ModuleType) -> list[UserDefined]:
     """What decorators have marked, in the order of the module's names, what it imports included, with what is part of it."""
-    found = [getattr(value, MARK) for value in vars(module).values() if hasattr(value, MARK)]
+    found = [mark for value in list(vars(module).values()) if (mark := _mark_of(value)) is not None]
     users = [user for user in found if isinstance(user, UserDefined)]
     return [each for user in users for each in (user, *getattr(user, "parts", ()))]
 

@@ -192,7 +192,8 @@ def udaf(
     def mark(made: type) -> type:
         if not isinstance(made, type):
             raise DefinitionError(
-                f"{getattr(made, '__name__', made)} is not a class", "class Spread: with the methods init and add"
+                f"{getattr(made, '__name__', f'an object of {type(made).__name__}')} is not a class",
+                "class Spread: with the methods init and add",
             )
         limits = checked_limits(isolation, timeout, memory_mb)
         setattr(made, MARK, _declared(made, checked_name(name or made.__name__, version), version, limits))

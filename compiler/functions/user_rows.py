@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flowql.compiler.functions.signatures import ArrayOf, MapOf, Pattern, StructOf
@@ -33,6 +33,16 @@ def hints_of(made: Any) -> Mapping[str, Any]:
         return {}
     hints = typing.get_type_hints(made, include_extras=True)
     return {n: hints[n] for n in names_of(made)}
+
+
+def classes_of(hint: Any) -> Iterator[Any]:
+    """The classes of rows that are within an annotation."""
+    for part in typing.get_args(hint):
+        yield from classes_of(part)
+    if is_row(hint):
+        yield hint
+        for part in hints_of(hint).values():
+            yield from classes_of(part)
 
 
 def has_rows(t: SqlType) -> bool:

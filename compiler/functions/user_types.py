@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from flowql.compiler.functions.numeric import fit_decimal
 from flowql.compiler.functions.signatures import AnyDecimal, Pattern
-from flowql.compiler.functions.user_rows import hints_of, pattern_of, without_none
+from flowql.compiler.functions.user_rows import classes_of, hints_of, pattern_of, without_none
 from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
@@ -83,7 +84,9 @@ def called(user: str, call: Callable[..., Any], *args: Any) -> Any:
     """The result of a function of a user, where what ends a process is an error as others are."""
     try:
         return call(*args)
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+    except Exception:
+        raise
+    except BaseException as error:
         raise RuntimeError(f"{user} raised {type(error).__name__}") from None
 
 
@@ -120,6 +123,12 @@ def parameter_type(hint: Any, name: str, place: int, *, rows: bool = False) -> t
     if some is Decimal:
         return AnyDecimal(f"D{place}"), some is not hint
     found, nullable = sql_type(hint, name, rows=rows)
+    for made in classes_of(some):
+        try:
+            inspect.signature(made).bind(**dict.fromkeys(hints_of(made)))
+        except TypeError as error:
+            title = f"{name} takes {made.__name__}, which is not made of its fields alone: {error}"
+            raise DefinitionError(title, "a class whose fields, and nothing else, are parameters of __init__") from None
     return pattern_of(found, f"R{place}"), nullable
 
 
@@ -152,6 +161,12 @@ def sql_type(hint: Any, name: str, *, rows: bool = False, within: tuple[Any, ...
         if hint in within:
             raise DefinitionError(
                 f"{name} has {hint.__name__}, which is within itself", "a list[...] of a class that is not"
+            )
+        folded = [n.casefold() for n in fields]
+        if twice := next((n for n in fields if folded.count(n.casefold()) > 1), None):
+            raise DefinitionError(
+                f"{name} has {hint.__name__} with several fields {twice}, whose case SQL does not tell apart",
+                "other names",
             )
         found = {n: sql_type(h, f"{name}: {n}", rows=True, within=(*within, hint))[0] for n, h in fields.items()}
         return struct(*found.items()), False
@@ -206,6 +221,28 @@ def _given_timestamp(value: datetime) -> int:
     return (value - _EPOCH) // _MS
 
 
+def _given_text(value: str) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError("it returned a text with half of a surrogate pair") from None
+    return str(value)
+
+
+def _given_time(value: time) -> int:
+    if value.tzinfo is not None:
+        raise ValueError("it returned a time with a zone")
+    return (datetime.combine(_EPOCH, value) - _EPOCH) // _MS
+
+
+def _given_decimal(value: Decimal | int, precision: int, scale: int) -> Decimal:
+    found = Decimal(value)
+    if not found.is_finite():
+        raise ValueError(f"it returned {found} where DECIMAL({precision}, {scale}) is declared")
+    return fit_decimal(found, precision, scale)
+
+
 def _given_int32(value: int) -> int:
     if -(1 << 31) <= value < 1 << 31:
         return int(value)
@@ -223,10 +260,10 @@ _GIVEN: dict[Kind, tuple[tuple[type, ...], Callable[[Any], Any]]] = {
     Kind.INT: ((int,), _given_int32),
     Kind.BIGINT: ((int,), _given_int),
     Kind.DOUBLE: ((float, int), float),
-    Kind.STRING: ((str,), str),
+    Kind.STRING: ((str,), _given_text),
     Kind.BYTES: ((bytes, bytearray), bytes),
     Kind.DATE: ((date,), lambda d: d.toordinal() - _EPOCH_DAY),
-    Kind.TIME: ((time,), lambda t: (datetime.combine(_EPOCH, t) - _EPOCH) // _MS),
+    Kind.TIME: ((time,), _given_time),
     Kind.TIMESTAMP: ((datetime,), _given_timestamp),
 }
 
@@ -243,7 +280,7 @@ def giver(t: SqlType) -> Callable[[Any], Any]:
         return _struct(t)
     if t.kind is Kind.DECIMAL:
         allowed: tuple[type, ...] = (Decimal, int)
-        make: Callable[[Any], Any] = lambda v: fit_decimal(Decimal(v), t.precision, t.scale)  # noqa: E731
+        make: Callable[[Any], Any] = lambda v: _given_decimal(v, t.precision, t.scale)  # noqa: E731
     else:
         allowed, make = _GIVEN[t.kind]
 
@@ -288,5 +325,5 @@ def _many(kind: type, t: SqlType, of: Callable[[Callable[[Any], Any]], Callable[
 
 def _text(key: Any) -> str:
     if isinstance(key, str):
-        return key
+        return _given_text(key)
     raise TypeError(f"it returned a dict with a key of type {type(key).__name__}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -10,7 +11,7 @@ from flowql.compiler.functions.async_options import AsyncOptions
 from flowql.compiler.functions.asynchronous import checked_options
 from flowql.compiler.functions.registry import QueryFailure, registered
 from flowql.compiler.functions.user import MARK, checked_name, found_in_plan, module_name, plain_name
-from flowql.compiler.functions.user_types import DefinitionError, Limits
+from flowql.compiler.functions.user_types import DefinitionError, Limits, part_of
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, OnChange, Priority
 from flowql.compiler.plan.processors import ProcessorStep, ProcessorStore
 from flowql.compiler.processors.processor import AsyncProcessor, BatchProcessor, Processor
@@ -81,6 +82,8 @@ class Topology:
         if missing := sorted(getattr(given, "__abstractmethods__", ())):
             hint = f"def {missing[0]}(self, {'batch' if 'batch' in missing[0] else 'key, value'}): ..."
             raise DefinitionError(f"processor {name} of {self.name} has no method {missing[0]}", hint)
+        if isinstance(given, type) and issubclass(given, Processor):
+            _check_process(given, f"processor {name} of {self.name}")
         self._add(ProcessorStep(name, "processor", self._known(name, parents)))
         self._factories[name] = factory
         return self
@@ -92,6 +95,10 @@ class Topology:
 
     def add_state_store(self, store: StateStore, *processors: str) -> Topology:
         """Gives a store to processors. Each task has one of its own, which holds what its partition needs."""
+        given: object = store
+        if not isinstance(given, StateStore):
+            title = f"{self.name} is given {type(given).__name__} as a store"
+            raise DefinitionError(title, 'KeyValueStore("totals", key=str, value=int)')
         if store.name in self._stores:
             raise DefinitionError(f"{self.name} has two stores {store.name}", "give one of them another name")
         for p in processors:
@@ -263,3 +270,26 @@ def _lookup(name: str) -> TopologyEntry | None:
 
 def _one_of(names: Any) -> str:
     return f"one of {', '.join(names)}" if names else "add it before"
+
+
+def _check_process(cls: type[Processor], said: str) -> None:
+    """Raises DefinitionError for methods of which a call does nothing, or fails for each record."""
+    parts, whole = ("process", "key, value"), ("process_batch", "batch")
+    for method, parameters in (whole,) if issubclass(cls, BatchProcessor) else (parts,):
+        function = inspect.getattr_static(cls, method)
+        if not inspect.isfunction(function):
+            continue
+        with part_of(function):
+            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+                raise DefinitionError(f"{method} of {said} is asynchronous", "AsyncProcessor, or def it without async")
+            if inspect.isgeneratorfunction(function):
+                raise DefinitionError(
+                    f"{method} of {said} yields, and it forwards records", "self.context.forward(key, value)"
+                )
+            if issubclass(cls, AsyncProcessor):
+                continue
+            try:
+                inspect.signature(function).bind("self", *parameters.split(", "))
+            except TypeError as error:
+                title = f"{method} of {said} cannot be called: {error}"
+                raise DefinitionError(title, f"def {method}(self, {parameters})") from None

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -153,7 +153,8 @@ def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Source]]
             yield module, [_source(n, m) for n, m in _loaded() if _is_in(root, m) and _file(m)]
         finally:
             sys.dont_write_bytecode = writes
-            sys.path.remove(str(root))
+            with suppress(ValueError):  # the module may have taken it out
+                sys.path.remove(str(root))
             for made in [n for n, m in _loaded() if _is_in(root, m)]:
                 del sys.modules[made]
             sys.modules.update({m: module for m, module in before.items() if _is_in(root, module)})
@@ -215,7 +216,7 @@ def _folders(module: ModuleType) -> list[str]:
 
 def _source(name: str, module: ModuleType) -> Source:
     file = Path(str(module.__file__))
-    return Source(name, str(file), file.read_bytes(), hasattr(module, "__path__"))
+    return Source(name, str(file), file.read_bytes(), "__path__" in vars(module))
 
 
 def _version(root: Path, sources: Sequence[Source]) -> str:

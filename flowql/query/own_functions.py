@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 
 from flowql.compiler.functions.user_vectorized import as_declared
+from flowql.compiler.plan.types import Kind
 from flowql.query.errors import INVALID, QueryError, place_of_word
 from flowql.query.statement import EXPLAIN, Statement, objects_of
 from flowql.runtime.functions.asked import AskedFunction
@@ -24,7 +25,7 @@ _EXACT = (
     'DECIMAL|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|"NULL"'  # types of DuckDB that are or become a DECIMAL without loss
 )
 _SYSTEM = "system.main."  # so that no function of the project hides what macros call
-_NOT_EXACT = "flowql: DECIMAL "
+_NOT_EXACT = "flowql: not for "
 _PLACE = "flowql_argument_"
 _REJECTED = re.compile(_NOT_EXACT + r"(\w+)")
 
@@ -51,7 +52,20 @@ def macros(function: AskedFunction, *, in_order: bool) -> Iterator[str]:
 def _arguments(function: AskedFunction, values: Sequence[str]) -> list[str]:
     """SQL of arguments as its columns have them."""
     declared = as_declared(values, function.args)
-    return [_exact(v, function.name) if i in function.decimals else v for i, v in enumerate(declared)] or ["true"]
+    made = []
+    for i, (value, t) in enumerate(zip(declared, function.args, strict=True)):
+        if i in function.decimals:
+            value = _exact(value, function.name)
+        elif t.kind is Kind.TIMESTAMP:
+            value = _moment(value, function.name)
+        made.append(value)
+    return made or ["true"]
+
+
+def _moment(argument: str, name: str) -> str:
+    """A TIMESTAMP in milliseconds, which DuckDB makes of no other one by itself."""
+    is_moment = f"{_SYSTEM}regexp_matches({_SYSTEM}typeof({argument}), '^(TIMESTAMP|DATE|\"NULL\")')"
+    return f"CASE WHEN {is_moment} THEN CAST({argument} AS TIMESTAMP_MS) ELSE {_SYSTEM}error('{_NOT_EXACT}{name}') END"
 
 
 def _row(values: Sequence[str]) -> str:

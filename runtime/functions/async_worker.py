@@ -39,6 +39,7 @@ class Server:
     def __init__(self, code: Code, connection: socket.socket, culprit: memoryview) -> None:
         self._socket, self._culprit = connection, culprit
         self._functions = _functions(code)
+        self._process = os.getpid()
         self._numbers: dict[asyncio.Task[None], tuple[int, float]] = {}  # of calls: their number and timeout
         self._outcomes: list[tuple[int, Outcome]] = []
 
@@ -63,6 +64,8 @@ class Server:
         self._outcomes.append((number, outcome))
 
     def _reply(self) -> None:
+        if os.getpid() != self._process:  # a function has forked: the other process replies
+            os._exit(0)
         outcomes, self._outcomes = self._outcomes, []
         send(self._writer, outcomes)
 

@@ -7,6 +7,7 @@ import sysconfig
 from functools import lru_cache
 from pathlib import Path
 
+TEXT_MAX = 2_000  # characters of the text of an exception
 FRAMES_MAX = 5  # of the user's code in messages
 _NOT_OF_USERS = tuple(
     str(folder) + os.sep
@@ -19,7 +20,16 @@ _NOT_OF_USERS = tuple(
 
 def said(error: BaseException) -> str:
     """An exception with its places: `ZeroDivisionError: division by zero (totals.py:12 process, totals.py:30 share)`."""
-    return f"{type(error).__name__}: {error}{places_of(error)}"
+    return f"{type(error).__name__}: {text_of(error)}{places_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception of the user, which may be of any size, or raise another one."""
+    try:
+        text = str(error)
+    except Exception as why:
+        return f"its text cannot be made ({type(why).__name__})"
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
 
 
 def places_of(error: BaseException) -> str:

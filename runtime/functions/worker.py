@@ -33,7 +33,7 @@ from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType, array
 from flowql.runtime.batch import to_arrow, to_python
 from flowql.runtime.functions.outcomes import Outcome, outcome_of
-from flowql.runtime.functions.places import places_of, said
+from flowql.runtime.functions.places import places_of, said, text_of
 from flowql.runtime.functions.texts import imported
 from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, from_ipc, to_ipc
 
@@ -84,7 +84,7 @@ class Server:
             return self._of_lists(user, columns[0]) if request.part == "of_lists" else self._of_rows(user, columns)
         except Exception as error:
             kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
-            return Failed(kind, f"{error}{places_of(error)}", fails_query=isinstance(error, FAILURES))
+            return Failed(kind, f"{text_of(error)}{places_of(error)}", fails_query=isinstance(error, FAILURES))
 
     def _call(self, user: UserDefined, part: AggregatePart | None = None) -> Callable[..., Any]:
         """A function, or a part of an aggregate, over reference values."""
@@ -131,8 +131,12 @@ class Server:
         rows = self._rows(user, columns)
         if user.asynchronous is not None:
             return self._of_all_rows(user, rows)
-        call = self._call(user)
-        return self._each(lambda args: call(*args), rows, array(user.result) if user.table else user.result)
+        call, required = self._call(user), user.required
+
+        def value(args: tuple[Any, ...]) -> Any:
+            return None if None in args and any(args[i] is None for i in required) else call(*args)
+
+        return self._each(value, rows, array(user.result) if user.table else user.result)
 
     def _of_lists(self, user: UserDefined, groups: pa.ListArray) -> tuple[bytes, list[int]]:
         """As `_of_rows`, of an aggregate: a value for all rows of each group."""
@@ -225,8 +229,14 @@ def _serve(connection: socket.socket, begun: memoryview) -> None:
             send(Failed(type(error).__name__, str(error), fails_query=True))
             return
         send(None)
+        process = os.getpid()
         while wait([connection], code.idle_s):
-            send(server.reply(receive()))
+            reply = server.reply(receive())
+            if (
+                os.getpid() != process
+            ):  # the function has forked: a second reply would be taken for that of the next call
+                os._exit(0)
+            send(reply)
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
 import pytest
 
 import flowql
@@ -206,6 +208,8 @@ CREATE STREAM PARTS AS SELECT K, WORDS(W) AS X, HOURS(K) AS H FROM S;
             ("COUNT(*) FROM S, WORDS(W) AS x(w), HOURS(K)", 40),
             ("ALWAYS()", 1.5),
             ("DIGITS(1.50) || DIGITS(7)", "1.507"),
+            ("DIGITS(NULL)", None),
+            ("COUNT(*) FROM WORDS(NULL)", 0),
             ("NAME_OF(PLACE('x')) || PLACE('y').name", "xy"),
             ("STRING_AGG(w, ',') FROM WORDS('a b') AS t(w)", "a,b"),
         ):
@@ -348,3 +352,33 @@ def test_modules_are_imported_again_only_when_a_file_of_them_has_changed(tmp_pat
     (folder / "rates" / "eu.py").unlink()
     with pytest.raises(LoadError, match="No module named"):
         load_query_functions(folder, ["prices"])
+
+
+def test_replies_of_a_process_that_a_function_forks_are_those_of_no_other_call(tmp_path: Path) -> None:
+    source = "import os\nfrom flowql import udf\n"
+    source += "@udf\ndef forks(a: int) -> int:\n    os.fork()\n    return a\n@udf\ndef twice(a: int) -> int:\n    return 2 * a\n"
+    source += "@udf(asynchronous=True)\nasync def later(a: int) -> int:\n    os.fork()\n    return a\n"
+    functions = load_query_functions(made(tmp_path, YAML, "", prices=source), ["prices"])
+
+    def value(name: str, a: int) -> int:
+        return int(functions[name].call([pa.array([a])])[0].as_py())
+
+    assert [value(name, a) for a in range(3) for name in ("FORKS", "TWICE", "LATER")] == [0, 0, 0, 1, 2, 1, 2, 4, 2]
+    end_idle_workers()
+
+
+def test_moments_of_any_precision_are_timestamps_and_texts_are_none(tmp_path: Path) -> None:
+    source = (
+        "from datetime import datetime\nfrom flowql import udf\n@udf\ndef f(t: datetime) -> str:\n    return str(t)\n"
+    )
+    database, functions = QuestionDatabase(), load_query_functions(made(tmp_path, YAML, "", prices=source), ["prices"])
+    connection = database.connection()
+    database.offer(functions["F"], connection)
+    asked = "SELECT f(TIMESTAMP '2026-01-01 01:02:03.456'), f(TIMESTAMPTZ '2026-01-01 01:02:03+02'), f(DATE '2026-01-01'), f(NULL)"
+    found = ("2026-01-01 01:02:03.456000", "2025-12-31 23:02:03", "2026-01-01 00:00:00", None)
+    assert connection.sql(asked).fetchall() == [found]
+    with pytest.raises(duckdb.Error, match="not for F"):
+        connection.sql("SELECT f('2026-01-01')").fetchall()
+    connection.close()
+    database.close()
+    end_idle_workers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ import flowql
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.errors import CompileError
+from flowql.runtime.operators.processors.values import checked_headers
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
 YAML = "name: shop\nfunctions: [totals]\nsql: [shop.sql]\n"
@@ -105,6 +107,19 @@ MISTAKES = {
         'Topology("A").add_source("s", "X").add_processor("p", Processor, "s")',
         "p of A has no method process",
     ),
+    "asynchronous": (
+        'class Q(P):\n    async def process(self, key, value): ...\n\nTopology("A").add_source("s", "X").add_processor("q", Q, "s")',
+        "process of processor q of A is asynchronous",
+    ),
+    "generator": (
+        'class Q(P):\n    def process(self, key, value): yield\n\nTopology("A").add_source("s", "X").add_processor("q", Q, "s")',
+        "process of processor q of A yields, and it forwards records",
+    ),
+    "parameters": (
+        'class Q(P):\n    def process(self, value): ...\n\nTopology("A").add_source("s", "X").add_processor("q", Q, "s")',
+        "process of processor q of A cannot be called: too many positional arguments",
+    ),
+    "store": ('Topology("A").add_state_store("k", "p")', "A is given str as a store"),
     "no_parents": ('Topology("A").add_source("s", "X").add_processor("p", P)', "p of A gets no records"),
     "parent": ('Topology("A").add_source("s", "X").add_processor("p", P, "q")', "has the parent q, which is not there"),
     "sink_as_parent": (
@@ -182,3 +197,10 @@ def test_a_test_of_a_project_ends_when_a_query_fails_and_says_so(tmp_path: Path)
     assert done.returncode == 1
     assert "TOTALLING failed before the last row" in done.stdout
     assert "name 'total' is not defined" in done.stdout
+
+
+@pytest.mark.parametrize("headers", [{"a": b"1"}, ("ab",), [("a", 1)], [(1, b"")]])
+def test_headers_of_another_form_are_named(headers: Any) -> None:
+    with pytest.raises(TypeError, match="header"):
+        checked_headers(headers)
+    assert checked_headers([["a", b"1"], ("b", None)]) == (("a", b"1"), ("b", None))

@@ -252,10 +252,23 @@ def yes(n: int) -> bool:
         ("def f(a: int) -> dict[str, int]:\n    return {1: 1}", "a dict with a key of type int"),
         ("def f(a: int) -> date:\n    return datetime(2020, 1, 1)", "it returned datetime where DATE is declared"),
         ("def f(a: int) -> str:\n    raise KeyboardInterrupt", "F raised KeyboardInterrupt"),
+        ("class E(BaseException): ...\n@udf\ndef f(a: int) -> str:\n    raise E", "F raised E"),
+        ("def f(a: int) -> str:\n    return '\\ud800'", "it returned a text with half of a surrogate pair"),
+        ("def f(a: int) -> dict[str, int]:\n    return {'\\ud800': 1}", "half of a surrogate pair"),
+        ("def f(a: int) -> time:\n    return time(1, tzinfo=timezone.utc)", "it returned a time with a zone"),
+        ("def f(a: int) -> Annotated[Decimal, 4, 2]:\n    return Decimal('NaN')", "it returned NaN where DECIMAL"),
+        (
+            "class E(Exception):\n    def __str__(self):\n        return 1\n@udf\ndef f(a: int) -> str:\n    raise E",
+            "its text cannot be made",
+        ),
+        ("def f(a: int) -> str:\n    raise ValueError('x' * 9999)", "^x{2000}[.]{3}"),
     ],
 )
 def test_a_value_of_another_type_is_a_failure_of_the_row(tmp_path: Path, body: str, title: str) -> None:
-    (tmp_path / "m.py").write_text(f"from datetime import *\nfrom flowql import udf\n@udf\n{body}\n")
+    imports = (
+        "from datetime import *\nfrom decimal import Decimal\nfrom typing import Annotated\nfrom flowql import udf\n"
+    )
+    (tmp_path / "m.py").write_text(imports + ("" if "@udf" in body else "@udf\n") + body + "\n")
     function = load_functions(tmp_path, ["m"])["F"]
     with pytest.raises(FunctionFailed, match=title.replace("(", r"\(")):
         function.reference(Resolution((), BIGINT))(1)
@@ -296,6 +309,21 @@ MISTAKES = {
     "timeout": ("@udf(timeout=0)\ndef f(a: int) -> int:\n    return a", "timeout=0 is no number of seconds"),
     "name": ("@udf(name='my f')\ndef f(a: int) -> int:\n    return a", "'MY F' cannot be called in SQL"),
     "version": ("@udf(version='1.2')\ndef f(a: int) -> int:\n    return a", "other characters than letters and digits"),
+    "version of another type": ("@udf(version=2)\ndef f(a: int) -> int:\n    return a", "version=2 is no text"),
+    "argument without a name": (
+        "@udf('score')\ndef f(a: int) -> int:\n    return a",
+        "@udf has the argument 'score', which has no name",
+    ),
+    "fields of one name": (
+        "from dataclasses import dataclass\n\n@dataclass\nclass Point:\n    x: int\n    X: int\n\n@udf\n"
+        "def f(a: int) -> Point:\n    return Point(a, a)",
+        "F has Point with several fields x, whose case SQL does not tell apart",
+    ),
+    "fields that are not given": (
+        "from dataclasses import dataclass, field\n\n@dataclass\nclass Point:\n    x: int = field(init=False)\n\n@udf\n"
+        "def f(a: list[Point]) -> int:\n    return len(a)",
+        "F takes Point, which is not made of its fields alone",
+    ),
     "built_in": ("@udf\ndef abs(a: int) -> int:\n    return a", "ABS is a built-in function"),
     "aggregate": ("@udf(name='sum')\ndef f(a: int) -> int:\n    return a", "SUM is a built-in function"),
     "raises": ("1 / 0", "m cannot be imported: ZeroDivisionError: division by zero"),

@@ -28,7 +28,13 @@ from flowql.runtime.functions.places import said
 from flowql.runtime.operators.base import NO_TIME, RunContext
 from flowql.runtime.operators.processors.schedules import Schedule, Schedules
 from flowql.runtime.operators.processors.stores import store_of
-from flowql.runtime.operators.processors.values import RecordOfRow, RowOfRecord, checked_time, checked_times
+from flowql.runtime.operators.processors.values import (
+    RecordOfRow,
+    RowOfRecord,
+    checked_headers,
+    checked_time,
+    checked_times,
+)
 from flowql.runtime.operators.rows import Emitter, interleave, record_of
 
 WALL_CLOCK = "processor {name} schedules by the wall clock, and a task inside Spark runs only when rows come: schedule by stream time, or run it on the runtime"
@@ -135,9 +141,8 @@ class Context:
         before = self._running.current
         if timestamp is not None or headers is not None:
             ms = before.timestamp if timestamp is None else checked_time(timestamp)
-            self._running.current = replace(
-                before, timestamp=ms, headers=before.headers if headers is None else tuple(headers)
-            )
+            found = before.headers if headers is None else checked_headers(headers)
+            self._running.current = replace(before, timestamp=ms, headers=found)
         try:
             yield
         finally:

@@ -107,6 +107,22 @@ def checked_time(timestamp: Any) -> int:
     return timestamp
 
 
+def checked_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers that a processor gave. Raises TypeError."""
+    found = tuple(headers)
+    for pair in found:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(
+                f"headers are pairs of a text and bytes, as (('trace', b'1'),), and no {type(headers).__name__}"
+            )
+        key, value = pair
+        if not isinstance(key, str) or not (value is None or isinstance(value, bytes)):
+            raise TypeError(
+                f"a header is a text and bytes or None, and got {type(key).__name__} and {type(value).__name__}"
+            )
+    return tuple((key, value) for key, value in found)
+
+
 def checked_times(timestamps: pa.Array) -> Ints:
     """Event times of many records. Raises ValueError."""
     times: Ints = timestamps.cast(pa.int64()).to_numpy()
