@@ -83,9 +83,9 @@ class Instance:
     def stop(self) -> None:
         """Commits what was processed and ends its threads. Once is enough."""
         self.connection.close()
-        if self._host is not None:
-            self._host.close()
-            self._host = None
+        host, self._host = self._host, None
+        if host is not None:
+            host.close()
 
     @property
     def healthy(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from typing import Any
 
@@ -24,7 +25,9 @@ def run_cell(names: dict[str, Any], line: str, cell: str) -> Result | str | None
 
     line: the project's folder (by default the current one), and `>> NAME` to keep the result under a name instead of showing it.
     """
-    folder, _, kept = (part.strip() for part in line.partition(">>"))
+    folder, keeps, kept = (part.strip() for part in line.partition(">>"))
+    if keeps and (not kept.isidentifier() or keyword.iskeyword(kept)):
+        raise CommandError(f"`{kept}` is no name of a variable", help="%%flowql shop >> orders")
     with connect(folder or ".") as connection:  # anew: a notebook may edit the project, or change its current folder
         if _CHANGES.match(cell):
             rows = connection.execute(cell)

@@ -93,6 +93,14 @@ class Host:
         if self._closed:
             return
         self._closed = True
+        try:
+            self._end_serving()
+        finally:  # also where Ctrl-C breaks off the waiting: threads of the engine would go on, and nothing could end them
+            with self._log:
+                self.engine.stop()
+                say(INFO, "instance.stopped", pid=os.getpid())
+
+    def _end_serving(self) -> None:
         remove_address(self._settings.data_dir)
         for server, _ in self._servers:
             server.should_exit = True
@@ -104,9 +112,6 @@ class Host:
             thread.join(START_S)
         if self.rows is not None:
             self.rows.close()
-        with self._log:
-            self.engine.stop()
-            say(INFO, "instance.stopped", pid=os.getpid())
 
     def _listen(self) -> None:
         token, running = secrets.token_urlsafe(32), Running()

@@ -19,6 +19,7 @@ import pytest
 
 import flowql
 from flowql.config.storage import open_log
+from flowql.server.host import Host
 
 SQL = """
 CREATE STREAM ORDERS (CUSTOMER STRING KEY, ID INT, AMOUNT DECIMAL(10, 2), DAY DATE, AT TIMESTAMP, TAGS ARRAY<STRING>,
@@ -234,6 +235,24 @@ def test_an_instance_says_whether_it_is_healthy(folder: Path) -> None:
             pass
         assert instance.healthy
     assert not instance.healthy
+
+
+def test_an_instance_that_ctrl_c_finds_stopping_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = flowql.Instance(folder).start()
+
+    end = Host._end_serving
+
+    def interrupted(host: Host) -> None:
+        end(host)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Host, "_end_serving", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            instance.stop()
+    assert not instance.healthy
+    with flowql.Instance(folder) as again:
+        assert again.healthy
 
 
 def test_statements_change_tables(tmp_path: Path) -> None:

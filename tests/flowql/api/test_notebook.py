@@ -11,6 +11,7 @@ from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 from traitlets.config import Config
 
 import flowql
+from flowql.api.notebook import run_cell
 
 SQL = """
 CREATE TABLE users (id INT PRIMARY KEY, name TEXT);
@@ -75,6 +76,12 @@ def test_a_result_is_kept_under_a_name(shell: InteractiveShell, folder: Path) ->
     assert ran(shell, f"where = {str(folder)!r}") is None
     assert ran(shell, "%%flowql $where >> two\nSELECT 2 AS two") is None
     assert ran(shell, "two.df()['two'].sum()") == 2
+
+
+@pytest.mark.parametrize("kept", ["", "1x", "for", "a.b"])
+def test_a_name_that_no_variable_has_is_refused(folder: Path, kept: str) -> None:
+    with pytest.raises(flowql.CommandError, match=f"`{kept}` is no name of a variable"):
+        run_cell({}, f"{folder} >> {kept}", "SELECT n FROM names")
 
 
 def test_many_rows_are_shown_in_part(shell: InteractiveShell) -> None:
