@@ -1,0 +1,113 @@
+"""What a task did not use, added up over runs and partitions; how many rows a run takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import BIGINT
+from flowql.runtime.batch import from_rows
+from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import NO_TIME, Looks
+from flowql.runtime.task.lost import FIRST_ROWS, Late, losses_of, with_run
+from flowql.runtime.task.repartition import ENVELOPE_ROWS, channel_key, enclose, open_envelopes, topic_of
+from flowql.runtime.task.sizing import FORGET, START_ROWS, RunSizer
+
+
+def test_late_rows_add_up_and_the_furthest_behind_is_kept() -> None:
+    assert with_run({}, {}, {}, {}, 0, {}) == {}
+    first = with_run({}, {"w": 2, "j": 1}, {"w": 50}, {"w": 900}, 3, {})
+    second = with_run(first, {"w": 1}, {"w": 20}, {"w": 1_000}, 0, {})
+    third = with_run(second, {"w": 4}, {"w": 70}, {"w": 800}, 2, {})
+    assert first == {"late": {"w": [2, 50, 900], "j": [1, 0, 0]}, "dead": 3}
+    assert second["late"]["w"] == [3, 50, 1_000]
+    assert third == {"late": {"w": [7, 70, 1_000], "j": [1, 0, 0]}, "dead": 5}
+    assert with_run(third, {}, {}, {}, 0, {}) == third
+    found = losses_of([(1, third), (0, first), (2, {})])
+    assert found.late == (
+        Late("j", 0, 1, 0, 0),
+        Late("j", 1, 1, 0, 0),
+        Late("w", 0, 2, 50, 900),
+        Late("w", 1, 7, 70, 1_000),
+    )
+    assert (found.dead_letters, found.late_records, found.notes) == (8, 11, ())
+    assert found.to_data() == {
+        "dead_letters": 8,
+        "late_records": 11,
+        "late": [
+            {"operator": o, "partition": p, "rows": n, "behind_ms": b, "stream_time": t}
+            for o, p, n, b, t in (("j", 0, 1, 0, 0), ("j", 1, 1, 0, 0), ("w", 0, 2, 50, 900), ("w", 1, 7, 70, 1_000))
+        ],
+        "notes": [],
+    }
+
+
+def looked(*runs: tuple[int, int, int, int]) -> dict[str, Any]:
+    """What is kept of a join after runs of (stream rows, of which met one, latest of these, latest of the table's)."""
+    lost: dict[str, Any] = {}
+    for rows, found, stream_ms, table_ms in runs:
+        lost = with_run(lost, {}, {}, {}, 0, {"join-1": Looks(rows, found, stream_ms, table_ms)})
+    return lost
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ([looked((FIRST_ROWS, 0, 50, 60))], True),
+        ([looked((FIRST_ROWS - 1, 0, 50, 60))], False),
+        ([looked((FIRST_ROWS, 0, 50, 50))], False),
+        ([looked((FIRST_ROWS, 1, 50, 60))], False),
+        ([looked((FIRST_ROWS // 2, 0, 50, NO_TIME), (FIRST_ROWS // 2, 0, 40, 55))], True),
+        ([looked((FIRST_ROWS // 2, 0, 50, NO_TIME)), looked((FIRST_ROWS // 2, 0, 90, 60))], True),
+        ([looked((FIRST_ROWS, 0, 50, NO_TIME)), looked((0, 0, NO_TIME, 60))], True),
+        ([looked((FIRST_ROWS, 0, 50, 60)), looked((10, 1, 50, 60))], False),
+        ([looked((0, 0, NO_TIME, 60))], False),
+        ([looked((FIRST_ROWS, 0, 50, 40), (10, 10, 90, 60))], True),
+    ],
+)
+def test_a_join_whose_first_rows_met_nothing_of_a_later_table_is_told(parts: list[dict[str, Any]], told: bool) -> None:
+    """What rows do after the first thousand does not count."""
+    notes = losses_of(enumerate(parts)).notes
+    assert [n.startswith("join-1: none of its first 1,0") for n in notes] == [True] * told
+
+
+def test_a_run_takes_as_many_rows_as_fit_by_the_cheapest_full_runs() -> None:
+    sizer = RunSizer()
+    assert sizer.rows(5_000_000) == START_ROWS
+    sizer.learn(START_ROWS // 2 - 1, 1_000)
+    sizer.learn(0, 1_000)
+    assert sizer.rows(5_000_000) == START_ROWS, "what took little that was there says nothing"
+    sizer.learn(START_ROWS // 2, START_ROWS // 2 * 1_000)
+    assert sizer.rows(5_000_000) == 5_000
+    sizer.learn(4_999, 4_999 * 9_000)
+    assert sizer.rows(5_000_000) == 5_000, "it was no full run"
+    sizer.learn(5_000, 5_000 * 9_000)
+    assert sizer.rows(5_000_000) == int(5_000_000 / (1_000 * FORGET))
+    sizer.learn(4_900, 4_900 * 1_020)
+    assert sizer.rows(5_000_000) == int(5_000_000 / 1_020)
+    sizer.learn(10, 10 * 500)
+    assert sizer.rows(5_000_000) == 10_000, "any run lowers the estimate"
+    sizer.learn(1, 0)
+    assert sizer.rows(1 << 60) == ROWS_PER_RUN_MAX
+    assert sizer.rows(1) == ROWS_PER_RUN_MIN
+
+
+@pytest.mark.parametrize("rows", [1, ENVELOPE_ROWS, ENVELOPE_ROWS + 1, 2 * ENVELOPE_ROWS + 5])
+def test_rows_come_out_of_envelopes_as_they_went_in(rows: int) -> None:
+    schema = Schema((Field("K", BIGINT, "key"), Field("V", BIGINT)))
+    sent = from_rows(schema, [(n, 2 * n) for n in range(rows)], range(rows), [n % 4 for n in range(rows)], range(rows))
+    made = enclose(sent, 258)
+    pieces = -(-rows // ENVELOPE_ROWS)
+    assert made.column("key").to_pylist() == [channel_key(258)] * pieces == [b"\0\0\1\2"] * pieces
+    assert set(made.column("timestamp").to_pylist()) == {1}, "not 0, which Kafka's client takes for now"
+    records = made.to_pylist()
+    fetched = type(made).from_pylist([{**r, "offset": n} for n, r in enumerate(records)], RECORD_SCHEMA)
+    staged = open_envelopes(RawBatch(TopicPartition("r", 0), fetched, pieces, 1), schema)
+    assert (staged.batch.rows(), staged.batch.op.tolist()) == (sent.rows(), sent.op.tolist())
+    assert staged.batch.rowtime.tolist() == list(range(rows))
+    assert staged.origin.tolist() == [n // ENVELOPE_ROWS for n in range(rows)]
+    assert (staged.raw_rows, staged.dead_letters) == (pieces, [])
+    assert topic_of("app", "Q-1@2") == "app-Q-1.g2"
