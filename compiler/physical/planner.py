@@ -6,10 +6,10 @@ keeps state by key (aggregation, join, materialisation) needs its input on the r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from flowql.compiler.physical.naming import OperatorNames
 from flowql.compiler.physical.partitioning import (
     MEMCOMPARABLE,
     Spread,
@@ -372,3 +372,25 @@ def _same_schema(a: SchemaRef | None, b: SchemaRef | None) -> bool:
     if a is None or b is None or (a.id and b.id):
         return a is b or (a is not None and b is not None and a.id == b.id)
     return (a.kind, a.text, a.references) == (b.kind, b.text, b.references)
+
+
+class OperatorNames:
+    """`scan-1`, `scan-2`, `aggregate-1`, ... within one query: the role of an operator and its place among its like."""
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+        self._count: Counter[str] = Counter()
+
+    def operator(self, role: str) -> str:
+        self._count[role] += 1
+        return f"{role}-{self._count[role]}"
+
+    def upcoming(self, role: str) -> str:
+        """The name the next operator of that role will get."""
+        return f"{role}-{self._count[role] + 1}"
+
+    def store(self, operator: str) -> str:
+        return f"{self._query}-{operator}"
+
+    def repartition(self, operator: str) -> str:
+        return f"{self._query}-{operator}-repartition"

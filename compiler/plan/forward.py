@@ -216,7 +216,7 @@ class _Rows:
 
 
 class _Trace:
-    """Traces the nodes of one plan. Their names count as the planner's do (`flowql.compiler.physical.naming`)."""
+    """Traces the nodes of one plan. Their names count as the planner's do (`flowql.compiler.physical.planner`)."""
 
     def __init__(self, root: Node) -> None:
         self._names: dict[int, str] = {}
