@@ -22,7 +22,8 @@ ENGINE_CODES: dict[str, CodePage] = {
     "FQ4003": CodePage(
         "The log's files are damaged",
         "The damage was not caused by a crash, which recovery would repair: bytes of committed records have changed, or files are "
-        "missing. Restore the directory from a copy.",
+        "missing. Put back the file that the message names, or restore a backup (`flowql restore DIR --replace`). Without either, move the "
+        "data directory away and import the records of the sources again: `flowql run` then computes all results.",
     ),
     "FQ4004": CodePage(
         "There is no space left",

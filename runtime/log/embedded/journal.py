@@ -38,6 +38,15 @@ class Written:
     crc: int
 
 
+def check_none_lost(files: Files, directory: str) -> None:
+    """LogCorrupt if a directory without a commit log has topics: they are never made before it, and the first append would remove them."""
+    if files.listdir(f"{directory}/topics"):
+        raise LogCorrupt(
+            f"{directory} has topics, but no commit log ({journal_path(directory, 0).rpartition('/')[2]}, or one with a higher number): "
+            "it was removed, or not copied with them; put it back, or restore a backup (flowql restore)"
+        )
+
+
 class Journal:
     """One generation, read up to `end`. The caller serialises all calls; writing also needs the log's append lock."""
 

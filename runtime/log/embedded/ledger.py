@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from flowql.runtime.errors import LogCorrupt, LogError, LogFull, LogIOError
-from flowql.runtime.log.embedded.journal import Journal, journal_path
+from flowql.runtime.log.embedded.journal import Journal, check_none_lost, journal_path
 from flowql.runtime.log.embedded.records import Record
 from flowql.runtime.log.embedded.segment import SegmentFiles, is_full
 from flowql.runtime.log.embedded.state import LogState, Partition, Topic
@@ -210,6 +210,7 @@ class Ledger:
                     self.segments.check_length(partition.segments[-1])
 
     def _create_journal(self) -> Journal:
+        check_none_lost(self._files, self.directory)
         self._files.fsync_dir(os.path.dirname(self.directory))
         self._files.fsync_dir(self.directory)
         return Journal.create(self._files, self.directory, 0, self.state.snapshot())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flowql.runtime.errors import LogCorrupt
-from flowql.runtime.log.embedded.journal import Journal
+from flowql.runtime.log.embedded.journal import Journal, check_none_lost
 from flowql.runtime.log.embedded.records import Redo
 from flowql.runtime.log.embedded.segment import index_path
 from flowql.runtime.log.embedded.state import LogState
@@ -48,25 +48,36 @@ def _redo_files(state: LogState, directory: str) -> Iterator[Named]:
 def held_still(files: Files, directory: str) -> Iterator[LogState | None]:
     """What the commit log says; no process commits to the log or removes its files within. None if the directory holds no log.
 
-    Raises LogCorrupt if a record is damaged. An incomplete last record, which a crash leaves, stays as it is.
+    Raises LogCorrupt if a record is damaged, or the commit log is missing or ends before what was committed. An incomplete last record, which a crash leaves, stays as it is.
     """
     path = f"{directory}/append.lock"
     lock = files.lock(path, wait=True) if files.exists(path) else None
     try:
         journal = Journal.open(files, directory)
         if journal is None:
+            check_none_lost(files, directory)
             yield None
             return
         try:
             state = LogState(f"{directory}/topics")
             for record in journal.read(locked=lock is not None):
                 state.apply(record)
+            if lock is not None:
+                journal.check_mark(_mark(files, path))
         finally:
             journal.close()
         yield state
     finally:
         if lock is not None:
             lock.release()
+
+
+def _mark(files: Files, path: str) -> bytes:
+    file = files.open(path)
+    try:
+        return file.pread(0, 200)
+    finally:
+        file.close()
 
 
 def damages(files: Files, state: LogState, directory: str) -> Iterator[str]:

@@ -14,6 +14,8 @@ import pytest
 
 from flowql.doctor.examine import examine
 from flowql.doctor.finding import Finding
+from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.log.embedded.log import EmbeddedLog
 from tests.flowql.backup.world import SQL, Feed, hosted, settings_in, until_read
 from tests.flowql.cli.conftest import flowql
 from tests.flowql.cli.program import Program
@@ -146,6 +148,28 @@ def test_damage_that_a_reader_of_the_state_has_found(shop: Path) -> None:
     assert (state.state, "block checksum mismatch" in state.says) == ("warning", True)
     run(shop)
     assert found_in(shop)[1].state == "ok"
+
+
+@pytest.mark.parametrize("damage", ["removed", "removed with its lock", "cut"])
+def test_a_commit_log_that_is_not_whole(shop: Path, damage: str) -> None:
+    """Without it `doctor` found nothing wrong, and the next append began another log and removed all segments."""
+    where = shop / "data" / "log"
+    (commits,) = where.glob("commits-*.log")
+    if damage == "cut":
+        os.truncate(commits, commits.stat().st_size - 5)
+    else:
+        commits.unlink()
+    if damage == "removed with its lock":
+        (where / "append.lock").unlink()
+    before = sorted(where.rglob("*.arrows"))
+    log, state = findings(shop)
+    assert log is not None
+    assert (log.state, "committed" in log.says or "no commit log" in log.says) == ("failed", True)
+    assert "flowql restore DIR --replace" in log.fix
+    assert state is None
+    with pytest.raises(LogCorrupt):
+        EmbeddedLog(where)
+    assert sorted(where.rglob("*.arrows")) == before
 
 
 @pytest.mark.parametrize("damage", ["removed", "short"])
