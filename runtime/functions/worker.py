@@ -5,7 +5,6 @@ python -P -m flowql.runtime.functions.worker SOCKET LIFELINE PAGE   (file descri
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import mmap
 import os
@@ -32,7 +31,6 @@ from flowql.compiler.functions.user_columns import column_types, decimals_of
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType, array
 from flowql.runtime.batch import to_arrow, to_python
-from flowql.runtime.functions.outcomes import Outcome, outcome_of
 from flowql.runtime.functions.places import places_of, said, text_of
 from flowql.runtime.functions.texts import imported
 from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, from_ipc, to_ipc
@@ -176,23 +174,11 @@ class Server:
 
     def _of_all_rows(self, user: UserFunction, rows: Sequence[tuple[Any, ...]]) -> tuple[bytes, list[int]]:
         """As `_of_rows`, with many calls at once. Attempts of rows that fail are made again when they are asked for alone."""
+        from flowql.runtime.functions.many_calls import outcomes_of  # asyncio takes a third of the start of a process
+
         function = user.entry(user.name).asynchronous
         assert function is not None
-
-        async def of_all() -> list[Outcome]:
-            free = asyncio.Semaphore(function.options.max_in_flight)
-            return await asyncio.gather(*(one(free, args) for args in rows))
-
-        async def one(free: asyncio.Semaphore, args: tuple[Any, ...]) -> Outcome:
-            if any(args[n] is None for n in function.required):
-                return Outcome()
-            async with free:
-                self._begun[0] += 1
-                outcome = await outcome_of(function, args)
-                self._begun[0] += 1  # also a sign of life
-            return outcome
-
-        outcomes = asyncio.run(of_all())
+        outcomes = outcomes_of(function, rows, self._begin)
         failed = [n for n, o in enumerate(outcomes) if o.error or o.again_ms is not None]
         return to_ipc([to_arrow([o.value for o in outcomes], user.result)]), failed
 

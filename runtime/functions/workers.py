@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,6 +40,7 @@ IDLE_S = 60.0
 STARTING_SHARE = 0.125  # of a core: what the starts of a module's processes may take for long,
 STARTING_CREDIT_S = 1.0  # and so much more at once
 START_PAUSE_S_MAX = 10.0
+HARMFUL_NICE = 10  # of processes of a module that has used the credit: what they take goes to others first
 LOST_MAX = 10  # processes in succession that did not live to see the end of a call: then it is not the values
 LENGTH = struct.Struct("!Q")
 
@@ -122,9 +124,9 @@ class Worker:
     replied to a request.
     """
 
-    def __init__(self, code: Code, program: str = PROGRAM) -> None:
-        """program: a module, given the descriptors of a socket, of a lifeline and of a page. Raises OSError, Ended, and QueryFailure where it cannot
-        import the module.
+    def __init__(self, code: Code, program: str = PROGRAM, nice: int = 0) -> None:
+        """program: a module, given the descriptors of a socket, of a lifeline and of a page. nice: how much lower its priority is than that of this
+        process (nice(2)). Raises OSError, Ended, and QueryFailure where it cannot import the module.
         """
         self.socket, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
@@ -147,6 +149,9 @@ class Worker:
                 raise
             finally:
                 os.close(lifeline)
+        if nice:
+            with suppress(OSError):  # it may have ended
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, os.getpriority(os.PRIO_PROCESS, 0) + nice)
         self.fresh = True
         said = self._asked(code, START_S)
         if isinstance(said, Failed):
@@ -238,12 +243,12 @@ class Starts:
         self._used_s, self._as_of_s = 0.0, time.monotonic()
 
     def start(self, sleep: Callable[[float], object] = time.sleep) -> Worker:
-        """As `Worker`, after a pause if there has to be one."""
+        """As `Worker`, after a pause if there has to be one, and then with a lower priority."""
         if (pause_s := self.pause_s(time.monotonic())) > 0:
             sleep(pause_s)
         began_s = time.monotonic()
         try:
-            return Worker(self._code, self._program)
+            return Worker(self._code, self._program, HARMFUL_NICE if pause_s > 0 else 0)
         finally:
             now_s = time.monotonic()
             self.took(now_s - began_s, now_s)

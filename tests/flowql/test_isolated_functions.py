@@ -94,6 +94,10 @@ def session(a: int) -> int:
 def group(a: int) -> int:
     return os.getpgid(0)
 
+@udf
+def priority(a: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
 @udf(isolation="inline")
 def inline(a: int) -> int:
     return os.getpid()
@@ -141,6 +145,18 @@ def test_a_process_shares_the_session_of_its_parent_and_ctrl_c_does_not_reach_it
     """Linux divides time among sessions first (autogroups): in one of its own each start took as much time as all threads of the instance."""
     assert loaded(tmp_path, "SESSION")(1) == os.getsid(0)
     assert loaded(tmp_path, "GROUP")(1) != os.getpgid(0)
+
+
+def test_processes_of_a_module_whose_processes_do_not_live_long_have_a_lower_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their starts took time from a critical query, which was late by as much (`python -m flowql.bench.bad_functions`)."""
+    monkeypatch.setattr(workers.Starts, "pause_s", lambda _starts, _now_s: 0.0)
+    priority = loaded(tmp_path, "PRIORITY")
+    assert priority(1) == os.getpriority(os.PRIO_PROCESS, 0), "the first one"
+    end_idle_workers()
+    monkeypatch.setattr(workers.Starts, "pause_s", lambda _starts, _now_s: 0.001)
+    assert priority(1) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + workers.HARMFUL_NICE)
 
 
 def of_this_process() -> list[int]:
