@@ -48,7 +48,7 @@ class Server:
         self._writer = writer
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._watch, args=(loop,), name="watch", daemon=True).start()
-        send(writer, None)
+        send(writer, time.process_time())
         while True:
             (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
             for number, name, args in pickle.loads(await reader.readexactly(size)):

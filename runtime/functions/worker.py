@@ -13,6 +13,7 @@ import resource
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -214,7 +215,7 @@ def _serve(connection: socket.socket, begun: memoryview) -> None:
         except (Exception, SystemExit) as error:
             send(Failed(type(error).__name__, str(error), fails_query=True))
             return
-        send(None)
+        send(time.process_time())
         process = os.getpid()
         while wait([connection], code.idle_s):
             reply = server.reply(receive())

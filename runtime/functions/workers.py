@@ -121,7 +121,7 @@ class Worker:
     """One process. Used by one thread at a time.
 
     socket: where requests go, and replies come. page: shared with it; the first number counts the calls that it has begun. fresh: it has not
-    replied to a request.
+    replied to a request. start_s: processor time that its start took.
     """
 
     def __init__(self, code: Code, program: str = PROGRAM, nice: int = 0) -> None:
@@ -157,6 +157,8 @@ class Worker:
         if isinstance(said, Failed):
             self.end()
             raise QueryFailure(f"{code.module} cannot be imported in a process of its own: {said.kind}: {said.text}")
+        assert isinstance(said, float)
+        self.start_s = said
 
     @property
     def alive(self) -> bool:
@@ -247,11 +249,14 @@ class Starts:
         if (pause_s := self.pause_s(time.monotonic())) > 0:
             sleep(pause_s)
         began_s = time.monotonic()
+        took_s: float | None = None  # of one that fails it is not known
         try:
-            return Worker(self._code, self._program, HARMFUL_NICE if pause_s > 0 else 0)
+            worker = Worker(self._code, self._program, HARMFUL_NICE if pause_s > 0 else 0)
+            took_s = worker.start_s
+            return worker
         finally:
             now_s = time.monotonic()
-            self.took(now_s - began_s, now_s)
+            self.took(now_s - began_s if took_s is None else took_s, now_s)
 
     def pause_s(self, now_s: float) -> float:
         """0 while less than the credit is used."""

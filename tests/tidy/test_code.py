@@ -38,7 +38,8 @@ DRIVERS = {
         "time",
         "threading",
     },  # starts the one below, and talks to it
-    "runtime/functions/worker.py": {"asyncio", "multiprocessing", "socket"},
+    "runtime/functions/worker.py": {"multiprocessing", "socket", "time"},
+    "runtime/functions/many_calls.py": {"asyncio"},
     # threading.local: what a statement of a thread has failed for; time: what calls cost
     "runtime/functions/calls.py": {"threading", "time"},
     "runtime/functions/async_workers.py": {
