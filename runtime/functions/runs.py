@@ -1,7 +1,7 @@
-"""How many records the run of this thread has: among several, a call that took long to fail ends the run.
+"""What calls of functions know of the run of this thread: how many records it has, and whether its query gives way to others.
 
-A run is not interrupted. Thousands of records of which every third fails after a timeout would take hours, and stopping or removing the query
-would wait for them. So the first such failure ends the run, and its records are processed one at a time.
+Among several records, a call that took long to fail ends the run: a run is not interrupted, thousands of records of which every third fails after
+a timeout would take hours, and stopping or removing the query would wait for them. So the first such failure ends the run, and its records are processed one at a time.
 """
 
 from __future__ import annotations
@@ -23,6 +23,21 @@ def run_of(records: Callable[[], int]) -> Iterator[None]:
         yield
     finally:
         _local.records = _local.over = None
+
+
+@contextmanager
+def giving_way(gives_way: bool) -> Iterator[None]:
+    """Within, this thread works for a query of class `batch`: processes that it starts for functions have a lower priority."""
+    _local.gives_way = gives_way
+    try:
+        yield
+    finally:
+        _local.gives_way = False
+
+
+def gives_way() -> bool:
+    """Whether this thread works for a query of class `batch`."""
+    return getattr(_local, "gives_way", False)
 
 
 def is_of_several() -> bool:

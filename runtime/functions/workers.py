@@ -2,7 +2,8 @@
 
 A function may block, leak memory, crash or end its process: here that costs the call that did it, and no other query. A process runs the
 functions of one module, for one call at a time, from the source that was loaded when the query was deployed, whatever the files say now. There are
-as many as calls at once, at most one per thread; a process ends itself after `IDLE_S` without a request.
+as many as calls at once, at most one per thread; a process ends itself after `IDLE_S` without a request. Queries of class `batch` have their own, with
+a lower priority: a function that spins takes a processor from no other query.
 
 A request and a reply are a length and a pickle. The process counts the calls it begins in a shared page, so that a batch of slow calls and one call
 that does not return are told apart. It is killed by the operating system when the parent ends: the other end of its lifeline closes.
@@ -30,6 +31,7 @@ import pyarrow as pa
 
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.runtime.events import WARNING, is_a_step, say
+from flowql.runtime.functions.runs import gives_way
 
 AggregatePart = Literal["add", "undo", "merge", "result", "of_rows", "add_many", "add_runs", "result_many", "of_lists"]
 PROGRAM = "flowql.runtime.functions.worker"
@@ -40,7 +42,7 @@ IDLE_S = 60.0
 STARTING_SHARE = 0.125  # of a core: what the starts of a module's processes may take for long,
 STARTING_CREDIT_S = 1.0  # and so much more at once
 START_PAUSE_S_MAX = 10.0
-HARMFUL_NICE = 10  # of processes of a module that has used the credit: what they take goes to others first
+LOW_PRIORITY = 10  # nice(2) of processes for queries of class `batch`, and of a module that has used the credit
 LOST_MAX = 10  # processes in succession that did not live to see the end of a call: then it is not the values
 LENGTH = struct.Struct("!Q")
 
@@ -244,14 +246,14 @@ class Starts:
         self._lock = threading.Lock()  # guards the two below
         self._used_s, self._as_of_s = 0.0, time.monotonic()
 
-    def start(self, sleep: Callable[[float], object] = time.sleep) -> Worker:
-        """As `Worker`, after a pause if there has to be one, and then with a lower priority."""
+    def start(self, sleep: Callable[[float], object] = time.sleep, *, low: bool = False) -> Worker:
+        """As `Worker`, after a pause if there has to be one, and then with a lower priority, as for `low`."""
         if (pause_s := self.pause_s(time.monotonic())) > 0:
             sleep(pause_s)
         began_s = time.monotonic()
         took_s: float | None = None  # of one that fails it is not known
         try:
-            worker = Worker(self._code, self._program, HARMFUL_NICE if pause_s > 0 else 0)
+            worker = Worker(self._code, self._program, LOW_PRIORITY if low or pause_s > 0 else 0)
             took_s = worker.start_s
             return worker
         finally:
@@ -279,13 +281,14 @@ class Workers:
     def __init__(self, code: Code) -> None:
         self._code, self._starts = code, Starts(code)
         self._lock = threading.Lock()
-        self._idle: list[Worker] = []
+        self._idle: dict[bool, list[Worker]] = {True: [], False: []}  # by whether their queries give way
         self._lost, self._lost_ever = 0, 0  # in succession, and since the start
 
     def ask(self, request: Request, timeout_s: float) -> Any:
         """The result. timeout_s: of each call. Raises FunctionFailed, QueryFailure."""
+        low = gives_way()
         while True:
-            worker = self._take()
+            worker = self._take(low)
             fresh = worker.fresh
             try:
                 reply = worker.ask(request, timeout_s)
@@ -298,7 +301,8 @@ class Workers:
                 if not fresh:
                     continue  # earlier calls may have left it no memory
                 raise self._failure(request, f"it needed more memory than it may have (MemoryError: {reply.text})")
-            self._put(worker)
+            with self._lock:
+                self._idle[low].append(worker)
             self._lost = 0
             if not isinstance(reply, Failed):
                 return reply
@@ -320,27 +324,24 @@ class Workers:
             f"{said}; as did the {LOST_MAX - 1} calls before, so it is not for the values of one record"
         )
 
-    def _take(self) -> Worker:
+    def _take(self, low: bool) -> Worker:
+        """low: with a lower priority."""
         while True:
             with self._lock:
-                found = self._idle.pop() if self._idle else None
+                found = self._idle[low].pop() if self._idle[low] else None
             if found is None:
                 break
             if found.alive:
                 return found
             found.end()
         try:
-            return self._starts.start()
+            return self._starts.start(low=low)
         except (OSError, Ended) as error:
             raise QueryFailure(f"no process can be started for {self._code.module}: {error}") from error
 
-    def _put(self, worker: Worker) -> None:
-        with self._lock:
-            self._idle.append(worker)
-
     def end_idle(self) -> None:
         with self._lock:
-            gone, self._idle = self._idle, []
+            gone, self._idle = [*self._idle[True], *self._idle[False]], {True: [], False: []}
         for worker in gone:
             worker.end()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.runtime.clock import Clock
 from flowql.runtime.events import WARNING, is_a_step, say
+from flowql.runtime.functions.runs import giving_way
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.manager import SLOW_NS, TaskManager
 
@@ -40,7 +42,8 @@ class ProcessingStep:
         self._idle_ms = IDLE_MS
         start, cpu, error, rows = self._clock.cost_ns(), self._clock.cpu_ns(), None, 0
         try:
-            rows = grant.task.process(grant.limit_ns)
+            with giving_way(grant.weight <= PRIORITY_WEIGHTS["batch"]):
+                rows = grant.task.process(grant.limit_ns)
         except Exception as e:  # goes to the exception queue with its task
             error = e
         cost_ns = self._clock.cost_ns() - start

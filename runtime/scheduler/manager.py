@@ -43,12 +43,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A grant: this thread may run this task for about `limit_ns`; `budget_ns` of it are charged already."""
+    """A grant: this thread may run this task for about `limit_ns`; `budget_ns` of it are charged already. weight: of its query."""
 
     task: Task
     owner: str
     budget_ns: int
     limit_ns: int
+    weight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,8 @@ class TaskManager:
         entry.owner, entry.since_ns = owner, self._clock.cost_ns()
         alone = all(e.task.id.query == chosen.query for e in self._entries.values() if e.owner or e.task.runnable)
         budget_ns = self.accounts.start(chosen.query)
-        return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns)
+        weight = self.accounts.queries[chosen.query].weight
+        return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns, weight)
 
     def _weight_held(self) -> int:
         """The most weight of the queries that threads work on; there are some."""

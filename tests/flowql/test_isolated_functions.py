@@ -23,6 +23,7 @@ from flowql.config import functions
 from flowql.config.functions import load_functions
 from flowql.runtime.functions import figures, workers
 from flowql.runtime.functions.figures import FunctionFigures, function_figures
+from flowql.runtime.functions.runs import giving_way
 from flowql.runtime.functions.workers import Code, FunctionFailed, Request, end_idle_workers
 from flowql.server.address import is_alive
 from flowql.server.prometheus import exposition
@@ -152,11 +153,15 @@ def test_processes_of_a_module_whose_processes_do_not_live_long_have_a_lower_pri
 ) -> None:
     """Their starts took time from a critical query, which was late by as much (`python -m flowql.bench.bad_functions`)."""
     monkeypatch.setattr(workers.Starts, "pause_s", lambda _starts, _now_s: 0.0)
-    priority = loaded(tmp_path, "PRIORITY")
-    assert priority(1) == os.getpriority(os.PRIO_PROCESS, 0), "the first one"
+    priority, own = loaded(tmp_path, "PRIORITY"), os.getpriority(os.PRIO_PROCESS, 0)
+    lower = min(19, own + workers.LOW_PRIORITY)
+    assert priority(1) == own, "the first one"
+    with giving_way(True):
+        assert priority(1) == lower, "of a query of class batch"
+    assert priority(1) == own, "the first one, that of the others"
     end_idle_workers()
     monkeypatch.setattr(workers.Starts, "pause_s", lambda _starts, _now_s: 0.001)
-    assert priority(1) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + workers.HARMFUL_NICE)
+    assert priority(1) == lower
 
 
 def of_this_process() -> list[int]:
@@ -307,7 +312,7 @@ def test_a_batch_of_slow_calls_is_not_one_that_hangs(tmp_path: Path) -> None:
     assert function.arrow.failures is not None
     function.arrow.failures.begin()
     assert function.arrow.call([pa.array(range(100))]).to_pylist() == list(range(100))
-    (worker,) = [worker for pool in workers._known.values() for worker in pool._idle]
+    (worker,) = [worker for pool in workers._known.values() for worker in pool._idle[False]]
     assert worker.page[0] == 100
 
 

@@ -93,7 +93,7 @@ def test_a_task_is_held_by_one_thread_and_released_by_the_same() -> None:
     held = grant(m)
     assert m.acquire("b") is None
     with pytest.raises(AssertionError, match="held by a"):
-        m.release(Slice(held.task, "b", 1, 1), 1)
+        m.release(Slice(held.task, "b", 1, 1, 1), 1)
     with pytest.raises(AssertionError, match="already here"):
         m.add(held.task)
 
