@@ -148,7 +148,7 @@ def _await(page: int, workers: int, folder: Path) -> None:
         try:
             with urlopen(f"http://127.0.0.1:{page}/json/", timeout=10) as answer:
                 alive = json.load(answer)["aliveworkers"]
-        except OSError:
+        except (OSError, ValueError):  # before its pages are ready, every address has the page of all applications
             alive = -1
         if alive == workers:
             return
