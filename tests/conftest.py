@@ -35,7 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LONG = ("crash", "kafka", "spark", "sim", "slow")
 
 
-TURNS = {"spark": 2, "files": 1, "kafka": 2, "load": 1, "pages": 1, "plants": 2}  # how many of a group run each time
+# How many of a group run each time.
+TURNS = {"spark": 2, "files": 1, "kafka": 2, "load": 2, "pages": 2, "plants": 2, "disks": 4}
 
 
 def pytest_configure(config: pytest.Config) -> None:

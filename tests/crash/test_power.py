@@ -1,9 +1,12 @@
 """Power loss under a whole instance, at some of its I/O calls (`python -m tests.crash --power`: at all)."""
 
+import pytest
+
 from tests.crash import power
 from tests.crash.outcome import differences
 
 
+@pytest.mark.turns("disks")
 def test_power_loss_changes_no_result():
     calls, losses = power.everywhere(step=19, first=3)
     assert calls > 200

@@ -15,6 +15,7 @@ QUERIES = ["ITEMS"]
 
 
 @pytest.mark.turns("spark")
+@pytest.mark.turns("spark")
 @pytest.mark.crash
 @pytest.mark.spark
 @pytest.mark.kafka

@@ -15,6 +15,7 @@ from tests.distribution import build_wheel, link_dependencies
 from tests.docs.tutorial import type_page
 
 
+@pytest.mark.turns("pages")
 @pytest.mark.slow
 def test_what_the_guide_shows_is_what_comes_out(tmp_path: Path) -> None:
     """In an environment that has the wheel and the packages on which it depends, and not those of the tests."""

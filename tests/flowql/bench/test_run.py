@@ -13,6 +13,7 @@ from flowql.cli import main
 FLOWQL = [sys.executable, "-c", "from flowql.cli import main; main()"]
 
 
+@pytest.mark.turns("load")
 def test_each_query_runs_alone_and_is_compared_with_the_oracle(tmp_path: Path) -> None:
     words = ["--queries", "q2,qc", "--events", "3000", "--threads", "1", "--touch", "0.01", "--json", "figures.json"]
     done = subprocess.run([*FLOWQL, "bench", "nexmark", *words], cwd=tmp_path, capture_output=True, text=True)

@@ -136,6 +136,7 @@ def test_beside_a_live_instance_and_in_the_shell(flowql: Program, project: Path)
         made.close()
 
 
+@pytest.mark.turns("load")
 def test_of_processes_that_change_a_table_at_once_none_is_lost_and_none_counts_twice(
     shell: Shell, project: Path
 ) -> None:

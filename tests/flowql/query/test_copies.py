@@ -92,6 +92,7 @@ def ask(world: World, sql: str, database: QuestionDatabase | None = None) -> pa.
     return answer(sql, engine.take, database=database or QuestionDatabase(), copied=engine.take_copied).table()
 
 
+@pytest.mark.turns("load")
 @pytest.mark.usefixtures("contended")
 def test_every_store_has_the_same_rows_in_another_process(world: World) -> None:
     rows: dict[str, int] = {}

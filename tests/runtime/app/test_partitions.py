@@ -164,6 +164,7 @@ def test_there_and_back_before_it_is_done() -> None:
     assert seen(world) == seen(fresh(project(2), 20))
 
 
+@pytest.mark.turns("disks")
 @pytest.mark.parametrize("after", [project(6), project(2, t=6, copy=6)], ids=["source", "result"])
 def test_a_death_at_any_moment_leaves_the_old_or_the_new(after: str) -> None:
     """Steps of the change are commits and topics that are made or taken away: the engine dies before and after each of them."""

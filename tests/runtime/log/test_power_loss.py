@@ -70,6 +70,7 @@ def power_loss(make_log, keeps=KEEPS):
             return n
 
 
+@pytest.mark.turns("disks")
 def test_power_loss_at_every_call():
     assert power_loss(EmbeddedLog) > 100
 
@@ -146,6 +147,7 @@ def check_reboots(disk, done, seed):
         assert observe(EmbeddedLog("/log", disk.after_power_loss(keep, seed))) in EXPECTED[done : done + 2]
 
 
+@pytest.mark.turns("disks")
 @pytest.mark.parametrize("full_for", [1, 3])
 def test_no_space_at_every_write(full_for):
     failures = 0
@@ -157,6 +159,7 @@ def test_no_space_at_every_write(full_for):
     assert failures > 20
 
 
+@pytest.mark.turns("disks")
 @pytest.mark.parametrize(("error_for", "forgets", "step"), [(1, False, 1), (2, True, 3), (4, False, 3)])
 def test_io_error_at_every_call(error_for, forgets, step):
     """error_for: also while what has failed is taken back, after which the log had to be opened again."""
