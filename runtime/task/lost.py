@@ -72,8 +72,9 @@ def _blind_joins(lost: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             together.setdefault(join, []).append(numbers)
     for join, parts in sorted(together.items()):
         rows, found = sum(p[0] for p in parts), sum(p[1] for p in parts)
-        later = max(p[3] for p in parts) > min(p[2] for p in parts if p[0]) if rows else False
-        if rows >= FIRST_ROWS and not found and later:
+        if rows < FIRST_ROWS or found:
+            continue
+        if max(p[3] for p in parts) > min(p[2] for p in parts if p[0]):
             yield (
                 f"{join}: none of its first {rows:,} rows found a row of its table, whose rows have later times; import the table "
                 "without --timestamp to have its rows count from the beginning, or give them earlier times"

@@ -189,6 +189,27 @@ def test_a_store_with_other_columns_or_another_retention_is_known_after_a_restar
     assert StateManager(physical).stores() == [longer]
 
 
+def test_rows_that_are_restored_under_an_open_task_and_rows_that_are_cleared_are_seen_at_once():
+    """What a store or a snapshot remembers of before does not hide them."""
+    source = manager_on(changelog=lambda _: True)
+    put(source, source.open_task("q", 0, [table()]), "T", rows(2))
+    frozen = source.cut()
+    ((_, _, keys, values),) = frozen.changelog_columns()
+    target = manager_on()
+    task = target.open_task("q", 0, [table()])
+    assert task.store("T").get_many([("k0",), ("k1",)]) == [None, None]
+    target.restore(table(), 0, keys, values)
+    assert task.store("T").get_many([("k0",), ("k1",)]) == [(0,), (1,)]
+    publish(target, task, {"at": 1})
+    commit(target)
+    target.close_task("q")
+    target.rebuild({"q": None})
+    snapshot = target.snapshot()
+    assert snapshot.tasks() == {}
+    snapshot.close()
+    assert target.open_task("q", 0, [table()]).store("T").get(("k0",)) is None
+
+
 def test_files_wait_while_the_store_has_many_that_are_not_merged():
     class Piled(MemoryPhysical):
         files = FILES_ON_TOP_MAX

@@ -11,11 +11,12 @@ import pytest
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.runtime.batch import UNKNOWN, Batch, Origins, concat_origins, from_rows
-from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
+from flowql.runtime.operators.base import DeadLetter, SourceRecord
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.front import Front
 from flowql.runtime.task.input_buffer import Staged
-from flowql.runtime.task.taken import Taken, origins_of
+from flowql.runtime.task.taken import Taken, locate, locate_retired, origins_of, records_of
 
 SCHEMA = Schema((Field("V", t.BIGINT),))
 PLACES = [("a", 0), ("a", 1), ("b", 7)]
@@ -82,3 +83,38 @@ def test_of_a_run_over_a_topic_and_a_repartition(monkeypatch):
     assert listed(origins(np.arange(5))) == everything
     assert listed(origins(np.array([4, 0]))) == [everything[4], everything[0]]
     assert len(looks) == 2, "each input once, however many letters there are"
+
+
+def test_the_record_behind_a_row_and_behind_a_dead_letter():
+    """Of a row of a topic its bytes, of a row of a repartition its place, of a row that no input has nothing."""
+    columns = [[10, 11, 13], [1, 2, 3], [b"k", None, b"m"], [b"x", b"y", None], [None] * 3]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)]
+    raw = RawBatch(TopicPartition("t", 2), pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA), 14, 0)
+    staged = Staged(batch(3), np.array([0, 1, 2]), 3, [], raw)
+    channel = batch(2, known([("a", 0, 5), None]))
+    taken = [
+        Taken("u", "scan", 3, np.array([], np.int64), staged=staged),
+        Taken("t", "scan", 1, np.array([0, 3]), Front([staged.batch], 1, np.zeros(2), more=False), staged),
+        Taken("x#0", "exchange", 0, np.array([1, 2]), Front([channel], 0, np.zeros(2), more=False)),
+    ]
+    origins = origins_of(taken)
+    behind = [
+        SourceRecord("t", 2, 11, 2, None, b"y"),
+        SourceRecord("a", 0, 5),
+        None,
+        SourceRecord("t", 2, 13, 3, b"m", None),
+    ]
+    assert records_of(taken, origins)(np.arange(5)) == [*behind, None]
+    assert records_of(taken, None)(np.arange(4)) == [behind[0], None, None, behind[3]]
+    letters = [DeadLetter(seq, "FQ4020", "bad") for seq in range(5)]
+    found = [locate(letter, taken, origins) for letter in letters[:4]]
+    assert [(f.raw is raw, f.index) for f in found if f.raw is not None] == [(True, 1), (True, 2)]
+    assert [f.origin for f in found if f.raw is None] == [("a", 0, 5), None]
+    with pytest.raises(AssertionError, match="row 4 belongs to no input"):
+        locate(letters[4], taken, origins)
+    retired = [behind[0], behind[1], None]
+    kept = [locate_retired(letter, retired) for letter in letters[:4]]
+    assert [f.origin for f in kept] == [None, ("a", 0, 5), None, None]
+    assert kept[0].raw is not None
+    assert kept[0].raw.records.to_pylist()[0] == raw.records.to_pylist()[1]
+    assert (kept[0].raw.tp, kept[0].raw.next_offset) == (raw.tp, 12)
