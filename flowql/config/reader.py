@@ -46,6 +46,16 @@ class Item:
     at: tuple[int, int, int] | None = None  # of a list: its first and last character, its column
 
 
+def texts_under(text: str, key: str) -> list[str]:
+    """The texts under a key of a file that cannot be read as a whole; none where it is no YAML."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return []
+    names = found.get(key) if isinstance(found, dict) else None
+    return [n for n in (names if isinstance(names, list) else [names]) if isinstance(n, str)]
+
+
 def compose(path: str, text: str) -> tuple[yaml.Node | None, list[Diagnostic]]:
     """The YAML tree with marks; None for an empty or unreadable file."""
     places = Places()

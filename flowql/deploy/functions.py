@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from flowql.compiler.functions.registry import register_of_project, registered_of_project
@@ -11,6 +12,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.visit import functions_called
 from flowql.config.functions import LoadError, load_functions, load_query_functions
 from flowql.config.load import load_project
+from flowql.config.reader import texts_under
 from flowql.errors import CommandError, ProjectError
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.functions.asked import AskedFunction
@@ -58,10 +60,8 @@ def check_functions(plan: Plan, root: str) -> None:
 def functions_to_compile(root: str) -> Mapping[str, Entry]:
     """Functions that push queries can call, from the present files of the project. Raises CommandError."""
     try:
-        modules = list(load_project(Path(root)).modules)
+        modules = _modules(root)
         return load_functions(Path(root), modules) if modules else {}
-    except ProjectError:  # a project without files, or one that is being edited
-        return {}
     except LoadError as error:
         raise CommandError(f"{error.module}: {error}", code=CODE, help=error.hint) from error
 
@@ -69,13 +69,19 @@ def functions_to_compile(root: str) -> Mapping[str, Entry]:
 def functions_to_ask(root: str) -> Mapping[str, AskedFunction]:
     """Functions as interactive queries call them, from the present files of the project, by their names in SQL. Raises CommandError."""
     try:
-        modules = list(load_project(Path(root)).modules)
-    except ProjectError:  # a project without files, or one that is being edited
-        return {}
-    try:
-        return load_query_functions(Path(root), modules)
+        return load_query_functions(Path(root), _modules(root))
     except LoadError as error:
         raise CommandError(f"{error.module}: {error}", code=CODE, help=error.hint) from error
+
+
+def _modules(root: str) -> list[str]:
+    """Those that flowql.yaml names: also where only a deployment knows its variables, or its other files are being edited."""
+    try:
+        return list(load_project(Path(root)).modules)
+    except ProjectError:
+        with suppress(OSError):
+            return texts_under((Path(root) / "flowql.yaml").read_text(), "functions")
+        return []
 
 
 def _register(root: str, modules: Collection[str]) -> None:

@@ -261,6 +261,16 @@ CREATE VIEW told AS SELECT g, median(DISTINCT v) AS m, median(v) FILTER (WHERE k
         assert shop.sql("SELECT median(12.0)").one() == 12.0, "DuckDB refuses to order by a constant"
 
 
+def test_they_are_found_where_a_deployment_alone_knows_the_variables(tmp_path: Path) -> None:
+    """MEDIAN would be DuckDB's otherwise, without a word."""
+    yaml = "name: ${NAME}\nfunctions: {}\nsql: [shop.sql]\n"
+    for functions, found in (("prices", {"NET"}), ("[prices, other]", {"NET"}), ("5", set()), ("[", set())):
+        folder = made(tmp_path / "shop", yaml.replace("{}", functions), SQL, prices=PRICES, other="")
+        assert functions_to_ask(str(folder)).keys() & {"NET"} == found
+    (folder / "flowql.yaml").unlink()
+    assert functions_to_ask(str(folder)) == {}
+
+
 def test_push_queries_call_them(folder: Path) -> None:
     """All of them: also aggregates, table functions, and those with types that have no column."""
     more = PRICES + "\n@udaf\nclass Most:\n    def init(self) -> float | None:\n        return None\n\n"
