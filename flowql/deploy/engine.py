@@ -17,7 +17,7 @@ from flowql.runtime.log.base import Log
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.state.layout import MARKER, RUN, decode_number, encode_number
 from flowql.runtime.state.physical import Physical
-from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.rocks import RocksPhysical, open_rocks
 
 
 def config_of(settings: Settings) -> InstanceConfig:
@@ -55,7 +55,7 @@ def open_on(log: Log, state_dir: Path, config: InstanceConfig) -> Instance:
             run = secrets.randbits(62) + 1
             log.begin_run(config.transactional_id, run)
             instance = Instance(log, physical, SystemClock(), config)
-            physical.write_batch([RUN], [encode_number(run)])  # it is at the log's last commit now
+            physical.keep(RUN, encode_number(run))  # it is at the log's last commit now
             return instance
         except BaseException:
             physical.close()
@@ -65,7 +65,7 @@ def open_on(log: Log, state_dir: Path, config: InstanceConfig) -> Instance:
         raise
 
 
-def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> Physical:
+def _open_state(state_dir: Path, log: Log, config: InstanceConfig) -> RocksPhysical:
     budget = config.budget
     blocks, writes = budget.block_cache_bytes, budget.write_buffer_bytes
     try:

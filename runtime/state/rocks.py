@@ -167,6 +167,7 @@ class RocksPhysical:
         self._next: Rdict | None = None  # the one that is being brought forward, for that thread alone
         self._reopener = 0
         self._closed = False
+        self._kept: dict[bytes, bytes] = {}
         self._holders: WeakSet[RocksSnapshot | _Scan] = WeakSet()
         self._holders_lock = NamedLock("rocks holders", guards="which snapshots and scans hold the database open")
         self._write_options = WriteOptions()
@@ -221,6 +222,11 @@ class RocksPhysical:
         db = self._current()
         with self._errors.named("written"):
             db.write(batch)
+
+    def keep(self, key: bytes, value: bytes) -> None:
+        """Write a row that no redo has; `reopen` writes it again, as it may be lost with what was not flushed."""
+        self._kept[key] = value
+        self.write_batch([key], [value])
 
     def delete_range(self, low: bytes, high: bytes) -> None:
         self.write_batch((), (), [(low, high)])
@@ -287,6 +293,7 @@ class RocksPhysical:
         new = self._again()
         new.set_write_options(self._write_options)
         self._next = new
+        self.write_batch(list(self._kept), list(self._kept.values()))
         bring_forward()
         with self._opened:
             if not self._closed:

@@ -38,6 +38,14 @@ def test_what_is_brought_forward_is_there(store):
     assert store.accepts_files()
 
 
+def test_a_row_that_no_redo_has_is_written_again(store):
+    """The start of an instance that has opened the state was lost with it, and the next start took the state for one of another log."""
+    store.keep(b"kept", b"row")
+    store.write_batch([b"kept"], [None])
+    store.reopen(lambda: None)
+    assert store.get(b"kept") == b"row"
+
+
 def test_a_snapshot_says_that_it_ended_and_a_scan_goes_on(store):
     snapshot, scan = store.snapshot(), store.scan(b"k", b"l")
     first = [next(scan)[0] for _ in range(rocks._SCAN_FIRST + 3)]
