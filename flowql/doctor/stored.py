@@ -75,7 +75,11 @@ def _state(check: str, target: Target, log: LogState, application_id: str, resto
     except RuntimeFailure as error:
         return failed(check, str(error), "may this user read and write the data directory?")
     if says := producer.why_foreign(applied, run_of):
-        return failed(check, says, f"{restore}   # DIR: a backup; or put back the log that the state was made from")
+        return failed(
+            check,
+            says,
+            f"{restore}   # DIR: a backup; or put back the log that the state was made from; or  mv {path} {path}.old  to recompute it",
+        )
     if applied < producer.redo_lost:
         says = f"the state is at commit {applied}, older than the log's redo reaches ({producer.redo_lost}): {REBUILT}"
         return warning(check, says, run)
