@@ -56,7 +56,7 @@ class UserAggregate:
             undo=(lambda *_: self._step("undo")) if hasattr(self.made, "undo") else None,
             merge=(lambda *_: self._merge()) if hasattr(self.made, "merge") else None,
             result=lambda *_: self._result(),
-            of_rows=lambda _: self._of_rows,
+            of_rows=lambda _: self._of_rows(),
             add_runs=self.add_runs,
             takes_null=any(self.nullable),
         )
@@ -101,8 +101,9 @@ class UserAggregate:
 
         return lambda acc, rows: called(said, run, acc, rows)
 
-    def _of_rows(self, rows: Iterable[tuple[Any, ...]]) -> Any:
-        return self._result()(self._add_run()(self._initial(), rows))
+    def _of_rows(self) -> Callable[[Iterable[tuple[Any, ...]]], Any]:
+        add, result = self._add_run(), self._result()
+        return lambda rows: result(add(self._initial(), rows))
 
     def _step(self, part: str) -> Callable[..., Any]:
         method, kept = getattr(self.made, part), self.kept
