@@ -88,6 +88,7 @@ class LogReader:
         self.tp = tp
         self._lookup = lookup
         self._position = 0
+        lookup.refresh()  # the topic may have been made anew, or its records replaced
         lookup.bounds(tp)
         self.seek(offset)
 

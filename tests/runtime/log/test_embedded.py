@@ -407,3 +407,18 @@ def test_who_has_written_is_known_after_the_log_was_opened_again(tmp_path):
     log = EmbeddedLog(tmp_path / "log")
     assert log.writers(A0) == {"p", "q"}
     log.close()
+
+
+def test_a_new_reader_sees_a_topic_that_another_process_has_made_anew(tmp_path):
+    """It read the records of the old one where this process had read them before: a worker of Spark did so in a rebuild."""
+    log, other = EmbeddedLog(tmp_path / "log"), EmbeddedLog(tmp_path / "log")
+    log.create_topic("A", 1)
+    produce(log, "p", (A0, [b"old", b"old"]))
+    assert values(log, A0) == [b"old", b"old"]
+    other.delete_topic("A")
+    other.create_topic("A", 1)
+    produce(other, "q", (A0, [b"new", b"new", b"new"]))
+    reader = log.reader(A0, 0)
+    assert reader.read(10, 1 << 20).records.column("value").to_pylist() == [b"new"] * 3
+    log.close()
+    other.close()
