@@ -57,8 +57,8 @@ SPARK_CODES: dict[str, CodePage] = {
     ),
     "FQ4112": CodePage(
         "The checkpoint belongs to an older version of the query",
-        "The query was changed after it ran on this target, or another one whose results it reads or with which it shares a topic, and"
-        " its checkpoint no longer fits. The message names all affected queries with the reason, and contains the command that "
+        "The query was changed after it ran on this target, or another one whose results it reads or with which it shares a topic, or a topic that it reads was "
+        "deleted and made anew, and its checkpoint no longer fits. The message names all affected queries with the reason, and contains the command that "
         "rebuilds them.",
     ),
     "FQ4113": CodePage(

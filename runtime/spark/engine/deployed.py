@@ -30,7 +30,7 @@ class Record:
 
     definition: of the query when they were begun. run: identity of their checkpoint, or of the batch run. how: pinned with the
     checkpoint, for what one way keeps the other cannot read. replaces: of a batch run, where earlier results end in the topics it
-    writes: its one epoch takes their place. buckets: of a stream whose state is kept so (`SparkSettings.hash_buckets`); pinned, for keys are found by it.
+    writes: its one epoch takes their place. topic_ids: of the topics that a stream reads and no query writes, where the log tells them. buckets: of a stream whose state is kept so (`SparkSettings.hash_buckets`); pinned, for keys are found by it.
     """
 
     definition: str
@@ -39,6 +39,7 @@ class Record:
     how: How = "exact"
     replaces: Offsets = field(default_factory=dict)
     buckets: int = 0
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

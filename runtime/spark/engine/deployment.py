@@ -10,7 +10,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
 from flowql.runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, refuse_unfit, topic_fed_by, with_feeders
-from flowql.runtime.spark.engine.order import downstream, topics_written
+from flowql.runtime.spark.engine.order import downstream, outside_topics, topics_read, topics_written
 from flowql.runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
@@ -25,10 +25,13 @@ from flowql.runtime.topology.query import ensure_topics
 def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, SparkFailure]:
     """Query -> why it cannot go on from what is kept of it. `form`: how it is to run."""
     found: dict[str, SparkFailure] = {}
-    for query in with_feeders(plan, site.settings.files).queries:
+    whole = with_feeders(plan, site.settings.files)
+    ids = _ids_of_sources(site, whole) if form == "stream" else {}
+    for query in whole.queries:
         record = before.records.get(query.id)
         try:
             if form == "stream":
+                _check_topics(query, record, ids)
                 check_fits(query, record, site.place(query.id), site.checkpoint(query.id))
                 _check_buckets(site, query, record)
             elif record is not None and record.form == "stream" and site.place_of_record(query.id, record) is not None:
@@ -42,6 +45,19 @@ def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, Spa
 def _buckets(site: Site, query: QueryPlan) -> int:
     """Hash buckets that the target wants for the stream of a query; 0 for none."""
     return 0 if is_feeder(query) else site.settings.buckets_of(query.id, query.sink)
+
+
+def _ids_of_sources(site: Site, whole: Plan) -> dict[str, str]:
+    """Of the topics that are read and that no query writes. What queries write, a deployment may make anew."""
+    return site.log.admin().ask_topic_ids(outside_topics(whole)).result()
+
+
+def _check_topics(query: QueryPlan, record: Record | None, ids: Mapping[str, str]) -> None:
+    """Raises where the checkpoint has positions of another topic of the same name, which may well be within it."""
+    for topic, topic_id in (record.topic_ids if record is not None else {}).items():
+        if ids.get(topic, topic_id) != topic_id:
+            title = f"{query.id} has read another topic {topic} than there is now: it was deleted and made anew"
+            raise CheckpointOfOtherQuery(title, help=f"its first records would be left out; {REBUILD}")
 
 
 def _check_buckets(site: Site, query: QueryPlan, record: Record | None) -> None:
@@ -109,6 +125,9 @@ def prepare(
         if topic_fed_by(name) in site.settings.files:
             site.drop_results(topic_fed_by(name) or "")  # its files are read directly now
     records = {q.id: _record(site, q, before, fresh, how.get(q.id, "exact"), form) for q in whole.queries}
+    if form == "stream":
+        ids = _ids_of_sources(site, whole)
+        records = {q.id: _of_topics(records[q.id], q, ids) for q in whole.queries}
     if form == "batch":
         for q in (q for q in whole.queries if q.id not in plan.paused):  # results of a paused one stay as they are
             records[q.id] = replace(records[q.id], replaces={t: old[t] for t in topics_written(q) if t in old})
@@ -129,6 +148,11 @@ def _replaced_now(
     inserted = {s.topic for i in plan.inserts for s in plan.sources if s.name == i.target}
     paused = {t for q in whole.queries if q.id in plan.paused and q.id in rebuild for t in topics_written(q)}
     return [t for t in old if t in inserted | paused]
+
+
+def _of_topics(record: Record, query: QueryPlan, ids: Mapping[str, str]) -> Record:
+    """With the ids of the topics that the query reads; those of topics that it has read before stay."""
+    return replace(record, topic_ids={t: ids[t] for t in topics_read(query) if t in ids} | dict(record.topic_ids))
 
 
 def _record(site: Site, query: QueryPlan, before: Deployed, fresh: Collection[str], how: How, form: Form) -> Record:

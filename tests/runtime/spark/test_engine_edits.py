@@ -104,6 +104,26 @@ def test_an_edited_filter_and_its_reader_are_rebuilt_as_streams(deploy: Deploy, 
 
 
 @pytest.mark.turns("spark")
+def test_a_topic_that_was_made_anew_with_as_many_records_is_not_read_on(deploy: Deploy, tmp_path: Path) -> None:
+    """Streams went on at their positions in it: its first records were in no result, without a word."""
+    target = tmp_path / "target"
+    deploy(SQL, "caught up")
+    before = results(target)
+    log = EmbeddedLog(target / "log")
+    log.delete_topic("s")
+    log.create_topic("s", 1)
+    append(log, [(TopicPartition("s", 0), records([b'{"V": 9}'] * 6, [b"z"] * 6))])
+    log.close()
+    with pytest.raises(CheckpointOfOtherQuery) as refused:
+        deploy(SQL, "caught up")
+    assert "CSAS_A has read another topic s than there is now: it was deleted and made anew" in str(refused.value)
+    assert results(target) == before
+    deploy(SQL, "caught up", rebuild=True)
+    assert results(target)[1] == {7: b'{"N":1}', 9: b'{"N":6}'}
+    deploy(SQL, "caught up")
+
+
+@pytest.mark.turns("spark")
 def test_a_column_that_no_query_uses_costs_no_state(deploy: Deploy, tmp_path: Path) -> None:
     sql = SQL.replace("SELECT *", "SELECT K, V")
     deploy(sql, "caught up")
