@@ -210,6 +210,33 @@ def test_rows_that_are_restored_under_an_open_task_and_rows_that_are_cleared_are
     assert target.open_task("q", 0, [table()]).store("T").get(("k0",)) is None
 
 
+def test_a_drop_whose_commit_was_aborted_waits_for_the_next_one():
+    physical = MemoryPhysical()
+    manager = manager_on(physical)
+    put(manager, manager.open_task("q", 0, [table()]), "T", rows(2), {"at": 1})
+    commit(manager)
+    manager.close_task("q")
+    manager.drop_task("q")
+    manager.cut()
+    manager.abort()
+    assert manager.committed_tasks() == ["q"]
+    commit(manager)
+    again = StateManager(physical)
+    assert again.committed_tasks() == []
+    task = again.open_task("q", 0, [table()])
+    assert (task.metadata, task.store("T").get(("k0",))) == ({}, None)
+
+
+def test_a_snapshot_in_memory_ends_before_its_upper_bound():
+    physical = MemoryPhysical()
+    physical.write_batch([b"a", b"b", b"c"], [b"1"] * 3)
+    snapshot = physical.snapshot()
+    physical.write_batch([b"a", b"b", b"c", b"d"], [b"2"] * 4)
+    assert list(snapshot.scan(b"a", b"c")) == [(b"a", b"1"), (b"b", b"1")]
+    assert list(physical.scan(b"a", b"c")) == [(b"a", b"2"), (b"b", b"2")]
+    assert physical.accepts_files()
+
+
 def test_files_wait_while_the_store_has_many_that_are_not_merged():
     class Piled(MemoryPhysical):
         files = FILES_ON_TOP_MAX
