@@ -283,6 +283,8 @@ class ProducerState:
             return f"the state is at commit {sequence}, the log only at {self.sequence}: they do not belong together"
         if not run or not self.runs or sequence < self.runs[0][1]:
             return ""
+        if len(self.runs) == RUNS_MAX and sequence == self.runs[0][1]:  # it may be of a start that is forgotten
+            return ""
         ends = [begin for _, begin in self.runs[1:]] + [self.sequence]
         if any(run == r and begin <= sequence <= end for (r, begin), end in zip(self.runs, ends, strict=True)):
             return ""

@@ -10,6 +10,8 @@ import pytest
 from flowql.deploy.engine import open_instance
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import StateError
+from flowql.runtime.log.embedded.records import InitProducer
+from flowql.runtime.log.embedded.state import RUNS_MAX, ProducerState
 from flowql.runtime.state.rocks import open_rocks
 
 
@@ -31,6 +33,20 @@ def test_a_damaged_state_is_set_aside(tmp_path: Path, found: str) -> None:
     open_instance(tmp_path / "log", state, InstanceConfig("app", tmp_path)).close()
     assert (tmp_path / "state.damaged-1" / "CURRENT").exists()
     assert not (state / "DAMAGED").exists()
+
+
+def test_a_state_that_many_starts_have_not_changed_is_still_of_its_log() -> None:
+    """An instance that is killed at each start, before its state is on disk, has a state from before all starts that are remembered."""
+    producer = ProducerState()
+    producer.begin(InitProducer("app", 1, run=1))
+    producer.sequence = 10
+    for run in range(2, 3 * RUNS_MAX):
+        assert producer.why_foreign(10, 1) == ""
+        producer.begin(InitProducer("app", run, run=run))
+    assert len(producer.runs) == RUNS_MAX
+    producer.sequence = 20
+    assert producer.why_foreign(10, 1) == ""
+    assert "do not belong together" in producer.why_foreign(15, 1)
 
 
 def test_a_state_of_another_history_is_refused(tmp_path: Path) -> None:
