@@ -44,7 +44,7 @@ def compile_sources(
     found = [*project.diagnostics, *mistakes, *project.places.placed(compiled.diagnostics)]
     found += _nothing_listed(project)
     if compiled.ok:
-        found += _unknown_priorities(project, compiled.plan) + _unknown_buckets(project, compiled.plan)
+        found += _unknown_queries(project, compiled.plan)
     return replace(compiled, diagnostics=tuple(found))
 
 
@@ -72,29 +72,23 @@ def _nothing_listed(project: Project) -> list[Diagnostic]:
     return [Diagnostic("FQ3014", title, why=why, help=help_, severity="warning")]
 
 
-def _unknown_priorities(project: Project, plan: Plan) -> list[Diagnostic]:
-    """`priorities` that no query has; asked only when all queries are known."""
+def _unknown_queries(project: Project, plan: Plan) -> list[Diagnostic]:
+    """Names in `priorities`, and in `hash_buckets` of the target, that no query has; asked only when all queries are known."""
     known = [n for q in plan.queries for n in (q.id, q.sink)]
-    found = []
-    for name in project.overrides:
-        if name not in known:
-            span = project.override_spans.get(name, NOWHERE)
-            hint = did_you_mean(name, known)
-            found.append(
-                Diagnostic(
-                    "FQ3011",
-                    f"`priorities` names `{name}`, and no query is called that",
-                    span,
-                    "not a query",
-                    help=hint,
-                )
-            )
-    return found
-
-
-def _unknown_buckets(project: Project, plan: Plan) -> list[Diagnostic]:
-    """`hash_buckets` of the target for what is no query."""
-    known = [n for q in plan.queries for n in (q.id, q.sink)]
-    title = "`hash_buckets` of the target names `{}`, and no query is called that"
-    unknown = [n for n in project.target.spark.hash_buckets if n not in known]
-    return [Diagnostic("FQ3011", title.format(n), help=did_you_mean(n, known)) for n in unknown]
+    target = project.target
+    named = [("`priorities`", name, project.override_spans.get(name, NOWHERE)) for name in project.overrides]
+    named += [
+        ("`hash_buckets` of the target", name, target.bucket_spans.get(name, NOWHERE))
+        for name in target.spark.hash_buckets
+    ]
+    return [
+        Diagnostic(
+            "FQ3011",
+            f"{where} names `{name}`, and no query is called that",
+            span,
+            "not a query",
+            help=did_you_mean(name, known),
+        )
+        for where, name, span in named
+        if name not in known
+    ]

@@ -246,6 +246,8 @@ class _Loading:
         if spark and values.get("engine") != "spark":
             title = f"`spark` is for targets that run on Spark, and target `{name}` runs on the runtime"
             self._error("FQ3003", title, given["spark"].key, "no meaning here", "add  engine: spark")
+        if "hash_buckets" in spark:
+            values["bucket_spans"] = {query: item.key for query, item in spark["hash_buckets"].value.items()}
         values["spark"], problems = spark_settings(spark, self._root, values)
         self._found += problems
         values.setdefault("memory_bytes", default_memory_bytes(memory_there_is()))

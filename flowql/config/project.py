@@ -48,6 +48,7 @@ class Target:
     members: MembersSettings = field(default_factory=MembersSettings)
     questions: QuestionsSettings = field(default_factory=QuestionsSettings)
     dead_letters: LetterRetention = field(default_factory=LetterRetention)
+    bucket_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def log_dir(self) -> Path:
