@@ -191,6 +191,22 @@ def test_topics_of_state_that_knows_no_ids_of_them_are_those_in_the_log():
     assert next(iter(instance.state.snapshot().tasks().values()))["topics"] == {"input": "1"}
 
 
+def test_a_full_refresh_makes_the_deleted_topic_of_a_result_again():
+    log = MemoryLog()
+    instance, driver = make(log, COUNTS, DOUBLED)
+    produce(log, "input", 1, 2)
+    driver.run_until_caught_up()
+    log.delete_topic("counts")
+    produce(log, "input", 3)
+    for _ in range(20):
+        driver.round()
+    assert "TopicMissing" in status(instance, "CTAS_COUNTS")["last_error"]
+    instance.deploy(instance.plan, refresh=["CTAS_COUNTS"])
+    driver.run_until_caught_up()
+    assert read(log, "counts") == [{"N": 3}]
+    assert {status(instance, query)["state"] for query in instance.queries} == {"running"}
+
+
 def test_a_topic_deleted_while_stopped_stops_its_readers_alone():
     log = MemoryLog()
     first, driver = make(log, COUNTS, OTHER_COUNTS)
@@ -404,5 +420,5 @@ def test_a_log_older_than_the_state_is_refused_with_what_to_do():
     driver.run_until_caught_up()
     physical = first.state._physical
     first.close()
-    with pytest.raises(StateError, match=r"the log only at 0.*put back the log.*or delete the state"):
+    with pytest.raises(StateError, match=r"the log only at 0.*put back the log.*or move the state away"):
         Instance(MemoryLog(), physical, VirtualClock(), InstanceConfig())
