@@ -149,9 +149,9 @@ def test_a_partition_that_goes_on_is_not_fetched_again(log: MemoryLog) -> None:
 
 def test_a_poll_looks_once_for_all_partitions(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(log, "refresh", lambda: looks.append(1))
     consumer = log.consumer("c")
     consumer.assign({A0: 0, A1: 0})
+    monkeypatch.setattr(log, "refresh", lambda: looks.append(1))
     assert consumer.poll(1_000, 1 << 20) == []
     assert len(looks) == 1
     produce(log, "p", (A0, [b"v"]), (A1, [b"v"]))
