@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -30,6 +30,8 @@ from flowql.runtime.log.kafka.connection import LOGGER, Connection
 TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
 GREET_S = 1.0  # between two looks whether brokers have refused us
 _SETTLE_S = 0.01
+_Part = TypeVar("_Part")
+_Answer = TypeVar("_Answer")
 _NO_ID = {"None", "", "A" * 22}  # the last is all zeros in base 64
 
 
@@ -314,22 +316,27 @@ class KafkaAdmin:
             raise LogUnavailable("the client has given no answer of the brokers in time") from error
 
 
-class EndOffsets(Future[dict[TopicPartition, int]]):
-    """Done when all its parts are. Not a callback of theirs: those run in the client's own thread.
+class _OfParts(Future[_Answer], Generic[_Part, _Answer]):
+    """Done when all its parts are. Not a callback of theirs: those run in the client's own thread."""
 
-    existing: of some partitions those that are not gone.
-    """
+    def __init__(self, parts: Mapping[_Part, Future[Any]]) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def done(self) -> bool:
+        return all(part.done() for part in self._parts.values())
+
+
+class EndOffsets(_OfParts[TopicPartition, dict[TopicPartition, int]]):
+    """existing: of some partitions those that are not gone."""
 
     def __init__(
         self,
         parts: dict[TopicPartition, Future[Any]],
         existing: Callable[[Sequence[TopicPartition]], list[TopicPartition]],
     ) -> None:
-        super().__init__()
-        self._parts, self._existing = parts, existing
-
-    def done(self) -> bool:
-        return all(part.done() for part in self._parts.values())
+        super().__init__(parts)
+        self._existing = existing
 
     def result(self, timeout: float | None = None) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
@@ -348,21 +355,15 @@ class EndOffsets(Future[dict[TopicPartition, int]]):
         return found
 
 
-class TopicIds(Future[dict[str, str]]):
-    """Done when all its parts are. Topics that are gone or may not be described are left out."""
-
-    def __init__(self, parts: dict[str, Future[Any]]) -> None:
-        super().__init__()
-        self._parts = parts
-
-    def done(self) -> bool:
-        return all(part.done() for part in self._parts.values())
+class TopicIds(_OfParts[str, dict[str, str]]):
+    """Topics that are gone or may not be described are left out."""
 
     def result(self, timeout: float | None = None) -> dict[str, str]:
+        """LogUnavailable where brokers do not answer within TIMEOUT_S."""
         found: dict[str, str] = {}
         for name, part in self._parts.items():
             try:
-                found[name] = str(part.result(timeout).topic_id)
+                found[name] = str(KafkaAdmin._result(part).topic_id)
             except KafkaException as error:
                 failed = errors.failure(errors.of(error), f"topic {name}")
                 if not isinstance(failed, TopicMissing | LogDenied):
