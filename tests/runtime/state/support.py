@@ -81,3 +81,7 @@ class Forgetful(MemoryPhysical):
 
 def manager_on(physical=None, **options):
     return StateManager(MemoryPhysical() if physical is None else physical, **options)
+
+
+def rows(n, start=0):
+    return {(f"k{i}",): (i,) for i in range(start, start + n)}
