@@ -172,7 +172,7 @@ _NOT_HERE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 
 def put_in_place(new: Path, place: Path, aside: Path | None) -> None:
-    """`new` becomes `place`. aside: the name for what is there now; None if that is nothing, or an empty directory.
+    """`new` becomes `place`. aside: the new name of the present directory; None if `place` is empty or does not exist.
 
     On Linux a crash never leaves `place` without a directory. An OSError leaves everything as it was.
     """

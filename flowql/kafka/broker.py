@@ -215,8 +215,8 @@ def _free_port() -> int:
 def server_properties(data: Path, port: int, controller_port: int, more: Mapping[str, str]) -> str:
     """The text of server.properties. more: beats what is here.
 
-    Sessions end quickly, so that an instance that was killed is missed after seconds. Topics are made by who needs them, never
-    because somebody asked about one that is gone.
+    Sessions end quickly, so that an instance that was killed is missed after seconds. Brokers create no topics by themselves: a request for the
+    metadata of a deleted topic would make it again.
     """
     properties = {
         "process.roles": "broker,controller",
