@@ -31,6 +31,9 @@ from flowql.compiler.functions.registry import (
 from flowql.compiler.functions.signatures import Overload, Pattern, resolver
 from flowql.compiler.functions.user_rows import as_data, has_rows, naming, objects, without_none
 from flowql.compiler.functions.user_types import (
+    DEFAULT_LIMITS,
+    MEMORY_MB,
+    TIMEOUT_S,
     DefinitionError,
     Limits,
     called,
@@ -52,8 +55,6 @@ Entry = Registered
 _MODULE, _VERSION = "@", ":"
 _IN_TEXT = re.compile(rf"\b([A-Za-z_]\w*){_MODULE}[\w.]+{_VERSION}\w+")
 MARK = "__flowql_function__"  # the attribute of a function or class that has its `UserDefined`
-TIMEOUT_S, MEMORY_MB = 30.0, 1024
-DEFAULT_LIMITS = Limits(TIMEOUT_S, MEMORY_MB << 20)
 ROWS_MAX = 1_000_000  # that one call of a table function gives
 _LISTS = (list, Iterator, Iterable, Generator)
 _finders: list[Callable[[str], None]] = []  # of the instances in this process
@@ -63,7 +64,7 @@ _finders: list[Callable[[str], None]] = []  # of the instances in this process
 class UserDefined(Protocol):
     """What a decorator has made of a function or class.
 
-    version: given by its author; else its module has one. limits: of a process of its own; None for one in the engine's threads.
+    version: given by its author; else its module has one. limits: of calls in a process of its own.
     """
 
     @property
@@ -71,7 +72,7 @@ class UserDefined(Protocol):
     @property
     def version(self) -> str: ...
     @property
-    def limits(self) -> Limits | None: ...
+    def limits(self) -> Limits: ...
     def entry(self, name: str) -> Entry:
         """Of the catalogue. name: in plans."""
 
@@ -91,7 +92,7 @@ class UserFunction:
     table: bool = False
     deterministic: bool = True
     version: str = ""
-    limits: Limits | None = None
+    limits: Limits = DEFAULT_LIMITS
     asynchronous: AsyncOptions | None = None
 
     @property
@@ -270,15 +271,15 @@ def decorated(function: Any, decorator: str) -> Any:
     raise DefinitionError(f"@{decorator} has the argument {function!r}, which has no name", f"@{decorator}(name=...)")
 
 
-def checked_limits(isolation: str, timeout: float, memory_mb: int) -> Limits | None:
-    """Of calls in a process of its own; None for those in the engine's threads. Raises DefinitionError."""
+def checked_limits(isolation: str, timeout: float, memory_mb: int) -> Limits:
+    """Raises DefinitionError."""
     if isolation not in typing.get_args(Isolation):
         raise DefinitionError(f'isolation="{isolation}" is not known', 'isolation="process" or isolation="inline"')
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
         raise DefinitionError(f"timeout={timeout!r} is no number of seconds", "timeout=5.0")
     if isinstance(memory_mb, bool) or not isinstance(memory_mb, int) or memory_mb <= 0:
         raise DefinitionError(f"memory_mb={memory_mb!r} is no number of megabytes", "memory_mb=4096")
-    return Limits(float(timeout), memory_mb << 20) if isolation == "process" else None
+    return Limits(float(timeout), memory_mb << 20, inline=isolation == "inline")
 
 
 def checked_name(name: str, version: str) -> str:
@@ -300,7 +301,7 @@ def _marked(
     table: bool,
     deterministic: bool,
     version: str,
-    limits: Limits | None,
+    limits: Limits,
     asynchronous: AsyncOptions | None = None,
 ) -> Callable[..., Any]:
     coroutine = "@udf(asynchronous=True), or def it without async"

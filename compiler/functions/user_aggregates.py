@@ -13,9 +13,12 @@ from typing import Any, TypeVar, overload
 
 from flowql.compiler.functions.registry import AggregateFunction
 from flowql.compiler.functions.signatures import Overload, Pattern, resolver
-from flowql.compiler.functions.user import MARK, MEMORY_MB, TIMEOUT_S, Isolation, checked_limits, checked_name
+from flowql.compiler.functions.user import MARK, Isolation, checked_limits, checked_name
 from flowql.compiler.functions.user_accumulators import Kept, kept_of
 from flowql.compiler.functions.user_types import (
+    DEFAULT_LIMITS,
+    MEMORY_MB,
+    TIMEOUT_S,
     DefinitionError,
     Limits,
     called,
@@ -44,7 +47,7 @@ class UserAggregate:
     nullable: tuple[bool, ...]
     result: SqlType
     version: str = ""
-    limits: Limits | None = None
+    limits: Limits = DEFAULT_LIMITS
 
     def entry(self, name: str) -> AggregateFunction:
         resolve = resolver(self.name, Overload(self.params, self.result))
@@ -176,7 +179,7 @@ def udaf(
 
     Types of arguments and results, NULL, failures, name and version are as for `udf`. Aggregates run in the engine's threads;
     isolation="process" costs two messages to another process per batch of a stream, and over tables and in session windows one for
-    each row and each result. Raises DefinitionError.
+    each row and each result. `timeout` and `memory_mb` are limits of a process; in interactive queries all have one. Raises DefinitionError.
 
     >>> @udaf
     ... class Spread:
@@ -203,7 +206,7 @@ def udaf(
     return mark if cls is None else mark(cls)
 
 
-def _declared(cls: Any, name: str, version: str, limits: Limits | None) -> UserAggregate:
+def _declared(cls: Any, name: str, version: str, limits: Limits) -> UserAggregate:
     for part in ("init", "add"):
         if not callable(getattr(cls, part, None)):
             raise DefinitionError(f"{name} has no method {part}", f"def {part}(self{', ...' * (part == 'add')})")

@@ -74,10 +74,18 @@ def part_of(function: Callable[..., Any], part: str = "") -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of a function in a process of its own. timeout_s: of a call. memory_bytes: of the process, beyond what it has without the module."""
+    """Of a function in a process of its own. timeout_s: of a call. memory_bytes: of the process, beyond what it has without the module.
+    inline: queries call it in the engine's threads, without limits; interactive ones have a process in any case.
+    """
 
     timeout_s: float
     memory_bytes: int
+    inline: bool = False
+
+
+TIMEOUT_S, MEMORY_MB = 30.0, 1024
+DEFAULT_LIMITS = Limits(TIMEOUT_S, MEMORY_MB << 20)
+INLINE = Limits(TIMEOUT_S, MEMORY_MB << 20, inline=True)
 
 
 def called(user: str, call: Callable[..., Any], *args: Any) -> Any:

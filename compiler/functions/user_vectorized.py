@@ -13,6 +13,7 @@ from flowql.compiler.functions.registry import ArrowCall, Function
 from flowql.compiler.functions.signatures import Overload, resolver
 from flowql.compiler.functions.user_rows import has_rows, named, naming, pattern_of
 from flowql.compiler.functions.user_types import (
+    DEFAULT_LIMITS,
     DefinitionError,
     Limits,
     called,
@@ -75,7 +76,7 @@ class UserVectorFunction:
     result: SqlType
     deterministic: bool = True
     version: str = ""
-    limits: Limits | None = None
+    limits: Limits = DEFAULT_LIMITS
 
     def entry(self, name: str) -> Function:
         patterns = tuple(pattern_of(t, f"R{place}") for place, t in enumerate(self.params))
@@ -163,7 +164,7 @@ def _numbers(t: SqlType) -> pa.DataType:
 
 
 def vectorized(
-    function: Callable[..., Any], name: str, *, deterministic: bool, version: str, limits: Limits | None
+    function: Callable[..., Any], name: str, *, deterministic: bool, version: str, limits: Limits
 ) -> UserVectorFunction:
     """Raises DefinitionError."""
     with part_of(function):

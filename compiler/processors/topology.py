@@ -11,7 +11,7 @@ from flowql.compiler.functions.async_options import AsyncOptions
 from flowql.compiler.functions.asynchronous import checked_options
 from flowql.compiler.functions.registry import QueryFailure, registered
 from flowql.compiler.functions.user import MARK, checked_name, found_in_plan, module_name, plain_name
-from flowql.compiler.functions.user_types import DefinitionError, Limits, part_of
+from flowql.compiler.functions.user_types import INLINE, DefinitionError, Limits, part_of
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, OnChange, Priority
 from flowql.compiler.plan.processors import ProcessorStep, ProcessorStore
 from flowql.compiler.processors.processor import AsyncProcessor, BatchProcessor, Processor
@@ -244,8 +244,8 @@ class UserTopology:
         return self.topology.version
 
     @property
-    def limits(self) -> Limits | None:
-        return None  # it runs in the engine's threads, beside its state
+    def limits(self) -> Limits:
+        return INLINE  # it runs in the engine's threads, beside its state
 
     def entry(self, name: str) -> TopologyEntry:
         self.topology.check()

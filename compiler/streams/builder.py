@@ -8,7 +8,7 @@ from typing import Any
 
 from flowql.compiler.functions.user import MARK, UserDefined, checked_name
 from flowql.compiler.functions.user_rows import is_row
-from flowql.compiler.functions.user_types import DefinitionError, Limits
+from flowql.compiler.functions.user_types import INLINE, DefinitionError, Limits
 from flowql.compiler.plan.priorities import OnChange, Priority
 from flowql.compiler.streams.graph import Graph, checked_options, with_clause
 from flowql.compiler.streams.place import here
@@ -140,8 +140,8 @@ class UserStreams:
         return self.graph.version
 
     @property
-    def limits(self) -> Limits | None:
-        return None
+    def limits(self) -> Limits:
+        return INLINE
 
     @property
     def parts(self) -> Iterator[UserDefined]:

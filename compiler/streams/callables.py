@@ -14,7 +14,7 @@ from typing import Any
 from flowql.compiler.functions.registry import AggregateFunction, Function, Resolution
 from flowql.compiler.functions.user import ROWS_MAX
 from flowql.compiler.functions.user_rows import as_data
-from flowql.compiler.functions.user_types import DefinitionError, Limits, called, giver, taker
+from flowql.compiler.functions.user_types import INLINE, DefinitionError, Limits, called, giver, taker
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType, struct
 from flowql.compiler.streams.rows import RowType, reader, writer
 
@@ -41,8 +41,8 @@ class RowFunction:
     version: str = ""
 
     @property
-    def limits(self) -> Limits | None:
-        return None
+    def limits(self) -> Limits:
+        return INLINE
 
     @property
     def result(self) -> SqlType:
@@ -141,8 +141,8 @@ class RowAggregate:
     version: str = ""
 
     @property
-    def limits(self) -> Limits | None:
-        return None
+    def limits(self) -> Limits:
+        return INLINE
 
     def entry(self, name: str) -> AggregateFunction:
         return AggregateFunction(

@@ -188,7 +188,7 @@ def measured(rows: int, rounds: int, pairs: int) -> tuple[dict[str, float], dict
             for _ in range(rounds):
                 for name in queries:
                     best[name] = min(took(name), best.get(name, float("inf")))
-            return best, {name: ratios(took, name, BUILT_IN[name], pairs) for name in PAIRED}
+            return best, {name: ratios(took, name, BUILT_IN[name], pairs) for name in PAIRED if pairs}
 
 
 def ratios(took: Callable[[str], float], name: str, other: str, pairs: int) -> list[float]:

@@ -17,7 +17,7 @@ from typing import Literal
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import lookup, lookup_aggregate
-from flowql.compiler.functions.user import DEFAULT_LIMITS, Entry, UserDefined, UserFunction, entry_of, marked
+from flowql.compiler.functions.user import Entry, UserDefined, UserFunction, entry_of, marked
 from flowql.compiler.functions.user_aggregates import UserAggregate
 from flowql.compiler.functions.user_columns import column_types, decimals_of
 from flowql.compiler.functions.user_types import DefinitionError
@@ -126,16 +126,15 @@ def _declared(
 
 def _to_ask(user: UserDefined, key: str, code: Code) -> AskedFunction | None:
     """None for what SQL does not call."""
-    limits = user.limits or DEFAULT_LIMITS
     if isinstance(user, UserVectorFunction):
-        return AskedFunction(user.name, key, user.params, user.result, code, limits)
+        return AskedFunction(user.name, key, user.params, user.result, code, user.limits)
     if isinstance(user, UserAggregate):
         kind: Literal["scalar", "table", "aggregate"] = "aggregate"
     elif isinstance(user, UserFunction):
         kind = "table" if user.table else "scalar"
     else:
         return None
-    return AskedFunction(user.name, key, column_types(user), user.result, code, limits, kind, decimals_of(user))
+    return AskedFunction(user.name, key, column_types(user), user.result, code, user.limits, kind, decimals_of(user))
 
 
 @contextmanager
@@ -229,5 +228,5 @@ def _version(root: Path, sources: Sequence[Source]) -> str:
 
 def _code(root: Path, name: str, sources: Sequence[Source], users: Sequence[UserDefined]) -> Code:
     """What processes run. They have the most memory that a function of the module asks for."""
-    memory_bytes = max([(u.limits or DEFAULT_LIMITS).memory_bytes for u in users], default=0)
+    memory_bytes = max([u.limits.memory_bytes for u in users], default=0)
     return Code(name, tuple(sources), memory_bytes, version=_version(root, sources))

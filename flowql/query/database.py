@@ -16,7 +16,8 @@ from typing import Protocol
 
 import duckdb
 
-from flowql.compiler.plan.types import duckdb_type
+from flowql.compiler.functions.user_rows import folded
+from flowql.compiler.plan.types import arrow_type, duckdb_type
 from flowql.config.sections import QuestionsSettings
 from flowql.query.growth import MACROS
 from flowql.query.own_functions import macros
@@ -100,11 +101,14 @@ class QuestionDatabase:
         with self._lock:
             if function.key not in self._offered and self._root is not None:
                 # On the root: closing a connection frees the Python functions that it created, and DuckDB goes on calling them.
+                gives = folded(function.gives, str.lower if self.is_standard else str.upper)  # as in deployed queries
                 self._root.create_function(
                     function.key,
-                    over_chunks(function.columns, function.gives, function.call),
+                    over_chunks(
+                        function.columns, gives, lambda columns: function.call(columns).view(arrow_type(gives))
+                    ),
                     [duckdb_type(t) for t in function.columns],
-                    duckdb_type(function.gives),
+                    duckdb_type(gives),
                     type="arrow",
                     null_handling="special",
                     side_effects=function.kind != "aggregate",  # HAVING may name the value of an aggregate

@@ -75,7 +75,7 @@ class _Remote:
     """A function of the user whose calls go to processes."""
 
     def __init__(self, user: UserDefined, workers: Workers, figures: FunctionFigures) -> None:
-        assert user.limits is not None
+        assert not user.limits.inline
         self._name, self._timeout_s, self._workers, self._figures = user.name, user.limits.timeout_s, workers, figures
 
     def value(self, *args: Any, part: AggregatePart | None = None) -> Any:

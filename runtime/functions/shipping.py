@@ -40,15 +40,15 @@ def with_calls(entry: Registered, user: UserDefined, code: Code) -> Registered:
     _codes[entry.name] = code
     if isinstance(user, UserAggregate):
         assert isinstance(entry, AggregateFunction)
-        return entry if user.limits is None else isolated_aggregate(entry, user, code)
+        return entry if user.limits.inline else isolated_aggregate(entry, user, code)
     if not isinstance(entry, Function):
         return entry
     if entry.asynchronous is not None:
-        if user.limits is None:
+        if user.limits.inline:
             return entry
         home = ProcessCalls(user.name, entry.asynchronous.options.timeout_s, code)
         return replace(entry, asynchronous=replace(entry.asynchronous, home=home))
-    if user.limits is None:
+    if user.limits.inline:
         return inline(entry)
     assert isinstance(user, UserFunction | UserVectorFunction)
     return isolated(entry, user, code)

@@ -165,6 +165,15 @@ class Trace:
     def add(self, seen: list[str], d: Decimal | None, at: datetime | None) -> None:
         seen.append(f"{d} {at}")
 
+@udaf(timeout=0.2)
+class Stuck:
+    def init(self) -> int:
+        return 0
+
+    def add(self, n: int, v: int) -> int:
+        while True:
+            pass
+
 @udaf
 class Calls:
     def init(self) -> int:
@@ -182,6 +191,7 @@ CREATE STREAM S (K BIGINT KEY, V DOUBLE, W STRING, D DECIMAL(9, 2), T TIMESTAMP)
   WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
 CREATE TABLE TOLD AS SELECT W, MEDIAN(V) AS M, TRACE(D, T) AS R, COUNT(*) AS N FROM S GROUP BY W;
 CREATE STREAM PARTS AS SELECT K, WORDS(W) AS X, HOURS(K) AS H FROM S;
+CREATE STREAM PLACED AS SELECT K, PLACE(W) AS P FROM S;
 """
     with running(made(tmp_path, YAML, sql, prices=OWN)) as shop:
         rows = [
@@ -194,6 +204,7 @@ CREATE STREAM PARTS AS SELECT K, WORDS(W) AS X, HOURS(K) AS H FROM S;
             ("W, MEDIAN(V) AS M, TRACE(D, T) AS R, COUNT(*) AS N FROM S GROUP BY W", "W, M, R, N FROM TOLD"),
             ("W, MEDIAN(V) + 1 AS M FROM S GROUP BY W HAVING MEDIAN(V) < 100", "W, M + 1 AS M FROM TOLD"),
             ("K, WORDS(W) AS X, HOURS(K) AS H FROM S", "K, X, H FROM PARTS"),
+            ("K, PLACE(W) AS P FROM S", "K, P FROM PLACED"),
         ):
             found, wanted = (sorted(map(str, shop.sql(f"SELECT {q}").arrow().to_pylist())) for q in (asked, deployed))
             assert found == wanted, asked
@@ -231,6 +242,7 @@ CREATE STREAM PARTS AS SELECT K, WORDS(W) AS X, HOURS(K) AS H FROM S;
             ("SELECT * FROM DIGITS(1.0)", "DIGITS gives one value, and FROM takes rows", "SELECT DIGITS"),
             ("SELECT * FROM read_csv('/etc/passwd')", "read_csv() is refused: files", "flowql topic import"),
             ("SELECT MEDIAN(V + 13) FROM S", "a function failed: ValueError: 13 is not measured", ""),
+            ("SELECT STUCK(K) FROM S", "it did not return within 0.2 s", ""),
         ):
             with pytest.raises(QueryError) as caught:
                 shop.sql(asked).arrow()
