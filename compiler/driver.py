@@ -24,7 +24,7 @@ from flowql.compiler.dialect.parser import declared_names, parse_query, parse_st
 from flowql.compiler.dialect.table_statements import is_row_statement
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import AggregateFunction, Function, Registered, register_of_project
-from flowql.compiler.physical.world import RuleTrace, StatementResult, World
+from flowql.compiler.physical.plan_builder import PlanBuilder, RuleTrace, StatementResult
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
@@ -99,29 +99,29 @@ def compile_project(
     for entry in functions.values():
         register_of_project(entry)
     catalog = replace(_empty(dialect, registry), functions=functions_among(functions))
-    world = World(catalog, overrides=overrides, previous=previous, topic_partitions=topic_partitions)
+    builder = PlanBuilder(catalog, overrides=overrides, previous=previous, topic_partitions=topic_partitions)
     failed = {n for p in pending if p not in order for n in p.defines} | unread
     for p in order:
         if p.needs & failed:
             failed |= p.defines  # its cause is reported already
             continue
         try:
-            statement = _with_kind(p.statement, world.catalog) if p.infer_kind else p.statement
-            statement = made_of(statement, world.catalog)
-            bound = analyze(statement, world.catalog, p.properties)
+            statement = _with_kind(p.statement, builder.catalog) if p.infer_kind else p.statement
+            statement = made_of(statement, builder.catalog)
+            bound = analyze(statement, builder.catalog, p.properties)
             if isinstance(bound, BoundChange) and bound.change.select:
                 raise _once_refused(bound)
-            made = world.apply(bound, p.options)
+            made = builder.apply(bound, p.options)
             if made.query is not None:
-                diagnostics += hints_about(made.query, world.catalog.sources, p.span)
+                diagnostics += hints_about(made.query, builder.catalog.sources, p.span)
         except CompileError as error:
             diagnostics += in_python(p.statement, error.diagnostics)
             failed |= p.defines
-    diagnostics += _apply_topologies(functions, world, failed, properties)
+    diagnostics += _apply_topologies(functions, builder, failed, properties)
     final = {**properties, **(pending[-1].properties if pending else {})}
-    plan = world.plan(final)
+    plan = builder.plan(final)
     verify_plan(plan)
-    return Compiled(plan, world.catalog, tuple(diagnostics), world.trace, tuple(world.assertions))
+    return Compiled(plan, builder.catalog, tuple(diagnostics), builder.trace, tuple(builder.assertions))
 
 
 def functions_among(declared: Mapping[str, Registered]) -> dict[str, Function | AggregateFunction]:
@@ -130,7 +130,7 @@ def functions_among(declared: Mapping[str, Registered]) -> dict[str, Function | 
 
 
 def _apply_topologies(
-    declared: Mapping[str, Registered], world: World, failed: Set[str], properties: Mapping[str, str]
+    declared: Mapping[str, Registered], builder: PlanBuilder, failed: Set[str], properties: Mapping[str, str]
 ) -> list[Diagnostic]:
     """Topologies of processors, after the statements that declare what they read and write. failed: names whose mistakes are reported."""
     found: list[Diagnostic] = []
@@ -141,10 +141,10 @@ def _apply_topologies(
         if named & failed:
             continue
         try:
-            bound = bind_topology(entry, world.catalog, properties)
-            world.apply(bound, NO_OPTIONS)
-            for route in bind_routes(bound, entry.topology, world.catalog):
-                world.apply(route, NO_OPTIONS)
+            bound = bind_topology(entry, builder.catalog, properties)
+            builder.apply(bound, NO_OPTIONS)
+            for route in bind_routes(bound, entry.topology, builder.catalog):
+                builder.apply(route, NO_OPTIONS)
         except CompileError as error:
             found += error.diagnostics
     return found
@@ -242,7 +242,7 @@ class Session:
         registry: SchemaLookup = NO_SCHEMAS,
     ) -> None:
         self._dialect: DialectName = dialect
-        self._world = World(
+        self._builder = PlanBuilder(
             _empty(dialect, registry), overrides=overrides, previous=None, topic_partitions=topic_partitions
         )
         self._variables: dict[str, str] = {}
@@ -250,12 +250,12 @@ class Session:
 
     @property
     def catalog(self) -> Catalog:
-        return self._world.catalog
+        return self._builder.catalog
 
     @property
     def plan(self) -> Plan:
         """Everything accepted so far."""
-        return self._world.plan(self.properties)
+        return self._builder.plan(self.properties)
 
     def execute(self, source: SourceText) -> list[StatementResult]:
         """Run the statements of a text in order. Raises CompileError at the first that is refused; those before it stay.
@@ -271,7 +271,7 @@ class Session:
         if isinstance(statement, SetProperty):
             _set(self.properties, statement)
             return StatementResult("set", statement.name)
-        return self._world.apply(analyze(statement, self._world.catalog, self.properties), NO_OPTIONS)
+        return self._builder.apply(analyze(statement, self._builder.catalog, self.properties), NO_OPTIONS)
 
 
 def compile_changes(
@@ -369,9 +369,9 @@ def compile_push(
 
 def _pushed(query: Query, catalog: Catalog, topic_partitions: Mapping[str, int]) -> Plan:
     """The plan of a query whose result only the caller reads: in a format for any key."""
-    world = World(catalog, overrides=_NO_OVERRIDES, previous=None, topic_partitions=topic_partitions)
+    builder = PlanBuilder(catalog, overrides=_NO_OVERRIDES, previous=None, topic_partitions=topic_partitions)
     statement = _with_kind(CreateAs("", query.span, name=PUSH, query=query, name_span=query.span), catalog)
     formats = tuple(Property(f"{part}_FORMAT", "JSON") for part in ("KEY", "VALUE"))
     with_formats = replace(statement, properties=formats) if isinstance(statement, CreateAs) else statement
-    world.apply(analyze(with_formats, catalog, _NO_PROPERTIES), NO_OPTIONS)
-    return world.plan(_NO_PROPERTIES)
+    builder.apply(analyze(with_formats, catalog, _NO_PROPERTIES), NO_OPTIONS)
+    return builder.plan(_NO_PROPERTIES)

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from flowql.api.arguments import check_following, text, texts, variables_of
+from flowql.api.backend import Backend
 from flowql.api.changes import Subscription
 from flowql.api.deploying import Document, asked_of, rolled_back, wanted_plan
 from flowql.api.folder import Folder
-from flowql.api.place import Place
 from flowql.api.remote import Remote
 from flowql.api.result import Result
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
@@ -77,8 +77,8 @@ class Connection:
     instance; a CommandError with the code FQ5302 says that it does not answer.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
     def __enter__(self) -> Connection:
         return self
@@ -89,29 +89,29 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        self._place.close()
+        self._backend.close()
 
     @property
     def project(self) -> Project:
         """The one of the folder. CommandError over a URL."""
-        return self._place.project
+        return self._backend.project
 
     @property
     def settings(self) -> Settings:
         """Of its target. CommandError over a URL."""
-        return self._place.settings
+        return self._backend.settings
 
     def sql(self, query: str) -> Result:
         """The answer to one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit.
 
         Raises QueryError for what is not SQL, is about something that is not there, or needs more than questions may take.
         """
-        with self._place.answer(text(query, "query")) as answer:
+        with self._backend.answer(text(query, "query")) as answer:
             return Result(answer.table())
 
     def batches(self, query: str) -> Iterator[pa.RecordBatch]:
         """The answer in pieces as they are computed, for one that is too large for memory. Close the iterator to end it early."""
-        with self._place.answer(text(query, "query")) as answer:
+        with self._backend.answer(text(query, "query")) as answer:
             yield from answer.batches
 
     def execute(self, statements: str) -> int:
@@ -119,7 +119,7 @@ class Connection:
 
         Statements before one that fails stay done. Raises CompileError before anything is done, CommandError, RuntimeFailure.
         """
-        return self._place.execute(text(statements, "statements"))
+        return self._backend.execute(text(statements, "statements"))
 
     def subscribe(
         self, what: str, *, start: Literal["latest", "earliest"] = "latest", limit: int | None = None
@@ -131,7 +131,7 @@ class Connection:
         Raises QueryError, also if no instance runs that could bring anything new. Over a URL, CommandError if the connection breaks off.
         """
         check_following(start, limit)
-        return self._place.subscribe(text(what, "what"), start, limit)
+        return self._backend.subscribe(text(what, "what"), start, limit)
 
     def produce(self, name: str, rows: Any, *, timestamp: str | None = None) -> int:
         """Write rows to the topic of a stream or table in one transaction; their number. The topic is created if missing.
@@ -145,7 +145,7 @@ class Connection:
         whether the rows were written: nothing is sent again by itself, as that could write them twice.
         """
         column = None if timestamp is None else text(timestamp, "timestamp")
-        return self._place.produce(text(name, "name"), rows, column)
+        return self._backend.produce(text(name, "name"), rows, column)
 
     def deploy(
         self,
@@ -169,7 +169,7 @@ class Connection:
         project: over a URL, the folder here of what is deployed there. It is compiled here; Python modules do not travel, so the instance must have the
         same ones in its folder.
         """
-        found, topics_there = self._place.read(project)
+        found, topics_there = self._backend.read(project)
 
         def decided(record: Record, topics: Mapping[str, int]) -> tuple[Plan, Asked]:
             wanted = wanted_plan(
@@ -181,9 +181,9 @@ class Connection:
             asked = replace(asked, refresh=refresh, about=about, forward=forward, shadow=shadow)
             return wanted, replace(asked, accept_history=accept_history, dry_run=dry_run)
 
-        done = self._place.carry_out(decided)
+        done = self._backend.carry_out(decided)
         if not dry_run:
-            self._place.deployed(found)
+            self._backend.deployed(found)
         return done
 
     def rollback(
@@ -200,34 +200,34 @@ class Connection:
         """
 
         def decided(_: Record, _topics: Mapping[str, int]) -> tuple[Plan, Asked]:
-            wanted, asked = rolled_back(*self._place.history(plans=True), number)
+            wanted, asked = rolled_back(*self._backend.history(plans=True), number)
             return wanted, replace(asked, shadow=shadow, accept_history=accept_history, dry_run=dry_run)
 
-        return self._place.carry_out(decided)
+        return self._backend.carry_out(decided)
 
     def deployments(self) -> list[Document]:
         """What `flowql deployments -o json` prints: the last 50 deployments, oldest first."""
-        entries, record = self._place.history()
+        entries, record = self._backend.history()
         return [to_data(entry, entries, record) for entry in entries]
 
     def status(self) -> Document:
         """What `flowql status -o json` prints: of the running instance, or of what its directory holds."""
-        return self._place.status()
+        return self._backend.status()
 
     def pause(self, query: str, *others: str) -> list[str]:
         """Pause queries, given their ids or sink names; returns the ids. State and positions are kept.
 
         A pause survives restarts and deployments, until `resume`. Raises CommandError, also if no instance runs.
         """
-        return self._place.pause(texts([query, *others], "the names"), paused=True)
+        return self._backend.pause(texts([query, *others], "the names"), paused=True)
 
     def resume(self, query: str, *others: str) -> list[str]:
         """Resume paused queries where they stopped; their ids. Records that have come meanwhile are processed now.
 
         Raises CommandError, also if no instance runs.
         """
-        return self._place.pause(texts([query, *others], "the names"), paused=False)
+        return self._backend.pause(texts([query, *others], "the names"), paused=False)
 
     def stop(self) -> bool:
         """Ends the running instance after a commit. False if none runs. CommandError over a URL."""
-        return self._place.stop()
+        return self._backend.stop()

@@ -1,4 +1,4 @@
-"""A connection's place: a project's folder, with the log and the instance of its target."""
+"""A connection's backend: a project's folder, with the log and the instance of its target."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowql.api.asking import asking
+from flowql.api.backend import NOT_HERE, Decided, Start
 from flowql.api.changes import Subscription, changes_of
 from flowql.api.changing import execute
 from flowql.api.deploying import Document, carry_out, history
-from flowql.api.place import NOT_HERE, Decided, Start
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.deployed import Entry
 from flowql.compiler.plan.topology import Plan
@@ -39,7 +39,7 @@ _NUMBERS = count()
 
 
 class Folder:
-    """Implements `flowql.api.place.Place`."""
+    """Implements `flowql.api.backend.Backend`."""
 
     def __init__(self, start: Path, target: str | None, variables: Mapping[str, str]) -> None:
         self._start, self._target, self._variables = start, target, dict(variables)

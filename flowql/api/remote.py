@@ -1,4 +1,4 @@
-"""A connection's place: the URL of an instance, with nothing of its project or its log on this machine."""
+"""A connection's backend: the URL of an instance, with nothing of its project or its log on this machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowql.api.backend import NOT_HERE, Decided, Start
 from flowql.api.changes import Subscription
 from flowql.api.deploying import Document, deploy_to
-from flowql.api.place import NOT_HERE, Decided, Start
 from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.config.load import read_project
 from flowql.config.project import Project
@@ -27,7 +27,7 @@ REQUEST_BYTES = 8 << 20  # of rows, about
 
 
 class Remote:
-    """Implements `flowql.api.place.Place`."""
+    """Implements `flowql.api.backend.Backend`."""
 
     def __init__(self, client: RemoteClient, target: str | None, variables: Mapping[str, str]) -> None:
         """target, variables: of projects that are deployed."""

@@ -24,7 +24,7 @@ def table_lines(
     """
     waiting = iter(rows)
     first = list(islice(waiting, FIRST_ROWS))
-    layout = Layout(columns, right)
+    layout = ColumnWidths(columns, right)
     for row in first:
         layout.fit(row)
     yield layout.line(columns)
@@ -32,7 +32,7 @@ def table_lines(
         yield from layout.lines(row)
 
 
-class Layout:
+class ColumnWidths:
     """Widths of columns, in cells of a terminal. As wide as it must be: a value cut off could be neither read nor copied."""
 
     def __init__(self, columns: Sequence[str], right: Sequence[bool] | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowql.cli.aligned import Layout, numeric
+from flowql.cli.aligned import ColumnWidths, numeric
 from flowql.cli.listening import cells_of
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.query.change import Change
@@ -76,7 +76,7 @@ class Result:
         names = self.tail.schema.names
         cells = [[*([word] if table else []), *cells_of(change, names)] for word, change in shown]
         numbers = [numeric(change.row.get(n) for _, change in shown) for n in names]
-        layout = Layout([*([""] if table else []), *names], [*([False] if table else []), *numbers])
+        layout = ColumnWidths([*([""] if table else []), *names], [*([False] if table else []), *numbers])
         for row in cells:
             layout.fit(row)
         yield "  " + layout.line([*([""] if table else []), *names])

@@ -15,7 +15,7 @@ from flowql.runtime.log.base import Log
 from flowql.runtime.task.dead_letters import topic_config
 from flowql.topics.import_job import Job
 from flowql.topics.import_times import BEGINNING_MS, make_topic
-from flowql.topics.importing import Outcome, Preview, import_file, preview
+from flowql.topics.importing import ImportResult, Preview, import_file, preview
 
 
 def import_and_tell(log: Log, job: Job, kept: LetterRetention) -> None:
@@ -48,7 +48,7 @@ def _size(job: Job) -> int | None:
     return job.file.stat().st_size if job.format != "parquet" else None
 
 
-def _outcome_lines(outcome: Outcome, job: Job, seconds: float) -> Iterator[str]:
+def _outcome_lines(outcome: ImportResult, job: Job, seconds: float) -> Iterator[str]:
     if outcome.was_done:
         yield (
             f"nothing new: all {outcome.before:,} records of {job.file.name} are in topic {job.topic} already "

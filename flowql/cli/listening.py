@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from flowql.cli.aligned import Layout, numeric
+from flowql.cli.aligned import ColumnWidths, numeric
 from flowql.cli.render import json_value, note, plain
 from flowql.query.change import Rebuilt
 from flowql.server.following import Following
@@ -59,7 +59,7 @@ class TableWriter:
     def __init__(self, columns: Sequence[str], result: SourceDef, out: TextIO | None = None) -> None:
         self._table, self._names = result.kind == "table", columns
         self._out = out or sys.stdout
-        self._layout: Layout | None = None
+        self._layout: ColumnWidths | None = None
 
     def begin(self, boundary: Rebuilt) -> None:
         self._table, self._names, self._layout = boundary.result.kind == "table", boundary.columns, None
@@ -73,7 +73,7 @@ class TableWriter:
         if self._layout is None:
             values = [numeric(c.row.get(n) for c in changes) for n in self._names]
             header = [*(["change"] if self._table else []), *self._names]
-            self._layout = Layout(header, [*([False] if self._table else []), *values])
+            self._layout = ColumnWidths(header, [*([False] if self._table else []), *values])
             for row in rows:
                 self._layout.fit(row)
             self._out.write(self._layout.line(header) + "\n")

@@ -152,7 +152,7 @@ def _answer(settings: Settings, sql: str, form: Output, file: Path | None) -> in
         return write_answer(answer, form, file)
 
 
-class _Place:
+class _KeyedRelation:
     """A table or store: its name and its key columns as questions see them. windowed: rows have a WINDOWSTART."""
 
     def __init__(self, name: str, keys: Sequence[Field], *, windowed: bool) -> None:
@@ -167,9 +167,9 @@ class _Place:
         )
 
 
-def _place(plan: Plan, name: str) -> _Place:
+def _place(plan: Plan, name: str) -> _KeyedRelation:
     if name.casefold() == STORES.casefold():
-        return _Place(STORES, (), windowed=False)
+        return _KeyedRelation(STORES, (), windowed=False)
     found = find(plan, name)
     if found is None:
         hint = did_you_mean(name, Names.of(plan).relations) or "flowql state ls"
@@ -177,13 +177,13 @@ def _place(plan: Plan, name: str) -> _Place:
     if isinstance(found, StoreSpec):
         bounds = (WINDOW_START, WINDOW_END)
         keys = [f for f in found.key.fields if f.name not in bounds]
-        return _Place(found.name, keys, windowed=len(keys) < len(found.key.fields))
+        return _KeyedRelation(found.name, keys, windowed=len(keys) < len(found.key.fields))
     if found.kind == "stream":
         title = f"{found.name} is a stream, which has no state"
         raise QueryError(
             title, code=UNKNOWN, help=f"flowql topic consume {found.name}   # or: flowql subscribe {found.name}"
         )
-    return _Place(found.name, found.schema.key, windowed=found.schema.window is not None)
+    return _KeyedRelation(found.name, found.schema.key, windowed=found.schema.window is not None)
 
 
 def _equal(keys: Sequence[Field], given: Sequence[str]) -> list[str]:
@@ -206,7 +206,7 @@ def _between(keys: Sequence[Field], low: str | None, high: str | None, prefix: s
     return found
 
 
-def _windows(place: _Place, low: str | None, high: str | None) -> list[str]:
+def _windows(place: _KeyedRelation, low: str | None, high: str | None) -> list[str]:
     if low is None and high is None:
         return []
     if not place.windowed:

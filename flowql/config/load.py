@@ -16,12 +16,12 @@ from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.config.api import api_settings
 from flowql.config.kafka import kafka_settings
 from flowql.config.memory import default_memory_bytes, memory_there_is
-from flowql.config.places import Places, Taken
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
 from flowql.config.reader import Item, Reader, compose, texts
 from flowql.config.sections import letter_retention, members_settings, metrics_settings, questions_settings
 from flowql.config.spark import is_address, spark_settings
 from flowql.config.table import FILE_NAME, PROJECT
+from flowql.config.texts import ProjectTexts, Taken
 from flowql.config.variables import Variables
 from flowql.errors import ProjectError
 
@@ -86,7 +86,7 @@ class _Loading:
     def __init__(self, file: Path, variables: Variables) -> None:
         self._file, self._root, self._path = file, file.parent, shown_path(file)
         self._variables = variables
-        self._places = Places()
+        self._places = ProjectTexts()
         self._found: list[Diagnostic] = []
         self._sql_variables: dict[str, str] = {}
 

@@ -11,8 +11,8 @@ from flowql.compiler.analyze.options import QueryOptions
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.config.api import ApiSettings
-from flowql.config.places import Places
 from flowql.config.sections import LogLevel, MembersSettings, MetricsSettings, QuestionsSettings
+from flowql.config.texts import ProjectTexts
 from flowql.runtime.budget import MIB
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.kafka.settings import KafkaSettings
@@ -82,6 +82,6 @@ class Project:
     partitions: int = 1
     variables: Mapping[str, str] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
-    places: Places = field(default_factory=Places, compare=False, repr=False)
+    places: ProjectTexts = field(default_factory=ProjectTexts, compare=False, repr=False)
     modules: Mapping[str, Span] = field(default_factory=dict)
     override_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)

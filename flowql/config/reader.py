@@ -14,7 +14,6 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.config.places import Places, Taken, take_scalar
 from flowql.config.shape import (
     Anything,
     Choice,
@@ -29,6 +28,7 @@ from flowql.config.shape import (
     Text,
     Whole,
 )
+from flowql.config.texts import ProjectTexts, Taken, take_scalar
 from flowql.config.variables import Variables
 
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -58,7 +58,7 @@ def texts_under(text: str, key: str) -> list[str]:
 
 def compose(path: str, text: str) -> tuple[yaml.Node | None, list[Diagnostic]]:
     """The YAML tree with marks; None for an empty or unreadable file."""
-    places = Places()
+    places = ProjectTexts()
     places.add_file(path, text)
     try:
         return yaml.compose(text, Loader=yaml.SafeLoader), []
@@ -80,7 +80,7 @@ def compose(path: str, text: str) -> tuple[yaml.Node | None, list[Diagnostic]]:
 class Reader:
     """Checks nodes of one file. Mistakes are collected in `diagnostics`; what they are about is left out."""
 
-    def __init__(self, path: str, text: str, places: Places, variables: Variables) -> None:
+    def __init__(self, path: str, text: str, places: ProjectTexts, variables: Variables) -> None:
         self._path, self._text = path, text
         self._places, self._variables = places, variables
         self.diagnostics: list[Diagnostic] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from flowql.config.places import Taken
+from flowql.config.texts import Taken
 
 _REFERENCE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 

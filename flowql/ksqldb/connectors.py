@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flowql.compiler.dialect.tokens import Tok
-from flowql.ksqldb.scripts import Piece
+from flowql.ksqldb.scripts import ScriptStatement
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Connector:
         return f"curl -X POST -H 'Content-Type: application/json' -d @{file} CONNECT/connectors"
 
 
-def connector_of(piece: Piece) -> Connector | None:
+def connector_of(piece: ScriptStatement) -> Connector | None:
     """The connector a statement is about, None when it is about something else."""
     words = [t.upper for t in piece.tokens[:3]]
     if words[:2] == ["DROP", "CONNECTOR"]:

@@ -28,13 +28,13 @@ from flowql.compiler.dialect.ast import (
 from flowql.compiler.dialect.generator import quote_name, type_sql
 from flowql.compiler.dialect.parser import parse_statements
 from flowql.compiler.driver import Session
-from flowql.compiler.physical.world import StatementResult
+from flowql.compiler.physical.plan_builder import StatementResult
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.schemas.lookup import SchemaLookup
 from flowql.ksqldb.connectors import Connector, connector_of
 from flowql.ksqldb.notes import Note
 from flowql.ksqldb.rewriting import Rewriting, source_sql
-from flowql.ksqldb.scripts import Found, Piece, Script, included, pieces, variables_of
+from flowql.ksqldb.scripts import Found, Script, ScriptStatement, included, pieces, variables_of
 from flowql.ksqldb.settings import plain
 
 ASKS = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
@@ -71,7 +71,7 @@ class Definition:
 class LeftOut:
     """A statement that is not in the project."""
 
-    piece: Piece
+    piece: ScriptStatement
     why: str
 
 
@@ -117,7 +117,7 @@ class Replay:
         if unclosed is not None:
             self.mistakes.append(unclosed)
 
-    def _wrong(self, piece: Piece, diagnostics: list[Diagnostic]) -> None:
+    def _wrong(self, piece: ScriptStatement, diagnostics: list[Diagnostic]) -> None:
         """A statement that cannot be applied. What needs it is not looked at: its cause is known."""
         name = _name_in(piece)
         whys = [d.title for d in diagnostics]
@@ -128,18 +128,18 @@ class Replay:
         if name:
             self._missing.add(name)
 
-    def _without(self, piece: Piece, why: str, help_: str = "") -> None:
+    def _without(self, piece: ScriptStatement, why: str, help_: str = "") -> None:
         """Leave a statement out, and what needs it after it."""
         self._leave_out(piece, why, help_)
         self._missing.add(_name_in(piece))
 
-    def _leave_out(self, piece: Piece, why: str, help_: str = "") -> None:
+    def _leave_out(self, piece: ScriptStatement, why: str, help_: str = "") -> None:
         self.left_out.append(LeftOut(piece, why))
         self.notes.append(Note("left out", why, piece.span, help_))
 
     # One statement.
 
-    def _piece(self, piece: Piece) -> None:
+    def _piece(self, piece: ScriptStatement) -> None:
         connector = connector_of(piece)
         if connector is not None:
             self._connector(connector, piece)
@@ -150,7 +150,7 @@ class Replay:
         for n, statement in enumerate(statements):
             self._statement(statement, piece, first=n == 0)
 
-    def _statement(self, statement: Statement, piece: Piece, *, first: bool) -> None:
+    def _statement(self, statement: Statement, piece: ScriptStatement, *, first: bool) -> None:
         if isinstance(statement, OtherStatement):
             self._other(statement, piece)
             return
@@ -181,7 +181,7 @@ class Replay:
             case QueryControl():
                 self._control(statement, piece, result)
 
-    def _define(self, statement: Statement, piece: Piece, result: StatementResult, *, first: bool) -> None:
+    def _define(self, statement: Statement, piece: ScriptStatement, result: StatementResult, *, first: bool) -> None:
         name = result.name
         if result.action == "nothing":
             self.notes.append(Note("left out", f"{name} exists already (IF NOT EXISTS)", piece.span))
@@ -210,13 +210,13 @@ class Replay:
         self._missing.discard(f"type {name}" if role == "type" else name)
         self.definitions[key] = made
 
-    def _replaced(self, old: Definition, piece: Piece) -> None:
+    def _replaced(self, old: Definition, piece: ScriptStatement) -> None:
         text = f"{old.name} is replaced here: only this last definition is imported, and computes from the beginning"
         self.notes.append(
             Note("changed", f"{text}; in ksqlDB it goes on with what that of {_at(old.span)} came to", piece.span)
         )
 
-    def _alter(self, statement: AlterSource, piece: Piece) -> None:
+    def _alter(self, statement: AlterSource, piece: ScriptStatement) -> None:
         made = self.definitions.get(f"source {statement.name}")
         assert made is not None, "ALTER is refused for results of queries"
         if isinstance(made.statement, CreateSource) and made.statement.columns and made.role == "source":
@@ -234,7 +234,9 @@ class Replay:
         made.role, made.query, made.variables, made.properties = "source", "", {}, {}
         made.text = Rewriting.of(source_sql(source))
 
-    def _drop(self, statement: Drop, piece: Piece, result: StatementResult, types: Mapping[str, SqlType]) -> None:
+    def _drop(
+        self, statement: Drop, piece: ScriptStatement, result: StatementResult, types: Mapping[str, SqlType]
+    ) -> None:
         if result.action == "nothing":
             return
         if statement.kind == "type":
@@ -250,13 +252,13 @@ class Replay:
         for d in self.definitions.values():
             d.text.expand_type(d.statement, name, types[name])
 
-    def _told_dropped(self, old: Definition, piece: Piece) -> None:
+    def _told_dropped(self, old: Definition, piece: ScriptStatement) -> None:
         what = {"rows": "rows for", "insert": "a query into"}.get(old.role, "")
         text = f"{what} {old.name} of {_at(old.span)}".strip()
         kept = "; what was written before stays in the topic there" if old.role != "source" else ""
         self.notes.append(Note("left out", f"{text} is dropped here{kept}", piece.span))
 
-    def _asserted(self, statement: AssertTopic | AssertSchema, piece: Piece) -> None:
+    def _asserted(self, statement: AssertTopic | AssertSchema, piece: ScriptStatement) -> None:
         """Kept as it is. In ksqlDB it is looked at when its turn comes, so a topic may be one that the script has made."""
         key = f"assert {piece.span.path}:{piece.span.line}:{piece.span.column}"
         made = Definition("assert", "", Rewriting(piece), piece.span, statement, "", piece.comment, piece.after)
@@ -265,7 +267,7 @@ class Replay:
         text = "ASSERT is looked at before anything is deployed, not between the statements"
         self.notes.append(Note("differs", text, piece.span, "leave out what the project itself makes"))
 
-    def _control(self, statement: QueryControl, piece: Piece, result: StatementResult) -> None:
+    def _control(self, statement: QueryControl, piece: ScriptStatement, result: StatementResult) -> None:
         if statement.verb != "terminate":
             return  # what is paused in the end is in the plan
         for ended in result.ended:
@@ -280,7 +282,7 @@ class Replay:
                 text += f": {made.name} is only a {self.session.catalog.sources[made.name].kind} over its topic"
             self.notes.append(Note("changed", text, piece.span))
 
-    def _connector(self, connector: Connector, piece: Piece) -> None:
+    def _connector(self, connector: Connector, piece: ScriptStatement) -> None:
         if connector.dropped:
             self.connectors.pop(connector.name, None)
             return
@@ -289,7 +291,7 @@ class Replay:
         text = f"the {connector.kind} connector {connector.name}: FlowQL runs no connectors; its configuration is in {file}"
         self.notes.append(Note("left out", text, piece.span, f"start it with:  {connector.command(file)}"))
 
-    def _other(self, statement: OtherStatement, piece: Piece) -> None:
+    def _other(self, statement: OtherStatement, piece: ScriptStatement) -> None:
         if statement.verb in ASKS:
             where = "flowql topic consume" if statement.verb == "PRINT" else "flowql shell"
             self._leave_out(piece, f"{statement.verb} asks and defines nothing", f"ask it with:  {where}")
@@ -301,7 +303,7 @@ class Replay:
         return (d for d in self.definitions.values() if d.role in roles)
 
 
-def _key(role: Role, name: str, result: StatementResult, piece: Piece) -> str:
+def _key(role: Role, name: str, result: StatementResult, piece: ScriptStatement) -> str:
     """Under which a definition is replaced by another one."""
     if role == "type":
         return f"type {name}"
@@ -322,7 +324,7 @@ _NAMED = re.compile(
 )
 
 
-def _name_in(piece: Piece) -> str:
+def _name_in(piece: ScriptStatement) -> str:
     """What a statement that was not applied would have defined, as `needed_names` says it; empty for nothing."""
     found = _NAMED.match(piece.text)
     if found is None:

@@ -13,7 +13,7 @@ from flowql.compiler.dialect.tokens import Positions
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import SqlType
-from flowql.ksqldb.scripts import Piece
+from flowql.ksqldb.scripts import ScriptStatement
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 class Rewriting:
     """A text and replacements in it, each of a range that no other one touches."""
 
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: ScriptStatement) -> None:
         self._source, self._start = piece.source, piece.start
         self._positions = Positions(piece.source)
         self._edits: dict[tuple[int, int], str] = {}
@@ -29,7 +29,7 @@ class Rewriting:
     @classmethod
     def of(cls, text: str) -> Rewriting:
         """A text of our own."""
-        return cls(Piece(SourceText("", text), 0, (), Span("", 1, 1)))
+        return cls(ScriptStatement(SourceText("", text), 0, (), Span("", 1, 1)))
 
     def drop_words(self, *words: str) -> None:
         """Leave the first occurrence of these words out."""

@@ -119,7 +119,7 @@ def _wrong(found: Found, title: str, span: Span = NOWHERE, help_: str = "") -> N
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ScriptStatement:
     """One statement of a script.
 
     source: its text alone, at its place. start: where it begins in `source`. comment: the comments above it.
@@ -143,7 +143,7 @@ class Piece:
         return tuple(t.upper for t in self.tokens)
 
 
-def pieces(source: SourceText) -> tuple[list[Piece], Diagnostic | None]:
+def pieces(source: SourceText) -> tuple[list[ScriptStatement], Diagnostic | None]:
     """The statements of a script, and what is wrong when a quote or comment never ends."""
     positions = Positions(source)
     tokens, unclosed = tokenize(source, positions)
@@ -177,16 +177,16 @@ def _comments(gap: str, *, first: bool) -> tuple[str, str]:
     return "\n".join(lines), after
 
 
-def _piece(source: SourceText, positions: Positions, group: Sequence[Tok], comment: str, after: str) -> Piece:
+def _piece(source: SourceText, positions: Positions, group: Sequence[Tok], comment: str, after: str) -> ScriptStatement:
     start, end = group[0].start, group[-1].end
     line = source.text.rfind("\n", 0, start) + 1
     before = re.sub(r"\S", " ", source.text[line:start])
     offset = source.line_offset + source.text.count("\n", 0, start)
     text = SourceText(source.path, before + source.text[start:end], line_offset=offset)
-    return Piece(text, start - line, tuple(group), positions.span(start, end), comment, after)
+    return ScriptStatement(text, start - line, tuple(group), positions.span(start, end), comment, after)
 
 
-def included(piece: Piece, script: Script, found: Found) -> Script | None:
+def included(piece: ScriptStatement, script: Script, found: Found) -> Script | None:
     """The script that RUN SCRIPT names, relative to the one it stands in."""
     if len(piece.tokens) != 3 or piece.tokens[2].kind != "string":
         _wrong(found, "RUN SCRIPT takes a path in quotes", piece.span, "RUN SCRIPT 'more.sql'")

@@ -16,7 +16,7 @@ Edge = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """layer: of each box, 0 left. height: of its middle, in units of one box and gap, from 0. bends: of each line, its heights in the
     layers between its ends.
     """
@@ -35,7 +35,7 @@ class Layout:
         return 1 + max(heights, default=0.0)
 
 
-def lay_out(names: Sequence[str], edges: Sequence[Edge]) -> Layout:
+def lay_out(names: Sequence[str], edges: Sequence[Edge]) -> GraphLayout:
     """names: each once. edges: between them; those that close a circle do not count for layers and get no bends."""
     forward = _without_circles(names, edges)
     layer = _layers(names, forward)
@@ -46,7 +46,7 @@ def lay_out(names: Sequence[str], edges: Sequence[Edge]) -> Layout:
     lowest = min(height.values(), default=0.0)
     height = {n: h - lowest for n, h in height.items()}
     bends = {e: tuple(height[n] for n in chain[1:-1]) for e, chain in chains.items()}
-    return Layout(layer, {n: height[n] for n in names}, {e: bends.get(e, ()) for e in edges})
+    return GraphLayout(layer, {n: height[n] for n in names}, {e: bends.get(e, ()) for e in edges})
 
 
 def _without_circles(names: Sequence[str], edges: Sequence[Edge]) -> list[Edge]:

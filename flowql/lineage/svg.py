@@ -7,7 +7,7 @@ from collections.abc import Collection
 from xml.sax.saxutils import escape, quoteattr
 
 from flowql.lineage.graph import Flow, Graph, Relation
-from flowql.lineage.layout import Edge, Layout, lay_out
+from flowql.lineage.layout import Edge, GraphLayout, lay_out
 
 BOX_W, BOX_H, GAP_X, GAP_Y, EDGE = 230, 48, 90, 16, 24
 LEGEND_H = 34
@@ -60,12 +60,12 @@ def _writers(graph: Graph, relation: Relation) -> list[Flow]:
     return [f for f in graph.flows if f.writes == relation.name]
 
 
-def _place(name: str, layout: Layout) -> tuple[float, float]:
+def _place(name: str, layout: GraphLayout) -> tuple[float, float]:
     """The upper left corner of a box."""
     return EDGE + layout.layer[name] * (BOX_W + GAP_X), EDGE + layout.height[name] * (BOX_H + GAP_Y)
 
 
-def _line(edge: Edge, layout: Layout, lit: Collection[str]) -> str:
+def _line(edge: Edge, layout: GraphLayout, lit: Collection[str]) -> str:
     (x, y), (end_x, end_y) = _place(edge[0], layout), _place(edge[1], layout)
     points = [(x + BOX_W, y + BOX_H / 2)]
     for i, bend in enumerate(layout.bends[edge], 1):
@@ -80,7 +80,7 @@ def _line(edge: Edge, layout: Layout, lit: Collection[str]) -> str:
     return f'<path class="flow{_mark(lit, *edge)}" {ends} d="{path}" marker-end="url(#tip)"/>'
 
 
-def _box(relation: Relation, writers: list[Flow], layout: Layout, lit: Collection[str]) -> str:
+def _box(relation: Relation, writers: list[Flow], layout: GraphLayout, lit: Collection[str]) -> str:
     x, y = _place(relation.name, layout)
     classes = f"box{'' if writers else ' source'}{_mark(lit, relation.name)}"
     stripe = min((f.priority for f in writers), key=PRIORITIES.index, default="source")

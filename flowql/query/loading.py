@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from flowql.query.pace import Pace
-from flowql.query.question import Heavy, Place, Question, Rows
+from flowql.query.question import Heavy, QueryLocation, Question, Rows
 from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, zoned_schema
 from flowql.query.statement import Statement
 from flowql.runtime.errors import OffsetOutOfRange
@@ -80,10 +80,10 @@ def _paced(question: Question, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
     try:
         for batch in batches:
             yield batch
-            if question.place is Place.UNDECIDED:
+            if question.place is QueryLocation.UNDECIDED:
                 question.contended_s += pace.contended()
                 if question.contended_s > CONTENDED_S_MAX:
-                    question.place = Place.ELSEWHERE
+                    question.place = QueryLocation.ELSEWHERE
                     raise Heavy
             else:
                 pace.rest()

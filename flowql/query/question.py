@@ -32,7 +32,7 @@ class Heavy(Exception):
     """A question begins again: it has to wait for others, and meanwhile holds no commit, as that would hold memory; or it is answered in another place."""
 
 
-class Place(Enum):
+class QueryLocation(Enum):
     """Where a question is answered. HERE: in this process, from a snapshot. ELSEWHERE: by another one, from a copy of the state.
 
     UNDECIDED: here, until queries have to wait for it.
@@ -57,7 +57,7 @@ class Question:
         self._limit = time.monotonic() + self._time_s
         self._ended, self._over = threading.Event(), threading.Event()  # over: it ended, or is to be broken off
         self._heavy, self._is_heavy = database.heavy, False
-        self.place = Place.HERE
+        self.place = QueryLocation.HERE
         self.contended_s = 0.0  # processor time of its pieces of work that queries had to wait for, while UNDECIDED
         self._broken: QueryError | None = None
         self._running = database.running

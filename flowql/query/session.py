@@ -26,7 +26,7 @@ from flowql.query.errors import (
     place_of_word,
 )
 from flowql.query.loading import load
-from flowql.query.question import Heavy, Offered, Place, Question, Rows
+from flowql.query.question import Heavy, Offered, QueryLocation, Question, Rows
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
@@ -63,7 +63,7 @@ def answer(
     functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have.
     """
     question = Question(sql, database, functions)
-    question.place = Place.HERE if copied is None else Place.UNDECIDED
+    question.place = QueryLocation.HERE if copied is None else QueryLocation.UNDECIDED
     pieces = _pieces(question, lambda names: _commit(question, names, take, copied), begun)
     schema = next(pieces)
     assert isinstance(schema, pa.Schema)
@@ -102,7 +102,7 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
 
 
 def _commit(question: Question, relations: Sequence[str], take: Take, copied: Take | None) -> Commit:
-    return take(relations) if question.place is not Place.ELSEWHERE or copied is None else copied(relations)
+    return take(relations) if question.place is not QueryLocation.ELSEWHERE or copied is None else copied(relations)
 
 
 def _begun(question: Question, statement: Statement, take: Take) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -114,7 +114,7 @@ def _begun(question: Question, statement: Statement, take: Take) -> tuple[pa.Sch
         except Heavy:
             pass
         except ProcessFailed:  # no memory for another process, say
-            question.place = Place.HERE
+            question.place = QueryLocation.HERE
         question.wait_heavy()
 
 
@@ -208,9 +208,9 @@ def _computed(
     """The answer, whose relations are read before it is taken: the state of a commit is not kept for who reads slowly."""
     streams: list[Rows] = []
     if not movable(relations):
-        question.place = Place.HERE
+        question.place = QueryLocation.HERE
     try:
-        if question.place is Place.ELSEWHERE and isinstance(commit.snapshot, StateCopy):
+        if question.place is QueryLocation.ELSEWHERE and isinstance(commit.snapshot, StateCopy):
             return _elsewhere(question, commit, commit.snapshot, relations, said)
         for name, relation in relations.items():
             rows = load(question, name, relation, statement)

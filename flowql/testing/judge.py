@@ -11,14 +11,14 @@ from typing import Any
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.testing.case import Expected, Finding, Row
-from flowql.testing.run import Outcome
+from flowql.testing.run import RunResults
 from flowql.testing.times import is_time
 
 SHOWN_MAX = 12  # rows of a kind in a report
 _CLOSE = 1e-9  # of sums of DOUBLE, whose last digits depend on the order of rows
 
 
-def findings(expect: Sequence[Expected], state: Sequence[Expected], outcome: Outcome) -> list[Finding]:
+def findings(expect: Sequence[Expected], state: Sequence[Expected], outcome: RunResults) -> list[Finding]:
     """What does not hold of a run; empty when all does."""
     found = []
     for e in expect:

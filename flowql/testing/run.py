@@ -33,7 +33,7 @@ CONFIG = InstanceConfig(application_id="test", threads=1, coalesce=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunResults:
     """What a run came to. records: by result, every record in order (by partition); final: by table; state: by store.
 
     views: those over tables that change, of which the rows at the end count: their records depend on how input is cut into runs.
@@ -84,7 +84,7 @@ def partitions_of(case: Case, plan: Plan) -> dict[str, int]:
     return {s.topic: s.partitions or case.partitions for s in plan.sources if s.query is None}
 
 
-def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> Outcome:
+def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> RunResults:
     """Feed the rows of a test as the timing says, and look at everything there is in the end."""
     log, clock = MemoryLog(), VirtualClock()
     own = {s.topic for s in plan.sources if s.is_own_table}
@@ -110,7 +110,7 @@ def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> Outcom
         final = {s.name: _final(records[s.name], s) for s in results if s.kind == "table"}
         views = frozenset(s.name for s in results if s.relation)
         state, hints = _stores(instance, stores), tuple(_hints(instance, log))
-        return Outcome(timing.name, records, final, state, hints, views, tuple(_failed(instance)))
+        return RunResults(timing.name, records, final, state, hints, views, tuple(_failed(instance)))
     finally:
         instance.close()
 

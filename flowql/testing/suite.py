@@ -16,12 +16,12 @@ from flowql.compiler.plan.topology import Plan
 from flowql.compiler.schemas.ref import content_id
 from flowql.config.compile import compile_sources
 from flowql.config.load import shown_path
-from flowql.config.places import Places
 from flowql.config.project import Project
+from flowql.config.texts import ProjectTexts
 from flowql.testing.case import Case, Finding, Verdict
 from flowql.testing.feed import Timing, records_of, timings
 from flowql.testing.judge import findings
-from flowql.testing.run import Outcome, needed, partitions_of, run
+from flowql.testing.run import RunResults, needed, partitions_of, run
 from flowql.testing.sql_form import read_sql
 from flowql.testing.yaml_form import read_yaml
 
@@ -35,7 +35,7 @@ class Suite:
     project: Project
     plan: Plan
     cases: tuple[Case, ...]
-    places: Places
+    places: ProjectTexts
     mistakes: tuple[Diagnostic, ...] = ()
 
 
@@ -43,7 +43,7 @@ def load(project: Project, pattern: str = "") -> Suite:
     """All tests whose name or file fits the pattern. CompileError: test files that cannot be read."""
     compiled = compile_sources(project)
     mistakes = tuple(d for d in compiled.diagnostics if d.severity == "error")
-    places, cases, wrong = Places(), list[Case](), list[Diagnostic]()
+    places, cases, wrong = ProjectTexts(), list[Case](), list[Diagnostic]()
     for file in files(project):
         path, text = shown_path(file), file.read_text()
         if file.suffix == ".sql":
@@ -100,7 +100,7 @@ def _judged(suite: Suite, case: Case, splits: int, seed: int) -> Verdict:
         raise CompileError(*refused)
     plan = needed(plan, [e.name if plan.source(e.name) else e.name.upper() for e in (*case.expect, *case.state)])
     sources = records_of(_known(case, plan, suite.plan), plan, partitions_of(case, plan))
-    first: Outcome | None = None
+    first: RunResults | None = None
     for timing in timings(case, sources, splits, seed):
         outcome = run(case, plan, timing, [s.name for s in case.state])
         wrong = findings(case.expect, case.state, outcome)
@@ -146,7 +146,7 @@ def _line(d: Diagnostic) -> str:
     return f"  {d.code} {d.span.path}:{d.span.line}:{d.span.column} {d.title}{'; ' + d.help if d.help else ''}"
 
 
-def _hints(timing: Timing, outcome: Outcome, first: Outcome | None) -> Iterator[str]:
+def _hints(timing: Timing, outcome: RunResults, first: RunResults | None) -> Iterator[str]:
     if first is not None:
         yield (
             f"it passes with {first.timing} and fails with {timing.name}: the result depends on how rows arrive, "

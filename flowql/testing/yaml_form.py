@@ -20,9 +20,9 @@ import yaml
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.config.places import Places
 from flowql.config.reader import Item, Reader, compose
 from flowql.config.shape import Anything, Choice, Fragment, Key, ListOf, MapOf, Record, Text, Whole
+from flowql.config.texts import ProjectTexts
 from flowql.config.variables import Variables
 from flowql.testing.case import Case, Expected, ExpectedError, Given, Order, Row
 
@@ -66,7 +66,7 @@ TEST = Record(
 FILE = Record("test file", {**TEST.keys, "tests": Key(ListOf(TEST), "Several tests.")})
 
 
-def read_yaml(path: str, text: str, places: Places) -> tuple[list[Case], list[Diagnostic]]:
+def read_yaml(path: str, text: str, places: ProjectTexts) -> tuple[list[Case], list[Diagnostic]]:
     """The tests of a file, and every mistake in it."""
     places.add_file(path, text)
     node, problems = compose(path, text)

@@ -18,7 +18,7 @@ from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, Sq
 from flowql.errors import CommandError
 from flowql.topics import csv_records
 from flowql.topics.codecs import KeyWriter
-from flowql.topics.import_job import NOT_IMPORTED, Bad, Chunk, FileFormat, Job, Named, Place, named_columns
+from flowql.topics.import_job import NOT_IMPORTED, Bad, Chunk, FileFormat, FilePosition, Job, Named, named_columns
 from flowql.topics.typed_texts import TEXT_NULLS, json_sql
 
 CHUNK_BYTES = 16 << 20
@@ -41,7 +41,7 @@ def file_format(path: Path) -> FileFormat:
     raise CommandError(title, code=NOT_IMPORTED, help="add  --format csv,  --format jsonl  or  --format parquet")
 
 
-def chunks(job: Job, keys: KeyWriter, start: Place) -> Iterator[Chunk]:
+def chunks(job: Job, keys: KeyWriter, start: FilePosition) -> Iterator[Chunk]:
     """The records of a file from a place on, in their order. Raises CommandError."""
     database = duckdb.connect(config={"threads": "1"})  # one thread keeps the order of the file
     database.execute("SET TimeZone = 'UTC'")
@@ -56,7 +56,9 @@ def chunks(job: Job, keys: KeyWriter, start: Place) -> Iterator[Chunk]:
 # JSON lines.
 
 
-def _json_chunks(job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection, start: Place) -> Iterator[Chunk]:
+def _json_chunks(
+    job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection, start: FilePosition
+) -> Iterator[Chunk]:
     """Lines as they are; DuckDB checks them and takes key and time out."""
     named: Named | None = None
     place = start
@@ -71,7 +73,7 @@ def _json_chunks(job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection,
         time = _time(f"json_extract_string(text, {_path(named.time)})" if named.time is not None else "NULL")
         sql = f"SELECT encode(text) AS value, {key} AS key, {time} AS time, line FROM good"
         columns = database.sql(sql).to_arrow_table()
-        place = Place(place.at + len(data), place.line + data.count(b"\n"))
+        place = FilePosition(place.at + len(data), place.line + data.count(b"\n"))
         yield Chunk(columns, bad, _values_of(columns), place, data, len(data))
         if not columns.num_rows:  # nothing is known yet of the columns
             named = None
@@ -132,7 +134,7 @@ def _bad_lines(database: duckdb.DuckDBPyConnection) -> list[Bad]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _CsvDialect:
     """What the first piece of a CSV file says. head, body: what is before the
     records, and where they begin; types: of the columns, as declared, else as they look.
     """
@@ -141,10 +143,10 @@ class _Layout:
     names: tuple[str, ...]
     types: tuple[tuple[str, SqlType], ...]
     head: bytes
-    body: Place
+    body: FilePosition
 
 
-def _csv_chunks(job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection, start: Place) -> Iterator[Chunk]:
+def _csv_chunks(job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection, start: FilePosition) -> Iterator[Chunk]:
     """Rows as JSON objects, typed as the source declares, else as the first of them look."""
     layout = _layout(job, database)
     if layout is None:
@@ -165,7 +167,7 @@ def _csv_chunks(job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection, 
         columns = database.sql(sql).to_arrow_table()
         bad = [Bad(int(lines[i]), why, cut.record(i)) for i, why in sorted(found.bad.items())]
         taken = cut.data[: cut.consumed]
-        place = Place(place.at + len(taken), place.line + taken.count(b"\n"))
+        place = FilePosition(place.at + len(taken), place.line + taken.count(b"\n"))
         yield Chunk(columns, bad, _records_of(cut, found.rows), place, head + taken, len(head + taken))
         head = b""
 
@@ -187,7 +189,7 @@ def _csv_cuts(file: Path, start: int, delimiter: bytes) -> Iterator[csv_records.
                 yield cut
 
 
-def _layout(job: Job, database: duckdb.DuckDBPyConnection) -> _Layout | None:
+def _layout(job: Job, database: duckdb.DuckDBPyConnection) -> _CsvDialect | None:
     """None for an empty file."""
     with job.file.open("rb") as stream:
         data = stream.read(CHUNK_BYTES)
@@ -211,8 +213,12 @@ def _layout(job: Job, database: duckdb.DuckDBPyConnection) -> _Layout | None:
     for name, column in zip(names, found.columns, strict=True):
         known = declared.get(name.upper())
         types.append((name, _looks_like(column, database)) if known is None else (known.name, known.type))
-    return _Layout(
-        delimiter, tuple(names), tuple(types), data[: skipped + first], Place(skipped + first, 2 + header.count(b"\n"))
+    return _CsvDialect(
+        delimiter,
+        tuple(names),
+        tuple(types),
+        data[: skipped + first],
+        FilePosition(skipped + first, 2 + header.count(b"\n")),
     )
 
 
@@ -237,7 +243,9 @@ def _looks_like(column: pa.Array, database: duckdb.DuckDBPyConnection) -> SqlTyp
 # Parquet.
 
 
-def _parquet_chunks(job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection, start: Place) -> Iterator[Chunk]:
+def _parquet_chunks(
+    job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnection, start: FilePosition
+) -> Iterator[Chunk]:
     """Rows as JSON objects, in the JSON that declared columns are read from: times in ms, dates in days, bytes in base64."""
     file = f"read_parquet({_quoted(str(job.file))})"
     columns = database.execute(f"DESCRIBE SELECT * FROM {file}").fetchall()
@@ -258,7 +266,7 @@ def _parquet_chunks(job: Job, keys: KeyWriter, database: duckdb.DuckDBPyConnecti
     place = replace(start, line=start.at + 1)
     for batch in database.sql(sql).to_arrow_reader(CHUNK_ROWS):
         table = pa.Table.from_batches([batch])
-        place = Place(place.at + batch.num_rows, place.line + batch.num_rows)
+        place = FilePosition(place.at + batch.num_rows, place.line + batch.num_rows)
         yield Chunk(table, [], _values_of(table), place, b"", batch.nbytes)
 
 
@@ -280,7 +288,7 @@ def _parquet_value(column: str, found: str, kind: Kind | None) -> str:
     return f"CAST(to_json({column}) AS VARCHAR)"
 
 
-_READERS: dict[FileFormat, Callable[[Job, KeyWriter, duckdb.DuckDBPyConnection, Place], Iterator[Chunk]]] = {
+_READERS: dict[FileFormat, Callable[[Job, KeyWriter, duckdb.DuckDBPyConnection, FilePosition], Iterator[Chunk]]] = {
     "jsonl": _json_chunks,
     "csv": _csv_chunks,
     "parquet": _parquet_chunks,

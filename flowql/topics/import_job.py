@@ -50,7 +50,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePosition:
     """How far a file was read. at: bytes (rows of a Parquet file); line: the number of the next line or row."""
 
     at: int = 0
@@ -77,7 +77,7 @@ class Chunk:
     columns: pa.Table
     bad: Sequence[Bad]
     raw: Callable[[int], bytes]
-    end: Place
+    end: FilePosition
     taken: bytes
     read_bytes: int
 

@@ -15,7 +15,7 @@ import orjson
 from flowql.errors import CommandError
 from flowql.runtime.log.base import Log, Position, Producer, TopicPartition
 from flowql.runtime.log.policy import WRITERS_PREFIX
-from flowql.topics.import_job import Job, Place
+from flowql.topics.import_job import FilePosition, Job
 
 CHANGED = "FQ5014"
 _PIECE = 4 << 20
@@ -38,8 +38,8 @@ class Progress:
     done: bool
 
     @property
-    def place(self) -> Place:
-        return Place(self.at, self.line)
+    def place(self) -> FilePosition:
+        return FilePosition(self.at, self.line)
 
 
 def group_of(job: Job) -> str:

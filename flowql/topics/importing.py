@@ -23,7 +23,7 @@ from flowql.runtime.task.dead_letters import IMPORT, short
 from flowql.runtime.task.dead_letters import SCHEMA as LETTER_SCHEMA
 from flowql.topics.codecs import KeyWriter
 from flowql.topics.import_files import chunks
-from flowql.topics.import_job import NOT_IMPORTED, Bad, Chunk, Job, Place
+from flowql.topics.import_job import NOT_IMPORTED, Bad, Chunk, FilePosition, Job
 from flowql.topics.import_places import Digest, Progress, group_of, options_of, read_progress, resume, send_progress
 from flowql.topics.import_values import Reasons, Values, encoded_keys
 
@@ -34,7 +34,7 @@ BAD_RECORD = "FQ4020"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ImportResult:
     """What became of a file: records written, skipped and made dead letters by this import; `before`: written by earlier tries."""
 
     records: int = 0
@@ -55,7 +55,7 @@ class Preview:
     bad: list[Bad] = field(default_factory=list)
 
 
-def import_file(log: Log, job: Job, advance: Callable[[int], None]) -> Outcome:
+def import_file(log: Log, job: Job, advance: Callable[[int], None]) -> ImportResult:
     """Write the records of a file to the topic, which exists. Raises CommandError.
 
     advance: told of bytes read. A failure leaves the transactions that were committed before it, and the next import of the
@@ -74,7 +74,7 @@ def preview(job: Job, advance: Callable[[int], None]) -> Preview:
     """Read the whole file and write nothing."""
     found = Preview()
     reader = _Records(job)
-    for chunk in chunks(job, reader.keys, Place()):
+    for chunk in chunks(job, reader.keys, FilePosition()):
         piece = reader.read(chunk)
         missing = SHOWN_ROWS - len(found.bad)
         found.records += piece.records.num_rows
@@ -89,7 +89,7 @@ def preview(job: Job, advance: Callable[[int], None]) -> Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _CheckedChunk:
     """Good records (PRODUCE_SCHEMA) of a chunk, and the bad ones by line."""
 
     records: pa.RecordBatch
@@ -104,7 +104,7 @@ class _Records:
         self.keys = KeyWriter(job.source, job.key_format)
         self.values = Values(job.source, job.format)
 
-    def read(self, chunk: Chunk) -> _Piece:
+    def read(self, chunk: Chunk) -> _CheckedChunk:
         columns = chunk.columns
         keys, bad = encoded_keys(columns.column("key").combine_chunks(), self.keys)
         values, bad_values = self.values.encode(columns.column("value").combine_chunks().cast(pa.binary()))
@@ -124,7 +124,7 @@ class _Records:
         if unreadable:
             records = records.take(pa.array(_others(len(judged), unreadable)))
         found = [*chunk.bad, *(Bad(chunk.line(row), why, chunk.raw(row)) for row, why in reasons.items())]
-        return _Piece(records, sorted(found, key=lambda b: b.line))
+        return _CheckedChunk(records, sorted(found, key=lambda b: b.line))
 
     def _times(self, chunk: Chunk) -> tuple[pa.Array, Reasons]:
         job, n = self._job, chunk.columns.num_rows
@@ -155,7 +155,7 @@ class _Import:
         self._committed = self._start
         self._pending = 0
 
-    def run(self, advance: Callable[[int], None]) -> Outcome:
+    def run(self, advance: Callable[[int], None]) -> ImportResult:
         start = self._start
         self._producer.begin()
         for chunk in chunks(self._job, self._reader.keys, start.place):
@@ -168,7 +168,7 @@ class _Import:
         if not unchanged:
             self._commit(done=True)
         now = self._now
-        return Outcome(
+        return ImportResult(
             now.records - start.records, now.skipped - start.skipped, now.dead - start.dead, start.records, unchanged
         )
 

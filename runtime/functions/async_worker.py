@@ -22,7 +22,7 @@ from typing import Any
 
 from flowql.compiler.functions.registry import AsyncFunction, Function
 from flowql.compiler.functions.user import marked
-from flowql.runtime.functions.outcomes import Outcome, outcome_of
+from flowql.runtime.functions.call_results import CallResult, outcome_of
 from flowql.runtime.functions.texts import imported
 from flowql.runtime.functions.worker import end_with_parent, limit_memory
 from flowql.runtime.functions.workers import LENGTH, Code, Failed
@@ -41,7 +41,7 @@ class Server:
         self._functions = _functions(code)
         self._process = os.getpid()
         self._numbers: dict[asyncio.Task[None], tuple[int, float]] = {}  # of calls: their number and timeout
-        self._outcomes: list[tuple[int, Outcome]] = []
+        self._outcomes: list[tuple[int, CallResult]] = []
 
     async def serve(self) -> None:
         reader, writer = await asyncio.open_connection(sock=self._socket)

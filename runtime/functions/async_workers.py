@@ -21,7 +21,7 @@ from typing import Any
 
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.runtime.events import WARNING, say
-from flowql.runtime.functions.outcomes import Done, Outcome
+from flowql.runtime.functions.call_results import CallResult, Done
 from flowql.runtime.functions.workers import LENGTH, LOST_MAX, Code, Ended, Starts, Worker
 
 PROGRAM = "flowql.runtime.functions.async_worker"
@@ -43,7 +43,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class ProcessCalls:
-    """Implements `flowql.runtime.functions.outcomes.Calls` for one function, by the process of its module."""
+    """Implements `flowql.runtime.functions.call_results.Calls` for one function, by the process of its module."""
 
     function: str
     timeout_s: float
@@ -192,7 +192,7 @@ class AsyncProcess:
             del self._unread[: LENGTH.size + size]
             self._take(outcomes)
 
-    def _take(self, outcomes: list[tuple[int, Outcome]]) -> None:
+    def _take(self, outcomes: list[tuple[int, CallResult]]) -> None:
         for number, outcome in outcomes:
             if outcome.error.startswith("MemoryError:"):  # others may have left it none
                 raise MemoryExceeded(f"it needed more memory than it may have ({outcome.error})")
@@ -213,7 +213,7 @@ class AsyncProcess:
         )
         if found is not None:
             say(WARNING, "function.ended", f"{found.function}: {said}", module=self._code.module, times=self._lost)
-            self._end(found, Outcome(error=f"ProcessLost: {said}", fails_query=self._lost >= LOST_MAX))
+            self._end(found, CallResult(error=f"ProcessLost: {said}", fails_query=self._lost >= LOST_MAX))
             calls.remove(found)
         elif calls:
             self._limit = max(1, len(calls) // 2)
@@ -224,10 +224,10 @@ class AsyncProcess:
         with self._lock:
             calls, self._queue = list(self._queue), deque()
         for call in calls:
-            self._end(call, Outcome(error=why, fails_query=True))
+            self._end(call, CallResult(error=why, fails_query=True))
 
     @staticmethod
-    def _end(call: _Call, outcome: Outcome) -> None:
+    def _end(call: _Call, outcome: CallResult) -> None:
         done = call.done
         if done is not None:
             done(outcome)

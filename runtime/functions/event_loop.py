@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from flowql.compiler.functions.registry import AsyncFunction
+from flowql.runtime.functions.call_results import CallResult, Calls, Done, outcome_of
 from flowql.runtime.functions.figures import FunctionFigures, figures_of
-from flowql.runtime.functions.outcomes import Calls, Done, Outcome, outcome_of
 
 
 def calls_of(function: AsyncFunction) -> Calls:
@@ -29,7 +29,7 @@ class CountedCalls:
     def begin(self, args: tuple[Any, ...], done: Done) -> Callable[[], None]:
         start = time.perf_counter()
 
-        def counted(outcome: Outcome) -> None:
+        def counted(outcome: CallResult) -> None:
             self._figures.here().add(1, time.perf_counter() - start, failures=int(bool(outcome.error)))
             done(outcome)
 

@@ -88,7 +88,7 @@ class QuotedBytes(RecordBytes):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ShapeProbes:
     """Where one looks at records of a shape: sixteen bytes each time, in this order.
 
     At the literals (those longer than sixteen bytes more than once), at the ends and then at the starts of the scalars, at the
@@ -108,7 +108,7 @@ class Layout:
 
 
 @lru_cache(maxsize=64)
-def layout_of(shape: Shape, texts: tuple[int, ...]) -> Layout:
+def layout_of(shape: Shape, texts: tuple[int, ...]) -> ShapeProbes:
     starts = anchors(shape)
     scalars = tuple(v for v, is_text in enumerate(shape.texts) if not is_text)
     places: list[tuple[int | None, int]] = []
@@ -128,7 +128,7 @@ def layout_of(shape: Shape, texts: tuple[int, ...]) -> Layout:
     for v in (*scalars, *texts):
         quote, offset = starts[v]
         places.append((quote, offset + len(shape.literals[v])))
-    return Layout(
+    return ShapeProbes(
         literals,
         tuple(firsts),
         scalars,
@@ -146,7 +146,7 @@ class Look:
 
     __slots__ = ("_buffer", "_found", "_places", "layout", "scalars")
 
-    def __init__(self, scan: QuotedBytes, layout: Layout, quotes: Ints, ends: Ints) -> None:
+    def __init__(self, scan: QuotedBytes, layout: ShapeProbes, quotes: Ints, ends: Ints) -> None:
         self.layout, self._buffer = layout, scan.buffer
         places = np.take(quotes, layout.quotes, axis=1)
         places += layout.offsets

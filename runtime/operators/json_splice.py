@@ -30,7 +30,7 @@ FULL = 2  # copying twice as much as is needed costs less than copying piece by 
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ValueRange:
     """Values first..last of the shape with the text between; with the literal before the first and after the last if told."""
 
     first: int
@@ -46,23 +46,23 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Literals and values in turn: literals[0] values[0] literals[1] ... A value is a Piece or the number of an output column."""
+    """Literals and values in turn: literals[0] values[0] literals[1] ... A value is a ValueRange or the number of an output column."""
 
     literals: tuple[str, ...]
-    values: tuple[Piece | int, ...]
+    values: tuple[ValueRange | int, ...]
     whole_numbers: tuple[int, ...]  # values of the shape that must not be `-0`
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[ValueRange]:
         """Each once, as they stand in the record."""
-        return sorted({v for v in self.values if isinstance(v, Piece)}, key=lambda p: p.extent)
+        return sorted({v for v in self.values if isinstance(v, ValueRange)}, key=lambda p: p.extent)
 
     @property
     def columns(self) -> list[int]:
-        return [v for v in self.values if not isinstance(v, Piece)]
+        return [v for v in self.values if not isinstance(v, ValueRange)]
 
     def is_whole_record(self, shape: Shape) -> bool:
-        return self.values == (Piece(0, len(shape.texts) - 1, head=True, tail=True),)
+        return self.values == (ValueRange(0, len(shape.texts) - 1, head=True, tail=True),)
 
 
 def _has_minus_zero(located: Located, values: Sequence[int]) -> bool:
@@ -91,7 +91,7 @@ class _Rows:
         for literal, value in zip_longest(recipe.literals, recipe.values):
             if literal:
                 parts.append((self._add(pa.array([literal.encode()], pa.binary())), 0))
-            if isinstance(value, Piece):
+            if isinstance(value, ValueRange):
                 parts.append(pieces[value])
             elif value is not None:
                 parts.append((self._add(next(computed).view(pa.binary())), 1))
@@ -104,15 +104,15 @@ class _Rows:
             pa.binary(), n, [None, pa.py_buffer(np.ascontiguousarray(ends)), taken.buffers()[2]]
         )
 
-    def _pieces(self, located: Located, pieces: Sequence[Piece]) -> dict[Piece, _Part]:
+    def _pieces(self, located: Located, pieces: Sequence[ValueRange]) -> dict[ValueRange, _Part]:
         """The bytes of the records become an array without being copied: pieces and what stands between them in turn.
 
         Where pieces overlap there are several such arrays.
         """
-        found: dict[Piece, _Part] = {}
+        found: dict[ValueRange, _Part] = {}
         left = list(pieces)
         while left:
-            layer: list[Piece] = []
+            layer: list[ValueRange] = []
             for p in left:
                 if not layer or layer[-1].extent[1] <= p.extent[0]:
                     layer.append(p)
@@ -130,7 +130,7 @@ class _Rows:
         return first
 
 
-def _cut(located: Located, layer: Sequence[Piece]) -> tuple[pa.Array, int]:
+def _cut(located: Located, layer: Sequence[ValueRange]) -> tuple[pa.Array, int]:
     """The pieces of one record after the other, and how far it is from one to the next."""
     borders = located.borders([b for p in layer for b in p.extent])
     offsets = np.append(borders, borders[-1, -1]).astype(np.int32)
@@ -181,7 +181,7 @@ class Splice:
         quoted = ['"' if v is not None and shape.texts[v] else "" for v in taken]
         literals = [lead + q for lead, q in zip(self._leads, quoted, strict=True)]
         literals = [before + lit for before, lit in zip(["", *quoted], literals, strict=False)] + [quoted[-1] + "}"]
-        values: list[Piece | int] = []
+        values: list[ValueRange | int] = []
         kept: list[str] = []
         pending = literals[0]
         for i, v in enumerate(taken):
@@ -192,16 +192,16 @@ class Splice:
                 continue
             head = shape.literals[v] == pending.encode()
             last = values[-1] if values else None
-            if head and isinstance(last, Piece) and last.last == v - 1 and not last.tail:
-                values[-1] = Piece(last.first, v, last.head)
+            if head and isinstance(last, ValueRange) and last.last == v - 1 and not last.tail:
+                values[-1] = ValueRange(last.first, v, last.head)
             else:
                 kept.append("" if head else pending)
-                values.append(Piece(v, v, head))
+                values.append(ValueRange(v, v, head))
             pending = literals[i + 1]
             if shape.literals[v + 1] == pending.encode() and (i + 1 == len(taken) or taken[i + 1] is None):
                 piece = values[-1]
-                assert isinstance(piece, Piece)
-                values[-1] = Piece(piece.first, piece.last, piece.head, tail=True)
+                assert isinstance(piece, ValueRange)
+                values[-1] = ValueRange(piece.first, piece.last, piece.head, tail=True)
                 pending = ""
         whole = tuple(v for v, t in zip(taken, self._types, strict=True) if v is not None and t.kind in _WHOLE)
         return Recipe((*kept, pending), tuple(values), whole)

@@ -10,8 +10,8 @@ import pytest
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import DialectName
 from flowql.compiler.plan.topology import Plan
-from flowql.config.places import Places
 from flowql.config.project import Project, Target
+from flowql.config.texts import ProjectTexts
 from flowql.testing.sql_form import read_sql
 from flowql.testing.suite import Suite, judged
 
@@ -37,7 +37,7 @@ def test_an_example_of_a_page_gives_what_it_says(before: str, info: str, sql: st
     project = Project("page", tmp_path, tmp_path, Target("default", tmp_path), dialect=dialect, sources=(sources,))
     (case,), wrong = read_sql(place, f"--@test: {place}\n{sql}", Plan(), dialect)
     assert not wrong, [f"{d.code} {d.title}" for d in wrong]
-    verdict = judged(Suite(project, Plan(), (case,), Places()), case, 1, 7)
+    verdict = judged(Suite(project, Plan(), (case,), ProjectTexts()), case, 1, 7)
     assert verdict.passed, [(f.title, f.lines) for f in verdict.findings]
     assert ("ASSERT VALUES" in sql) == bool(case.expect)
 

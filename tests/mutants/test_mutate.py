@@ -50,5 +50,5 @@ def test_a_seed_draws_the_same_ones() -> None:
 def test_a_package_has_its_tests() -> None:
     assert "tests/runtime/state/test_manager.py" in judges_of("runtime/state/redo.py")
     assert judges_of("compiler/plan/diff.py")[0] == "tests/compiler/plan"
-    assert judges_of("compiler/physical/world.py") == ["tests/compiler/physical"]
+    assert judges_of("compiler/physical/plan_builder.py") == ["tests/compiler/physical"]
     assert "tests/simulation" in judges_of("runtime/scheduler/policy.py")

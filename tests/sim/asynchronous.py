@@ -17,7 +17,7 @@ import pytest
 from flowql.compiler.functions.asynchronous import exponential
 from flowql.compiler.functions.registry import Function, Registered
 from flowql.compiler.functions.user import udf
-from flowql.runtime.functions.outcomes import Done, Outcome
+from flowql.runtime.functions.call_results import CallResult, Done
 from tests.sim.__main__ import live
 from tests.sim.declared import declared
 from tests.sim.faults import Disturbed
@@ -37,7 +37,7 @@ def slowly(qty: int) -> int:
 
 
 class WorldCalls:
-    """Implements `flowql.runtime.functions.outcomes.Calls` by the heap of the world that lives."""
+    """Implements `flowql.runtime.functions.call_results.Calls` by the heap of the world that lives."""
 
     world: World
 
@@ -56,14 +56,14 @@ class WorldCalls:
         world.at(world.now + world.rng.choice(LATENCIES_MS), lambda: ended())
         return abandon
 
-    def _outcome(self, args: tuple[Any, ...]) -> Outcome:
+    def _outcome(self, args: tuple[Any, ...]) -> CallResult:
         fate = self.world.rng.random()
         if fate < 0.15:
             self.failed += 1
-            return Outcome(error="TimeoutError: it did not return within 30 s")
+            return CallResult(error="TimeoutError: it did not return within 30 s")
         if fate < 0.2:
-            return Outcome(again_ms=self.world.rng.choice((10, 300, 2_000)))
-        return Outcome(args[0])
+            return CallResult(again_ms=self.world.rng.choice((10, 300, 2_000)))
+        return CallResult(args[0])
 
 
 @contextmanager

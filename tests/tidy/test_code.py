@@ -49,7 +49,7 @@ DRIVERS = {
         "time",
     },  # a thread talks to each process
     "runtime/functions/async_worker.py": {"asyncio", "socket", "threading", "time"},  # a thread watches the event loop
-    "runtime/functions/outcomes.py": {"asyncio", "threading"},  # calls that block have threads
+    "runtime/functions/call_results.py": {"asyncio", "threading"},  # calls that block have threads
     "runtime/functions/event_loop.py": {"asyncio", "threading", "time"},  # the loop has a thread; time: what calls cost
     "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls
     "runtime/functions/texts.py": {"threading"},  # modules are imported one version at a time

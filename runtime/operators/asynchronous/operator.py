@@ -25,8 +25,8 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.batch import DELETE, Batch, Row
+from flowql.runtime.functions.call_results import CallResult, Calls
 from flowql.runtime.functions.event_loop import calls_of
-from flowql.runtime.functions.outcomes import Calls, Outcome
 from flowql.runtime.operators.asynchronous.station import Pending, Stations, Waiting, from_value, to_value
 from flowql.runtime.operators.base import AT_ONCE, AsyncFacts, RunContext
 from flowql.runtime.operators.keys import frozen_picker, key_fields
@@ -60,7 +60,7 @@ class AsyncMapOperator:
         self._functions: list[tuple[AsyncFunction, Calls]] = []
         self._changes = _Changes()
         self._runs = 0
-        self._ended: deque[tuple[Stations, Pending, Outcome]] = deque()  # added to by threads of calls
+        self._ended: deque[tuple[Stations, Pending, CallResult]] = deque()  # added to by threads of calls
         self._lock = threading.Lock()  # guards the wish to be woken
         self._wake: Callable[[], None] | None = None  # asked for, and not called yet
         # What others may ask is replaced at the end of each run, and never changed: they ask at any time.
@@ -198,7 +198,7 @@ class AsyncMapOperator:
         _, calls = self._functions[call.place]
         row = call.row.row
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: CallResult) -> None:
             self._ended.append((stations, call, outcome))
             with self._lock:
                 wake, self._wake = self._wake, None

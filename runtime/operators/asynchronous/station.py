@@ -16,7 +16,7 @@ from typing import Any
 
 from flowql.compiler.functions.async_options import Order, Retry
 from flowql.runtime.batch import Row
-from flowql.runtime.functions.outcomes import Outcome
+from flowql.runtime.functions.call_results import CallResult
 from flowql.runtime.operators.base import AT_ONCE, SourceRecord
 from flowql.runtime.state.store import Key, Value
 
@@ -110,7 +110,7 @@ class Stations:
     def _is_wanted(self, call: Pending) -> bool:
         return self.rows.get(call.row.number) is call.row and call.row.calls.get(call.place) is call
 
-    def ended(self, call: Pending, outcome: Outcome, now_ms: int) -> bool:
+    def ended(self, call: Pending, outcome: CallResult, now_ms: int) -> bool:
         """A call has ended. Whether what is kept of its row has changed: when it is to be made again."""
         if not call.under_way:
             return False  # it was abandoned

@@ -9,7 +9,7 @@ import pytest
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.compiler.optimize.rules import RULES, optimise
-from flowql.compiler.physical import world
+from flowql.compiler.physical import plan_builder
 from flowql.compiler.plan.diff import diff_plans
 from flowql.compiler.plan.forward import why_not
 from flowql.compiler.plan.topology import Plan
@@ -28,7 +28,7 @@ def made(query: str, table: str = "APPEND ONLY", previous: Plan | None = None) -
 def before_there_were_marks(query: str) -> Plan:
     """As a plan was compiled that knows nothing of rows that only come."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(world, "optimise", partial(optimise, rules=RULES[:-1]))
+        patch.setattr(plan_builder, "optimise", partial(optimise, rules=RULES[:-1]))
         return made(query)
 
 

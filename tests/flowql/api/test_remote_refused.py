@@ -44,7 +44,7 @@ def test_nobody_without_the_token(shop: Shop) -> None:
         flowql.connect(shop.url)
     with pytest.raises(flowql.CommandError, match="characters beyond ASCII"):
         flowql.connect(shop.url, token="ü" * 20)
-    assert isinstance(shop.remote._place, Remote)
+    assert isinstance(shop.remote._backend, Remote)
     for method, path in (
         ("GET", "/health"),
         ("GET", "/source?name=ORDERS"),

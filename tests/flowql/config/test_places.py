@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowql.compiler.diagnostics.source import Span
-from flowql.config.places import Places, Taken, take_scalar
+from flowql.config.texts import ProjectTexts, Taken, take_scalar
 from flowql.config.variables import Variables
 
 LETTERS = "ab'\"\\:#-éß€ \n\tx1{}[],&*|>%@`"
@@ -52,7 +52,7 @@ def test_characters_are_found_again(value: str, style: str | None, width: int) -
     ],
 )
 def test_a_word_has_the_line_and_column_it_stands_at(text: str, word: str, place: tuple[int, int]) -> None:
-    places = Places()
+    places = ProjectTexts()
     places.add_file("f", text)
     if "b: x" in text:
         assert places.span("f", text.index(word), text.index(word) + 1).column == place[1]
@@ -67,7 +67,7 @@ def test_a_word_has_the_line_and_column_it_stands_at(text: str, word: str, place
 
 def test_places_hold_behind_a_variable() -> None:
     text = "a: x > ${LIMIT:-100000} AND bad"
-    places = Places()
+    places = ProjectTexts()
     places.add_file("f", text)
     expanded, undefined = Variables({"limit": "1"}, {}).expand(taken(text))
     assert (expanded.text, undefined) == ("x > 1 AND bad", [])
@@ -77,7 +77,7 @@ def test_places_hold_behind_a_variable() -> None:
 
 def test_what_is_missing_at_the_end_stands_behind_the_end() -> None:
     text = "a: x +\nb: 1"
-    places = Places()
+    places = ProjectTexts()
     places.add_file("f", text)
     source = places.source("f", taken(text))
     assert places.place(Span(source.path, 1, 4, 1)).column == 7

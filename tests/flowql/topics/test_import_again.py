@@ -22,13 +22,13 @@ from flowql.topics import import_files, importing
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import Job
 from flowql.topics.import_times import make_topic
-from flowql.topics.importing import Outcome, import_file, preview
+from flowql.topics.importing import ImportResult, import_file, preview
 from tests.flowql.topics.test_importing import source
 
 LETTERS = "app-dead-letters"
 
 
-def run(log: Log, file: Path, declared: SourceDef | None = None, **options: Any) -> Outcome:
+def run(log: Log, file: Path, declared: SourceDef | None = None, **options: Any) -> ImportResult:
     job = Job("t", 2, file, file_format(file), declared, 1_000, dead_letters=LETTERS, **options)
     make_topic(log, job)
     log.admin().create_topic(LETTERS, 1)

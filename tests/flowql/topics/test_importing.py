@@ -28,7 +28,7 @@ from flowql.topics.import_files import file_format
 from flowql.topics.import_job import Job
 from flowql.topics.import_places import group_of
 from flowql.topics.import_times import make_topic
-from flowql.topics.importing import Outcome, import_file
+from flowql.topics.importing import ImportResult, import_file
 
 NOW = 1_000
 
@@ -56,7 +56,7 @@ def imported(file: Path, text: str, *, partitions: int = 1, **options: Any) -> l
     return found
 
 
-def run(log: Log, job: Job) -> Outcome:
+def run(log: Log, job: Job) -> ImportResult:
     make_topic(log, job)
     return import_file(log, job, lambda n: None)
 

@@ -18,7 +18,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, STRING
 from flowql.runtime.batch import DELETE, INSERT, from_rows
-from flowql.runtime.functions.outcomes import Done, Outcome
+from flowql.runtime.functions.call_results import CallResult, Done
 from flowql.runtime.operators.asynchronous.operator import AsyncMapOperator
 from flowql.runtime.operators.base import RunContext
 from tests.runtime.operators.world import DictState
@@ -39,7 +39,7 @@ class Asked:
         self.open.append(call)
         return lambda: self.open.remove(call) if call in self.open else None
 
-    def end(self, n: int, outcome: Callable[[int], Outcome] = lambda id_: Outcome(id_ * 10)) -> None:
+    def end(self, n: int, outcome: Callable[[int], CallResult] = lambda id_: CallResult(id_ * 10)) -> None:
         if self.open:
             args, done = self.open.pop(n % len(self.open))
             done(outcome(args[0]))
@@ -187,7 +187,7 @@ def test_the_last_failure_is_a_dead_letter_and_null(asked: Asked) -> None:
     driven.run([("a", 7)])
     driven.run()
     for _ in range(2):
-        asked.end(0, lambda id_: Outcome(error=f"ValueError: no {id_}"))
+        asked.end(0, lambda id_: CallResult(error=f"ValueError: no {id_}"))
         driven.run()
         driven.now_ms += 200
         driven.run()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowql.compiler.functions.async_options import ORDERS, Order, Retry
-from flowql.runtime.functions.outcomes import Outcome
+from flowql.runtime.functions.call_results import CallResult
 from flowql.runtime.operators.asynchronous import station
 from flowql.runtime.operators.asynchronous.station import PARK_MS, Pending, Stations, Waiting, from_value, to_value
 from flowql.runtime.operators.base import AT_ONCE, SourceRecord
@@ -66,7 +66,7 @@ def lived(of: Stations, story: list[tuple[str | None, int, list[int]]], failing:
         for at, call in [u for u in under_way if u[0] <= now_ms]:
             under_way.remove((at, call))
             fails = call.row.number in failing and call.place == 0 and call.failed < 2
-            of.ended(call, Outcome(error="it failed") if fails else Outcome(call.row.number), now_ms)
+            of.ended(call, CallResult(error="it failed") if fails else CallResult(call.row.number), now_ms)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -90,15 +90,15 @@ def test_a_row_that_waits_for_long_is_parked_with_those_behind_it_and_takes_no_s
         of.add(issued(n, key))
     assert of.room == 0
     begun = list(of.to_begin(0))
-    assert of.ended(begun[1], Outcome("b"), 10) is False
+    assert of.ended(begun[1], CallResult("b"), 10) is False
     assert retired(of) == [1]
     of.park(PARK_MS - 1)
     assert (of.parked, of.room) == (0, 1)
     of.park(PARK_MS)
     assert (of.parked, of.room) == (3, IN_FLIGHT)
-    of.ended(begun[2], Outcome("done"), PARK_MS)
+    of.ended(begun[2], CallResult("done"), PARK_MS)
     assert retired(of) == []
-    of.ended(begun[0], Outcome("done"), PARK_MS)
+    of.ended(begun[0], CallResult("done"), PARK_MS)
     assert retired(of) == [0, 2]
     assert of.parked == 1
 
@@ -125,7 +125,7 @@ def test_attempts_end() -> None:
     now_ms = 0
     for attempt in range(3):
         (call,) = of.to_begin(now_ms)
-        is_kept = of.ended(call, Outcome(error="away"), now_ms)
+        is_kept = of.ended(call, CallResult(error="away"), now_ms)
         assert is_kept is (attempt < 2)
         if attempt < 2:
             assert list(of.to_begin(now_ms)) == []
@@ -141,7 +141,7 @@ def test_a_delay_is_no_attempt_and_holds_back_no_time() -> None:
     of = stations("key", Retry(1, 0.0, 1.0, 0.0))
     of.add(issued(5, "a"))
     (call,) = of.to_begin(0)
-    assert of.ended(call, Outcome(again_ms=300_000), 0)
+    assert of.ended(call, CallResult(again_ms=300_000), 0)
     assert (of.oldest_ms, list(of.to_begin(299_999))) == (None, [])
     assert [c.failed for c in of.to_begin(300_000)] == [0]
 
@@ -150,7 +150,7 @@ def test_a_clock_that_is_set_back_keeps_nothing_waiting() -> None:
     of = stations("key")
     of.add(issued(0, "a", now_ms=10_000_000))
     (call,) = of.to_begin(10_000_000)
-    of.ended(call, Outcome(again_ms=5_000), 10_000_000)
+    of.ended(call, CallResult(again_ms=5_000), 10_000_000)
     of.clock_set_back(9_000_000)
     assert len(list(of.to_begin(1_005_000))) == 1
 
@@ -161,7 +161,7 @@ def test_calls_of_a_cancelled_row_are_abandoned() -> None:
     (call,) = of.to_begin(0)
     call.cancel = lambda: told.append("abandoned")
     of.remove(of.earlier(("a",))[0])
-    assert (told, of.in_flight, of.ended(call, Outcome(1), 0)) == (["abandoned"], 0, False)
+    assert (told, of.in_flight, of.ended(call, CallResult(1), 0)) == (["abandoned"], 0, False)
 
 
 def test_what_is_kept_of_a_row_comes_back() -> None:

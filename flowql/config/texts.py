@@ -29,7 +29,7 @@ class _Origin:
     starts: tuple[int, ...]  # of the lines of `taken`
 
 
-class Places:
+class ProjectTexts:
     """The files of a project as they are, and the texts taken out of them."""
 
     def __init__(self) -> None:

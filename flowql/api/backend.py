@@ -24,7 +24,7 @@ Decided = Callable[
 ]  # of what is on record, and the partitions of topics
 
 
-class Place(Protocol):
+class Backend(Protocol):
     """What `Connection` needs, as its methods of the same name say. Any thread may call it. Raises CommandError with NOT_HERE where a
     connection of this kind cannot do something.
     """

@@ -69,7 +69,7 @@ class StatementResult:
     change: TableChange | None = None
 
 
-class World:
+class PlanBuilder:
     """Changes with every applied statement; a refused one leaves it as it was."""
 
     def __init__(

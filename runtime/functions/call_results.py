@@ -15,7 +15,7 @@ from flowql.runtime.functions.places import places_of
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallResult:
     """Of one call. error: why there is no value. again_ms: it wants to be made again after so long. fails_query: it is no matter of values."""
 
     value: Any = None
@@ -24,7 +24,7 @@ class Outcome:
     fails_query: bool = False
 
 
-Done = Callable[[Outcome], None]
+Done = Callable[[CallResult], None]
 
 
 class Calls(Protocol):
@@ -37,22 +37,22 @@ class Calls(Protocol):
         ...
 
 
-async def outcome_of(function: AsyncFunction, args: tuple[Any, ...]) -> Outcome:
+async def outcome_of(function: AsyncFunction, args: tuple[Any, ...]) -> CallResult:
     """Awaits a call. Raises CancelledError alone."""
     timeout_s = function.options.timeout_s
     try:
         async with asyncio.timeout(timeout_s) as limit:
-            return Outcome(await (function.call(*args) if function.is_coroutine else _blocking(function.call, args)))
+            return CallResult(await (function.call(*args) if function.is_coroutine else _blocking(function.call, args)))
     except RetryAfter as again:
-        return Outcome(again_ms=again.delay_ms)
+        return CallResult(again_ms=again.delay_ms)
     except (SystemExit, KeyboardInterrupt) as error:  # which would end the loop
-        return Outcome(error=f"{type(error).__name__}: {error}")
+        return CallResult(error=f"{type(error).__name__}: {error}")
     except TimeoutError as error:
         text = f"it did not return within {timeout_s:g} s" if limit.expired() else f"{error}{places_of(error)}"
-        return Outcome(error=f"TimeoutError: {text}")
+        return CallResult(error=f"TimeoutError: {text}")
     except Exception as error:
         kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
-        return Outcome(error=f"{kind}: {error}{places_of(error)}", fails_query=isinstance(error, FAILURES))
+        return CallResult(error=f"{kind}: {error}{places_of(error)}", fails_query=isinstance(error, FAILURES))
 
 
 def _blocking(call: Callable[..., Any], args: tuple[Any, ...]) -> asyncio.Future[Any]:
