@@ -1,4 +1,4 @@
-"""`flowql metrics`: figures for Prometheus, and a Grafana dashboard over them."""
+"""`flowql metrics`: metrics for Prometheus, and a Grafana dashboard over them."""
 
 from __future__ import annotations
 

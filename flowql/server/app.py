@@ -188,7 +188,7 @@ def limited(
 
 
 def make_metrics_app(service: Service, names: Collection[str] = ()) -> ASGIApp:
-    """For Prometheus, which knows no token: figures and nothing else."""
+    """For Prometheus, which knows no token: metrics and nothing else."""
 
     async def metrics(_: Request) -> Response:
         return await scrape(service)
@@ -214,7 +214,7 @@ def make_members_app(service: Service, token: str, names: Collection[str] = ()) 
 
 
 async def scrape(service: Service) -> Response:
-    """The figures of now."""
+    """The metrics of now."""
     text = await run_in_threadpool(lambda: exposition(service.status(detail=True)))
     return Response(text, media_type=CONTENT_TYPE)
 

@@ -1,4 +1,4 @@
-"""A Grafana dashboard over the figures of an instance, made from a list of panels."""
+"""A Grafana dashboard over the metrics of an instance, made from a list of panels."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from flowql.runtime.app.plan_topic import read_entries
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.status import instance_figures, statuses
 from flowql.runtime.errors import StateError
-from flowql.runtime.functions.figures import function_figures
+from flowql.runtime.functions.metrics import function_metrics
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.spark.log_append import places_topic
 from flowql.runtime.state.changelog import metadata_topic
@@ -257,6 +257,6 @@ def live_status(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
         )
         | process_figures()
         | instance_figures(instance, detail=detail)
-        | {"functions": function_figures(functions_of(instance.plan))},
+        | {"functions": function_metrics(functions_of(instance.plan))},
         "queries": statuses(instance, detail=detail),
     }

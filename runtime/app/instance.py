@@ -21,11 +21,11 @@ from flowql.runtime.app.deployer import Deployer
 from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
 from flowql.runtime.app.exchanges import Exchanges
-from flowql.runtime.app.figures import Figures
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.polling import PollingStep
+from flowql.runtime.app.query_rates import RateSampler
 from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
@@ -160,7 +160,7 @@ class Instance:
             process=restore_process(log, self.state.incoming),
         )
         self.cleaner = Cleaner(self.state, lambda: None, upkeep=lambda: log.maintain(clock.wall_ms()))
-        self.figures = Figures(self.metrics, self.manager, lambda: self.queries, clock)
+        self.rates = RateSampler(self.metrics, self.manager, lambda: self.queries, clock)
         self.watchdog = Watchdog(self)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
         self._consistent_snapshots = ConsistentSnapshots(
@@ -221,7 +221,7 @@ class Instance:
         restoration = named("restoration", self.restoration)
         self.restoration.wake = restoration.wake
         processing = [NamedStep(p.name, p, p.wait, self.manager.signal) for p in (*self.processing, self.urgent)]
-        watching = [named("figures", self.figures), named("sizes", self.sizes), named("cleanup", self.cleaner)]
+        watching = [named("rates", self.rates), named("sizes", self.sizes), named("cleanup", self.cleaner)]
         watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)
         self.reconciler.wake = reconciler.wake

@@ -12,9 +12,9 @@ from typing import Any
 from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
 from flowql.compiler.plan.generations import runtime_name, user_id
 from flowql.runtime.app.deployed_queries import deployed_queries
-from flowql.runtime.app.figures import QueryFigures
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import ends_of, lag_of_inputs, query_status
+from flowql.runtime.app.query_rates import QueryRates
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.swapping import BUILT
 from flowql.runtime.app.waits import wait_of
@@ -59,13 +59,13 @@ def _building(entry: Mapping[str, Any], why: str) -> dict[str, Any]:
 
 def _by_name(instance: Instance, queries: Mapping[str, RunningQuery], *, detail: bool) -> dict[str, dict[str, Any]]:
     """By the names under which generations run, in their order."""
-    figures, ends = instance.figures.read(), ends_of(instance, queries.values())
+    rates, ends = instance.rates.read(), ends_of(instance, queries.values())
     found: dict[str, dict[str, Any]] = {}
     people = {n: user_id(n, q.plan.generation) for n, q in queries.items()}
     for name, q in queries.items():
         entry = query_status(instance, name, ends, q)
         wait = wait_of(instance, name, entry["state"], q.built.tasks)
-        entry |= _figures(figures.get(name, QueryFigures())) | _sizes(instance, q)
+        entry |= _rates(rates.get(name, QueryRates())) | _sizes(instance, q)
         whom = [] if wait is None else list(dict.fromkeys(people.get(w, w) for w in wait.whom))
         entry["waits"] = None if wait is None else {"for": wait.reason, "whom": whom}
         entry["cpu_s"] = round(instance.metrics.query(name).cpu_ns / 1e9, 3)
@@ -103,7 +103,7 @@ def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, A
     return found
 
 
-def _figures(f: QueryFigures) -> dict[str, Any]:
+def _rates(f: QueryRates) -> dict[str, Any]:
     latency = None if f.p50_ms is None or f.p99_ms is None else {"p50": round(f.p50_ms, 1), "p99": round(f.p99_ms, 1)}
     return {
         "rate_in": round(f.rate_in, 1),

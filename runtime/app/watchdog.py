@@ -25,7 +25,7 @@ TELL_MS = 30_000  # so long it tries to say so first
 # A compaction takes as long as it takes.
 PATIENT = frozenset({"cleanup"})
 # Others cannot do for it what these do not get done. A consumer that is not polled is given up by its group as it is.
-STAYS = PATIENT | {"consumer-main", "consumer-restore", "figures", "sizes", "memory", "watchdog"}
+STAYS = PATIENT | {"consumer-main", "consumer-restore", "rates", "sizes", "memory", "watchdog"}
 
 
 @dataclass(frozen=True, slots=True)

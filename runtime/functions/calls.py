@@ -29,7 +29,7 @@ from flowql.compiler.functions.user_rows import naming
 from flowql.compiler.functions.user_vectorized import COLUMN_KINDS, UserVectorFunction
 from flowql.compiler.plan.types import SqlType
 from flowql.runtime.batch import to_python
-from flowql.runtime.functions.figures import FunctionFigures, figures_of
+from flowql.runtime.functions.metrics import FunctionMetrics, metrics_of
 from flowql.runtime.functions.runs import is_of_several, run_too_long
 from flowql.runtime.functions.workers import (
     AggregatePart,
@@ -74,9 +74,9 @@ class Failures:
 class _Remote:
     """A function of the user whose calls go to processes."""
 
-    def __init__(self, user: UserDefined, workers: Workers, figures: FunctionFigures) -> None:
+    def __init__(self, user: UserDefined, workers: Workers, metrics: FunctionMetrics) -> None:
         assert not user.limits.inline
-        self._name, self._timeout_s, self._workers, self._figures = user.name, user.limits.timeout_s, workers, figures
+        self._name, self._timeout_s, self._workers, self._metrics = user.name, user.limits.timeout_s, workers, metrics
 
     def value(self, *args: Any, part: AggregatePart | None = None) -> Any:
         start = time.perf_counter()
@@ -85,11 +85,11 @@ class _Remote:
         except Exception as error:
             lost = isinstance(error, ProcessLost)
             if lost and is_of_several():
-                self._figures.here().add(0, time.perf_counter() - start, lost=1)
+                self._metrics.here().add(0, time.perf_counter() - start, lost=1)
                 raise run_too_long(str(error)) from error
-            self._figures.here().add(1, time.perf_counter() - start, failures=1, lost=lost)
+            self._metrics.here().add(1, time.perf_counter() - start, failures=1, lost=lost)
             raise
-        self._figures.here().add(1, time.perf_counter() - start)
+        self._metrics.here().add(1, time.perf_counter() - start)
         return found
 
     def checked(self, nullable: Sequence[bool]) -> Callable[..., Any]:
@@ -107,7 +107,7 @@ class _Remote:
     ) -> Sequence[tuple[Any, Sequence[tuple[int, str]]]]:
         calls = sum(len(rows) for _, rows in groups)
         made: Sequence[tuple[Any, Sequence[tuple[int, str]]]] = self._many("add_many", (groups,), calls)
-        self._figures.here().failures += sum(len(failed) for _, failed in made)
+        self._metrics.here().failures += sum(len(failed) for _, failed in made)
         return made
 
     def add_runs(
@@ -118,7 +118,7 @@ class _Remote:
 
     def result_many(self, accumulators: Sequence[Any]) -> Sequence[tuple[Any, str]]:
         made: Sequence[tuple[Any, str]] = self._many("result_many", (accumulators,), len(accumulators))
-        self._figures.here().failures += sum(1 for _, failed in made if failed)
+        self._metrics.here().failures += sum(1 for _, failed in made if failed)
         return made
 
     def _many(self, part: AggregatePart, given: tuple[Any, ...], calls: int) -> Any:
@@ -127,11 +127,11 @@ class _Remote:
             made = self._workers.ask(Request(self._name, given, part), self._timeout_s)
         except Exception as error:
             lost = isinstance(error, ProcessLost)
-            self._figures.here().add(0, time.perf_counter() - start, lost=lost)
+            self._metrics.here().add(0, time.perf_counter() - start, lost=lost)
             if lost and is_of_several():
                 raise run_too_long(str(error)) from error
             raise
-        self._figures.here().add(calls, time.perf_counter() - start)
+        self._metrics.here().add(calls, time.perf_counter() - start)
         return made
 
     def of_rows(self, rows: Iterable[tuple[Any, ...]]) -> Any:
@@ -156,11 +156,11 @@ class _Remote:
             data, failed = self._workers.ask(Request(self._name, to_ipc(columns)), self._timeout_s)
         except Exception as error:
             lost = isinstance(error, ProcessLost)
-            self._figures.here().add(0, time.perf_counter() - start, lost=lost)
+            self._metrics.here().add(0, time.perf_counter() - start, lost=lost)
             if lost and is_of_several():
                 raise run_too_long(str(error)) from error
             raise
-        self._figures.here().add(len(columns[0]) - len(failed), time.perf_counter() - start)
+        self._metrics.here().add(len(columns[0]) - len(failed), time.perf_counter() - start)
         return from_ipc(data)[0], failed
 
 
@@ -170,7 +170,7 @@ def _rows(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> Iterable[tup
 
 def isolated(function: Function, user: UserFunction | UserVectorFunction, code: Code) -> Function:
     """`function`, whose name is that in plans, with the calls of `user` in processes that run `code`."""
-    remote = _Remote(user, workers_of(code), figures_of(function.name))
+    remote = _Remote(user, workers_of(code), metrics_of(function.name))
     if isinstance(user, UserVectorFunction):
         assert function.arrow is not None
         return replace(
@@ -196,7 +196,7 @@ def isolated(function: Function, user: UserFunction | UserVectorFunction, code: 
 
 def isolated_aggregate(function: AggregateFunction, user: UserAggregate, code: Code) -> AggregateFunction:
     """As `isolated`. Rows of a stream, and results, go in one message per batch; others in one message each."""
-    remote = _Remote(user, workers_of(code), figures_of(function.name))
+    remote = _Remote(user, workers_of(code), metrics_of(function.name))
     return replace(
         function,
         add=lambda *_: remote.step("add", user.nullable),
@@ -212,13 +212,13 @@ def isolated_aggregate(function: AggregateFunction, user: UserAggregate, code: C
 
 def inline(function: Function) -> Function:
     """`function`, whose name is that in plans, with its calls counted."""
-    figures = figures_of(function.name)
+    metrics = metrics_of(function.name)
 
     def bind(resolution: Resolution) -> Callable[..., Any]:
         call = function.reference(resolution)
 
         def reference(*args: Any) -> Any:
-            counts = figures.here()
+            counts = metrics.here()
             counts.calls += 1
             try:
                 if counts.calls % SAMPLED != 1:
@@ -240,7 +240,7 @@ def inline(function: Function) -> Function:
     def over_columns(columns: Sequence[pa.Array]) -> pa.Array:
         start = time.perf_counter()
         found = arrow.call(columns)
-        figures.here().add(len(found), time.perf_counter() - start)
+        metrics.here().add(len(found), time.perf_counter() - start)
         return found
 
     return replace(function, reference=bind, arrow=replace(arrow, call=over_columns))

@@ -12,25 +12,25 @@ from typing import Any
 
 from flowql.compiler.functions.registry import AsyncFunction
 from flowql.runtime.functions.call_results import CallResult, Calls, Done, outcome_of
-from flowql.runtime.functions.figures import FunctionFigures, figures_of
+from flowql.runtime.functions.metrics import FunctionMetrics, metrics_of
 
 
 def calls_of(function: AsyncFunction) -> Calls:
     """Where the calls of a function are made. They are counted."""
-    return CountedCalls(function.home or LoopCalls(function), figures_of(function.key))
+    return CountedCalls(function.home or LoopCalls(function), metrics_of(function.key))
 
 
 class CountedCalls:
     """Implements `Calls` by others."""
 
-    def __init__(self, calls: Calls, figures: FunctionFigures) -> None:
-        self._calls, self._figures = calls, figures
+    def __init__(self, calls: Calls, metrics: FunctionMetrics) -> None:
+        self._calls, self._metrics = calls, metrics
 
     def begin(self, args: tuple[Any, ...], done: Done) -> Callable[[], None]:
         start = time.perf_counter()
 
         def counted(outcome: CallResult) -> None:
-            self._figures.here().add(1, time.perf_counter() - start, failures=int(bool(outcome.error)))
+            self._metrics.here().add(1, time.perf_counter() - start, failures=int(bool(outcome.error)))
             done(outcome)
 
         return self._calls.begin(args, counted)

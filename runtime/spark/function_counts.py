@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.visit import functions_called
-from flowql.runtime.functions.figures import PARTS, figures_data
+from flowql.runtime.functions.metrics import PARTS, metrics_data
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -87,7 +87,7 @@ def function_figures(plan: Plan, counters: Iterable[Mapping[str, int]]) -> list[
     names = sorted({name for q in plan.queries for name in functions_called(q.logical) if is_users(name)})
     found = ((name, [sums[f"{plain_name(name)}{_MARK}{part}"] for part in PARTS]) for name in names)
     return [
-        figures_data(name, calls, failures, micros / 1e6, lost)
+        metrics_data(name, calls, failures, micros / 1e6, lost)
         for name, (calls, failures, micros, lost) in found
         if calls
     ]

@@ -21,8 +21,8 @@ from flowql.compiler.functions.registry import Function, QueryFailure, Resolutio
 from flowql.compiler.plan.types import BIGINT
 from flowql.config import functions
 from flowql.config.functions import load_functions
-from flowql.runtime.functions import figures, workers
-from flowql.runtime.functions.figures import FunctionFigures, function_figures
+from flowql.runtime.functions import metrics, workers
+from flowql.runtime.functions.metrics import FunctionMetrics, function_metrics
 from flowql.runtime.functions.runs import giving_way
 from flowql.runtime.functions.workers import Code, FunctionFailed, Request, end_idle_workers
 from flowql.server.address import is_alive
@@ -118,7 +118,7 @@ BAD = {
 def no_worker_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(workers, "LOOK_S", 0.1)
     monkeypatch.setattr(workers, "STARTING_CREDIT_S", 1_000.0)
-    monkeypatch.setattr(figures, "_all", {})
+    monkeypatch.setattr(metrics, "_all", {})
     yield
     end_idle_workers()
     assert not of_this_process()
@@ -413,13 +413,13 @@ def test_calls_in_the_threads_of_the_engine_are_counted(tmp_path: Path, vectoriz
         assert sum(call(n) for n in range(1, 101)) == 1
         with pytest.raises(ZeroDivisionError):
             call(0)
-    (found,) = function_figures([function.name])
+    (found,) = function_metrics([function.name])
     assert (found["calls"], found["failures"]) == ((100, 0) if vectorized else (101, 1))
     assert 0.005 < found["seconds"] < 5
 
 
 def test_calls_of_several_threads_add_up() -> None:
-    counts = FunctionFigures()
+    counts = FunctionMetrics()
     threads = [
         threading.Thread(target=lambda: [counts.here().add(1, 0.5, failures=1) for _ in range(1000)]) for _ in range(4)
     ]

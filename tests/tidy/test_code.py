@@ -51,7 +51,7 @@ DRIVERS = {
     "runtime/functions/async_worker.py": {"asyncio", "socket", "threading", "time"},  # a thread watches the event loop
     "runtime/functions/call_results.py": {"asyncio", "threading"},  # calls that block have threads
     "runtime/functions/event_loop.py": {"asyncio", "threading", "time"},  # the loop has a thread; time: what calls cost
-    "runtime/functions/figures.py": {"threading"},  # threading.local: each thread counts its own calls
+    "runtime/functions/metrics.py": {"threading"},  # threading.local: each thread counts its own calls
     "runtime/functions/texts.py": {"threading"},  # modules are imported one version at a time
     "runtime/spark/function_counts.py": {"threading"},  # queries that commit at once take counts of one accumulator
     "runtime/functions/shipping.py": {"threading"},  # tasks of Spark in one worker register the same functions

@@ -23,7 +23,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import spark_type
 from flowql.runtime.batch import Batch
-from flowql.runtime.functions.figures import counts_since
+from flowql.runtime.functions.metrics import counts_since
 from flowql.runtime.functions.shipping import register_shipped, shipped
 from flowql.runtime.operators.base import NO_STATE, RunContext
 from flowql.runtime.operators.stages import StageChain

@@ -20,7 +20,7 @@ from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import ExchangeSource
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.functions.figures import counts_since
+from flowql.runtime.functions.metrics import counts_since
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import suppress

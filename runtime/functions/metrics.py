@@ -29,7 +29,7 @@ class Counts:
         self.lost += lost
 
 
-class FunctionFigures:
+class FunctionMetrics:
     """Of one version, as each thread counts them."""
 
     def __init__(self) -> None:
@@ -54,24 +54,24 @@ class FunctionFigures:
 
 PARTS = ("calls", "failures", "micros", "lost")
 
-_all: dict[str, FunctionFigures] = {}
+_all: dict[str, FunctionMetrics] = {}
 _asking = threading.Lock()  # guards the next one
 _asked: dict[str, Counts] = {}  # what `counts_since` has given
 
 
-def figures_of(name: str) -> FunctionFigures:
+def metrics_of(name: str) -> FunctionMetrics:
     """name: as in plans."""
-    return _all.setdefault(name, FunctionFigures())
+    return _all.setdefault(name, FunctionMetrics())
 
 
 def counts_since(modules: Collection[str]) -> dict[str, list[int]]:
     """What functions of these modules have counted since it was asked last, by their names in SQL: a number for each of `PARTS`."""
     found: dict[str, list[int]] = {}
     with _asking:
-        for name, figures in list(_all.items()):
+        for name, metrics in list(_all.items()):
             if module_name(name) not in modules:
                 continue
-            now, before = figures.total(), _asked.get(name, Counts())
+            now, before = metrics.total(), _asked.get(name, Counts())
             _asked[name] = now
             counts = [now.calls - before.calls, now.failures - before.failures]
             counts += [round(1e6 * (now.seconds - before.seconds)), now.lost - before.lost]
@@ -81,13 +81,13 @@ def counts_since(modules: Collection[str]) -> dict[str, list[int]]:
     return found
 
 
-def function_figures(names: Collection[str]) -> list[dict[str, Any]]:
+def function_metrics(names: Collection[str]) -> list[dict[str, Any]]:
     """As `status` shows them. names: as in plans; those that were never called here are left out."""
     found = [(name, _all[name].total()) for name in sorted(names) if name in _all]
-    return [figures_data(name, f.calls, f.failures, f.seconds, f.lost) for name, f in found if f.calls]
+    return [metrics_data(name, f.calls, f.failures, f.seconds, f.lost) for name, f in found if f.calls]
 
 
-def figures_data(name: str, calls: int, failures: int, seconds: float, lost: int) -> dict[str, Any]:
+def metrics_data(name: str, calls: int, failures: int, seconds: float, lost: int) -> dict[str, Any]:
     """name: as in plans."""
     return {
         "function": plain_name(name),

@@ -41,7 +41,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryFigures:
+class QueryRates:
     """rate_in, rate_out: records per second. cpu: processors in use (1.0 is one). share: of the time that all queries together
     got, entitled: what its weight came to beside the others that had work; None while nobody worked. p50_ms, p99_ms: None
     while nothing was committed.
@@ -56,7 +56,7 @@ class QueryFigures:
     p99_ms: float | None = None
 
 
-class Figures:
+class RateSampler:
     """A step: `run_once` takes a sample. `read` may be called by any thread."""
 
     def __init__(
@@ -74,12 +74,12 @@ class Figures:
             self._samples.append(self._sample())
         return self._next_ms - now_ms
 
-    def read(self) -> dict[str, QueryFigures]:
+    def read(self) -> dict[str, QueryRates]:
         """Of every query, as of now."""
         now, before = self._sample(), list(self._samples)
         recent = [s for s in before if s.ms >= now.ms - RATE_MS - SAMPLE_MS // 2]
         turn_ns = sum(c.turn_ns - _first(recent, q, now)[1].turn_ns for q, c in now.queries.items())
-        return {q: _figures(q, now, recent, before, turn_ns) for q in now.queries}
+        return {q: _rates(q, now, recent, before, turn_ns) for q in now.queries}
 
     def _sample(self) -> Sample:
         entitled = self._manager.entitled_ns()
@@ -97,13 +97,13 @@ def _first(samples: Sequence[Sample], query: str, now: Sample) -> tuple[int, Cou
     return (samples[0].ms, samples[0].queries.get(query, Counters())) if samples else (now.ms, now.queries[query])
 
 
-def _figures(query: str, now: Sample, recent: Sequence[Sample], before: Sequence[Sample], turn_ns: int) -> QueryFigures:
+def _rates(query: str, now: Sample, recent: Sequence[Sample], before: Sequence[Sample], turn_ns: int) -> QueryRates:
     new = now.queries[query]
     at_ms, old = _first(recent, query, now)
     seconds = (now.ms - at_ms) / 1000
     _, oldest = _first(before, query, now)
     taken = [n - o for n, o in zip(new.latency, oldest.latency, strict=True)]
-    return QueryFigures(
+    return QueryRates(
         rate_in=(new.records_in - old.records_in) / seconds if seconds else 0.0,
         rate_out=(new.records_out - old.records_out) / seconds if seconds else 0.0,
         cpu=(new.cpu_ns - old.cpu_ns) / seconds / 1e9 if seconds else 0.0,

@@ -10,8 +10,8 @@ import pytest
 
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.driver import Driver
-from flowql.runtime.app.figures import RATE_MS, SAMPLE_MS
 from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.query_rates import RATE_MS, SAMPLE_MS
 from flowql.runtime.app.status import instance_figures, statuses
 from flowql.runtime.app.waits import wait_of
 from flowql.runtime.clock import VirtualClock
@@ -43,7 +43,7 @@ def rows(n: int) -> list[tuple[int, dict[str, Any], int]]:
 def test_latency_is_from_when_a_record_is_known_to_the_commit_of_what_follows(sql: str, query: str) -> None:
     world = World(SOURCES + sql)
     world.settle()
-    world.instance.figures.run_once(world.clock.timer_ms())
+    world.instance.rates.run_once(world.clock.timer_ms())
     world.send("s", rows(20))
     assert world.driver is not None
     world.instance.polling.run_once(world.clock.timer_ms())
@@ -77,16 +77,16 @@ def test_a_query_that_comes_later_is_not_blamed_for_what_was_there_before() -> N
 
 def test_rates_and_percentiles_are_of_the_last_seconds() -> None:
     world = World(SOURCES + BY_KEY)
-    world.instance.figures.run_once(world.clock.timer_ms())
+    world.instance.rates.run_once(world.clock.timer_ms())
     for _ in range(4):
         world.send("s", rows(50))
         world.settle()
         advance(world, SAMPLE_MS)
-        world.instance.figures.run_once(world.clock.timer_ms())
+        world.instance.rates.run_once(world.clock.timer_ms())
     assert of(world, "CTAS_A")["rate_in"] == pytest.approx(50.0)
     for _ in range(40):
         advance(world, SAMPLE_MS)
-        world.instance.figures.run_once(world.clock.timer_ms())
+        world.instance.rates.run_once(world.clock.timer_ms())
     found = of(world, "CTAS_A")
     assert found["rate_in"] == 0.0
     assert found["latency_ms"] is None
@@ -97,7 +97,7 @@ def test_rates_and_percentiles_are_of_the_last_seconds() -> None:
 def test_what_a_query_did_before_its_first_sample_counts() -> None:
     """All of a small topic may be processed within a second of the deployment: it was in no figure."""
     world = World(SOURCES)
-    world.instance.figures.run_once(world.clock.timer_ms())
+    world.instance.rates.run_once(world.clock.timer_ms())
     world.send("s", rows(30))
     advance(world, 1_000)
     world.deploy(SOURCES + BY_KEY)
