@@ -8,11 +8,11 @@ MIB = 1 << 20
 PROCESS_BYTES = (
     240 * MIB
 )  # the interpreter, libraries and threads of an instance without queries (135), and mapped parts of the log
-QUESTIONS_BYTES_MIN = 32 * MIB  # with less, DuckDB cannot sort what it could spill
+INTERACTIVE_QUERY_BYTES_MIN = 32 * MIB  # with less, DuckDB cannot sort what it could spill
 # Parts of 64. Each bounds what it names; together they are the budget without the process.
-_FETCH, _INPUT, _OUTPUT, _LAYERS, _CACHE, _BLOCKS, _QUESTIONS = 2, 8, 8, 8, 8, 8, 7
+_FETCH, _INPUT, _OUTPUT, _LAYERS, _CACHE, _BLOCKS, _INTERACTIVE = 2, 8, 8, 8, 8, 8, 7
 _FREE = 6  # what the C library and Python keep of what was given back, until the process exceeds its budget (`flowql.runtime.app.allocator`)
-assert 2 * _FETCH + _INPUT + _OUTPUT + _LAYERS + _CACHE + _BLOCKS + 2 * _QUESTIONS + _FREE == 64
+assert 2 * _FETCH + _INPUT + _OUTPUT + _LAYERS + _CACHE + _BLOCKS + 2 * _INTERACTIVE + _FREE == 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class StateLimits:
 class MemoryBudget:
     """What parts of an instance may take of `memory_bytes`, which is what the whole process should stay within.
 
-    >>> MemoryBudget(1 << 30).questions_bytes >> 20
+    >>> MemoryBudget(1 << 30).interactive_query_bytes >> 20
     85
     """
 
@@ -66,8 +66,8 @@ class MemoryBudget:
         return self.block_cache_bytes // 2
 
     @property
-    def questions_bytes(self) -> int:
-        """Of DuckDB for all questions together, and as much again of rows on their way into it and out of it. What they need beyond goes
+    def interactive_query_bytes(self) -> int:
+        """Memory of DuckDB for all interactive queries together, and as much again of rows on their way into it and out of it. What they need beyond goes
         to disk, or is an error.
         """
-        return max(QUESTIONS_BYTES_MIN, self._share(_QUESTIONS))
+        return max(INTERACTIVE_QUERY_BYTES_MIN, self._share(_INTERACTIVE))

@@ -297,7 +297,7 @@ class Month:
         wrong = [] if left.startswith("[]") else [f"dead letters are left: {left[:300]}"]
         with duckdb.connect() as oracle:
             oracle.register("payments", self.data.table())
-            for name, (ours, theirs) in _QUESTIONS.items():
+            for name, (ours, theirs) in _QUERIES.items():
                 expected = oracle.sql(theirs).to_arrow_table()
                 found = self.client().query(ours)
                 rows = _differences(found, expected)
@@ -305,7 +305,7 @@ class Month:
         return wrong
 
 
-_QUESTIONS = {
+_QUERIES = {
     "TOTALS": (
         "SELECT ACCOUNT, N, TOTAL, LAST FROM TOTALS",
         "SELECT ACCOUNT, COUNT(*), SUM(AMOUNT)::BIGINT, MAX(ID) FROM payments GROUP BY 1",

@@ -1,4 +1,4 @@
-"""Questions to a live instance over two tables fed by one input: they agree on one commit every time and never go back.
+"""Interactive queries to a live instance over two tables fed by one input: they agree on one commit every time and never go back.
 
     python -m tests.query_consistency --calls 1000 [--cli 100] [--rate 5000]
 
@@ -38,7 +38,7 @@ CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 2, K
 CREATE TABLE A AS SELECT K, COUNT(*) AS N, SUM(V) AS T FROM S GROUP BY K;
 CREATE TABLE B AS SELECT V, COUNT(*) AS N, SUM(V) AS T FROM S GROUP BY V;
 """
-QUESTION = (
+QUERY = (
     "SELECT (SELECT coalesce(sum(n), 0) FROM a) AS a, (SELECT coalesce(sum(n), 0) FROM b) AS b,"
     " (SELECT coalesce(sum(t), 0) FROM a) AS ta, (SELECT coalesce(sum(t), 0) FROM b) AS tb"
 )
@@ -107,7 +107,7 @@ def over_http(data_dir: Path) -> tuple[dict[str, int], int, str]:
         f"{read_address(data_dir)} does not answer: {(data_dir / ERRORS_FILE).read_text()[-2000:]}"
     )
     try:
-        table = client.query(QUESTION)
+        table = client.query(QUERY)
     finally:
         client.close()
     metadata = table.schema.metadata
@@ -116,7 +116,7 @@ def over_http(data_dir: Path) -> tuple[dict[str, int], int, str]:
 
 def over_cli(folder: Path) -> tuple[dict[str, int], str]:
     done = subprocess.run(
-        [*FLOWQL, "query", "-o", "json", "-p", str(folder), QUESTION], check=True, capture_output=True, text=True
+        [*FLOWQL, "query", "-o", "json", "-p", str(folder), QUERY], check=True, capture_output=True, text=True
     )
     (row,) = json.loads(done.stdout)
     return {k: int(v) for k, v in row.items()}, done.stderr.strip()
@@ -148,7 +148,7 @@ def ask_all(folder: Path, data_dir: Path, calls: int, cli: int) -> Report:
 
 
 def check(calls: int, cli: int, rate: int, folder: Path) -> Report:
-    """The whole course: deploy, load, questions, stop, one more question."""
+    """The whole course: deploy, load, interactive queries, stop, one more interactive query."""
     with running(folder) as data_dir:
         feeder = subprocess.Popen([sys.executable, "-m", "tests.query_consistency", "--feed", str(data_dir), str(rate)])
         try:

@@ -67,7 +67,7 @@ from flowql.compiler.plan.types import Kind, SqlType
 
 # What refuses a query over streams and no view over relations: a missing GROUP BY or key, a function or the type of a key.
 _LIFTED = ("FQ2006", "FQ2013", "FQ2020", "FQ2022")
-QUESTIONS = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
+INTERACTIVE = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +219,10 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
             return BoundSource(altered_source(statement, catalog, session), True, False, at)
         case QueryControl():
             return BoundControl(statement.verb, statement.query, at)
-        case OtherStatement() if statement.verb in QUESTIONS:
+        case OtherStatement() if statement.verb in INTERACTIVE:
             raise mistake(
                 "FQ2018",
-                f"{statement.verb} asks a question; files of a project define what runs",
+                f"{statement.verb} is an interactive query; files of a project define what runs",
                 at,
                 "defines nothing",
                 help="ask it in `flowql shell`, or with `flowql query`",

@@ -229,29 +229,29 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql state get SPENT_PER_HOUR ada",
     ),
     "FQ5108": CodePage(
-        "The question needs more memory than its limit",
-        "All interactive queries (questions) share a part of the target's `memory`. Sorts, groups and joins that need more spill to "
-        "disk, up to `spill` of `questions`. Some data can only be held in memory and did not fit: a list or string built from all "
-        "rows, the keys of a table that is read from its topic, rows of other instances. Continuous queries and other questions are "
+        "An interactive query needs more memory than its limit",
+        "All interactive queries share a part of the target's `memory`. Sorts, groups and joins that need more spill to "
+        "disk, up to `spill` of `interactive_queries`. Some data can only be held in memory and did not fit: a list or string built from all "
+        "rows, the keys of a table that is read from its topic, rows of other instances. Continuous queries and other interactive queries are "
         "not affected.",
         "flowql query 'SELECT LIST(ITEM) FROM ORDERS'",
         "flowql query 'SELECT CUSTOMER, LIST(ITEM) FROM ORDERS WHERE ID > 1000000 GROUP BY CUSTOMER'",
     ),
     "FQ5109": CodePage(
-        "The question takes too long, or its answer is too long",
-        "The rows of an answer, and the time to compute and read it, are limited by `rows` and `time` of `questions` in the target; "
-        "defaults: 100,000,000 and 10 minutes. Rows before the limit have been written. A question has at most 64 joins, where a "
+        "An interactive query takes too long, or its answer is too long",
+        "The rows of an answer, and the time to compute and read it, are limited by `rows` and `time` of `interactive_queries` in the target; "
+        "defaults: 100,000,000 and 10 minutes. Rows before the limit have been written. An interactive query has at most 64 joins, where a "
         "sub-query in an expression counts as two, and 1,000 SELECTs: planning more takes minutes, and cannot be interrupted.",
         "flowql query 'SELECT * FROM ORDERS A, ORDERS B'",
-        "targets:\n  default: {questions: {time: 1 hour, rows: 1000000000}}",
+        "targets:\n  default: {interactive_queries: {time: 1 hour, rows: 1000000000}}",
     ),
     "FQ5110": CodePage(
-        "Other questions hold the memory that this one needs",
-        "Rows on their way into and out of a question are in memory, and all questions that are being answered share the part of the "
-        "target's `memory` that is for questions. A question that finds no room waits for 5 seconds until others end or are read. It "
-        "can be asked again; `at_once` of `questions` allows fewer at the same time, and a larger `memory` makes more room.",
+        "Other interactive queries hold the memory that this one needs",
+        "Rows on their way into and out of an interactive query are in memory, and all that are being answered share the part of the "
+        "target's `memory` that is for them. One that finds no room waits for 5 seconds until others end or are read. It "
+        "can be repeated; `at_once` of `interactive_queries` allows fewer at the same time, and a larger `memory` makes more room.",
         "flowql query 'SELECT * FROM ORDERS ORDER BY ITEM'   # several at the same time",
-        "targets:\n  default: {memory: 2 GB, questions: {at_once: 4}}",
+        "targets:\n  default: {memory: 2 GB, interactive_queries: {at_once: 4}}",
     ),
     "FQ5201": CodePage(
         "A running query conflicts with the project",

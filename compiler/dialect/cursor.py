@@ -1,4 +1,4 @@
-"""A position in the tokens of one statement, with the questions and complaints every grammar rule needs."""
+"""A position in the tokens of one statement, with the tests and errors that every grammar rule needs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the plan topic records: the plan that serves, the plan that is wanted, and the numbers of generations.
 
-While nothing is rebuilt the two plans are one. During a rebuild the serving plan answers questions and feeds readers; the queries
+While nothing is rebuilt the two plans are one. During a rebuild the serving plan answers interactive queries and feeds readers; the queries
 of the wanted plan whose generation differs are computed beside it, in *groups* that swap in together.
 """
 
@@ -105,7 +105,7 @@ class Forward:
 class Deployed:
     """The newest record of the plan topic.
 
-    serving: answers questions. wanted: None when it is what serves. histories: of topics that queries write or wrote. last: of
+    serving: answers interactive queries. wanted: None when it is what serves. histories: of topics that queries write or wrote. last: of
     each query id the number of its last generation. refreshed: ids whose rebuild was asked for although nothing changed, until
     it ends. id: number of the deployment, rising. lost: serving queries, by the names under which they run, whose state is gone, and
     why they cannot be rebuilt (empty: they are): their results serve as they are, and they do not run. begins: first offsets, by

@@ -44,4 +44,7 @@ def _entry(code: str, entry: CodePage) -> str:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+    """The text on one line. What Markdown would read as its own outside of code is escaped."""
+    parts = " ".join(text.split()).replace("|", "\\|").split("`")
+    parts[::2] = [p.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_") for p in parts[::2]]
+    return "`".join(parts)

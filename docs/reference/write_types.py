@@ -76,7 +76,7 @@ def page() -> str:
             HEAD,
             _table(("type", "holds", "in JSON"), [(f"`{s}`", holds, in_json) for s, holds, in_json in TYPES]),
             "## Elsewhere\n",
-            "What a column of each type is in the state and in questions (Arrow, DuckDB), on Spark, and in Avro:\n",
+            "What a column of each type is in the state and in interactive queries (Arrow, DuckDB), on Spark, and in Avro:\n",
             _table(("type", "Arrow", "DuckDB", "Spark", "Avro"), [_elsewhere(s) for s, _, _ in TYPES]),
             "## Literals\n",
             _examples(LITERALS),

@@ -1,4 +1,4 @@
-"""An answer to a question, by the live instance of a directory or, where none runs, by the directory itself."""
+"""The answer to an interactive query, by the live instance of a directory or, where none runs, by the directory itself."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _live(settings: Settings, sql: str, stack: ExitStack) -> Answer | None:
 
 
 def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
-    from flowql.query.database import QuestionDatabase, QuestionLimits
+    from flowql.query.database import QueryDatabase, QueryLimits
     from flowql.query.session import answer  # the engine's reading side and DuckDB: 0.4 s to import
     from flowql.server.choice import at_rest
 
     take = stack.enter_context(at_rest(settings).commits())
-    limits = QuestionLimits.of(settings.memory_bytes, settings.questions, settings.data_dir)
-    database = stack.enter_context(closing(QuestionDatabase(limits)))
+    limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
+    database = stack.enter_context(closing(QueryDatabase(limits)))
 
     def functions() -> Mapping[str, AskedFunction]:
         from flowql.deploy.functions import functions_to_ask  # part of the compiler: 0.1 s

@@ -104,7 +104,7 @@ class Connection:
     def sql(self, query: str) -> Result:
         """The answer to one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit.
 
-        Raises QueryError for what is not SQL, is about something that is not there, or needs more than questions may take.
+        Raises QueryError for what is not SQL, is about something that is not there, or needs more than an interactive query may take.
         """
         with self._backend.answer(text(query, "query")) as answer:
             return Result(answer.table())

@@ -28,7 +28,7 @@ ROWS = 20_000  # of the table they ask
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class UserQuery:
     """A query of a user, with {n} for some key; chosen with probability `weight` / sum of all weights."""
 
     name: str
@@ -36,17 +36,17 @@ class Question:
     sql: str
 
 
-QUESTIONS = (
-    Question("a row by its key", 6, "SELECT * FROM spent WHERE id = '{n}'"),
-    Question("the first rows", 2, "SELECT * FROM spent LIMIT 20"),
-    Question("how many rows", 1, "SELECT COUNT(*) AS n FROM spent"),
-    Question("the ten highest", 1, "SELECT id, total FROM spent ORDER BY total DESC LIMIT 10"),
+USER_QUERIES = (
+    UserQuery("a row by its key", 6, "SELECT * FROM spent WHERE id = '{n}'"),
+    UserQuery("the first rows", 2, "SELECT * FROM spent LIMIT 20"),
+    UserQuery("how many rows", 1, "SELECT COUNT(*) AS n FROM spent"),
+    UserQuery("the ten highest", 1, "SELECT id, total FROM spent ORDER BY total DESC LIMIT 10"),
 )
 
 
 @dataclass(slots=True)
 class Seen:
-    """Results of the monitoring. looks: pieces of output that top wrote; answers_ms: durations of answers, by question; cpu_s:
+    """Results of the monitoring. looks: pieces of output that top wrote; answers_ms: durations of answers, by interactive query; cpu_s:
     processor time of their own processes.
     """
 
@@ -66,7 +66,7 @@ class Seen:
 
 
 class Clock:
-    """Seconds during which monitoring was on. It stops between phases, so that all phases have the same rate of questions, however short they are."""
+    """Seconds during which monitoring was on. It stops between phases, so that all phases have the same rate of interactive queries, however short they are."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -137,12 +137,12 @@ class Crowd:
         due_s = rnd.uniform(0, self._think_s)
         while True:
             now_s = self._clock.wait(due_s)
-            (question,) = rnd.choices(QUESTIONS, [q.weight for q in QUESTIONS])
+            (query,) = rnd.choices(USER_QUERIES, [q.weight for q in USER_QUERIES])
             start = time.perf_counter()
-            client.query(question.sql.format(n=rnd.randrange(ROWS)))
+            client.query(query.sql.format(n=rnd.randrange(ROWS)))
             took_ms = round((time.perf_counter() - start) * 1000, 2)
             with self._lock:
-                self._seen.answers_ms.setdefault(question.name, []).append(took_ms)
+                self._seen.answers_ms.setdefault(query.name, []).append(took_ms)
             due_s = now_s + self._think_s * rnd.uniform(0.5, 1.5)
 
     def _look(self) -> None:
@@ -193,9 +193,9 @@ class Watchers:
 
 
 def lines_of(answers_ms: Mapping[str, Sequence[float]]) -> list[str]:
-    """How long people waited, by question."""
-    lines = [f"{'question':20}{'answers':>9}{'median ms':>11}{'longest':>9}"]
-    for q in QUESTIONS:
+    """How long people waited, by interactive query."""
+    lines = [f"{'query':20}{'answers':>9}{'median ms':>11}{'longest':>9}"]
+    for q in USER_QUERIES:
         times = sorted(answers_ms.get(q.name, ()))
         if times:
             lines.append(f"{q.name:20}{len(times):>9}{times[len(times) // 2]:>11.1f}{times[-1]:>9.1f}")

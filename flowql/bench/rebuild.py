@@ -7,7 +7,7 @@ measured alone, then from the deployment of an edit that rebuilds both results u
 that of `flowql.bench.isolation`: from the creation of a record to its output in the record collector; `engine` excludes the time until the
 record was durable in the log, in which the process that appends it waits for the disk. The most of it is for how long the rebuild held the
 critical query up; the interval between two commits is the limit. Every 50 ms the table is queried; each answer must be that of the old or of
-the new generation. The diagram shows the latency of each record over time, when questions were answered, and the share of records above a latency.
+the new generation. The diagram shows the latency of each record over time, when interactive queries were answered, and the share of records above a latency.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from flowql.runtime.state.rocks import open_rocks
 from flowql.server.on_runtime import RuntimeEngine
 
 TOPIC = "pulse"
-QUESTION = "SELECT count(*) AS n, sum(N) AS total FROM CHANNELS"
+TOTALS = "SELECT count(*) AS n, sum(N) AS total FROM CHANNELS"
 ASK_S, CAUGHT_UP_S, REBUILT_S, TARGET_FACTOR = 0.05, 600.0, 600.0, 1.5
 SQL = """
 CREATE STREAM BID (AUCTION BIGINT, BIDDER BIGINT, PRICE BIGINT, CHANNEL STRING, URL STRING, EXTRA STRING)
@@ -60,7 +60,7 @@ class Latencies:
 class Phase:
     """Measurements from `since_ns` to `until_ns`. answers: distinct answers, in the order in which they came.
 
-    asked: when each question was asked (ns), and how long its answer took (ms). slowest_commit_ms: from a cut until it was applied.
+    asked: when each interactive query was asked (ns), and how long its answer took (ms). slowest_commit_ms: from a cut until it was applied.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Phase:
 
     def ask(self, engine: RuntimeEngine) -> None:
         start = time.time_ns()
-        answer = str(evaluate(QUESTION, engine.take).to_pylist())
+        answer = str(evaluate(TOTALS, engine.take).to_pylist())
         self.asked.append((start, (time.time_ns() - start) / 1e6))
         if answer not in self.answers[-1:]:
             self.answers.append(answer)
@@ -139,7 +139,7 @@ def _until(condition: object, limit_s: float, what: str) -> None:
 def table(phases: list[Phase], latencies: list[Latencies]) -> str:
     lines = [
         f"{'critical query':20}{'seconds':>9}{'records':>9}{'p50 ms':>9}{'p99 ms':>9}{'max ms':>9}{'engine p99':>12}{'engine max':>12}"
-        f"{'commit max':>12}{'questions':>11}{'slowest ms':>12}"
+        f"{'commit max':>12}{'queries':>11}{'slowest ms':>12}"
     ]
     for p, found in zip(phases, latencies, strict=True):
         at = [float(np.percentile(found.ms, q)) for q in (50, 99, 100)]
@@ -164,7 +164,7 @@ def table(phases: list[Phase], latencies: list[Latencies]) -> str:
 
 
 def plot(phases: list[Phase], latencies: list[Latencies], file: Path) -> None:
-    """Above each record and each question over time, below the shares of slow records."""
+    """Above each record and each interactive query over time, below the shares of slow records."""
     with plotted(file, rows=2, size=(8, 7), shared=False) as (above, below):
         begin = phases[1].since_ns
         for p, found in zip(phases, latencies, strict=True):
@@ -173,7 +173,11 @@ def plot(phases: list[Phase], latencies: list[Latencies], file: Path) -> None:
             below.plot(x, 1 - np.arange(len(x)) / len(x), label=p.name)
         asked = [at for p in phases for at in p.asked]
         above.plot(
-            [(at - begin) / 1e9 for at, _ in asked], [ms for _, ms in asked], "+", color="grey", label="questions"
+            [(at - begin) / 1e9 for at, _ in asked],
+            [ms for _, ms in asked],
+            "+",
+            color="grey",
+            label="interactive queries",
         )
         above.axvline(0, color="grey", linewidth=0.5)
         above.set(yscale="log", xlabel="seconds since the deployment", ylabel="creation to output, ms")

@@ -1,11 +1,11 @@
 """Whether an instance stays within its memory budget while a query with many keys always has work, with and without interactive queries.
 
-    python -m flowql.bench.saturation [--keys 10000000] [--minutes 60] [--memory MB] [--questions 20] [--threads 2] [--plot FILE]
+    python -m flowql.bench.saturation [--keys 10000000] [--minutes 60] [--memory MB] [--clients 20] [--threads 2] [--plot FILE]
 
 The instance is a separate process, as `flowql deploy` starts it. Another process keeps a million unread records in its input: first each key
 once, then keys drawn at random. When every key has been read and updated once on average (the files of the state are few before, and throughput
-is up to twice as high), time is divided into windows: one without interactive queries (questions), one in which the given number of clients
-repeat heavy questions, and so on in turn. A window without questions starts when the last one has ended, and lasts as long as the one before.
+is up to twice as high), time is divided into windows: one without interactive queries, one in which the given number of clients
+repeat heavy interactive queries, and so on in turn. A window without interactive queries starts when the last one has ended, and lasts as long as the one before.
 Resident memory of the instance and what its child processes have for themselves, memory used by DuckDB, and records read are sampled each
 second; each window is printed when it ends. Only figures of one run on one machine are comparable, because the feed uses a processor as well.
 """
@@ -34,7 +34,7 @@ from flowql.bench.nexmark import kafka_bigint
 from flowql.bench.plots import plotted
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
-from flowql.config.sections import QuestionsSettings
+from flowql.config.sections import InteractiveQuerySettings
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.runtime.budget import MIB
@@ -59,14 +59,14 @@ HEAVY = (
     "SELECT COUNT(*) FROM C a JOIN C b ON a.K = b.T % 1000003",
     "SELECT STRING_AGG(K::VARCHAR, ',') FROM C",
 )
-ENDED_S = 1.0  # for a client to end; its question ends with the instance
+ENDED_S = 1.0  # for a client to end; its interactive query ends with the instance
 OVER_MAX = 1.1  # of the budget
 CHANGED_MAX = 0.1  # of the throughput
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """At `seconds` after the start: resident bytes, DuckDB's bytes, records read so far. asked: clients sent questions. warm: every key was read."""
+    """At `seconds` after the start: resident bytes, DuckDB's bytes, records read so far. asked: clients sent interactive queries. warm: every key was read."""
 
     seconds: float
     rss: int
@@ -78,7 +78,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Answers:
-    """Number of questions by error code; "" for answered. Any thread adds."""
+    """Number of interactive queries by error code; "" for answered. Any thread adds."""
 
     ends: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -89,7 +89,7 @@ class Answers:
 
 
 class Asking:
-    """Clients that send heavy questions, each one after another, while `on` is set. busy: clients that wait for an answer."""
+    """Clients that send heavy interactive queries, each one after another, while `on` is set. busy: clients that wait for an answer."""
 
     def __init__(self, folder: Path, clients: int, answers: Answers) -> None:
         self.on, self._ended = threading.Event(), threading.Event()
@@ -158,11 +158,13 @@ def _append(producer: Producer, ids: npt.NDArray[np.int64], time_ms: int) -> Non
 
 
 def run(options: argparse.Namespace, folder: Path) -> tuple[list[Sample], Answers]:
-    """Fill, then windows without and with questions, until the minutes are over."""
+    """Fill, then windows without and with interactive queries, until the minutes are over."""
     log = EmbeddedLog(folder / "log")
     log.admin().create_topic(TOPIC, PARTITIONS, KEPT)
     log.close()
-    settings = Settings(folder, APPLICATION, options.threads, options.memory * MIB, questions=QuestionsSettings())
+    settings = Settings(
+        folder, APPLICATION, options.threads, options.memory * MIB, interactive_queries=InteractiveQuerySettings()
+    )
     compiled = compile_project([SourceText("saturation.sql", SQL)])
     assert compiled.ok, compiled.diagnostics
     client = spawn(settings)
@@ -170,7 +172,7 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[list[Sample], Answer
         client.deploy(compiled.plan)
         with feeding("flowql.bench.saturation", str(folder), "--keys", str(options.keys)):
             answers = Answers()
-            asking = Asking(folder, options.questions, answers)
+            asking = Asking(folder, options.clients, answers)
             try:
                 return list(_told(_watched(client, asking, options))), answers
             finally:
@@ -184,7 +186,7 @@ def _watched(client: Client, asking: Asking, options: argparse.Namespace) -> Ite
     process = psutil.Process(client.address.pid)
     start, least = time.monotonic(), min(WINDOW_S, options.minutes * 60 / 6)
     warm, asked, changed = False, False, 0.0  # changed: when this window started
-    began, window = 0.0, least  # began: when questions were last begun
+    began, window = 0.0, least  # began: when interactive queries were last begun
     while (now := time.monotonic() - start) < options.minutes * 60:
         if not process.is_running():
             raise BenchFailed("the instance is gone")
@@ -192,7 +194,7 @@ def _watched(client: Client, asking: Asking, options: argparse.Namespace) -> Ite
         if not warm or (not asked and asking.busy):
             warm, changed = records >= WARM_UP_RECORDS * options.keys, now
             window = max(least, now - began) if warm and began else least
-        elif now - changed > window and options.questions > 0:
+        elif now - changed > window and options.clients > 0:
             asked, changed, window = not asked, now, least
             (asking.on.set if asked else asking.on.clear)()
             began = now if asked else began
@@ -216,11 +218,11 @@ def _told(samples: Iterable[Sample]) -> Iterator[Sample]:
 
 
 def kind(sample: Sample) -> str:
-    return "filling" if not sample.warm else "with questions" if sample.asked else "no questions"
+    return "filling" if not sample.warm else "with interactive queries" if sample.asked else "no interactive queries"
 
 
 def _resident_bytes(process: psutil.Process) -> int:
-    """Its own, and those that only processes have which answer questions: pages of libraries are shared."""
+    """Its own, and those that only processes have which answer interactive queries: pages of libraries are shared."""
     size = int(process.memory_info().rss)
     for child in process.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -229,7 +231,7 @@ def _resident_bytes(process: psutil.Process) -> int:
 
 
 def _duckdb_bytes(client: Client) -> int:
-    """0 if the instance rejects the question because too many are in progress."""
+    """0 if the instance rejects the interactive query because too many are in progress."""
     try:
         found = client.query("SELECT SUM(memory_usage_bytes)::BIGINT AS B FROM duckdb_memory()").to_pylist()
     except CommandError:
@@ -250,8 +252,11 @@ def rates(samples: Sequence[Sample], *, asked: bool) -> list[float]:
 def table(samples: Sequence[Sample], answers: Answers, memory: int) -> str:
     """The figures, and whether the targets were met."""
     lines = [f"{'':20}{'samples':>9}{'records/s':>12}{'RSS MB max':>12}{'DuckDB MB max':>15}"]
-    speeds = {"no questions": rates(samples, asked=False), "with questions": rates(samples, asked=True)}
-    for name in ("filling", "no questions", "with questions"):
+    speeds = {
+        "no interactive queries": rates(samples, asked=False),
+        "with interactive queries": rates(samples, asked=True),
+    }
+    for name in ("filling", "no interactive queries", "with interactive queries"):
         if found := [s for s in samples if kind(s) == name]:
             speed = statistics.mean(speeds.get(name) or [found[-1].records / max(1.0, found[-1].seconds)])
             peaks = f"{max(s.rss for s in found) / MIB:>12,.0f}{max(s.duckdb for s in found) / MIB:>15,.0f}"
@@ -264,14 +269,16 @@ def table(samples: Sequence[Sample], answers: Answers, memory: int) -> str:
     if all(speeds.values()):
         alone, beside = (statistics.mean(v) for v in speeds.values())
         kept = "met" if beside >= (1 - CHANGED_MAX) * alone else "missed"
-        lines.append(f"throughput with questions is {beside / alone:.0%} of that without, target 90 %: {kept}")
+        lines.append(
+            f"throughput with interactive queries is {beside / alone:.0%} of that without, target 90 %: {kept}"
+        )
     ends = ", ".join(f"{n:,} {code or 'answered'}" for code, n in sorted(answers.ends.items())) or "none"
-    lines.append(f"questions: {ends}")
+    lines.append(f"interactive queries: {ends}")
     return "\n".join(lines)
 
 
 def draw(samples: Sequence[Sample], memory: int, file: Path) -> None:
-    """Memory and records a second over time; grey where questions were asked."""
+    """Memory and records a second over time; grey where interactive queries were asked."""
     x = [s.seconds for s in samples]
     speed = [(b.records - a.records) / (b.seconds - a.seconds) for a, b in pairwise(samples)]
     with plotted(file, rows=2, size=(7, 6)) as (upper, lower):
@@ -293,7 +300,9 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000_000)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--memory", type=int, default=1024, help="MB, the budget of the instance")
-    parser.add_argument("--questions", type=int, default=20, help="concurrent clients that send questions; 0: none")
+    parser.add_argument(
+        "--clients", type=int, default=20, help="that send interactive queries at the same time; 0: none"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--feed", help=argparse.SUPPRESS)

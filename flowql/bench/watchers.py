@@ -60,7 +60,7 @@ QUERIES = ("CSAS_LETTERS", "CTAS_SPENT")
 WARM_UP_S = 5.0  # not measured: kernels are compiled, caches fill
 TURN_S = 0.3  # after watchers come or go, before a phase counts
 RATE_MAX = 80_000  # records a second that one query of the two takes in at most
-ASKED_MIN = 0.7  # of the questions there should have been
+ASKED_MIN = 0.7  # of the interactive queries there should have been
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def measure(folder: Path, *, pairs: int, seconds: float, users: int, think_s: fl
 
 
 def check(outcome: Outcome, rate: float) -> None:
-    """BenchFailed if top or users did not run as intended. rate: expected questions a second."""
+    """BenchFailed if top or users did not run as intended. rate: expected interactive queries a second."""
     wanted = rate * sum(p.seconds + TURN_S for p in outcome.with_)
     if outcome.seen.looks < len(outcome.with_) or outcome.seen.answers < ASKED_MIN * wanted - math.sqrt(wanted):
         title = f"the monitoring did not run as intended: {outcome.seen.looks} refreshes, {outcome.seen.answers} answers of {wanted:.0f}"
@@ -155,7 +155,7 @@ def _phases(instance: Instance, watchers: Watchers, pairs: int, seconds: float) 
     saturation = Saturation(QUERIES)
     found: dict[bool, list[Phase]] = {False: [], True: []}
     seen = Seen()
-    watchers.begin()  # what is made for the first question is no cost of the second
+    watchers.begin()  # what is made for the first interactive query is no cost of the second
     time.sleep(WARM_UP_S)
     watchers.end()
     for pair in range(pairs):
@@ -213,7 +213,7 @@ def report(outcome: Outcome) -> str:
         [
             *lines,
             *lines_of(seen.answers_ms),
-            f"{seen.answers / watched_s:.2f} questions and {seen.looks / watched_s:.2f} looks of top a second",
+            f"{seen.answers / watched_s:.2f} interactive queries and {seen.looks / watched_s:.2f} looks of top a second",
             f"a commit takes {commits[0]:.1f} ms without and {commits[1]:.1f} ms with watchers",
             f"being watched costs {outcome.wall} of the throughput",
             f"of the instance's processor time alone: {outcome.cpu}",
@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a phase")
     parser.add_argument("--users", type=int, default=10)
-    parser.add_argument("--think", type=float, default=10.0, help="seconds between two questions of a user")
+    parser.add_argument("--think", type=float, default=10.0, help="seconds between two interactive queries of a user")
     parser.add_argument("--events", type=int, help="else as many as last")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path)

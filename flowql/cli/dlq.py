@@ -23,7 +23,7 @@ from flowql.config.storage import log_at, open_log
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings, settings_of
 from flowql.dlq.letters import (
     LISTED,
-    QUESTION,
+    WITH_VALUES,
     Letter,
     at_place,
     is_whole,
@@ -81,8 +81,8 @@ def list_letters(
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
     settings = settings_of(scope.load())
-    question = LISTED if where is None and form is not Output.JSON else QUESTION
-    letters = matching(_letters(settings, question)[0], where)
+    sql = LISTED if where is None and form is not Output.JSON else WITH_VALUES
+    letters = matching(_letters(settings, sql)[0], where)
     last = letters[-limit:]
     if form is Output.JSON:
         print_json([x.to_data() for x in last])
@@ -256,12 +256,12 @@ def _appended(done: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             yield f"{query}: it reads a table, where they take the place of newer records of their keys"
 
 
-def _letters(settings: Settings, question: str = QUESTION) -> tuple[list[Letter], Plan]:
+def _letters(settings: Settings, sql: str = WITH_VALUES) -> tuple[list[Letter], Plan]:
     """Open letters, and the plan that serves."""
     plan = deployed(settings).plan
     with closing(log_at(settings.log_dir, settings.kafka, settings.application_id)) as log:
         repairs = Repairs(log, settings.application_id)
-    with asking(settings, question) as answer:
+    with asking(settings, sql) as answer:
         table = answer.table()
     at = table.schema.get_field_index("ROWTIME")
     times = table.column(at).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())

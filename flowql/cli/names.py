@@ -1,4 +1,4 @@
-"""What can be named in a question: relations with their columns, queries, topics, functions."""
+"""What can be named in an interactive query: relations with their columns, queries, topics, functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_TOPICS: Mapping[str, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a deployed plan offers. relations: streams, tables and internal stores -> their columns as questions see them."""
+    """What a deployed plan offers. relations: streams, tables and internal stores -> their columns as interactive queries see them."""
 
     relations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     queries: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Names:
 
 
 def columns_of(schema: Schema) -> tuple[str, ...]:
-    """As questions see them, with the time of a row and the bounds of its window."""
+    """As interactive queries see them, with the time of a row and the bounds of its window."""
     bounds = ("WINDOWSTART", "WINDOWEND") if schema.window is not None else ()
     return tuple(dict.fromkeys((*schema.names, *bounds, "ROWTIME")))
 

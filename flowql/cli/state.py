@@ -1,4 +1,4 @@
-"""`flowql state`: what queries have remembered, by key. Everything is a question in SQL, of which key conditions reach the store."""
+"""`flowql state`: what queries have remembered, by key. Every command is an interactive query, whose key conditions reach the store."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _answer(settings: Settings, sql: str, form: Output, file: Path | None) -> in
 
 
 class _KeyedRelation:
-    """A table or store: its name and its key columns as questions see them. windowed: rows have a WINDOWSTART."""
+    """A table or store: its name and its key columns as interactive queries see them. windowed: rows have a WINDOWSTART."""
 
     def __init__(self, name: str, keys: Sequence[Field], *, windowed: bool) -> None:
         self.name, self.keys, self.windowed = name, keys, windowed

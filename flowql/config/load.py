@@ -18,7 +18,7 @@ from flowql.config.kafka import kafka_settings
 from flowql.config.memory import default_memory_bytes, memory_there_is
 from flowql.config.project import DATA_DIR_DEFAULT, Project, Target
 from flowql.config.reader import Item, Reader, compose, texts
-from flowql.config.sections import letter_retention, members_settings, metrics_settings, questions_settings
+from flowql.config.sections import interactive_query_settings, letter_retention, members_settings, metrics_settings
 from flowql.config.spark import is_address, spark_settings
 from flowql.config.table import FILE_NAME, PROJECT
 from flowql.config.texts import ProjectTexts, Taken
@@ -256,7 +256,7 @@ class _Loading:
         self._found += problems
         values["dead_letters"] = letter_retention(values.pop("dead_letters", {}))
         values["members"] = members_settings(values.pop("members", {}))
-        values["questions"] = questions_settings(values.pop("questions", {}))
+        values["interactive_queries"] = interactive_query_settings(values.pop("interactive_queries", {}))
         kafka: Mapping[str, Item] = values.pop("kafka", {})
         if values.get("log") == "kafka":
             values["kafka"], problems = kafka_settings(kafka, self._root)
@@ -289,8 +289,8 @@ class _Loading:
 
 
 def _asked_in(target: Target, dialect: DialectName) -> Target:
-    """Questions are written in the dialect of the project."""
-    return replace(target, questions=replace(target.questions, dialect=dialect))
+    """Interactive queries are written in the dialect of the project."""
+    return replace(target, interactive_queries=replace(target.interactive_queries, dialect=dialect))
 
 
 def _options(given: Mapping[str, Item]) -> QueryOptions:

@@ -11,7 +11,7 @@ from flowql.compiler.analyze.options import QueryOptions
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText, Span
 from flowql.config.api import ApiSettings
-from flowql.config.sections import LogLevel, MembersSettings, MetricsSettings, QuestionsSettings
+from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
 from flowql.config.texts import ProjectTexts
 from flowql.runtime.budget import MIB
 from flowql.runtime.config import LetterRetention
@@ -46,7 +46,7 @@ class Target:
     api: ApiSettings | None = None
     log_level: LogLevel = "info"
     members: MembersSettings = field(default_factory=MembersSettings)
-    questions: QuestionsSettings = field(default_factory=QuestionsSettings)
+    interactive_queries: InteractiveQuerySettings = field(default_factory=InteractiveQuerySettings)
     dead_letters: LetterRetention = field(default_factory=LetterRetention)
     bucket_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
 

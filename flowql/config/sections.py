@@ -1,4 +1,4 @@
-"""Parts of a target: how instances reach each other, what questions may take, how long dead letters are kept, metrics and the log of an instance."""
+"""Parts of a target: how instances reach each other, limits of interactive queries, how long dead letters are kept, metrics and the log of an instance."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def members_settings(given: Mapping[str, Item]) -> MembersSettings:
 
 
 AT_ONCE_MAX = 16  # an instance has threads for so many beside everything else that it answers
-QUESTIONS = Record(
-    "questions",
+INTERACTIVE_QUERIES = Record(
+    "interactive_queries",
     {
         "rows": Key(Whole(1), "Maximum rows of an answer; default: 100,000,000."),
         "time": Key(Duration(), "Maximum time until an answer is complete; default: 10 minutes."),
@@ -64,9 +64,9 @@ QUESTIONS = Record(
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionsSettings:
-    """What questions may take beside their share of memory: rows of one answer, its time, how many are answered at the same time, and
-    bytes on disk of all together. dialect: of the project, which questions are written in.
+class InteractiveQuerySettings:
+    """Limits of interactive queries beside their share of memory. rows, time_ms: of one answer. at_once: how many are answered at the same
+    time. spill_bytes: on disk, of all together. dialect: of the project; interactive queries are written in it.
     """
 
     rows: int = 100_000_000
@@ -76,10 +76,10 @@ class QuestionsSettings:
     dialect: DialectName = "ksql"
 
 
-def questions_settings(given: Mapping[str, Item]) -> QuestionsSettings:
+def interactive_query_settings(given: Mapping[str, Item]) -> InteractiveQuerySettings:
     """What the checked values say."""
     names = {"time": "time_ms", "spill": "spill_bytes"}
-    return QuestionsSettings(**{names.get(k, k): i.value for k, i in given.items()})
+    return InteractiveQuerySettings(**{names.get(k, k): i.value for k, i in given.items()})
 
 
 DEAD_LETTERS = Record(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.config.api import API
 from flowql.config.kafka import KAFKA
-from flowql.config.sections import DEAD_LETTERS, LOG_LEVELS, MEMBERS, METRICS, QUESTIONS
+from flowql.config.sections import DEAD_LETTERS, INTERACTIVE_QUERIES, LOG_LEVELS, MEMBERS, METRICS
 from flowql.config.shape import Choice, Constant, Duration, Fragment, Key, ListOf, MapOf, Record, Size, Text, Whole
 from flowql.config.spark import SPARK
 
@@ -44,7 +44,7 @@ TARGET = Record(
         "members": Key(
             MEMBERS, "With `instances: many`: where other instances reach this one to query the rows of its partitions."
         ),
-        "questions": Key(QUESTIONS, "Limits of interactive queries."),
+        "interactive_queries": Key(INTERACTIVE_QUERIES, "Limits of interactive queries.", old="questions"),
         "kafka": Key(KAFKA, "With `log: kafka`: brokers and settings of clients."),
         "spark": Key(SPARK, "With `engine: spark`: where and how Spark runs."),
     },

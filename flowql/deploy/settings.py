@@ -9,7 +9,7 @@ from typing import Literal
 
 from flowql.config.api import ApiSettings
 from flowql.config.project import Project
-from flowql.config.sections import LogLevel, MembersSettings, MetricsSettings, QuestionsSettings
+from flowql.config.sections import InteractiveQuerySettings, LogLevel, MembersSettings, MetricsSettings
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
@@ -36,7 +36,7 @@ class Settings:
     log_level: LogLevel = "info"
     latency_target_ms: int | None = None
     members: MembersSettings = field(default_factory=MembersSettings)
-    questions: QuestionsSettings = field(default_factory=QuestionsSettings)
+    interactive_queries: InteractiveQuerySettings = field(default_factory=InteractiveQuerySettings)
     dead_letters: LetterRetention = field(default_factory=LetterRetention)
     project_dir: str = ""
     api: ApiSettings | None = None
@@ -56,7 +56,7 @@ class Settings:
         if (api := data["api"]) is not None:
             data["api"] = ApiSettings(**{**api, "names": tuple(api["names"])})
         data["members"] = MembersSettings(**data["members"])
-        data["questions"] = QuestionsSettings(**data["questions"])
+        data["interactive_queries"] = InteractiveQuerySettings(**data["interactive_queries"])
         data["dead_letters"] = LetterRetention(**data["dead_letters"])
         return cls(**{**data, "data_dir": Path(data["data_dir"]), "spark": SparkSettings(**spark, files=files)})
 
@@ -85,7 +85,7 @@ def settings_of(project: Project) -> Settings:
         target.log_level,
         target.latency_target_ms,
         target.members,
-        target.questions,
+        target.interactive_queries,
         target.dead_letters,
         str(project.root),
         target.api,

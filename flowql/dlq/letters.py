@@ -22,7 +22,7 @@ from flowql.runtime.task.dead_letters import IMPORT
 
 BAD_CONDITION, BAD_NAME = "FQ5801", "FQ5804"
 LISTED = 'SELECT "TOPIC", "PARTITION", "OFFSET", "ROWTIME", "FAILURES" FROM DEAD_LETTERS'  # without the records
-QUESTION = 'SELECT "TOPIC", "PARTITION", "OFFSET", "ROWTIME", "KEY", "VALUE", "FAILURES" FROM DEAD_LETTERS'
+WITH_VALUES = 'SELECT "TOPIC", "PARTITION", "OFFSET", "ROWTIME", "KEY", "VALUE", "FAILURES" FROM DEAD_LETTERS'
 _PLACE = re.compile(r"(.+)/(\d+)@(\d+)")
 
 
@@ -84,7 +84,7 @@ IsDelivered = Callable[[TopicPartition, int, str], bool]
 def open_letters(
     rows: Iterable[Mapping[str, Any]], serving: Plan, is_delivered: IsDelivered = lambda *_: False
 ) -> list[Letter]:
-    """Letters of the generations that serve, by topic, partition and offset. rows: the answer to QUESTION or LISTED, times in ms.
+    """Letters of the generations that serve, by topic, partition and offset. rows: the answer to WITH_VALUES or LISTED, times in ms.
 
     A rebuilt query has letters of its own: those of the generation before are done with. Lines that an import could not read belong to
     no query.
@@ -198,7 +198,7 @@ def matching(letters: Sequence[Letter], condition: str | None) -> list[Letter]:
 
 
 def evaluate(letters: pa.Table, sql: str, option: str) -> pa.Table:
-    """The answer to a question about the table `letters`, and about nothing else. CommandError, which names the option."""
+    """The answer to an interactive query about the table `letters`, and about nothing else. CommandError, which names the option."""
     with DEFAULT.connection() as connection:
         connection.register("letters", letters)
         try:

@@ -66,7 +66,7 @@ _WHY: dict[str, tuple[Kind, str, str]] = {
             "add ssl.ca.location, ssl.certificate.location or ssl.key.location to `options` of the target",
         ),
     ),
-    "ksql.query.pull.table.scan.enabled": ("changed", "every question may look at all rows", ""),
+    "ksql.query.pull.table.scan.enabled": ("changed", "every interactive query may look at all rows", ""),
     "ksql.extension.dir": (
         "check",
         "functions in Java cannot be used",

@@ -47,7 +47,7 @@ from flowql.runtime.topology.table_writer import change_table, table_ends
 if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName
 
-Ask = Callable[[str], pa.Table]  # the answer to a question
+Ask = Callable[[str], pa.Table]  # the answer to an interactive query
 _SIMPLE: tuple[tuple[object, SqlType], ...] = (
     (pa.types.is_boolean, BOOLEAN),
     (pa.types.is_floating, DOUBLE),

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 _OPEN_TRIES = 5
 REMADE = "flowql deploy   # the next start restores it, or rebuilds it from the inputs"
-Take = Callable[[Sequence[str]], "Commit"]  # a commit for a question that reads these relations; close its snapshot
+Take = Callable[
+    [Sequence[str]], "Commit"
+]  # gives a commit for a query over these relations; the caller closes its snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ Others = Callable[[Sequence[Wanted], Room], tuple[list[Part], list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit as questions see it. `snapshot.sequence` is its number.
+    """A commit as interactive queries see it. `snapshot.sequence` is its number.
 
     apart: why the relations asked for are not at one place of the input they share; empty if they are, or nobody looked.
     writer: transactional id of the instance that has made it, if it is one of many; others: asks the rest of them. restoring: tasks of

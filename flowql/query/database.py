@@ -1,7 +1,7 @@
-"""The one door to DuckDB for questions: what all questions of a process share, and what they may take together.
+"""The DuckDB database that all interactive queries of a process share, and their common limits. No other module opens DuckDB for them.
 
-Beside the memory that DuckDB counts, questions hold rows: of relations until DuckDB has read them, of members of a group, of answers until
-the client has taken them. `flowql.query.room` counts these. Each of the two has the same limit.
+DuckDB counts its own memory. `flowql.query.room` counts the rows that queries hold outside it: rows of relations until DuckDB has read them, rows
+of other members of a group, and rows of answers until the client has taken them. The limit of both is the same.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import duckdb
 
 from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.types import arrow_type, duckdb_type
-from flowql.config.sections import QuestionsSettings
+from flowql.config.sections import InteractiveQuerySettings
 from flowql.query.growth import MACROS
 from flowql.query.own_functions import macros
 from flowql.query.pace import Share
-from flowql.query.room import QuestionMemory
+from flowql.query.room import QueryMemory
 from flowql.query.spilling import SpillFolder, remove_left
 from flowql.runtime.budget import MIB, MemoryBudget
 from flowql.runtime.functions.asked import AskedFunction
 from flowql.runtime.operators.kernels import over_chunks
 
-HEAVY_AT_ONCE = 1  # questions about more than `registered_bytes`, until their first rows: queries need processors, too
-MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).questions_bytes
+HEAVY_AT_ONCE = (
+    1  # queries of more than `registered_bytes`, until their first rows: continuous queries need processors, too
+)
+MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).interactive_query_bytes
 # With `dialect: standard`: `/` of whole numbers cuts, and NULL is the largest value.
 _STANDARD = ("SET GLOBAL integer_division = true", "SET GLOBAL default_null_order = 'nulls_last_on_asc_first_on_desc'")
 # Order matters: the last one forbids to change the others.
@@ -37,20 +39,20 @@ _LOCKS = ("SET GLOBAL TimeZone = 'UTC'", "SET enable_external_access = false", "
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionLimits:
-    """What questions may take together; of `settings`, rows and time are those of one.
+class QueryLimits:
+    """Limits of all interactive queries of a process together; rows and time in `settings` are limits of one.
 
-    memory_bytes: of DuckDB, and as much of rows outside it. folder: where they spill; None: nowhere.
+    memory_bytes: of DuckDB, and as much again of rows outside it. folder: where queries spill; None: nowhere.
     """
 
     memory_bytes: int = MEMORY_BYTES_DEFAULT
-    settings: QuestionsSettings = field(default_factory=QuestionsSettings)
+    settings: InteractiveQuerySettings = field(default_factory=InteractiveQuerySettings)
     folder: Path | None = None
 
     @classmethod
-    def of(cls, memory_bytes: int, settings: QuestionsSettings, data_dir: Path | None) -> QuestionLimits:
+    def of(cls, memory_bytes: int, settings: InteractiveQuerySettings, data_dir: Path | None) -> QueryLimits:
         """Of a target. memory_bytes: its whole budget."""
-        return cls(MemoryBudget(memory_bytes).questions_bytes, settings, data_dir)
+        return cls(MemoryBudget(memory_bytes).interactive_query_bytes, settings, data_dir)
 
     @property
     def registered_bytes(self) -> int:
@@ -59,29 +61,29 @@ class QuestionLimits:
 
 
 class BreaksOff(Protocol):
-    """A question that is being answered."""
+    """An interactive query that is being answered."""
 
     def break_off(self) -> None: ...
 
 
-class QuestionDatabase:
-    """One empty database for all questions of a process: making one takes as long as answering a small question, 19 ms. Each
-    question has a connection of its own, and with it tables of its own.
+class QueryDatabase:
+    """One empty database for all interactive queries of a process: opening one takes as long as answering a small query, 19 ms. Each query
+    has a connection of its own, and with it tables of its own.
     """
 
-    def __init__(self, limits: QuestionLimits = QuestionLimits()) -> None:
+    def __init__(self, limits: QueryLimits = QueryLimits()) -> None:
         self.limits = limits
         self._lock = threading.Lock()  # guards the making of connections
         self._root: duckdb.DuckDBPyConnection | None = None
         self._spill: SpillFolder | None = None
-        self.memory = QuestionMemory(limits.memory_bytes)
+        self.memory = QueryMemory(limits.memory_bytes)
         self.heavy, self.share = threading.Semaphore(HEAVY_AT_ONCE), Share()
-        self.running: set[BreaksOff] = set()  # questions; adding and removing are atomic
+        self.running: set[BreaksOff] = set()  # interactive queries; adding and removing are atomic
         self._functions: frozenset[str] = frozenset()  # DuckDB's own, folded
         self._offered: set[str] = set()  # user-defined ones, by their names in plans
 
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """Close it when the question is answered."""
+        """A connection for one interactive query, which closes it after its answer."""
         with self._lock:
             if self._root is None:
                 self._root = self._opened()
@@ -119,20 +121,20 @@ class QuestionDatabase:
 
     @property
     def is_standard(self) -> bool:
-        """Whether questions are in standard SQL."""
+        """Whether interactive queries are in standard SQL."""
         return self.limits.settings.dialect == "standard"
 
     def break_off(self) -> None:
-        """All questions end now, with an error."""
-        for question in list(self.running):
-            question.break_off()
+        """Ends all interactive queries with an error."""
+        for query in list(self.running):
+            query.break_off()
 
     def close(self) -> None:
         """Break off what is still being answered, and remove what was spilled."""
         self.break_off()
         with self._lock:
             if self._root is not None:
-                with suppress(duckdb.Error):  # a question is just being broken off: its own connection goes with it
+                with suppress(duckdb.Error):  # a query is just being broken off: its own connection closes with it
                     self._root.close()
                 self._root = None
                 atexit.unregister(self.close)
@@ -163,4 +165,4 @@ class QuestionDatabase:
         return root
 
 
-DEFAULT = QuestionDatabase()
+DEFAULT = QueryDatabase()

@@ -11,9 +11,9 @@ import duckdb
 import pyarrow as pa
 
 from flowql.compiler.plan.topology import SourceDef
-from flowql.query.database import DEFAULT, QuestionDatabase
+from flowql.query.database import DEFAULT, QueryDatabase
+from flowql.query.interactive import InteractiveQuery
 from flowql.query.loading import load
-from flowql.query.question import Question
 from flowql.query.relations import TopicRelation, arrow_schema
 from flowql.query.statement import Statement
 from flowql.query.tail import with_bounds
@@ -67,31 +67,31 @@ class Difference:
 
 
 def difference(
-    serving: Version, built: Version, log: Log, database: QuestionDatabase = DEFAULT, *, shown: int = SHOWN
+    serving: Version, built: Version, log: Log, database: QueryDatabase = DEFAULT, *, shown: int = SHOWN
 ) -> Difference:
     """What a swap would change. Values are compared as text where the two have another type, or one that holds others.
 
-    QueryError where it needs more memory or time than a question may take.
+    QueryError where it needs more memory or time than an interactive query may take.
     """
     relations = {"old": serving.relation(log), "new": built.relation(log)}
     old, new = (arrow_schema(r.schema) for r in relations.values())
     keys = _keys(serving.source, built.source)
     ignored = {ROWTIME} if keys else set()  # when a row of a table was last written says little
     names = [n for n in new.names if n in old.names and n not in ignored]
-    question = Question("", database)
-    connection = question.connection
+    query = InteractiveQuery("", database)
+    connection = query.connection
     try:
-        question.wait_heavy()
+        query.wait_heavy()
         for name, relation in relations.items():
             columns = ", ".join(_column(n, old.field(n).type, new.field(n).type) for n in names)
-            load(question, f"{name}_rows", relation, _ALL)
+            load(query, f"{name}_rows", relation, _ALL)
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns} FROM {name}_rows").fetchall()
         found = _by_key(connection, keys, names, shown) if keys else _as_multisets(connection, shown)
         serving_rows, built_rows = (_count(connection, f"SELECT COUNT(*) FROM {name}") for name in relations)
     except (duckdb.Error, OSError, MemoryError) as error:
-        raise question.error(error) from error
+        raise query.error(error) from error
     finally:
-        question.end()
+        query.end()
     return Difference(
         serving_rows,
         built_rows,

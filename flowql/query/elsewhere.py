@@ -24,15 +24,15 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from flowql.query.database import QuestionLimits
+from flowql.query.database import QueryLimits
 from flowql.query.errors import query_error
-from flowql.query.question import Question
+from flowql.query.interactive import InteractiveQuery
 from flowql.query.relations import StoreRelation
 from flowql.query.views import ViewMaker
 from flowql.runtime.functions.asked import AskedFunction
 from flowql.runtime.state.copy import StateCopy
 
-PROGRAM = "flowql.query.question_worker"
+PROGRAM = "flowql.query.query_worker"
 # Measured on two processors, `python -m flowql.bench.saturation --keys 500000`: beside an idle task that never stops, queries process 79 % of the
 # records they process alone; beside one that is stopped for two thirds of the time 97 %, of each 0.15 s 94 %.
 RUN_S, STOP_S = 0.2, 0.4
@@ -47,7 +47,7 @@ class Asked:
     """
 
     sql: str
-    limits: QuestionLimits
+    limits: QueryLimits
     path: Path
     owned: frozenset[str] | None
     stores: tuple[tuple[str, ViewMaker, bool], ...]
@@ -73,16 +73,14 @@ def movable(relations: Mapping[str, object]) -> bool:
 
 
 def answered_elsewhere(
-    question: Question, copy: StateCopy, relations: Mapping[str, StoreRelation]
+    query: InteractiveQuery, copy: StateCopy, relations: Mapping[str, StoreRelation]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The schema and the pieces of the whole answer. Raises QueryError, ProcessFailed."""
     stores = tuple((name, r.make, r.present) for name, r in relations.items() if r.make is not None)
     file = copy.path.with_suffix(".answer")
-    asked = Asked(
-        question.given, question.limits, copy.path, copy.owned, stores, file, {f.name: f for f in question.functions}
-    )
+    asked = Asked(query.given, query.limits, copy.path, copy.owned, stores, file, {f.name: f for f in query.functions})
     try:
-        done = _asked(asked, question.check)
+        done = _asked(asked, query.check)
         if done.refused is not None:
             raise query_error(done.refused)
         if done.failure:

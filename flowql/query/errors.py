@@ -1,4 +1,4 @@
-"""Why a question was not answered."""
+"""Why an interactive query was not answered."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ INVALID = "FQ5102"  # not SQL, or SQL about columns and types that are not there
 UNKNOWN = "FQ5103"  # no such table, stream or store
 BUSY = "FQ5104"
 NOTHING = "FQ5105"  # nothing was ever deployed here
-TOO_LARGE = "FQ5108"  # it needs more memory and disk than questions have
-NO_ROOM = "FQ5110"  # other questions hold the memory that it needs
+TOO_LARGE = "FQ5108"  # it needs more memory and disk than interactive queries have
+NO_ROOM = "FQ5110"  # other interactive queries hold the memory that it needs
 TOO_LONG = "FQ5109"  # more rows or time than an answer may have
 
 SEQUENCE = b"flowql.sequence"  # in the metadata of an answer: the number of the commit it is about
@@ -26,7 +26,7 @@ APART = b"flowql.apart"  # in the metadata of an answer: why its relations are n
 
 
 class QueryError(CommandError):
-    """A question that cannot be answered: refused, wrong, or about something that is not there."""
+    """An interactive query that cannot be answered: refused, wrong, or about something that is not there."""
 
 
 def to_data(error: CommandError) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One question answered from a copy of the state, in the process that `flowql.query.question_worker` is."""
+"""One interactive query answered from a copy of the state, in the process that `flowql.query.query_worker` is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from flowql.compiler.plan.topology import Plan
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit
-from flowql.query.database import QuestionDatabase
+from flowql.query.database import QueryDatabase
 from flowql.query.elsewhere import Answered, Asked
 from flowql.query.errors import TOO_LARGE, QueryError, to_data
 from flowql.query.relations import Relation, StoreRelation
@@ -38,7 +38,7 @@ class CopiedCommit(Commit):
 
 def answered(asked: Asked) -> Answered:
     """The answer is in its file."""
-    database = QuestionDatabase(asked.limits)
+    database = QueryDatabase(asked.limits)
     try:
         snapshot = StateCopy(asked.path, asked.owned, remove=False)
         commit = CopiedCommit(Plan(), snapshot, MemoryLog(), "", asked=asked)
@@ -53,13 +53,13 @@ def answered(asked: Asked) -> Answered:
 
 
 def _write(asked: Asked, found: Answer) -> None:
-    """QueryError if it takes more of the disk than questions may."""
+    """QueryError if it takes more of the disk than interactive queries may."""
     free = shutil.disk_usage(asked.answer.parent).free
     most = min(asked.limits.settings.spill_bytes, free // 2)
     with pa.OSFile(str(asked.answer), "wb") as file, pa.ipc.new_stream(file, found.schema) as stream:
         for batch in found.batches:
             stream.write_batch(batch)
             if file.tell() > most:
-                title = f"the answer needs more than the {most / MIB:,.0f} MB on disk that questions have here"
-                help_ = "ask for fewer rows or columns, or give the target more:  questions: {spill: 8 GB}   # in flowql.yaml"
+                title = f"the answer needs more than the {most / MIB:,.0f} MB on disk for interactive queries here"
+                help_ = "ask for fewer rows or columns, or give the target more:  interactive_queries: {spill: 8 GB}   # in flowql.yaml"
                 raise QueryError(title, code=TOO_LARGE, help=help_)

@@ -1,4 +1,4 @@
-"""DEAD_LETTERS as questions see it: a row per record, with all queries that could not use it.
+"""DEAD_LETTERS as interactive queries see it: a row per record, with all queries that could not use it.
 
 The topic has a letter per record and query: each is written by the task that met the record, in its own commit, and it is never rewritten.
 """

@@ -1,4 +1,4 @@
-"""Relations of a question, put where DuckDB finds them: small ones as they were read, larger ones as tables that it can spill."""
+"""Loads the relations of an interactive query into DuckDB: small ones as they were read, larger ones as tables that DuckDB can spill."""
 
 from __future__ import annotations
 
@@ -8,82 +8,82 @@ from itertools import chain
 import duckdb
 import pyarrow as pa
 
+from flowql.query.interactive import Heavy, InteractiveQuery, QueryLocation, Rows
 from flowql.query.pace import Pace
-from flowql.query.question import Heavy, QueryLocation, Question, Rows
 from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, zoned_schema
 from flowql.query.statement import Statement
 from flowql.runtime.errors import OffsetOutOfRange
 
-REPLACED_TRIES = 5  # results that are replaced more often than a question takes to read them once
+REPLACED_TRIES = 5  # results that are replaced more often than a query takes to read them once
 CONTENDED_S_MAX = 0.05  # of processor time while queries wait: then a child process answers, which needs 0.5 s to start
 _LOADING = "flowql_loading"
 
 
-def load(question: Question, name: str, relation: Relation, statement: Statement) -> Rows | None:
-    """The relation by its name on the question's connection. What it gives is read while the answer is computed: its snapshot must
-    stay open meanwhile.
+def load(query: InteractiveQuery, name: str, relation: Relation, statement: Statement) -> Rows | None:
+    """Makes the relation readable by its name on the query's connection. DuckDB reads the returned rows while it computes the answer: their
+    snapshot must stay open until then.
     """
     if statement.is_short and isinstance(relation, StoreRelation):
-        rows = Rows(zoned_schema(relation.schema), lambda: _paced(question, _read(question, relation, statement)))
-        question.connection.register(name, rows)
+        rows = Rows(zoned_schema(relation.schema), lambda: _paced(query, _read(query, relation, statement)))
+        query.connection.register(name, rows)
         return rows
-    before = question.room.taken
+    before = query.room.taken
     for attempt in range(REPLACED_TRIES):
         try:
-            _load_all(question, name, relation, statement)
+            _load_all(query, name, relation, statement)
             break
         except OffsetOutOfRange:  # a rebuild has replaced its records: what took their place is read
             if attempt == REPLACED_TRIES - 1 or not isinstance(relation, Replaced):
                 raise
-            question.room.back(before)  # what was read in vain is no longer held
+            query.room.back(before)  # what was read in vain is no longer held
             relation = relation.again()
     return None
 
 
-def _load_all(question: Question, name: str, relation: Relation, statement: Statement) -> None:
-    before = question.room.taken
-    rest = _read(question, relation, statement)
+def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement: Statement) -> None:
+    before = query.room.taken
+    rest = _read(query, relation, statement)
     first: list[pa.RecordBatch] = []
     size = 0
-    for batch in _paced(question, rest):
+    for batch in _paced(query, rest):
         first.append(batch)
         size += batch.nbytes
-        question.room.hold(batch.nbytes)
-        if size > question.limits.registered_bytes:
+        query.room.hold(batch.nbytes)
+        if size > query.limits.registered_bytes:
             break
     else:
-        question.connection.register(name, pa.Table.from_batches(first, zoned_schema(relation.schema)))
+        query.connection.register(name, pa.Table.from_batches(first, zoned_schema(relation.schema)))
         return
-    question.begin_heavy()
-    begun: list[Iterator[pa.RecordBatch]] = [chain(first, _paced(question, rest))]
+    query.begin_heavy()
+    begun: list[Iterator[pa.RecordBatch]] = [chain(first, _paced(query, rest))]
     del first  # it is in memory until DuckDB has it, and no longer
-    again = lambda: begun.pop() if begun else _paced(question, _read(question, relation, statement))  # noqa: E731
+    again = lambda: begun.pop() if begun else _paced(query, _read(query, relation, statement))  # noqa: E731
     rows = Rows(zoned_schema(relation.schema), again)
-    question.connection.unregister(name)  # it was smaller when this question began for the first time
-    question.connection.register(_LOADING, rows)
+    query.connection.unregister(name)  # it was smaller when this query began for the first time
+    query.connection.register(_LOADING, rows)
     try:
         quoted = '"' + name.replace('"', '""') + '"'
-        question.connection.execute(f"CREATE TEMP TABLE {quoted} AS SELECT * FROM {_LOADING}").fetchall()
+        query.connection.execute(f"CREATE TEMP TABLE {quoted} AS SELECT * FROM {_LOADING}").fetchall()
     except (duckdb.Error, OSError):
         if rows.trouble is not None:
             raise rows.trouble from None
         raise
     finally:
-        question.connection.unregister(_LOADING)
-    question.room.back(before)  # DuckDB counts them now
+        query.connection.unregister(_LOADING)
+    query.room.back(before)  # DuckDB counts them now
 
 
-def _paced(question: Question, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Raises Heavy when a child process is to answer the question. Until that is decided it takes the time that it needs."""
-    pace = Pace(question.share)
+def _paced(query: InteractiveQuery, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Raises Heavy when a child process is to answer the query. Until that is decided it does not yield to continuous queries."""
+    pace = Pace(query.share)
     pace.begin()
     try:
         for batch in batches:
             yield batch
-            if question.place is QueryLocation.UNDECIDED:
-                question.contended_s += pace.contended()
-                if question.contended_s > CONTENDED_S_MAX:
-                    question.place = QueryLocation.ELSEWHERE
+            if query.location is QueryLocation.UNDECIDED:
+                query.contended_s += pace.contended()
+                if query.contended_s > CONTENDED_S_MAX:
+                    query.location = QueryLocation.ELSEWHERE
                     raise Heavy
             else:
                 pace.rest()
@@ -92,9 +92,9 @@ def _paced(question: Question, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         pace.end()
 
 
-def _read(question: Question, relation: Relation, statement: Statement) -> Iterator[pa.RecordBatch]:
+def _read(query: InteractiveQuery, relation: Relation, statement: Statement) -> Iterator[pa.RecordBatch]:
     conditions = statement.conditions.get(relation.name.casefold(), ())
     plain, shown = arrow_schema(relation.schema), zoned_schema(relation.schema)
-    for batch in relation.batches(conditions, statement.columns, question.room):
-        question.check()
+    for batch in relation.batches(conditions, statement.columns, query.room):
+        query.check()
         yield batch if shown == plain else batch.cast(shown)

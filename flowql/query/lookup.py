@@ -1,4 +1,4 @@
-"""Conditions as keys: which part of a store a question can need."""
+"""Conditions as keys: which part of a store an interactive query can need."""
 
 from __future__ import annotations
 

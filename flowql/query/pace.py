@@ -1,19 +1,19 @@
-"""How much of the interpreter questions take while queries wait for it."""
+"""How much time of the interpreter interactive queries take while continuous queries wait for it."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 9.0, 0.5  # then all questions together take a tenth
+CONTENDED, YIELDED, YIELDED_S_MAX = 1.5, 9.0, 0.5  # then all interactive queries together take a tenth
 
 
 class Share:
-    """What the questions of an instance take together, divided among those that are at work. Any thread."""
+    """What the interactive queries of an instance take together, divided among those that are at work. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.taking = 0  # questions that are at work
+        self.taking = 0  # interactive queries that are at work
 
     def add(self, number: int) -> None:
         with self._lock:

@@ -1,8 +1,7 @@
-"""Questions that go on being answered: `SELECT ... EMIT CHANGES` over what an instance runs on.
+"""Push queries: `SELECT ... EMIT CHANGES` over the streams and tables of an instance.
 
-A push query runs where it is asked. It is a query like any other, on the engine, in one thread of the process that asks: it
-reads the topics of the log, which anyone may, and keeps its results and its state in memory. The instance it asks about knows
-nothing of it.
+A push query runs in one thread of the process that starts it, on the engine, like a continuous query. It reads the topics of the log and keeps
+its results and its state in memory. The instance whose results it reads does not know of it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Replaced(RuntimeFailure):
         self.topic, self.may_be_retention = topic, may_be_retention
 
 
-def compile_question(
+def compile_push_query(
     text: str,
     plan: Plan,
     application_id: str,

@@ -1,4 +1,4 @@
-"""Relations a question can read, each as one Arrow table of what it needs: stores, and topics."""
+"""Relations an interactive query can read, each as one Arrow table of what it needs: stores, and topics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEY_BYTES = 250  # of a key and its place in a dictionary
 
 
 class Relation(Protocol):
-    """Something a question can read."""
+    """Something an interactive query can read."""
 
     @property
     def name(self) -> str: ...

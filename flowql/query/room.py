@@ -1,4 +1,4 @@
-"""Memory that questions hold outside DuckDB: one budget for all questions of a process, of which each takes what it needs."""
+"""Memory that interactive queries hold outside DuckDB: one budget for all of a process, of which each takes as much as it needs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 from flowql.query.errors import NO_ROOM, TOO_LARGE, QueryError
 from flowql.runtime.budget import MIB
 
-WAIT_S = 5.0  # until others give back: meanwhile a question holds a commit, and what it has taken
+WAIT_S = 5.0  # until others give back: during which a query holds a commit and the memory it has taken
 _CHECK_S = 0.2
 
 
-class QuestionMemory:
-    """bytes_max: of all questions together. taken: by all of them. Any thread."""
+class QueryMemory:
+    """bytes_max: of all interactive queries together. taken: by all of them. Any thread."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max, self.taken = bytes_max, 0
@@ -24,18 +24,18 @@ class QuestionMemory:
 
 
 class Room:
-    """The part of one question, for all of its threads. check: raises when the question is not to go on waiting."""
+    """The memory of one interactive query, for all of its threads. check: raises when the query has to stop waiting."""
 
-    def __init__(self, memory: QuestionMemory, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, memory: QueryMemory, check: Callable[[], None] = lambda: None) -> None:
         self._memory, self.check, self.taken = memory, check, 0
 
     @property
     def bytes_max(self) -> int:
-        """Of all questions together."""
+        """Of all interactive queries together."""
         return self._memory.bytes_max
 
     def take(self, size: int) -> None:
-        """Waits for others if need be. Raises QueryError if there is no room in time, or never will be."""
+        """Takes memory, after waiting for others to give back theirs if need be. Raises QueryError if too little is free in time or at all."""
         memory, limit = self._memory, time.monotonic() + WAIT_S
         with memory.changed:
             while memory.taken + size > memory.bytes_max:
@@ -50,11 +50,11 @@ class Room:
             memory.taken += size
 
     def hold(self, size: int) -> None:
-        """Take what rows on their way need. If they need more than there is they take all of it, so that no others are held meanwhile."""
+        """Takes memory for rows in transit; if they need more than the whole budget, all of it, so that no other rows are held meanwhile."""
         self.take(min(size, self._memory.bytes_max - self.taken))
 
     def passing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Each of them, which is held until the next one is asked for."""
+        """Yields each batch and holds its memory until the next one is requested."""
         before = self.taken
         for batch in batches:
             self.hold(batch.nbytes)
@@ -62,14 +62,14 @@ class Room:
             self.back(before)
 
     def back(self, taken: int = 0) -> None:
-        """What was taken since `taken` was all of it is no longer held."""
+        """Gives back all but `taken` bytes."""
         with self._memory.changed:
             self._memory.taken -= self.taken - taken
             self.taken = taken
             self._memory.changed.notify_all()
 
     def keep(self, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """All of them, if there is room."""
+        """All batches, with their memory taken."""
         kept = []
         for batch in batches:
             self.take(batch.nbytes)
@@ -78,7 +78,7 @@ class Room:
 
 
 def too_large(bytes_max: int) -> QueryError:
-    title = f"this question needs more than the {bytes_max / MIB:,.0f} MB of memory that questions have here"
+    title = f"this query needs more than the {bytes_max / MIB:,.0f} MB of memory for interactive queries here"
     help_ = "ask for fewer rows or columns, or give the target more:  memory: 2 GB   # in flowql.yaml"
     return QueryError(title, code=TOO_LARGE, help=help_)
 
@@ -86,7 +86,7 @@ def too_large(bytes_max: int) -> QueryError:
 def no_room(bytes_max: int, others: int) -> QueryError:
     """others: what they hold."""
     title = (
-        f"other questions hold {others / MIB:,.0f} MB of the {bytes_max / MIB:,.0f} MB of memory that all questions share here, "
+        f"other interactive queries hold {others / MIB:,.0f} MB of the {bytes_max / MIB:,.0f} MB of memory that they share here, "
         f"and gave back too little within {WAIT_S:g} s"
     )
     help_ = "ask again in a moment, or give the target more:  memory: 2 GB   # in flowql.yaml"

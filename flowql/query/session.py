@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
-from flowql.query.database import DEFAULT, QuestionDatabase
+from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.elsewhere import ProcessFailed, answered_elsewhere, movable
 from flowql.query.errors import (
     APART,
@@ -25,8 +25,8 @@ from flowql.query.errors import (
     QueryError,
     place_of_word,
 )
+from flowql.query.interactive import Heavy, InteractiveQuery, Offered, QueryLocation, Rows
 from flowql.query.loading import load
-from flowql.query.question import Heavy, Offered, QueryLocation, Question, Rows
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
@@ -41,7 +41,7 @@ _INT64 = pa.int64()
 Begun = Callable[[Callable[[], None]], None]
 
 
-def evaluate(sql: str, take: Take, database: QuestionDatabase = DEFAULT) -> pa.Table:
+def evaluate(sql: str, take: Take, database: QueryDatabase = DEFAULT) -> pa.Table:
     """The whole answer at once; see `answer`."""
     return answer(sql, take, database=database).table()
 
@@ -51,7 +51,7 @@ def answer(
     take: Take,
     begun: Begun = lambda _: None,
     *,
-    database: QuestionDatabase = DEFAULT,
+    database: QueryDatabase = DEFAULT,
     copied: Take | None = None,
     functions: Offered = dict,
 ) -> Answer:
@@ -62,32 +62,32 @@ def answer(
     copied: as `take`, with a `StateCopy` as snapshot where one can be made; a child process then answers expensive interactive queries.
     functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have.
     """
-    question = Question(sql, database, functions)
-    question.place = QueryLocation.HERE if copied is None else QueryLocation.UNDECIDED
-    pieces = _pieces(question, lambda names: _commit(question, names, take, copied), begun)
+    query = InteractiveQuery(sql, database, functions)
+    query.location = QueryLocation.HERE if copied is None else QueryLocation.UNDECIDED
+    pieces = _pieces(query, lambda names: _commit(query, names, take, copied), begun)
     schema = next(pieces)
     assert isinstance(schema, pa.Schema)
     return Answer(schema, pieces)
 
 
-def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema | pa.RecordBatch]:
+def _pieces(query: InteractiveQuery, take: Take, begun: Begun) -> Generator[pa.Schema | pa.RecordBatch]:
     """The schema, then the rows; the first of them are computed before the schema is given, as most mistakes show there."""
-    begun(question.break_off)
+    begun(query.break_off)
     try:
-        if question.limits.settings.dialect == "standard":
+        if query.limits.settings.dialect == "standard":
             from flowql.query.standard import in_duckdb  # the parser of the dialect
 
-            question.sql = in_duckdb(question.sql)
-        statement = question.prepare(parse(question.sql, question.connection, question.check_from))
-        schema, batches = _begun(question, statement, take)
+            query.sql = in_duckdb(query.sql)
+        statement = query.prepare(parse(query.sql, query.connection, query.check_from))
+        schema, batches = _begun(query, statement, take)
         first = next(batches, None)
-        question.end_heavy()
+        query.end_heavy()
         yield schema
         rows = 0
         while first is not None:
             rows += first.num_rows
-            question.counted(rows)
-            question.check()
+            query.counted(rows)
+            query.check()
             yield first
             first = next(batches, None)
     except (
@@ -96,26 +96,26 @@ def _pieces(question: Question, take: Take, begun: Begun) -> Generator[pa.Schema
         MemoryError,
         pa.ArrowInvalid,
     ) as error:  # Arrow takes no types nested beyond 64 levels
-        raise question.error(error) from error
+        raise query.error(error) from error
     finally:
-        question.end()
+        query.end()
 
 
-def _commit(question: Question, relations: Sequence[str], take: Take, copied: Take | None) -> Commit:
-    return take(relations) if question.place is not QueryLocation.ELSEWHERE or copied is None else copied(relations)
+def _commit(query: InteractiveQuery, relations: Sequence[str], take: Take, copied: Take | None) -> Commit:
+    return take(relations) if query.location is not QueryLocation.ELSEWHERE or copied is None else copied(relations)
 
 
-def _begun(question: Question, statement: Statement, take: Take) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _begun(query: InteractiveQuery, statement: Statement, take: Take) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """As `_computed`, when it is its turn."""
     while True:
         # It waits after the block: inside it the exception would keep the frames, and with them the rows that were read.
         try:
-            return _computed(question, statement, *_gathered(question, statement, take))
+            return _computed(query, statement, *_gathered(query, statement, take))
         except Heavy:
             pass
         except ProcessFailed:  # no memory for another process, say
-            question.place = QueryLocation.HERE
-        question.wait_heavy()
+            query.location = QueryLocation.HERE
+        query.wait_heavy()
 
 
 def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]]:
@@ -141,7 +141,7 @@ def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]
 
 
 def _gathered(
-    question: Question, statement: Statement, take: Take
+    query: InteractiveQuery, statement: Statement, take: Take
 ) -> tuple[Commit, dict[str, Relation], dict[bytes, bytes]]:
     """As `_bind`, with the rows of all instances where several share the application; and what is to be said of them.
 
@@ -149,12 +149,12 @@ def _gathered(
     """
     limit = time.monotonic() + MOVING_S
     while True:
-        question.room.back()  # what was gathered in vain is no longer held
+        query.room.back()  # what was gathered in vain is no longer held
         commit, relations = _bind(statement, take)
         if commit.others is None:
             return commit, relations, _said(restored(commit, relations))
         try:
-            united, coverage = unite(commit, relations, statement, question.room)
+            united, coverage = unite(commit, relations, statement, query.room)
         except BaseException:
             commit.snapshot.close()
             raise
@@ -199,7 +199,7 @@ def _is_system(table: str) -> bool:
 
 
 def _computed(
-    question: Question,
+    query: InteractiveQuery,
     statement: Statement,
     commit: Commit,
     relations: Mapping[str, Relation],
@@ -208,18 +208,18 @@ def _computed(
     """The answer, whose relations are read before it is taken: the state of a commit is not kept for who reads slowly."""
     streams: list[Rows] = []
     if not movable(relations):
-        question.place = QueryLocation.HERE
+        query.location = QueryLocation.HERE
     try:
-        if question.place is QueryLocation.ELSEWHERE and isinstance(commit.snapshot, StateCopy):
-            return _elsewhere(question, commit, commit.snapshot, relations, said)
+        if query.location is QueryLocation.ELSEWHERE and isinstance(commit.snapshot, StateCopy):
+            return _elsewhere(query, commit, commit.snapshot, relations, said)
         for name, relation in relations.items():
-            rows = load(question, name, relation, statement)
+            rows = load(query, name, relation, statement)
             streams += [rows] if rows is not None else []
         if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
             for name, make in commit.relations().items():
-                question.connection.register(name, zoned_schema(make().schema).empty_table())
-        question.check()
-        schema, batches = _result(question, statement, commit, said)
+                query.connection.register(name, zoned_schema(make().schema).empty_table())
+        query.check()
+        schema, batches = _result(query, statement, commit, said)
         return schema, iter(batches)
     except (duckdb.Error, OSError, MemoryError):
         for stream in streams:
@@ -231,19 +231,23 @@ def _computed(
 
 
 def _elsewhere(
-    question: Question, commit: Commit, copy: StateCopy, relations: Mapping[str, Relation], said: Mapping[bytes, bytes]
+    query: InteractiveQuery,
+    commit: Commit,
+    copy: StateCopy,
+    relations: Mapping[str, Relation],
+    said: Mapping[bytes, bytes],
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation)}
-    schema, batches = answered_elsewhere(question, copy, stores)
+    schema, batches = answered_elsewhere(query, copy, stores)
     apart = {APART: commit.apart.encode()} if commit.apart else {}
     named = schema.with_metadata({**schema.metadata, **said, **apart})
-    return named, question.room.passing(b.replace_schema_metadata(named.metadata) for b in batches)
+    return named, query.room.passing(b.replace_schema_metadata(named.metadata) for b in batches)
 
 
 def _result(
-    question: Question, statement: Statement, commit: Commit, said: Mapping[bytes, bytes]
+    query: InteractiveQuery, statement: Statement, commit: Commit, said: Mapping[bytes, bytes]
 ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    relation = question.connection.sql(statement.sql)
+    relation = query.connection.sql(statement.sql)
     if relation is None:
         raise QueryError("this statement gives no rows", code=INVALID)
     metadata = {SEQUENCE: str(commit.snapshot.sequence).encode(), **said}
@@ -254,8 +258,8 @@ def _result(
     if "HUGEINT" not in kinds:
         schema = _named(reader.schema.types, reader.schema.names, metadata)
         pieces = (pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in reader)
-        return schema, question.room.keep(pieces) if statement.is_short else question.room.passing(pieces)
-    batches = question.room.keep(reader)  # whether all of a column fits is known when all of it is here
+        return schema, query.room.keep(pieces) if statement.is_short else query.room.passing(pieces)
+    batches = query.room.keep(reader)  # whether all of a column fits is known when all of it is here
     table = pa.Table.from_batches(batches, reader.schema)
     columns = [_whole(c) if k == "HUGEINT" else c for c, k in zip(table.columns, kinds, strict=True)]
     schema = _named([c.type for c in columns], table.column_names, metadata)

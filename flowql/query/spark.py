@@ -1,4 +1,4 @@
-"""What a question sees of a Spark target: topics of its log, internal stores out of Spark's checkpoints, and files that stand for topics."""
+"""What an interactive query sees of a Spark target: topics of its log, internal stores out of Spark's checkpoints, and files that stand for topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flowql.runtime.spark.engine.file_rows import ReadRows
 class SparkCommit(Commit):
     """The last committed batch of each query. A table whose rows no store keeps is read from its topic.
 
-    files: how to read the sources whose rows are in files and not in their topics. They are read as they are when the question is answered.
+    files: how to read the sources whose rows are in files and not in their topics. They are read as they are when the interactive query is answered.
     """
 
     newest: Callable[[], int] = lambda: 0

@@ -1,4 +1,4 @@
-"""Where questions of a process spill what does not fit into memory: a folder of its own in a target's directory.
+"""Where interactive queries of a process spill what does not fit into memory: a folder of its own in a target's directory.
 
 A lock says that it is in use. Numbers of processes do not: those of containers that share a directory mean nothing to each other, and
 they are used again.

@@ -1,6 +1,6 @@
-"""Questions of the standard dialect as DuckDB reads them: what DuckDB understands otherwise, or has by another name, is written as what is meant.
+"""Interactive queries of the standard dialect as DuckDB reads them: what DuckDB understands otherwise, or has by another name, is written as what is meant.
 
-The question is read by the grammar of the dialect; one that this grammar does not know goes to DuckDB as it is. What depends on the types of
+The statement is read by the grammar of the dialect; one that this grammar does not know goes to DuckDB as it is. What depends on the types of
 columns stays as it is: `ROUND` of halves of doubles, and the texts of doubles and truth values.
 """
 
@@ -45,12 +45,12 @@ _TYPE_NAMES = {
     "DECIMAL": "numeric", "DOUBLE": "double precision", "FLOAT": "real", "VARCHAR": "character varying", "BLOB": "bytea",
     "TIMESTAMP": "timestamp without time zone", "TIMESTAMP_MS": "timestamp without time zone", "TIME": "time without time zone",
 }  # fmt: skip
-_MARK = "flowql_type_"  # a type that DuckDB writes otherwise, until the question is written: its text in hexadecimal digits follows
+_MARK = "flowql_type_"  # a type that DuckDB writes otherwise, until the statement is written: its text in hexadecimal digits follows
 N = TypeVar("N", bound=t.Node)
 
 
 def in_duckdb(sql: str) -> str:
-    """The question for DuckDB. Raises QueryError for what DuckDB cannot be asked in these words."""
+    """The statement for DuckDB. Raises QueryError for statements that DuckDB has no words for."""
     try:
         found, mistakes = parse_trees(SourceText("", sql))
     except CompileError:
@@ -93,7 +93,7 @@ def _number(value: int) -> t.Constant:
 
 
 def _refuse(what: str, help_: str) -> QueryError:
-    return QueryError(f"{what} cannot be asked in a question", code=INVALID, help=help_)
+    return QueryError(f"an interactive query cannot have {what}", code=INVALID, help=help_)
 
 
 def _constant(node: t.Expr) -> int | None:
@@ -311,7 +311,7 @@ def _strftime(pattern: t.Expr, of: str) -> t.Expr:
     for item in items:
         known = _STRFTIME.get(item.name, "")
         if item.name and (not known or item.ordinal or not item.fill):
-            help_ = f"a question knows {', '.join(_STRFTIME)}; a view all patterns"
+            help_ = f"an interactive query takes {', '.join(_STRFTIME)}; a view takes all patterns"
             raise _refuse(f"{item.name} in a pattern", help_)
         out.append(known or item.text.replace("%", "%%"))
     return _text("".join(out))

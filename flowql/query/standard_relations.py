@@ -1,4 +1,4 @@
-"""Relations in questions of the standard dialect, as DuckDB reads them: names of VALUES, and CORRESPONDING."""
+"""Relations in interactive queries of the standard dialect, as DuckDB reads them: names of VALUES, and CORRESPONDING."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALIAS = "flowql_side"  # of a query whose columns are chosen
 
 
 def named_values(query: t.Query) -> t.Query:
-    """A question of VALUES alone, whose columns are column1, column2, ..."""
+    """A query of VALUES alone, whose columns are column1, column2, ..."""
     if not isinstance(query.body, t.Values):
         return query
     source = t.Derived(replace(query, order_by=(), limit=None, offset=None), _columns(query.body, t.Alias("values")))
@@ -68,7 +68,7 @@ def _names(body: t.Body) -> list[str]:
     if isinstance(body, t.Values):
         return list(_columns(body, t.Alias("values")).columns)
     if any(isinstance(i.expr, t.Star) for i in body.items):
-        text = "CORRESPONDING of a query that selects * cannot be asked in a question"
+        text = "an interactive query cannot have CORRESPONDING of a query that selects *"
         raise QueryError(text, code=INVALID, help="name the columns")
     names = [i.alias or tree_name(i.expr) for i in body.items]
     if len(set(names)) < len(names):

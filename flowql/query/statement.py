@@ -1,4 +1,4 @@
-"""A question before it is asked: may it be, which relations does it read, which keys and columns of them.
+"""An interactive query before it is answered: whether it is allowed, and which relations, keys and columns it reads.
 
 DuckDB's own parser answers; nothing is bound or run here. Conditions and columns only spare work: the statement itself is
 evaluated in full over what they leave.
@@ -45,9 +45,7 @@ _OF_ONE_ROW = ("COLUMN_REF", "STAR", "CONSTANT", "CAST", "TYPE", "COMPARISON", "
 # Table functions that read nothing but what they are given, and DuckDB's own catalogue: others reach files, also those of the target.
 _ALLOWED = ("range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree")
 _ALLOWED_PREFIXES = ("duckdb_", "pragma_")
-ASKING = (
-    "a question is one SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN or SHOW; state changes through pipelines only"
-)
+ASKING = "an interactive query is one SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN or SHOW; state changes through pipelines only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A question that may be asked.
+    """An interactive query that is allowed.
 
     tables: names as written; ctes: folded names that WITH gives (a table of that name may be meant elsewhere). conditions: by folded name, of relations that are read in one place only. columns: folded
     names of all columns it can touch; None for all. is_short: its answer has few rows, so it may need few of what it reads. enough: so many rows
@@ -89,19 +87,19 @@ class Statement:
 def check_table_function(name: str) -> None:
     """name: folded. Raises QueryError for one that reads more than it is given."""
     if not is_open_table_function(name):
-        title = f"{name}() is refused: files, the network and extensions are out of reach of a question"
+        title = f"{name}() is refused: files, the network and extensions are out of reach of an interactive query"
         raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
 
 
 def is_open_table_function(name: str) -> bool:
-    """Whether it is one of DuckDB that questions may call. name: folded."""
+    """Whether it is one of DuckDB that interactive queries may call. name: folded."""
     return name in (*_ALLOWED, *_HIDING) or name.startswith(_ALLOWED_PREFIXES)
 
 
 def parse(
     sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callable[[str], None] = check_table_function
 ) -> Statement:
-    """Read a statement. Raises QueryError for anything but one question. `connection` is empty and only used to parse.
+    """Read a statement. Raises QueryError unless it is one interactive query. `connection` is empty and only used to parse.
 
     check_from: raises QueryError for table functions that may not be called, of folded names.
     """
@@ -112,9 +110,7 @@ def parse(
     except duckdb.Error as error:
         raise invalid(sql, error) from error
     if len(found) != 1:
-        title = (
-            "there is no statement" if not found else f"there are {len(found)} statements; ask one question at a time"
-        )
+        title = "there is no statement" if not found else f"there are {len(found)} statements; send one at a time"
         raise QueryError(title, code=INVALID, help="flowql query 'SELECT ...'")
     kind, asked = found[0].type.name, found[0].query
     if kind == "EXPLAIN":
@@ -204,12 +200,12 @@ def _check_size(nodes: list[dict[str, Any]]) -> None:
         copied += n.get("materialized") == "CTE_MATERIALIZE_NEVER"
         selects += n.get("type") == "SELECT_NODE"
     if joins * (joins + 1) ** copied > JOINS_MAX:
-        title = f"a question has at most {JOINS_MAX} joins, where a sub-query in an expression counts as {JOINS_OF_SUBQUERY}"
+        title = f"an interactive query has at most {JOINS_MAX} joins, where a sub-query in an expression counts as {JOINS_OF_SUBQUERY}"
         help_ = "leave NOT MATERIALIZED out" if copied else "make a view or a table of some of them in the project"
         raise QueryError(title, code=TOO_LONG, help=help_)
     if selects > SELECTS_MAX:
-        title = f"a question has at most {SELECTS_MAX:,} SELECTs"
-        raise QueryError(title, code=TOO_LONG, help="list rows with VALUES, or ask several questions")
+        title = f"an interactive query has at most {SELECTS_MAX:,} SELECTs"
+        raise QueryError(title, code=TOO_LONG, help="list rows with VALUES, or split the query")
 
 
 def objects_of(tree: Any) -> Iterator[dict[str, Any]]:

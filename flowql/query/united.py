@@ -1,4 +1,4 @@
-"""Rows of a question from all instances that share an application: each partition once, from its newest commit.
+"""Rows of an interactive query from all instances that share an application: each partition once, from its newest commit.
 
 Rows are united, not results: DuckDB then computes over all of them, so that AVG, DISTINCT, ORDER BY and LIMIT mean what they say.
 """
@@ -26,7 +26,7 @@ NAMED_MAX = 10  # partitions that are named where they are missing
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many of the partitions that a question is about are in its answer. why: sentences about those that are not."""
+    """How many of the partitions that an interactive query reads are in its answer. why: sentences about those that are not."""
 
     have: int
     of: int
@@ -94,7 +94,7 @@ def unite(
 
 def _tasks_of(query: QueryPlan, sub: int, commit: Commit) -> list[TaskId]:
     """Of one sub-topology, on all instances."""
-    from flowql.runtime.topology.query import all_tasks  # loads every operator, and most questions are not about this
+    from flowql.runtime.topology.query import all_tasks  # loads every operator, which most queries do not need
 
     return [t for t in all_tasks(under_own_name(query), commit.log.admin()) if t.subtopology == sub]
 

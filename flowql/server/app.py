@@ -155,7 +155,7 @@ def shared_routes(service: Service) -> list[Entry]:
                 for break_off in breaks_off:
                     break_off()
         opened = await computing
-        return opened.response(service.questions.limits.settings.time_ms / 1000, service.questions.share)
+        return opened.response(service.database.limits.settings.time_ms / 1000, service.database.share)
 
     return [
         Entry("GET", "/health", health),
@@ -183,8 +183,8 @@ def limited(
 ) -> ASGIApp:
     """An application of these routes, each for requests with the token. names, running: see `Limited`."""
     app = Starlette(routes=[Route(e.path, _guarded(e.handler, token), methods=[e.method]) for e in entries])
-    questions = replace(limits["/query"], at_once=service.questions.limits.settings.at_once)
-    return Limited(app, {**limits, "/query": questions}, names, running)
+    queries = replace(limits["/query"], at_once=service.database.limits.settings.at_once)
+    return Limited(app, {**limits, "/query": queries}, names, running)
 
 
 def make_metrics_app(service: Service, names: Collection[str] = ()) -> ASGIApp:
@@ -205,9 +205,9 @@ def make_members_app(service: Service, token: str, names: Collection[str] = ()) 
         assert isinstance(found, Generator)
         return Rows(
             (),
-            paced(found, service.questions.share),
+            paced(found, service.database.share),
             parts.MEDIA_TYPE,
-            service.questions.limits.settings.time_ms / 1000,
+            service.database.limits.settings.time_ms / 1000,
         )
 
     return Limited(Starlette(routes=[Route("/rows", _guarded(rows, token), methods=["POST"])]), LIMITS, names)
@@ -260,7 +260,7 @@ class Rows(StreamingResponse):
             async with asyncio.timeout(self._time_s):
                 await super().__call__(scope, receive, send)
         except TimeoutError:  # the server closes the connection of an answer without an end
-            say(WARNING, "question.slow", f"an answer was not read within {self._time_s:,.0f} s")
+            say(WARNING, "interactive_query.slow", f"an answer was not read within {self._time_s:,.0f} s")
         finally:
             self._rest.close()
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flowql.query.answer import Answer
     from flowql.runtime.log.appending import Redelivery
 
-CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, a question for its answer
+CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, an interactive query for its answer
 # What a client elsewhere and an instance say to each other, plans included. With another number neither understands the other.
 PROTOCOL = 1
 OTHER_VERSION = "FQ5311"

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS_MAX = 256  # of one port; more are hung up on
 HEAD_S = 30.0  # without a request
-TAKE_S = 600.0  # with a part of an answer that the client has not taken: as long as a question may take
+TAKE_S = 600.0  # with a part of an answer that the client has not taken: as long as an interactive query may take
 LOOK_S = 5.0  # between two looks
 
 

@@ -13,7 +13,7 @@ from flowql.deploy.extents import Extent
 
 if TYPE_CHECKING:  # they load DuckDB and the engine, which most commands do not need
     from flowql.query.committed import Commit, Take
-    from flowql.query.database import QuestionDatabase
+    from flowql.query.database import QueryDatabase
     from flowql.runtime.app.member_topic import Member
     from flowql.runtime.log.appending import Redelivery
 
@@ -26,7 +26,7 @@ class Engine(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """What serves: questions are about it."""
+        """The serving plan, which interactive queries read."""
         ...
 
     @property
@@ -90,7 +90,7 @@ class Engine(Protocol):
         """The last deployments, the newest last. CommandError where there is no history."""
         ...
 
-    def diff(self, name: str, database: QuestionDatabase) -> dict[str, Any]:
+    def diff(self, name: str, database: QueryDatabase) -> dict[str, Any]:
         """The public JSON of what differs between the serving and the built generation of a result. CommandError.
 
         database: where they are compared.

@@ -116,10 +116,10 @@ def compile_with(
     text: str, found: Deployed, settings: Settings, dialect: DialectName, functions: Mapping[str, Entry]
 ) -> PushQuery:
     """As `compile_text`, with these functions of the project."""
-    from flowql.query.push import compile_question  # the compiler: 0.5 s
+    from flowql.query.push import compile_push_query  # the compiler: 0.5 s
 
     statement = statement_of(text, found.plan)
-    return compile_question(statement, found.plan, settings.application_id, found.topics, dialect, functions)
+    return compile_push_query(statement, found.plan, settings.application_id, found.topics, dialect, functions)
 
 
 def listen(query: PushQuery, settings: Settings, start: Start) -> Subscription:
@@ -143,7 +143,7 @@ class Following:
     settings: Settings
     found: Deployed
     start: Start
-    anew: Callable[[Deployed], PushQuery]  # the same question about what is deployed then
+    anew: Callable[[Deployed], PushQuery]  # the same push query over the plan that is deployed then
     limit: int | None = None
     stopped: Callable[[], bool] = field(default=lambda: False)
     served: Served | None = None

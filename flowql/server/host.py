@@ -18,7 +18,7 @@ from flowql.compiler.functions.user import finding
 from flowql.deploy.functions import find_function
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.database import QuestionDatabase, QuestionLimits
+from flowql.query.database import QueryDatabase, QueryLimits
 from flowql.runtime.app.member_topic import Member
 from flowql.runtime.events import INFO, say
 from flowql.server.address import own_address, remove_address, write_address
@@ -45,7 +45,7 @@ class Host:
         self._stop = threading.Event()
         self._servers: list[tuple[uvicorn.Server, threading.Thread]] = []
         self._closed = False
-        self.questions: QuestionDatabase | None = None
+        self.database: QueryDatabase | None = None
         self.rows: RowService | None = None  # for programs on other machines
         self._log = ExitStack()
 
@@ -61,10 +61,10 @@ class Host:
         say(INFO, "instance.started", pid=os.getpid(), engine=settings.engine, version=metadata.version("flowql"))
         try:
             self.engine.start()
-            self.questions = QuestionDatabase(
-                QuestionLimits.of(settings.memory_bytes, settings.questions, settings.data_dir)
+            self.database = QueryDatabase(
+                QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
             )
-            self.service = Service(self.engine, self.questions, settings.project_dir)
+            self.service = Service(self.engine, self.database, settings.project_dir)
             self._listen()
         except BaseException:
             self.close()
@@ -106,8 +106,8 @@ class Host:
             server.should_exit = True
         if self.rows is not None:
             self.rows.stop()
-        if self.questions is not None:  # or their threads are waited for
-            self.questions.close()
+        if self.database is not None:  # or their threads are waited for
+            self.database.close()
         for _, thread in self._servers:
             thread.join(START_S)
         if self.rows is not None:

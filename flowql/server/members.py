@@ -19,7 +19,7 @@ from flowql.server.http import Http, Reply, Unreachable
 from flowql.server.parts import decode, wanted_to_data
 
 CONNECT_S, SILENT_S, ANSWER_S = 1.0, 10.0, 60.0  # until somebody answers, between two pieces, for all of an answer
-AVOIDED_S = 5.0  # a host that does not answer at all is not asked again so soon: each question would wait for it
+AVOIDED_S = 5.0  # a host that does not answer is not asked again so soon: each interactive query would wait for it
 ASKED_AT_ONCE = 16
 
 
@@ -45,7 +45,7 @@ class Members:
 
     def rows(self, wanted: Sequence[Wanted], room: Room) -> tuple[list[Part], list[str]]:
         """What all others have of it, and a sentence about each that did not answer. Implements `Others`.
-        room: of the question.
+        room: memory of the interactive query.
 
         QueryError if it is more than there is room for, here or at one of them.
         """

@@ -23,7 +23,7 @@ from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.deploy.shadow import NOT_YET, NOTHING_BUILT, group_of
 from flowql.errors import CommandError
 from flowql.query.committed import Commit, queries_behind
-from flowql.query.database import QuestionDatabase
+from flowql.query.database import QueryDatabase
 from flowql.query.difference import Spans, Version, difference
 from flowql.query.relations import spans_of
 from flowql.runtime.app.comparing import NotYet
@@ -49,7 +49,7 @@ from flowql.server.process import process_figures
 
 
 def copies_in(data_dir: Path) -> Path:
-    """Where copies of the state are while questions read them: beside its files, as links need the same file system."""
+    """Where copies of the state are while interactive queries read them: beside its files, as links need the same file system."""
     return data_dir / "state" / "copies"
 
 
@@ -152,7 +152,7 @@ class RuntimeEngine:
     def deployments(self) -> list[Entry]:
         return read_entries(self.instance.log, self.instance.config.application_id)
 
-    def diff(self, name: str, database: QuestionDatabase) -> dict[str, Any]:
+    def diff(self, name: str, database: QueryDatabase) -> dict[str, Any]:
         instance, deployed = self.instance, self.instance.deployed
         group, query = group_of(deployed, name)
         served, wanted = deployed.serving.source(query.sink), deployed.plan.source(query.sink)

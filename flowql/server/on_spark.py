@@ -19,7 +19,7 @@ from flowql.deploy.pins import of_spark
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
 from flowql.errors import CommandError
 from flowql.query.committed import Commit, Take, queries_behind
-from flowql.query.database import QuestionDatabase
+from flowql.query.database import QueryDatabase
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
 from flowql.runtime.app.member_topic import Member
@@ -40,7 +40,7 @@ from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.engine import Mode
 from flowql.server.process import process_figures
 
-TOGETHER_S, _LOOK_S = 1.0, 0.02  # how long a question waits for queries to be at one place
+TOGETHER_S, _LOOK_S = 1.0, 0.02  # how long an interactive query waits for continuous queries to reach one commit
 
 
 def open_spark(settings: Settings, mode: Mode) -> SparkEngine:
@@ -134,7 +134,7 @@ class SparkEngine:
     def deployments(self) -> list[Entry]:
         raise _no_history()
 
-    def diff(self, name: str, database: QuestionDatabase) -> dict[str, Any]:
+    def diff(self, name: str, database: QueryDatabase) -> dict[str, Any]:
         del database
         title = f"{name}: a target with `engine: spark` builds no generation beside the one that serves"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="flowql verify  compares targets")

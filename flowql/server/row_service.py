@@ -71,7 +71,7 @@ class RowService:
                 self._settings.application_id,
                 self._ask,
                 f"flowql-api-exec-{os.getpid()}",
-                dialect=self._settings.questions.dialect,
+                dialect=self._settings.interactive_queries.dialect,
                 variables=variables,
             )
         return sum(rows for _, _, rows in done)
@@ -121,7 +121,7 @@ class RowService:
 
         def anew(there: Deployed) -> PushQuery:
             functions = functions_to_compile(settings.project_dir)
-            return compile_with(what, there, settings, settings.questions.dialect, functions)
+            return compile_with(what, there, settings, settings.interactive_queries.dialect, functions)
 
         there = Deployed(deployed.serving, self._service.topics(), live=True)
         return follow(anew, settings, there, start, limit, stopped, self)

@@ -18,7 +18,7 @@ from flowql.deploy.shadow import abandoned, promoted
 from flowql.deploy.stages import decide
 from flowql.query.answer import Answer
 from flowql.query.committed import Part, Wanted
-from flowql.query.database import DEFAULT, QuestionDatabase
+from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.room import Room
 from flowql.query.session import Begun, answer
 from flowql.query.united import parts_of
@@ -30,9 +30,9 @@ from flowql.server.engine import Engine
 class Service:
     """Blocking calls; any thread but the engine's. Deployments come one after the other."""
 
-    def __init__(self, engine: Engine, questions: QuestionDatabase = DEFAULT, root: str = "") -> None:
+    def __init__(self, engine: Engine, database: QueryDatabase = DEFAULT, root: str = "") -> None:
         """root: the project's folder, where modules with functions are."""
-        self._engine, self.questions, self._root = engine, questions, root
+        self._engine, self.database, self._root = engine, database, root
         self._deploying = threading.Lock()
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Service:
     def diff(self, name: str) -> dict[str, Any]:
         """The public JSON of what is different between the serving and the built generation of a result. CommandError."""
         with self._deploying:
-            return self._engine.diff(name, self.questions)
+            return self._engine.diff(name, self.database)
 
     def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
         """Give records to queries once more, in one commit or, where it fails, in none; the public JSON."""
@@ -148,7 +148,7 @@ class Service:
 
     def rows(self, wanted: Sequence[Wanted]) -> Iterator[Part]:
         """For another instance: what this one has of relations, as of one commit."""
-        commit, room = self._engine.take([w.relation for w in wanted]), Room(self.questions.memory)
+        commit, room = self._engine.take([w.relation for w in wanted]), Room(self.database.memory)
         try:
             yield from parts_of(commit, wanted, room)
         finally:
@@ -159,4 +159,4 @@ class Service:
         """Close it, or take all of it. begun: see `flowql.query.session.answer`."""
         engine = self._engine
         offered = partial(functions_to_ask, self._root)
-        return answer(sql, engine.take, begun, database=self.questions, copied=engine.take_copied, functions=offered)
+        return answer(sql, engine.take, begun, database=self.database, copied=engine.take_copied, functions=offered)

@@ -72,7 +72,7 @@ def gathered(pieces: Generator[bytes]) -> Generator[bytes]:
 
 
 def paced(pieces: Generator[bytes], share: Share) -> Generator[bytes]:
-    """Made at the pace of questions, each piece by whichever thread asks for it."""
+    """Made at the pace of interactive queries, each piece by whichever thread asks for it."""
     pace = Pace(share, SENDING)
     with closing(pieces):
         while True:

@@ -38,7 +38,7 @@ def keep_memory() -> bool:
 class UnusedMemory:
     """A step of its own thread: returns memory that the allocators keep unused while the process is near its budget.
 
-    Heaps of threads are never trimmed by themselves: `free` returns memory at the end of the main heap only, and one question's rows
+    Heaps of threads are never trimmed by themselves: `free` returns memory at the end of the main heap only, and one interactive query's rows
     are spread over the heaps of all threads that read them.
     """
 

@@ -392,7 +392,7 @@ class GroupStep(Reconciler):
             self._mine.leave(tasks, committed=True)
 
         yield self._host.commit.request(at_the_cut)
-        self._close(tasks, owned=True)  # nobody goes on with a parked task: questions are answered from its state
+        self._close(tasks, owned=True)  # no member continues a parked task: queries are answered from its state
 
     def _standing_still(self) -> list[TaskId]:
         """Tasks that would have to be parked, and cannot be made: the log refuses what they write, or what they need is gone."""
@@ -446,7 +446,7 @@ class GroupStep(Reconciler):
         host.state.rebuild(dict.fromkeys(others))  # here alone: whoever owns them drops them for all
         for query in sorted(gone):
             self._mine.forget_query(query)
-        self._mine.take_over(plan)  # before state goes: no question is answered from half of it
+        self._mine.take_over(plan)  # before state goes: no interactive query is answered from half of it
         self.hung.apply()
         if mine:
             host.state.disown(mine)

@@ -114,7 +114,7 @@ class Instance:
         self.manager = TaskManager(
             clock, config.policy, self.may_run, config.threads, self.has_reserve, self._is_committing
         )
-        self.repaired = RepairedLog(log, config.application_id)  # what queries and questions read
+        self.repaired = RepairedLog(log, config.application_id)  # what continuous and interactive queries read
         self.main = ConsumerFacade(self.repaired, f"{config.application_id}-main", budget.fetch_buffer_bytes)
         self.restore = ConsumerFacade(self.repaired, f"{config.application_id}-restore", budget.fetch_buffer_bytes)
         self.query_states = QueryStates(self.manager, self.metrics, clock)
@@ -201,7 +201,7 @@ class Instance:
 
     @property
     def plan(self) -> Plan:
-        """The plan that serves: what questions are about."""
+        """The serving plan, which interactive queries read."""
         return self.deployed.serving
 
     @property

@@ -1,6 +1,6 @@
 """Where the instances of one application answer for their partitions: a compacted topic with a record per instance.
 
-A topic of its own, not the one of the tasks' records: whoever has a question reads it from its beginning.
+A topic of its own, not the one of the tasks' records: every reader reads it from its beginning.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]
     """An entry of `status` for each query (their fields are public: docs/guide/watching.md), by the ids that people use. detail: by
     partition, and the classes of latencies, too.
 
-    A generation that is being built stands in the entry of the one that serves; it is being built until questions are about it.
+    A generation that is being built stands in the entry of the one that serves; it counts as being built until interactive queries read it.
     """
     known = deployed_queries(instance)
     building = {runtime_name(q): group for group in groups_of(known.deployed) for q in group.queries}

@@ -21,7 +21,7 @@ Reason = Literal[
     "input",  # there is nothing to read
     "other input",  # earlier rows may come from another input; whom: topic partitions
     "repartition",  # what it feeds is full; whom: the repartition
-    "question",  # a query (question) waits for tables that agree
+    "interactive_query",  # an interactive query waits for tables that agree
 ]
 
 
@@ -59,7 +59,7 @@ def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -
 def _of_rows(tasks: list[Task]) -> Wait:
     """Tasks that have rows and cannot run."""
     if any(t.horizon.ms is not None or any(i.stopped for i in t.logs.values()) for t in tasks):
-        return Wait("question")
+        return Wait("interactive_query")
     full = {x.topic for t in tasks for x in t.downstream if x.full}
     if full:
         return Wait("repartition", tuple(sorted(full)))

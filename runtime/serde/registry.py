@@ -109,12 +109,12 @@ class ConfluentRegistry:
             self._ids[ref] = int(made)
         return self._ids[ref]
 
-    def _ask(self, question: Any, *args: Any) -> Any:
+    def _ask(self, request: Any, *args: Any) -> Any:
         """The answer; None for what does not exist."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         try:
-            return question(*args)
+            return request(*args)
         except SchemaRegistryError as error:
             if error.error_code in _GONE or error.http_status_code == 404:
                 return None

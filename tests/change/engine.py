@@ -33,7 +33,7 @@ from flowql.runtime.task.input_buffer import ExchangeInput
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
 from tests.change.machine import Disk, Life, Machine, Memory, MortalPhysical
-from tests.change.places import State, of_question, of_relation, partitions_of
+from tests.change.places import State, of_query, of_relation, partitions_of
 
 APP = "flowql"
 ROUND_MS = 15
@@ -105,7 +105,7 @@ class Engine:
 
     @property
     def plan(self) -> Plan:
-        """What questions are about."""
+        """What interactive queries are about."""
         return self.instance.plan
 
     @property
@@ -115,19 +115,19 @@ class Engine:
 
     @property
     def front(self) -> RuntimeEngine:
-        """What questions are asked of."""
+        """What interactive queries are asked of."""
         return RuntimeEngine(self.instance)
 
     def rows(self, name: str) -> State:
-        """What a question about a result is answered from."""
+        """What an interactive query about a result is answered from."""
         return of_relation(self.front, name)
 
     def rows_of(self, front: RuntimeEngine, name: str) -> State:
         """The same of another engine."""
         return of_relation(front, name)
 
-    def question(self, name: str) -> State:
-        return of_question(self.front, name)
+    def queried(self, name: str) -> State:
+        return of_query(self.front, name)
 
     def partitions(self) -> Mapping[str, int]:
         """Of topics, as a project is compiled for them."""

@@ -13,7 +13,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.log.memory import MemoryLog
 from tests.change.engine import Engine, Fresh
 from tests.change.feed import copy_topics
-from tests.change.places import Follower, NotWhole, State, of_question, of_relation, of_relations, of_topic
+from tests.change.places import Follower, NotWhole, State, of_query, of_relation, of_relations, of_topic
 
 SHOWN = 3  # records of a difference
 WHERE: tuple[str, ...] = ("topic", "rows")  # places that are looked at all the time
@@ -69,7 +69,7 @@ def compare(
         rest.states["rows"][name] = seen
         wrong += difference(f"rows of {name}", expected, seen)
         if name == asked:
-            wrong += difference(f"question about {name}", of_question(fresh.front, name), engine.question(name))
+            wrong += difference(f"interactive query about {name}", of_query(fresh.front, name), engine.queried(name))
     fresh.close()
     return rest, wrong or ([] if built else engine.leftovers())
 
@@ -121,8 +121,8 @@ class Watch:
         self._seen.append(moment)
 
     def _in_parts(self, source: SourceDef, moment: dict[str, dict[str, State]]) -> None:
-        """A stream's new records are appended in several transactions, and questions read them as they come, with the columns that
-        serve; a table's difference is one transaction for each partition, and questions are answered from the state.
+        """A stream's new records are appended in several transactions, and interactive queries read them as they come, with the columns that
+        serve; a table's difference is one transaction for each partition, and interactive queries are answered from the state.
         """
         state = moment["topic"].pop(source.name)
         if source.kind == "stream":
@@ -130,7 +130,7 @@ class Watch:
             moment["rows"].pop(source.name, None)
 
     def ask(self, rng: random.Random) -> None:
-        """One question about a result and what it reads; the engine goes on meanwhile."""
+        """One interactive query about a result and what it reads; the engine goes on meanwhile."""
         here = results_of(self._engine.plan)
         pairs = [p for p in self._pairs if set(p) <= self._names & here.keys()]
         if pairs:

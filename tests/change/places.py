@@ -1,4 +1,4 @@
-"""Where a result can be read: a question, its topic from the beginning, and a reader that follows the topic all along."""
+"""Where a result can be read: an interactive query, its topic from the beginning, and a reader that follows the topic all along."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from flowql.compiler.plan.topology import SourceDef
 from flowql.query.relations import Relation, arrow_schema
-from flowql.query.room import QuestionMemory, Room
+from flowql.query.room import QueryMemory, Room
 from flowql.query.session import answer
 from flowql.query.statement import Statement
 from flowql.query.united import restored, unite
@@ -60,7 +60,7 @@ def state_of(source: SourceDef, rows: list[Row]) -> State:
     return Counter((*key, value) for key, value in last.items() if value is not None)
 
 
-ROOM = Room(QuestionMemory(1 << 62))  # whatever a story holds
+ROOM = Room(QueryMemory(1 << 62))  # whatever a story holds
 
 
 class NotWhole(Exception):
@@ -68,12 +68,12 @@ class NotWhole(Exception):
 
 
 def of_relation(front: RuntimeEngine, name: str) -> State:
-    """What a question is answered from."""
+    """What an interactive query is answered from."""
     return of_relations(front, [name])[name]
 
 
 def of_relations(front: RuntimeEngine, names: Sequence[str]) -> dict[str, State]:
-    """What a question about all of them is answered from. NotWhole if that is not all of them."""
+    """What an interactive query about all of them is answered from. NotWhole if that is not all of them."""
     commit = front.take(names)
     try:
         made: dict[str, Relation] = {n: make() for n, make in commit.relations().items() if n in names}
@@ -93,7 +93,7 @@ def of_relations(front: RuntimeEngine, names: Sequence[str]) -> dict[str, State]
         commit.snapshot.close()
 
 
-def of_question(front: RuntimeEngine, name: str) -> State:
+def of_query(front: RuntimeEngine, name: str) -> State:
     return rows_of_table(answer(f"SELECT * FROM {name}", front.take).table())
 
 

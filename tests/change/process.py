@@ -25,7 +25,7 @@ from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
 from flowql.errors import CommandError
 from flowql.query.errors import QueryError
-from flowql.query.question import broken_off
+from flowql.query.interactive import broken_off
 from flowql.runtime.errors import LogError
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.address import LOST
@@ -33,7 +33,7 @@ from flowql.server.client import Client
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.running import connect
 from tests.change.machine import Killed, Life
-from tests.change.places import State, of_question, rows_of_table
+from tests.change.places import State, of_query, rows_of_table
 from tests.change.zygote import ANSWERED, ASKED, ERRORS, Job, Zygote, put, settings_at
 
 START_S, REST_S, LEFTOVER_S = 60.0, 150.0, 20.0
@@ -102,17 +102,17 @@ class ProcessEngine:
     # -- results
 
     def rows(self, name: str) -> State:
-        return self.question(name)
+        return self.queried(name)
 
-    def question(self, name: str) -> State:
+    def queried(self, name: str) -> State:
         return rows_of_table(self._told(lambda: self.client.query(f"SELECT * FROM {name}")))
 
     def rows_of(self, front: RuntimeEngine, name: str) -> State:
         """Of another engine, as this one's are seen."""
-        return of_question(front, name)
+        return of_query(front, name)
 
     def together(self, names: Sequence[str]) -> dict[str, State]:
-        """What one question about all of them is answered from."""
+        """What one interactive query about all of them is answered from."""
         parts = ", ".join(f"(SELECT list(T) FROM {name} T) AS R{n}" for n, name in enumerate(names))
         (row,) = self._told(lambda: self.client.query(f"SELECT {parts}")).to_pylist()
         tables = [pa.Table.from_pylist(row[f"R{n}"] or []) for n in range(len(names))]

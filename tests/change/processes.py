@@ -205,7 +205,7 @@ class SharedFeed(Feed):
 
 
 class ProcessWatch(Watch):
-    """Looks from outside: at topics between two commits, and at what questions answer."""
+    """Looks from outside: at topics between two commits, and at what interactive queries answer."""
 
     def __init__(self, engine: ProcessEngine, old: Plan, new: Plan, before: Rest) -> None:
         super().__init__(engine, old, new, before)

@@ -34,7 +34,7 @@ LOOK_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What an instance is started with. folder: for questions and answers. near_records, together_ms: see `swaps`. plant: a bug."""
+    """What an instance is started with. folder: for interactive queries and answers. near_records, together_ms: see `swaps`. plant: a bug."""
 
     settings: str
     folder: str
@@ -116,7 +116,7 @@ def _small_runs(rows: int | None) -> Iterator[None]:
 
 @contextmanager
 def _answering(folder: Path) -> Iterator[None]:
-    """Questions are answered as soon as the instance runs."""
+    """Interactive queries are answered as soon as the instance runs."""
     original = Host.serve
 
     def serve(host: Host) -> None:

@@ -1,4 +1,4 @@
-"""Interactive queries call the project's scalar functions: in the instance, in the process that answers large questions, and at rest."""
+"""Interactive queries call the project's scalar functions: in the instance, in the process that answers large interactive queries, and at rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowql.config.functions import LoadError, load_query_functions
 from flowql.deploy.functions import functions_to_ask
 from flowql.errors import CommandError, CompileError
 from flowql.query import elsewhere, loading
-from flowql.query.database import QuestionDatabase, QuestionLimits
+from flowql.query.database import QueryDatabase, QueryLimits
 from flowql.query.errors import QueryError
 from flowql.query.pace import Pace
 from flowql.query.session import answer
@@ -83,7 +83,7 @@ def failure(connection: flowql.Connection, sql: str) -> str:
     return str(caught.value)
 
 
-def test_functions_are_called_in_questions_and_nothing_needs_to_be_deployed_for_it(folder: Path) -> None:
+def test_functions_are_called_in_interactive_queries_and_nothing_needs_to_be_deployed_for_it(folder: Path) -> None:
     with running(folder) as shop:
         shop.produce("S", [{"K": k, "V": float(v)} for k, v in ((1, 10), (2, 20), (3, 13))])
         until(lambda: shop.sql("SELECT COUNT(*) FROM T").one(), 3)
@@ -312,9 +312,9 @@ def test_push_queries_call_them(folder: Path) -> None:
             assert [c.row for c in changes] == [{"K": 1}]
 
 
-def test_many_questions_at_once_call_them(folder: Path) -> None:
+def test_many_interactive_queries_at_once_call_them(folder: Path) -> None:
     """A function that one connection created is not freed with it."""
-    database = QuestionDatabase()
+    database = QueryDatabase()
     functions = functions_to_ask(str(folder))
     for n in range(20):
         connections = [database.connection() for _ in range(3)]
@@ -328,11 +328,11 @@ def test_many_questions_at_once_call_them(folder: Path) -> None:
     database.close()
 
 
-def test_the_process_that_answers_large_questions_calls_them(
+def test_the_process_that_answers_large_interactive_queries_calls_them(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(loading, "CONTENDED_S_MAX", -1.0)
-    monkeypatch.setattr(QuestionLimits, "registered_bytes", 1)
+    monkeypatch.setattr(QueryLimits, "registered_bytes", 1)
     monkeypatch.setattr(Pace, "rest", Pace.end)
     monkeypatch.setattr(StateSnapshot, "chunks", small_chunks(StateSnapshot.chunks))
     asked: list[str] = []
@@ -343,7 +343,7 @@ def test_the_process_that_answers_large_questions_calls_them(
         world.send("s", [(k, {"V": k * 10.0}, k) for k in range(100)])
         world.settle()
         engine = RuntimeEngine(world.instance)
-        ask = partial(answer, database=QuestionDatabase(), functions=partial(functions_to_ask, str(folder)))
+        ask = partial(answer, database=QueryDatabase(), functions=partial(functions_to_ask, str(folder)))
         found = ask("SELECT SUM(net(V, 1.0)) AS N FROM T", engine.take, copied=engine.take_copied).table()
         assert found.to_pylist() == [{"N": sum(k * 5.0 for k in range(100))}]
         with pytest.raises(QueryError, match="a function failed: ValueError: 13 is no amount"):
@@ -393,7 +393,7 @@ def test_moments_of_any_precision_are_timestamps_and_texts_are_none(tmp_path: Pa
     source = (
         "from datetime import datetime\nfrom flowql import udf\n@udf\ndef f(t: datetime) -> str:\n    return str(t)\n"
     )
-    database, functions = QuestionDatabase(), load_query_functions(made(tmp_path, YAML, "", prices=source), ["prices"])
+    database, functions = QueryDatabase(), load_query_functions(made(tmp_path, YAML, "", prices=source), ["prices"])
     connection = database.connection()
     database.offer(functions["F"], connection)
     asked = "SELECT f(TIMESTAMP '2026-01-01 01:02:03.456'), f(TIMESTAMPTZ '2026-01-01 01:02:03+02'), f(DATE '2026-01-01'), f(NULL)"

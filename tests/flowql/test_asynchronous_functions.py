@@ -276,7 +276,7 @@ def test_an_edit_goes_forward_unless_it_is_said_otherwise(tmp_path: Path) -> Non
         until(lambda: sorted(rows(instance, "SELECT ID FROM AGAIN")), [(101,), (102,)])
 
 
-def test_questions_wait_for_all_calls_together(tmp_path: Path) -> None:
+def test_interactive_queries_wait_for_all_calls_together(tmp_path: Path) -> None:
     folder = project(tmp_path, "")
     with running(folder) as instance:
         instance.produce("ORDERS", [order(n, 20) for n in range(50)])

@@ -56,7 +56,7 @@ def rows(instance: flowql.Connection, table: str) -> list[tuple[int, int]]:
     return [(r["ID"], r["TOTAL"]) for r in instance.sql(f"SELECT * FROM {table} ORDER BY ID")]
 
 
-def test_sql_reads_what_processors_write_and_questions_are_answered(folder: Path) -> None:
+def test_sql_reads_what_processors_write_and_interactive_queries_are_answered(folder: Path) -> None:
     with running(folder) as instance:
         instance.produce("ORDERS", ORDERS)
         until(lambda: rows(instance, "TOTALS"), [(1, 13), (2, 3)])

@@ -29,7 +29,7 @@ def test_the_parts_and_the_process_are_the_budget(memory: int) -> None:
         budget.state.uncommitted_bytes,
         budget.state.cache_bytes,
         budget.block_cache_bytes,  # write buffers are in it
-        2 * budget.questions_bytes,  # DuckDB, and rows on their way
+        2 * budget.interactive_query_bytes,  # DuckDB, and rows on their way
     )
     assert memory * 0.85 < sum(parts) + PROCESS_BYTES < memory * 0.95  # the rest is what allocators keep
     assert budget.write_buffer_bytes < budget.block_cache_bytes
@@ -38,7 +38,7 @@ def test_the_parts_and_the_process_are_the_budget(memory: int) -> None:
 def test_little_memory_is_still_divided() -> None:
     budget = MemoryBudget(64 * MIB)
     assert budget.fetch_buffer_bytes >= MIB
-    assert budget.questions_bytes == 32 * MIB  # with less DuckDB could sort nothing
+    assert budget.interactive_query_bytes == 32 * MIB  # with less DuckDB could sort nothing
 
 
 def group(tmp_path: Path, lines: str, files: dict[str, str]) -> int:

@@ -16,7 +16,7 @@ from tests.conformance.runner import TimedOut, time_limit
 from tests.slt.rows import difference, inserts, rendered
 from tests.slt.world import Shape, World
 
-STEP_S = 10  # for each statement and question
+STEP_S = 10  # for each statement and interactive query
 Case = dict[str, Any]
 # Why a step failed. REFUSED: by a code that the user sees. INTERNAL: any other exception. ACCEPTED: an error was expected.
 REFUSED, INTERNAL, WRONG, ACCEPTED, SLOW = "refused", "internal error", "wrong rows", "accepted", "too slow"
@@ -33,7 +33,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Result:
-    """A judged case. judged: its statements and questions, failures: of them, in order. errors, queries: (passed, all) of such steps.
+    """A judged case. judged: its statements and interactive queries, failures: of them, in order. errors, queries: (passed, all) of such steps.
 
     unrefused: steps that expect an error and did not get one of the user's.
     """
@@ -61,7 +61,7 @@ class _Problem(Exception):
 
 
 def run_case(case: Case, data: Path, shape: Shape | None = None, *, step_s: int = STEP_S) -> Result:
-    """Run and judge a case in a fresh world. step_s: how long a statement or a question may take."""
+    """Run and judge a case in a fresh world. step_s: how long a statement or an interactive query may take."""
     result = Result(case["id"], case["tier"])
     world = World(shape or Shape())
     try:
@@ -141,7 +141,7 @@ def _run(world: World, step: dict[str, Any], data: Path) -> None:
 
 
 def _compare(world: World, step: dict[str, Any]) -> None:
-    """Everything has been processed when a question is asked: an answer that is wrong stays wrong, however long one waits."""
+    """Everything has been processed when an interactive query is asked: an answer that is wrong stays wrong, however long one waits."""
     answer = world.ask(step["sql"])
     found = difference(step.get("rows") or [], rendered(answer), ordered=step.get("sort") == "nosort")
     if found:

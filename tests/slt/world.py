@@ -16,12 +16,12 @@ from flowql.compiler.plan.generations import plain
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, stores_of
 from flowql.compiler.plan.types import arrow_type
-from flowql.config.sections import QuestionsSettings
+from flowql.config.sections import InteractiveQuerySettings
 from flowql.deploy.asked import Asked
 from flowql.deploy.stages import decide
 from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
-from flowql.query.database import QuestionDatabase, QuestionLimits
+from flowql.query.database import QueryDatabase, QueryLimits
 from flowql.query.session import evaluate
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
@@ -33,10 +33,10 @@ from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.topology.table_writer import POLICY
 
 APPLICATION = "flowql"
-QUESTIONS = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(dialect="standard")))
+DATABASE = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(dialect="standard")))
 FEED = "slt"  # the producer of rows
 NOW = "$__NOW__"  # in statements: the wall clock in nanoseconds
-_QUESTION = re.compile(r"\s*\(*\s*(select|values|with|describe|show|explain)\b", re.IGNORECASE)
+_INTERACTIVE = re.compile(r"\s*\(*\s*(select|values|with|describe|show|explain)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class World:
 
         rounds: restart after so many rounds of processing.
         """
-        if _QUESTION.match(sql):
+        if _INTERACTIVE.match(sql):
             self.ask(sql)
             return
         own = {s.topic for s in self._session.plan.sources if s.is_own_table}
@@ -159,10 +159,10 @@ class World:
         return sum(self._instance.metrics.query(q).dead_letters for q in self._instance.queries)
 
     def ask(self, sql: str) -> pa.Table:
-        """The answer to a question, once every view has caught up."""
+        """The answer to an interactive query, once every view has caught up."""
         self.settle()
         self._assert_views_run()
-        return evaluate(self._at_now(sql), self._commit, QUESTIONS)
+        return evaluate(self._at_now(sql), self._commit, DATABASE)
 
     def _at_now(self, sql: str) -> str:
         return sql.replace(NOW, str(self._clock.wall_ms() * 1_000_000))
@@ -197,13 +197,13 @@ class World:
         execute_change(self._log, source, change, APPLICATION, self._clock.wall_ms(), self._answer)
 
     def _answer(self, sql: str) -> pa.Table:
-        return evaluate(sql, self._commit, QUESTIONS)
+        return evaluate(sql, self._commit, DATABASE)
 
     def _write(self, rows: Sequence[InsertValues]) -> None:
         write_rows(self._log, self._session.plan.sources, rows, FEED, self._clock.wall_ms())
 
     def _assert_views_run(self) -> None:
-        """No view is a text that a question recomputes: each is the result of a running query that has read all of its input."""
+        """No view is a text that an interactive query recomputes: each is the result of a running query that has read all of its input."""
         made = [s for s in self._session.plan.sources if s.query is not None]
         written = {q.plan.sink for q in self._instance.queries.values()}  # ids of later generations have a number
         for source in made:

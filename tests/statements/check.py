@@ -49,7 +49,7 @@ class Report:
 
 
 def compiled_standard(statement: standard.Standard) -> Plan | str:
-    """As `compiled`, of a statement over tables of one's own, or of a question over them."""
+    """As `compiled`, of a statement over tables of one's own, or of an interactive query over them."""
     try:
         plan = standard.compiled(statement)
     except CompileError as refused:

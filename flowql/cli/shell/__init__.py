@@ -1,4 +1,4 @@
-"""`flowql shell`: questions one after the other. Entry point: `command`; only `prompt` knows the terminal."""
+"""`flowql shell`: reads and answers statements one after the other. Entry point: `command`; only `prompt` knows the terminal."""
 
 from flowql.cli.shell.command import command
 

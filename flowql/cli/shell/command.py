@@ -35,7 +35,7 @@ def command(
 
     One answer:  flowql shell -c "SHOW QUERIES"
 
-    A file of questions:  flowql shell -o json < questions.sql
+    A file of statements:  flowql shell -o json < queries.sql
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     found = scope.load()

@@ -40,7 +40,7 @@ class Prompt:
 
 
 def history_file() -> Path:
-    """In the user's folder for such things; readable by nobody else, as questions may name people."""
+    """In the user's folder for such things; readable by the user alone, as statements may name people."""
     state = os.environ.get("XDG_STATE_HOME")
     file = (Path(state) if state else Path.home() / ".local" / "state") / "flowql" / "history"
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -204,7 +204,7 @@ class Session:
             writer = JsonWriter() if as_json else TableWriter(following.subscription.columns, following.query.result)
             write_changes(following, writer)
 
-    # Questions about the catalogue.
+    # Interactive queries about the catalogue.
 
     def _list(self, match: re.Match[str]) -> None:
         plan, what = self.there.plan, match["what"].upper()

@@ -1,4 +1,4 @@
-"""The state of a query out of its checkpoint, by a session: that of a live instance, or one opened for the question."""
+"""The state of a query out of its checkpoint, by a session: that of a live instance, or one opened for this purpose."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def session_at_rest(site: Site) -> Iterator[Callable[[], SparkSession]]:
 
     def session() -> SparkSession:
         if not opened:
-            opened.append(open_session(site.settings, f"{site.application_id}-question", site.state_dir))
+            opened.append(open_session(site.settings, f"{site.application_id}-query", site.state_dir))
         return opened[0]
 
     try:

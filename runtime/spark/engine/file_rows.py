@@ -1,4 +1,4 @@
-"""Rows of files whose topic is empty, because batches read the files as they are: what a question about such a source reads."""
+"""Rows of files whose topic is empty, because batches read the files as they are: what an interactive query about such a source reads."""
 
 from __future__ import annotations
 

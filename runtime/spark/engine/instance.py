@@ -57,7 +57,7 @@ TRANSACTION_MS_MAX = 900_000  # transaction.max.timeout.ms of a broker that was 
 class SparkInstance:
     """The queries of a project on Spark, over an embedded log that this process holds, or over Kafka.
 
-    Opening it starts nothing. `start` opens the session; deployments and questions may come from any thread.
+    Opening it starts nothing. `start` opens the session; deployments and interactive queries may come from any thread.
     """
 
     def __init__(

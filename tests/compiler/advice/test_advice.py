@@ -50,7 +50,7 @@ def test_the_advice_makes_a_right_statement(wrong: str) -> None:
     assert again is None, f"{text}: {again}"
 
 
-# What has no form that an edit could make: a question, or another way.
+# What has no form that an edit could make: an interactive query, or another statement.
 NAMED = {
     "SUBSCRIBE TO orders;": "flowql subscribe",
     "TAIL orders;": "flowql subscribe",

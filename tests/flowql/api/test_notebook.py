@@ -57,7 +57,7 @@ def failed(shell: InteractiveShell, cell: str) -> ExecutionResult:
     return done
 
 
-def test_statements_and_questions(shell: InteractiveShell) -> None:
+def test_statements_and_interactive_queries(shell: InteractiveShell) -> None:
     assert ran(shell, "%%flowql\nINSERT INTO users VALUES (7, 'ada'), (8, '<b>bob</b>')") == "2 rows changed"
     assert ran(shell, "%%flowql\n-- Not /* yet\n/* a\nname */ delete FROM users WHERE id = 7;") == "1 row changed"
     found = ran(shell, "%%flowql\nSELECT name, id, NULL AS none FROM users WHERE id > 6;")

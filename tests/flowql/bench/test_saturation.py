@@ -9,7 +9,7 @@ from flowql.runtime.budget import MIB
 
 
 def samples(beside: float, peak: int) -> list[Sample]:
-    """A minute in windows of 15 s, with 1,000 records a second in those without questions."""
+    """A minute in windows of 15 s, with 1,000 records a second in those without interactive queries."""
     found, records = list[Sample](), 0.0
     for second in range(60):
         asked = second // 15 % 2 == 1
@@ -30,4 +30,4 @@ def test_the_targets(beside: float, peak: int, met: list[int]) -> None:
     answers.add("")
     said = table(samples(beside, peak), answers, 200).splitlines()
     assert [line.endswith(": met") for line in said if "target" in line] == [bool(m) for m in met]
-    assert said[-1] == "questions: 1 answered"
+    assert said[-1] == "interactive queries: 1 answered"

@@ -123,7 +123,7 @@ def test_repaired_results_are_as_if_the_records_had_been_right_and_stay_so(site:
     assert len(site.results()["LARGE"]) == 5
     assert site.results()["TOTALS"] == right["TOTALS"]
     topic = site.host.service.query("SELECT V FROM S").table().column("V").to_pylist()
-    assert topic == [1, 8, 20, 0, 30], "questions read repairs"
+    assert topic == [1, 8, 20, 0, 30], "interactive queries read repairs"
 
 
 def test_a_dry_run_shows_and_changes_nothing(site: LetterSite) -> None:

@@ -38,7 +38,7 @@ CREATE TABLE VISITS WITH (KAFKA_TOPIC='${p}VISITS') AS
   SELECT CUSTOMER, COUNT(*) AS N FROM ORDERS WINDOW SESSION (5 MINUTES, GRACE PERIOD 1 DAY)
   GROUP BY CUSTOMER EMIT CHANGES;
 """
-QUESTION = "SELECT customer, n, total FROM totals ORDER BY customer"
+QUERY = "SELECT customer, n, total FROM totals ORDER BY customer"
 
 
 class Project:
@@ -113,7 +113,7 @@ def test_a_project_gives_on_kafka_what_it_gives_on_the_embedded_log(flowql, kafk
                 shutil.rmtree(tmp_path / ".flowql" / "kafka" / "state")
             ran = flowql("run", "-p", str(tmp_path), "-t", target, "--until-caught-up")
             assert ran.code == 0, ran.err
-            answers[target] = flowql("query", "-p", str(tmp_path), "-t", target, "-o", "json", QUESTION).out
+            answers[target] = flowql("query", "-p", str(tmp_path), "-t", target, "-o", "json", QUERY).out
         assert answers["kafka"] == answers["default"]
         assert len(json.loads(answers["kafka"])) == 30
         assert project.results("kafka") == project.results("default")

@@ -138,7 +138,7 @@ def test_connectors_are_kept_for_kafka_connect():
     assert '"connector.class": "io.example.Pg",\n    "tasks.max": "2"' in made.files[file]
 
 
-def test_questions_are_left_out_with_a_note():
+def test_interactive_queries_are_left_out_with_a_note():
     made = imported(
         f"{ORDERS}SHOW STREAMS;\nPRINT 'orders' LIMIT 3;\nSELECT * FROM orders EMIT CHANGES;\nDESCRIBE orders;"
     )

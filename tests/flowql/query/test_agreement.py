@@ -1,4 +1,4 @@
-"""Which questions need relations to agree, and what an answer says when they do not."""
+"""Which interactive queries need relations to agree, and what an answer says when they do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A question that would hold up queries reads a copy of the state in another process: the same rows, and nothing is left behind."""
+"""An interactive query that would hold up queries reads a copy of the state in another process: the same rows, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from flowql.config.sections import QuestionsSettings
+from flowql.config.sections import InteractiveQuerySettings
 from flowql.query import elsewhere, loading
 from flowql.query.committed import Commit
-from flowql.query.database import QuestionDatabase, QuestionLimits
+from flowql.query.database import QueryDatabase, QueryLimits
 from flowql.query.errors import INVALID, TOO_LARGE, QueryError
 from flowql.query.pace import Pace
 from flowql.query.relations import StoreRelation
@@ -66,9 +66,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def contended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries wait for every question, and for every row of it."""
+    """Queries wait for every interactive query, and for every row of it."""
     monkeypatch.setattr(loading, "CONTENDED_S_MAX", -1.0)
-    monkeypatch.setattr(QuestionLimits, "registered_bytes", 1)
+    monkeypatch.setattr(QueryLimits, "registered_bytes", 1)
     monkeypatch.setattr(StateSnapshot, "chunks", small_chunks(StateSnapshot.chunks))
     monkeypatch.setattr(Pace, "rest", Pace.end)
 
@@ -87,9 +87,9 @@ def commit_of(world: World, snapshot: StateSnapshot) -> Commit:
     return Commit(world.instance.plan, snapshot, world.log, world.instance.config.application_id)
 
 
-def ask(world: World, sql: str, database: QuestionDatabase | None = None) -> pa.Table:
+def ask(world: World, sql: str, database: QueryDatabase | None = None) -> pa.Table:
     engine = RuntimeEngine(world.instance)
-    return answer(sql, engine.take, database=database or QuestionDatabase(), copied=engine.take_copied).table()
+    return answer(sql, engine.take, database=database or QueryDatabase(), copied=engine.take_copied).table()
 
 
 @pytest.mark.turns("load")
@@ -126,7 +126,7 @@ def test_every_store_has_the_same_rows_in_another_process(world: World) -> None:
         ("SELECT s.K, COUNT(*) AS N FROM S s JOIN T t ON s.K = t.K GROUP BY s.K ORDER BY s.K", 0),
     ],
 )
-def test_a_question_that_queries_wait_for_has_the_same_answer(
+def test_an_interactive_query_that_queries_wait_for_has_the_same_answer(
     world: World, sql: str, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = list[Any]()
@@ -156,7 +156,7 @@ def test_no_more_is_read_here_once_queries_wait_for_it(world: World, sql: str, m
 
 
 def test_an_instance_at_rest_is_read_in_its_own_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(QuestionLimits, "registered_bytes", 1)
+    monkeypatch.setattr(QueryLimits, "registered_bytes", 1)
     monkeypatch.setattr(elsewhere.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     monkeypatch.setattr(Pace, "rest", Pace.end)
     assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
@@ -209,15 +209,15 @@ def test_a_process_that_is_killed_costs_no_row(world: World, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("contended")
-def test_mistakes_and_limits_are_those_of_a_question(world: World) -> None:
+def test_mistakes_and_limits_are_those_of_an_interactive_query(world: World) -> None:
     with pytest.raises(QueryError, match='column "NOPE" not found') as first:
         ask(world, "SELECT K, NOPE FROM T")
     assert first.value.code == INVALID
-    few = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(rows=10)))
+    few = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(rows=10)))
     with pytest.raises(QueryError, match="more than 10 rows"):
         ask(world, "SELECT K FROM T", few)
-    small = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(spill_bytes=100)))
-    with pytest.raises(QueryError, match="on disk that questions have here") as second:
+    small = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(spill_bytes=100)))
+    with pytest.raises(QueryError, match="on disk for interactive queries here") as second:
         ask(world, "SELECT K FROM T", small)
     assert second.value.code == TOO_LARGE
     assert not copies_of(world)
@@ -226,7 +226,7 @@ def test_mistakes_and_limits_are_those_of_a_question(world: World) -> None:
 @pytest.mark.usefixtures("contended")
 def test_an_answer_that_is_left_leaves_no_file(world: World) -> None:
     engine = RuntimeEngine(world.instance)
-    found = answer("SELECT K FROM T", engine.take, database=QuestionDatabase(), copied=engine.take_copied)
+    found = answer("SELECT K FROM T", engine.take, database=QueryDatabase(), copied=engine.take_copied)
     next(found.batches)
     found.close()
     assert not readers()
@@ -245,7 +245,7 @@ def small_chunks(real: Any) -> Any:
 
 
 @pytest.mark.usefixtures("contended")
-def test_a_question_that_is_broken_off_leaves_no_process_and_no_files(
+def test_an_interactive_query_that_is_broken_off_leaves_no_process_and_no_files(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, breaks = RuntimeEngine(world.instance), list[Any]()
@@ -263,7 +263,7 @@ def test_a_question_that_is_broken_off_leaves_no_process_and_no_files(
     threading.Thread(target=lambda: waiting.wait(60) and breaks[0]()).start()
     with pytest.raises(QueryError, match="cancelled"):
         answer(
-            "SELECT * FROM T", engine.take, breaks.append, database=QuestionDatabase(), copied=engine.take_copied
+            "SELECT * FROM T", engine.take, breaks.append, database=QueryDatabase(), copied=engine.take_copied
         ).table()
     assert not readers()
     assert not copies_of(world)
@@ -291,7 +291,7 @@ def test_a_process_at_work_ends_with_its_parent(world: World, tmp_path: Path) ->
                 process = elsewhere._started(theirs.fileno())
             assert connection.recv() is (sys.platform == "linux")
             stores = (("T", relation.make, True),)
-            connection.send(elsewhere.Asked(endless, QuestionLimits(), copy.path, None, stores, tmp_path / "answer"))
+            connection.send(elsewhere.Asked(endless, QueryLimits(), copy.path, None, stores, tmp_path / "answer"))
             assert not connection.poll(2.0)
             assert process.poll() is None
         process.wait(60)

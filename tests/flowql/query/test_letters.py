@@ -1,4 +1,4 @@
-"""DEAD_LETTERS as questions see it: a row per record."""
+"""DEAD_LETTERS as interactive queries see it: a row per record."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from flowql.dlq.letters import LISTED, QUESTION
-from flowql.query.database import QuestionDatabase
+from flowql.dlq.letters import LISTED, WITH_VALUES
+from flowql.query.database import QueryDatabase
 from flowql.query.errors import TOO_LARGE, QueryError
+from flowql.query.interactive import InteractiveQuery
 from flowql.query.letters import SCHEMA, folded
-from flowql.query.question import Question
 from flowql.query.relations import arrow_schema
-from flowql.query.room import QuestionMemory, Room
+from flowql.query.room import QueryMemory, Room
 from flowql.query.statement import parse
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.dead_letters import SCHEMA as WRITTEN
@@ -55,18 +55,18 @@ def test_a_record_is_one_row_with_the_queries_that_it_failed(world: World) -> No
     ]
 
 
-@pytest.mark.parametrize("sql", [LISTED, "SELECT QUERIES, CODE, MESSAGE FROM DEAD_LETTERS", QUESTION])
+@pytest.mark.parametrize("sql", [LISTED, "SELECT QUERIES, CODE, MESSAGE FROM DEAD_LETTERS", WITH_VALUES])
 def test_records_of_letters_are_read_if_they_are_asked_for(world: World, sql: str) -> None:
     world.feed("s", [("a", {"V": "x", "W": 1, "LONG": "x" * 1_000}, n) for n in range(50)])
-    question = Question(sql, QuestionDatabase())
+    query = InteractiveQuery(sql, QueryDatabase())
     relation = world.commit().relations()["DEAD_LETTERS"]()
-    statement = parse(sql, question.connection)
-    rows = [row for batch in relation.batches((), statement.columns, question.room) for row in batch.to_pylist()]
-    taken = question.room.taken
-    question.end()
+    statement = parse(sql, query.connection)
+    rows = [row for batch in relation.batches((), statement.columns, query.room) for row in batch.to_pylist()]
+    taken = query.room.taken
+    query.end()
     assert [len(row["FAILURES"]) for row in rows] == [2] * 50
-    assert {row["VALUE"] is None for row in rows} == {row["KEY"] is None for row in rows} == {sql != QUESTION}
-    assert (taken > 100_000) is (sql == QUESTION)
+    assert {row["VALUE"] is None for row in rows} == {row["KEY"] is None for row in rows} == {sql != WITH_VALUES}
+    assert (taken > 100_000) is (sql == WITH_VALUES)
 
 
 def test_letters_without_a_record_stay_single_and_records_without_a_value_are_none(world: World) -> None:
@@ -83,15 +83,15 @@ def test_more_letters_than_there_is_room_for_are_read_in_parts(world: World) -> 
     alone = [(n, None, orjson.dumps({**letter, "MESSAGE": f"line {n}"})) for n in range(500)]
     produce(world.log, "test", (TopicPartition(topic_name("flowql"), 0), alone))
     relation = world.commit().relations()["DEAD_LETTERS"]()
-    whole = QuestionMemory(1 << 30)
+    whole = QueryMemory(1 << 30)
     wanted = read(relation, Room(whole))
     assert len(wanted) == 2_500
     for share in (3, 11, 40):
-        memory = QuestionMemory(whole.taken // share)
+        memory = QueryMemory(whole.taken // share)
         assert sorted(read(relation, Room(memory)), key=str) == sorted(wanted, key=str)
         assert memory.taken <= memory.bytes_max
     with pytest.raises(QueryError) as error:
-        read(relation, Room(QuestionMemory(1_000)))
+        read(relation, Room(QueryMemory(1_000)))
     assert error.value.code == TOO_LARGE
 
 

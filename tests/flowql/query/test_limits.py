@@ -1,4 +1,4 @@
-"""What questions may take: memory of all, rows and time of one. One that needs more is an error with a code, others go on."""
+"""What interactive queries may take: memory of all, rows and time of one. One that needs more is an error with a code, others go on."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from flowql.config.sections import QuestionsSettings
+from flowql.config.sections import InteractiveQuerySettings
 from flowql.query import room
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Part, Wanted
-from flowql.query.database import QuestionDatabase, QuestionLimits
+from flowql.query.database import QueryDatabase, QueryLimits
 from flowql.query.errors import NO_ROOM, TOO_LARGE, TOO_LONG, QueryError
+from flowql.query.interactive import InteractiveQuery
 from flowql.query.letters import LettersRelation
 from flowql.query.loading import load
-from flowql.query.question import Question
-from flowql.query.room import QuestionMemory, Room
+from flowql.query.room import QueryMemory, Room
 from flowql.query.session import answer, evaluate
 from flowql.query.statement import Statement, parse
 from flowql.query.united import parts_of
@@ -62,22 +62,22 @@ def world() -> World:
 
 @pytest.fixture
 def database(tmp_path: Path):
-    """Questions with less memory than the relations need."""
-    made = QuestionDatabase(QuestionLimits(16 * MB, QuestionsSettings(rows=60_000, time_ms=30_000), tmp_path))
+    """Interactive queries with less memory than the relations need."""
+    made = QueryDatabase(QueryLimits(16 * MB, InteractiveQuerySettings(rows=60_000, time_ms=30_000), tmp_path))
     yield made
     made.close()
     assert list(tmp_path.iterdir()) == []  # nothing that was spilled stays
 
 
-def refused(world: World, sql: str, database: QuestionDatabase) -> QueryError:
+def refused(world: World, sql: str, database: QueryDatabase) -> QueryError:
     with pytest.raises(QueryError) as raised:
         evaluate(sql, world.commit, database)
     return raised.value
 
 
 @pytest.mark.parametrize("relation", ["T", "S"])
-def test_a_relation_that_is_larger_than_the_memory_of_questions_is_spilled(
-    world: World, database: QuestionDatabase, relation: str
+def test_a_relation_that_is_larger_than_the_memory_of_interactive_queries_is_spilled(
+    world: World, database: QueryDatabase, relation: str
 ) -> None:
     found = evaluate(f"SELECT COUNT(*) AS N, SUM(LENGTH(V)) AS S FROM {relation}", world.commit, database).to_pylist()
     assert found == [{"N": ROWS, "S": sum(len(f"{i} {TEXT}") for i in range(ROWS))}]
@@ -96,7 +96,7 @@ def test_a_relation_that_is_larger_than_the_memory_of_questions_is_spilled(
     ],
 )
 def test_what_does_not_fit_is_an_error_that_says_so_and_others_go_on(
-    world: World, database: QuestionDatabase, sql: str, monkeypatch: pytest.MonkeyPatch
+    world: World, database: QueryDatabase, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "WAIT_S", 0.1)
     error = refused(world, sql, database)
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_an_error_that_says_so_and_others_go_on(
     assert evaluate("SELECT COUNT(*) AS N FROM T", world.commit, database).to_pylist() == [{"N": ROWS}]
 
 
-def test_many_heavy_questions_at_once_stay_within_memory(world: World, database: QuestionDatabase) -> None:
+def test_many_heavy_interactive_queries_at_once_stay_within_memory(world: World, database: QueryDatabase) -> None:
     sql = "SELECT range % 100000 AS k, COUNT(*) AS n, MAX(hash(range)) AS h FROM range(300000) GROUP BY 1 ORDER BY h LIMIT 3"
     ends: list[str] = []
 
@@ -131,7 +131,7 @@ def test_many_heavy_questions_at_once_stay_within_memory(world: World, database:
     assert psutil.Process().memory_info().rss - before < 150 * MB
 
 
-def test_the_rows_of_an_answer_have_a_limit(world: World, database: QuestionDatabase) -> None:
+def test_the_rows_of_an_answer_have_a_limit(world: World, database: QueryDatabase) -> None:
     assert evaluate("SELECT * FROM range(60000)", world.commit, database).num_rows == 60_000
     error = refused(world, "SELECT * FROM range(70000)", database)
     assert error.code == TOO_LONG
@@ -145,8 +145,8 @@ def test_the_rows_of_an_answer_have_a_limit(world: World, database: QuestionData
         "SELECT * FROM range(10000000) a, range(1000000) b WHERE hash(a.range + b.range) % 1000000007 = 1",
     ],
 )
-def test_a_question_has_a_time(world: World, sql: str) -> None:
-    database = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(time_ms=300)))
+def test_an_interactive_query_has_a_time(world: World, sql: str) -> None:
+    database = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(time_ms=300)))
     begun = time.monotonic()
     error = refused(world, sql, database)
     assert (error.code, time.monotonic() - begun < 20) == (TOO_LONG, True)
@@ -154,7 +154,7 @@ def test_a_question_has_a_time(world: World, sql: str) -> None:
 
 
 def test_an_answer_that_is_taken_slowly_ends_in_time(world: World) -> None:
-    database = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(time_ms=2_000)))
+    database = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(time_ms=2_000)))
     taken = answer("SELECT * FROM range(1000000)", world.commit, database=database)
     next(taken.batches)
     time.sleep(2.2)
@@ -166,7 +166,7 @@ def test_what_a_killed_process_has_spilled_is_removed(tmp_path: Path, world: Wor
     left = tmp_path / "spill-99999999"
     left.mkdir()
     (left / "x.tmp").write_bytes(b"x")
-    evaluate("SELECT 1", world.commit, QuestionDatabase(QuestionLimits(folder=tmp_path)))
+    evaluate("SELECT 1", world.commit, QueryDatabase(QueryLimits(folder=tmp_path)))
     assert not left.exists()
 
 
@@ -178,7 +178,7 @@ def test_what_others_spill_stays_while_they_live(tmp_path: Path, world: World) -
     assert other.stdout is not None
     theirs = Path(other.stdout.readline().strip())
     no_process = theirs.rename(tmp_path / "spill-99999999-ab")
-    own = [QuestionDatabase(QuestionLimits(folder=tmp_path)) for _ in range(3)]
+    own = [QueryDatabase(QueryLimits(folder=tmp_path)) for _ in range(3)]
     for database in own[:2]:
         evaluate("SELECT 1", world.commit, database)
     assert len(list(tmp_path.iterdir())) == 3
@@ -221,7 +221,7 @@ def test_what_others_spill_stays_while_they_live(tmp_path: Path, world: World) -
     ],
 )
 def test_how_many_rows_of_a_relation_are_enough(sql: str, enough: int | None) -> None:
-    connection = QuestionDatabase().connection()
+    connection = QueryDatabase().connection()
     assert parse(sql, connection).enough == enough
     connection.close()
 
@@ -231,7 +231,7 @@ def test_rooms_of_instances_that_ask_each_other() -> None:
 
     def too_large():
         yield from ()
-        Room(QuestionMemory(MB)).take(2 * MB)
+        Room(QueryMemory(MB)).take(2 * MB)
 
     with pytest.raises(QueryError) as raised:
         list(parts.decode(parts.encode(too_large())))
@@ -240,19 +240,19 @@ def test_rooms_of_instances_that_ask_each_other() -> None:
     assert parts.wanted_of(parts.wanted_to_data(wanted)) == wanted
 
 
-def test_a_heavy_question_waits_for_others_without_the_rows_it_has_read(
-    world: World, database: QuestionDatabase, monkeypatch: pytest.MonkeyPatch
+def test_a_heavy_interactive_query_waits_for_others_without_the_rows_it_has_read(
+    world: World, database: QueryDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixteen that waited held 8 MB each: the exception that made them wait kept the frames in which they had read."""
     database.heavy.acquire()
     waits = threading.Event()
 
-    def wait_heavy(question: Question) -> None:
+    def wait_heavy(query: InteractiveQuery) -> None:
         waits.set()
-        waited(question)
+        waited(query)
 
-    waited = Question.wait_heavy
-    monkeypatch.setattr(Question, "wait_heavy", wait_heavy)
+    waited = InteractiveQuery.wait_heavy
+    monkeypatch.setattr(InteractiveQuery, "wait_heavy", wait_heavy)
     before = pa.total_allocated_bytes()
     asked = threading.Thread(target=lambda: evaluate("SELECT MAX(V) FROM T", world.commit, database))
     asked.start()
@@ -264,9 +264,7 @@ def test_a_heavy_question_waits_for_others_without_the_rows_it_has_read(
     assert database.memory.taken == 0
 
 
-def test_the_piece_of_an_answer_that_a_client_has_not_taken_is_counted(
-    world: World, database: QuestionDatabase
-) -> None:
+def test_the_piece_of_an_answer_that_a_client_has_not_taken_is_counted(world: World, database: QueryDatabase) -> None:
     given = answer("SELECT K, V FROM T", world.commit, database=database)
     first = next(given.batches)
     assert first.nbytes > MB
@@ -277,7 +275,9 @@ def test_the_piece_of_an_answer_that_a_client_has_not_taken_is_counted(
     assert database.memory.taken == 0
 
 
-def test_a_heavy_question_waits_for_others_without_holding_a_commit(world: World, database: QuestionDatabase) -> None:
+def test_a_heavy_interactive_query_waits_for_others_without_holding_a_commit(
+    world: World, database: QueryDatabase
+) -> None:
     taken: list[StateSnapshot] = []
 
     def take(relations: Sequence[str]) -> Commit:
@@ -303,12 +303,12 @@ def test_a_heavy_question_waits_for_others_without_holding_a_commit(world: World
 @pytest.fixture
 def crowded(world: World, tmp_path: Path):
     """Memory for one answer that is in memory as a whole, as its HUGEINT needs, and not for two; and one of them that is not read yet."""
-    database = QuestionDatabase(QuestionLimits(40 * MB, folder=tmp_path))
+    database = QueryDatabase(QueryLimits(40 * MB, folder=tmp_path))
     yield database, answer(WHOLE, world.commit, database=database)
     database.close()
 
 
-def test_questions_at_once_share_one_memory(world: World, crowded: tuple[QuestionDatabase, Answer]) -> None:
+def test_interactive_queries_at_once_share_one_memory(world: World, crowded: tuple[QueryDatabase, Answer]) -> None:
     """Each had as much as all of them may have together: sixteen took sixteen times that."""
     database, first = crowded
     held = database.memory.taken
@@ -328,21 +328,21 @@ def test_questions_at_once_share_one_memory(world: World, crowded: tuple[Questio
     assert database.memory.taken == 0
 
 
-def test_a_question_that_finds_no_room_in_time_is_refused(
-    world: World, crowded: tuple[QuestionDatabase, Answer], monkeypatch: pytest.MonkeyPatch
+def test_an_interactive_query_that_finds_no_room_in_time_is_refused(
+    world: World, crowded: tuple[QueryDatabase, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "WAIT_S", 0.1)
     database, first = crowded
     held = database.memory.taken
     error = refused(world, WHOLE, database)
     assert (error.code, "40 MB" in error.title, "memory: " in error.help) == (NO_ROOM, True, True), error
-    assert f"other questions hold {held / MB:.0f} MB" in error.title
+    assert f"other interactive queries hold {held / MB:.0f} MB" in error.title
     assert database.memory.taken == held
     assert sum(b.num_rows for b in first.batches) == ROWS
     assert evaluate(WHOLE, world.commit, database).num_rows == ROWS
 
 
-def asking(sql: str, world: World, database: QuestionDatabase) -> tuple[threading.Thread, list[str]]:
+def asking(sql: str, world: World, database: QueryDatabase) -> tuple[threading.Thread, list[str]]:
     """A thread that asks, and the code of what it is refused with."""
     codes: list[str] = []
 
@@ -357,8 +357,8 @@ def asking(sql: str, world: World, database: QuestionDatabase) -> tuple[threadin
     return thread, codes
 
 
-def test_a_question_that_waits_for_room_can_be_cancelled(
-    world: World, crowded: tuple[QuestionDatabase, Answer], monkeypatch: pytest.MonkeyPatch
+def test_an_interactive_query_that_waits_for_room_can_be_cancelled(
+    world: World, crowded: tuple[QueryDatabase, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "WAIT_S", 60)
     database, first = crowded
@@ -373,9 +373,11 @@ def test_a_question_that_waits_for_room_can_be_cancelled(
     assert database.memory.taken == 0
 
 
-def test_a_question_that_begins_as_the_database_is_closed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interactive_query_that_begins_as_the_database_is_closed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was told that its SQL is wrong: Connection already closed."""
-    database = QuestionDatabase()
+    database = QueryDatabase()
     connection = database.connection()
     connection.close()
     monkeypatch.setattr(database, "connection", lambda: connection)
@@ -384,8 +386,8 @@ def test_a_question_that_begins_as_the_database_is_closed(world: World, monkeypa
     assert caught.value.code == TOO_LONG
 
 
-def test_a_database_that_is_closed_breaks_off_its_questions(world: World) -> None:
-    database = QuestionDatabase()
+def test_a_database_that_is_closed_breaks_off_its_interactive_queries(world: World) -> None:
+    database = QueryDatabase()
     thread, codes = asking("SELECT SUM(a.range * b.range) FROM range(10000000) a, range(1000000) b", world, database)
     while not database.running:
         time.sleep(0.01)
@@ -400,7 +402,7 @@ def closed(snapshot: StateSnapshot) -> bool:
 
 
 @pytest.mark.parametrize("name", ["S", "DEAD_LETTERS"])
-def test_records_that_go_while_a_question_begins_are_left_out(name: str) -> None:
+def test_records_that_go_while_an_interactive_query_begins_are_left_out(name: str) -> None:
     """A rebuild replaces them, or their time is over."""
     world = World(SQL)
     world.feed("s", [("a", {"V": "x"}, 0), ("a", "no object", 1), ("a", {"V": "y"}, 2), ("a", "no object", 3)])
@@ -410,10 +412,10 @@ def test_records_that_go_while_a_question_begins_are_left_out(name: str) -> None
     world.producer.begin()
     world.producer.drop_before(TopicPartition(source.topic, partition), gone)
     world.producer.commit()
-    question = Question("", QuestionDatabase())
-    load(question, name, relation, Statement("", ()))
-    assert question.connection.sql(f"SELECT COUNT(*) FROM {name}").fetchall() == [(1,)]
-    question.end()
+    query = InteractiveQuery("", QueryDatabase())
+    load(query, name, relation, Statement("", ()))
+    assert query.connection.sql(f"SELECT COUNT(*) FROM {name}").fetchall() == [(1,)]
+    query.end()
 
 
 def test_records_that_were_read_in_vain_take_no_memory() -> None:
@@ -426,16 +428,16 @@ def test_records_that_were_read_in_vain_take_no_memory() -> None:
     world.producer.commit()
     taken = []
     for of in (relation, world.commit().relations()["U"]()):
-        question = Question("", QuestionDatabase())
-        load(question, "U", of, Statement("", ()))
-        assert question.connection.sql("SELECT COUNT(*) FROM U").fetchall() == [(2,)]
-        taken.append(question.room.taken)
-        question.end()
+        query = InteractiveQuery("", QueryDatabase())
+        load(query, "U", of, Statement("", ()))
+        assert query.connection.sql("SELECT COUNT(*) FROM U").fetchall() == [(2,)]
+        taken.append(query.room.taken)
+        query.end()
     assert taken[0] == taken[1] > 0
 
 
 def test_rows_that_were_gathered_in_vain_take_no_memory(world: World, tmp_path: Path) -> None:
-    """A partition on its way from one instance to another: the question asks again, each time for all rows."""
+    """A partition on its way from one instance to another: the interactive query asks again, each time for all rows."""
     base = world.commit()
     assert isinstance(base.snapshot, StateSnapshot)
     first, second = sorted(base.snapshot.tasks())
@@ -454,7 +456,7 @@ def test_rows_that_were_gathered_in_vain_take_no_memory(world: World, tmp_path: 
         assert isinstance(base.snapshot, StateSnapshot)
         return replace(base, snapshot=base.snapshot.of_task(first), others=others)
 
-    database = QuestionDatabase(QuestionLimits(40 * MB, folder=tmp_path))
+    database = QueryDatabase(QueryLimits(40 * MB, folder=tmp_path))
     found = evaluate("SELECT COUNT(*) AS N, MAX(LENGTH(V)) > 0 AS L FROM T", take, database).to_pylist()
     database.close()
     base.snapshot.close()

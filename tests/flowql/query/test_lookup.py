@@ -1,4 +1,4 @@
-"""Which part of a store a question can need: never less than what meets its conditions."""
+"""Which part of a store an interactive query can need: never less than what meets its conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TIMESTAMP WITH TIME ZONE of standard SQL: stored, kept by views and shown by questions as a moment in UTC."""
+"""TIMESTAMP WITH TIME ZONE of standard SQL: stored, kept by views and shown by interactive queries as a moment in UTC."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_column_and_what_is_computed_of_it_are_shown_with_their_zone(world: Wo
     assert [(g["n"], g["last"]) for g in groups] == [(0, None), (2, dt.datetime(2022, 10, 1, 10, 30, tzinfo=dt.UTC))]
 
 
-def test_a_question_compares_moments(world: World) -> None:
+def test_an_interactive_query_compares_moments(world: World) -> None:
     world.execute(ROWS)
     found = world.ask("SELECT k FROM t WHERE seen BETWEEN '2022-10-01T11:59:00+02:00' AND '2022-10-01T10:01:00Z'")
     assert found.to_pylist() == [{"k": 1}]

@@ -1,4 +1,4 @@
-"""What questions take of the interpreter while queries wait for it, and how answers are sent."""
+"""What interactive queries take of the interpreter while queries wait for it, and how answers are sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> Times:
     return Times(monkeypatch)
 
 
-def test_a_question_alone_does_not_wait(times: Times) -> None:
+def test_an_interactive_query_alone_does_not_wait(times: Times) -> None:
     pace = Pace(Share())
     pace.begin()
     times.work(0.010, 0.011)

@@ -13,7 +13,7 @@ import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.query.change import Change
-from flowql.query.push import Start, Subscription, compile_question
+from flowql.query.push import Start, Subscription, compile_push_query
 from flowql.query.tail import Tail
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import TopicPartition
@@ -50,7 +50,7 @@ class Unclosed:
 @contextmanager
 def listening(world: World, sql: str, start: Start = "earliest") -> Iterator[Subscription]:
     topics = {name: info.partitions for name, info in world.log.topics().items()}
-    query = compile_question(sql, world.instance.plan, APPLICATION, topics)
+    query = compile_push_query(sql, world.instance.plan, APPLICATION, topics)
     with closing(Subscription(query, Unclosed(world.log), start)) as subscription:
         yield subscription
 
@@ -97,7 +97,7 @@ def feed(world: World, seed: int, count: int = 200) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_comes_is_what_is_there(world: World, seed: int) -> None:
-    """Half of it before the question and half of it after, each against a question asked at rest."""
+    """Half of it before the push query starts and half of it after, each against an interactive query at rest."""
     feed(world, seed)
     with (
         listening(world, "SELECT * FROM S EMIT CHANGES") as stream,
@@ -233,10 +233,10 @@ def test_a_stream_that_is_rebuilt_ends_it_with_the_reason() -> None:
 )
 def test_mistakes_have_a_place(world: World, sql: str, code: str, column: int) -> None:
     with pytest.raises(CompileError) as found:
-        compile_question(sql, world.instance.plan, APPLICATION, {})
+        compile_push_query(sql, world.instance.plan, APPLICATION, {})
     (mistake,) = found.value.diagnostics
     assert (mistake.code, mistake.span.line, mistake.span.column) == (code, 1, column)
 
 
 def test_a_limit_is_for_who_reads(world: World) -> None:
-    assert compile_question("SELECT * FROM S EMIT CHANGES LIMIT 3", world.instance.plan, APPLICATION, {}).limit == 3
+    assert compile_push_query("SELECT * FROM S EMIT CHANGES LIMIT 3", world.instance.plan, APPLICATION, {}).limit == 3

@@ -1,4 +1,4 @@
-"""Questions while state comes back from changelogs: an answer that is not about all rows says so."""
+"""Interactive queries while state comes back from changelogs: an answer that is not about all rows says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions to a small engine."""
+"""Interactive queries to a small engine."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_an_answer_is_one_commit_even_while_more_is_processed() -> None:
     assert world.ask(sums) == [{"a": 40, "b": 40}]
 
 
-def test_questions_at_the_same_time_do_not_see_each_others_tables() -> None:
+def test_interactive_queries_at_the_same_time_do_not_see_each_others_tables() -> None:
     """They share a database (making one takes longer than a small answer), and a name means another commit in each."""
     worlds = [World(SQL) for _ in range(4)]
     for n, world in enumerate(worlds):

@@ -1,4 +1,4 @@
-"""What may be asked, and what is found out about a question before it is."""
+"""What may be asked, and what is found out about an interactive query before it is."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def copied(levels: int) -> str:
         (lambda n: " UNION ALL ".join(["SELECT 1"] * n), 1_000, "at most 1,000 SELECTs"),
     ],
 )
-def test_what_takes_longer_to_plan_than_a_question_may_take_is_refused(
+def test_what_takes_longer_to_plan_than_an_interactive_query_may_take_is_refused(
     made: Callable[[int], str], most: int, said: str, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    """DuckDB was planning for minutes after the question's time was over, and nothing ended that."""
+    """DuckDB was planning for minutes after the interactive query's time was over, and nothing ended that."""
     assert parse(made(most), connection).sql == made(most)
     with pytest.raises(QueryError, match=said) as raised:
         parse(made(most + 1), connection)

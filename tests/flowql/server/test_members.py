@@ -1,4 +1,4 @@
-"""Questions to an application that several instances share on a real Kafka: answered by all of them, or by how many is said."""
+"""Interactive queries to an application that several instances share on a real Kafka: answered by all of them, or by how many is said."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from flowql.deploy.settings import Settings
 from flowql.query import session
 from flowql.query.errors import COVERAGE, MISSING
-from flowql.query.room import QuestionMemory, Room
+from flowql.query.room import QueryMemory, Room
 from flowql.runtime.app.member_topic import Member, MemberReader, write_member
 from flowql.runtime.errors import LogError
 from flowql.runtime.log.base import TopicPartition
@@ -42,7 +42,7 @@ CREATE TABLE TOTALS WITH (KAFKA_TOPIC='${p}-totals') AS
 CREATE TABLE BIGGEST WITH (KAFKA_TOPIC='${p}-biggest') AS
   SELECT CUSTOMER, MAX(AMOUNT) AS TOP FROM ORDERS GROUP BY CUSTOMER EMIT CHANGES;
 """
-QUESTIONS = {
+EXPECTED = {
     "SELECT COUNT(*), SUM(n)::BIGINT FROM totals": lambda of: [(len(of), sum(n for n, _, _ in of.values()))],
     "SELECT AVG(n) FROM totals": lambda of: [(sum(n for n, _, _ in of.values()) / len(of),)],
     "SELECT COUNT(DISTINCT n) FROM totals": lambda of: [(len({n for n, _, _ in of.values()}),)],
@@ -125,9 +125,9 @@ def shares(world):
 
 def settled(world, of):
     """Two instances share the tasks (one query reads the repartition of the other's key: 2 x 4 of each) and all is processed."""
-    question = "SELECT COUNT(*), SUM(n)::BIGINT FROM totals"
+    query = "SELECT COUNT(*), SUM(n)::BIGINT FROM totals"
     until(lambda: all(shares(world)[name] for name in world.hosts) and sum(shares(world).values()) == 4 * PARTITIONS)
-    until(lambda: world.ask("one", question)[1] == QUESTIONS[question](of))
+    until(lambda: world.ask("one", query)[1] == EXPECTED[query](of))
     until(lambda: world.ask("one", "SELECT COUNT(*) FROM biggest")[1] == [(len(of),)])
 
 
@@ -138,7 +138,7 @@ def test_every_instance_answers_for_all_partitions(world):
     world.start("two")
     settled(world, of)
     for name in ("one", "two"):
-        for sql, expected in QUESTIONS.items():
+        for sql, expected in EXPECTED.items():
             table, rows = world.ask(name, sql)
             assert rows == expected(of), (name, sql)
             if "flowql_stores" not in sql and "FROM orders" not in sql:
@@ -245,5 +245,5 @@ def test_without_brokers_the_members_that_are_known_are_none(world):
         def admin(self):
             raise LogError("away")
 
-    found = members.Members(Away(), world.app, "x", None).rows([], Room(QuestionMemory(1)))
+    found = members.Members(Away(), world.app, "x", None).rows([], Room(QueryMemory(1)))
     assert found == ([], ["other instances are not known: away"])

@@ -10,9 +10,9 @@ import time
 import httpx
 import pytest
 
-from flowql.config.sections import MetricsSettings, QuestionsSettings
+from flowql.config.sections import InteractiveQuerySettings, MetricsSettings
 from flowql.deploy.settings import Settings
-from flowql.query.database import QuestionDatabase, QuestionLimits
+from flowql.query.database import QueryDatabase, QueryLimits
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError
 from flowql.query.session import evaluate
 from flowql.server import app as routes
@@ -38,8 +38,8 @@ def free_port():
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
     metrics = MetricsSettings(free_port(), names=("watched.example.com",))
-    folder, questions = tmp_path_factory.mktemp("host"), QuestionsSettings(at_once=2)
-    made = Host(Settings(folder, "demo", 1, 64 << 20, metrics=metrics, questions=questions))
+    folder, queries = tmp_path_factory.mktemp("host"), InteractiveQuerySettings(at_once=2)
+    made = Host(Settings(folder, "demo", 1, 64 << 20, metrics=metrics, interactive_queries=queries))
     made.start()
     made.service.deploy(plan_of(SQL))
     yield made
@@ -224,9 +224,9 @@ def test_a_body_that_does_not_come_ends_in_time(ask, monkeypatch):
         assert slow.recv(1_000).split(b" ")[1] == b"408"
 
 
-def test_a_question_that_takes_too_long_is_broken_off(ask, monkeypatch, host):
-    shorter = QuestionDatabase(QuestionLimits(settings=QuestionsSettings(time_ms=500)))
-    monkeypatch.setattr(host.service, "questions", shorter)
+def test_an_interactive_query_that_takes_too_long_is_broken_off(ask, monkeypatch, host):
+    shorter = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(time_ms=500)))
+    monkeypatch.setattr(host.service, "database", shorter)
     begun = time.monotonic()
     said = ask(
         "POST", "/query", content="SELECT SUM(a.range * b.range) FROM range(10000000) a, range(1000000) b", timeout=60
@@ -237,7 +237,7 @@ def test_a_question_that_takes_too_long_is_broken_off(ask, monkeypatch, host):
 
 def test_who_does_not_take_an_answer_holds_nothing_for_ever(ask, monkeypatch, host):
     monkeypatch.setattr(
-        host.service, "questions", QuestionDatabase(QuestionLimits(settings=QuestionsSettings(time_ms=500)))
+        host.service, "database", QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(time_ms=500)))
     )
     sql = b"SELECT range, repeat('x', 1000) AS x FROM range(1000000)"
     with socket.socket() as slow:
@@ -364,16 +364,16 @@ def spilled(host):
 
 
 @pytest.mark.parametrize("sql", REACHING)
-def test_a_question_reaches_no_setting_file_network_or_extension(host, sql):
-    host.questions.connection().close()
+def test_an_interactive_query_reaches_no_setting_file_network_or_extension(host, sql):
+    host.database.connection().close()
     spill = str(spilled(host))
     with pytest.raises(QueryError) as raised:
-        evaluate(sql.replace("{spill}", spill), host.engine.take, host.questions)
+        evaluate(sql.replace("{spill}", spill), host.engine.take, host.database)
     assert raised.value.code in (REFUSED, INVALID, "FQ5103")
 
 
-def test_the_locks_of_a_question_are_on(host):
-    found = evaluate("SELECT name, value FROM duckdb_settings()", host.engine.take, host.questions).to_pylist()
+def test_the_locks_of_an_interactive_query_are_on(host):
+    found = evaluate("SELECT name, value FROM duckdb_settings()", host.engine.take, host.database).to_pylist()
     values = {row["name"]: row["value"] for row in found}
     names = ("enable_external_access", "lock_configuration", "threads", "memory_limit", "temp_directory")
     assert [values[name] for name in names] == ["false", "true", "1", "32.0 MiB", f"{spilled(host)}/files"]

@@ -251,7 +251,7 @@ def feeding(world: World, until: threading.Event) -> threading.Thread:
 
 @pytest.mark.turns("load")
 @pytest.mark.parametrize("second", ["B", pytest.param("C", marks=pytest.mark.slow)])
-def test_two_hundred_questions_under_load_agree_and_never_go_back(second: str) -> None:
+def test_two_hundred_interactive_queries_under_load_agree_and_never_go_back(second: str) -> None:
     sql = SOURCE.format(n=2) + BY_KEY + BY_KEY_TOO + BY_VALUE
     done = threading.Event()
     with World(sql, live=True, threads=2) as world:

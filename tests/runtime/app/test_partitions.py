@@ -77,7 +77,7 @@ def fresh(sql: str, rows: int) -> Changing:
 
 
 def seen(world: World) -> dict[str, Any]:
-    """Every result, by the partitions in which its records lie; and what questions see of tables."""
+    """Every result, by the partitions in which its records lie; and what interactive queries see of tables."""
     found: dict[str, Any] = {}
     for topic in RESULTS:
         rows = [(p, key, value and str(value)) for p, _, key, value, _ in world.records(topic)]
@@ -85,7 +85,7 @@ def seen(world: World) -> dict[str, Any]:
             found[topic] = sorted(rows)
         else:
             found[topic] = sorted((p, k, v) for (p, k), v in {(p, k): v for p, k, v in rows}.items() if v is not None)
-            found[f"question about {topic}"] = world.table(topic)
+            found[f"interactive query about {topic}"] = world.table(topic)
     return found
 
 

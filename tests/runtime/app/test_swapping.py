@@ -297,7 +297,7 @@ def test_topics_of_a_deployment_that_was_never_recorded_are_deleted() -> None:
     assert "flowql-BIG.g3-staging" in world.log.topics()
 
 
-def test_a_member_answers_questions_about_tables_all_through_a_swap() -> None:
+def test_a_member_answers_interactive_queries_about_tables_all_through_a_swap() -> None:
     world = World(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
     world.send("s", sent(0, 40))
     world.settle()
@@ -312,8 +312,8 @@ def test_a_member_answers_questions_about_tables_all_through_a_swap() -> None:
     ]
 
 
-def test_what_status_says_to_serve_is_what_questions_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the cut of a swap's commit and its end `flowql deploy` said that all serves, and the next question got the rows of before."""
+def test_what_status_says_to_serve_is_what_interactive_queries_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the cut of a swap's commit and its end `flowql deploy` said that all serves, and the next interactive query got the rows of before."""
     world = World(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()

@@ -59,18 +59,18 @@ def test_a_repeated_epoch_counts_once_and_its_place_is_kept(log: EmbeddedLog) ->
 
 
 def test_an_epoch_takes_the_place_of_earlier_results(log: EmbeddedLog) -> None:
-    """Also for a question that looked before it and reads after it: it finds one of the two, and never nothing."""
+    """Also for an interactive query that looked before it and reads after it: it finds one of the two, and never nothing."""
     append_emitted(log, TARGET, 0, [emitted(row("old"), row("old too", partition=1))])
     source = SourceDef("OUT", "stream", "out", Schema((Field("V", STRING),)), Format("NONE"), Format("KAFKA"))
-    question = TopicRelation(source.name, source, log, spans_of(log, "out"))
-    assert table_of(question).column("V").to_pylist() == ["old", "old too"]
+    relation = TopicRelation(source.name, source, log, spans_of(log, "out"))
+    assert table_of(relation).column("V").to_pylist() == ["old", "old too"]
     again = Target(TARGET.query, "run-b", TARGET.application_id)
     pieces, notes = split([emitted(row("new"))])
     ends = {TopicPartition("out", p): 1 for p in range(2)}
     append(log, again, 0, pieces, notes, replaces=ends)
     append(log, again, 0, pieces, notes, replaces=ends)
     assert values(log, "out") == [[b"new"], []]
-    assert table_of(question).column("V").to_pylist() == ["new"]
+    assert table_of(relation).column("V").to_pylist() == ["new"]
 
 
 def test_an_epoch_without_rows_moves_the_place(log: EmbeddedLog) -> None:

@@ -104,7 +104,7 @@ def test_an_instance_that_was_refused_at_start_can_be_stopped(tmp_path: Path, mo
 
 
 def _busy(_: object) -> Callable[[Iterable[int]], Iterable[int]]:
-    """In place of the question: workers that are long in answering."""
+    """In place of the workers that are asked: workers that are long in answering."""
 
     def told(rows: Iterable[int]) -> Iterable[int]:
         time.sleep(60)

@@ -24,7 +24,7 @@ def test_a_call_that_does_not_come_back_is_left_to_itself(monkeypatch):
     stuck.set()
 
 
-def test_a_question_to_brokers_that_is_not_answered_in_time_is_asked_again(monkeypatch):
+def test_an_interactive_query_to_brokers_that_is_not_answered_in_time_is_asked_again(monkeypatch):
     """The client's own timeout comes first, but not in a process that was suspended: its threads go on in any order."""
     monkeypatch.setattr(admins, "TIMEOUT_S", -4.99)
     admin = KafkaAdmin(Connection("127.0.0.1:1"), "app")

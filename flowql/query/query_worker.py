@@ -1,6 +1,6 @@
-"""The process behind `answered_elsewhere`: answers one question from a copy of the state.
+"""The process behind `answered_elsewhere`: answers one interactive query from a copy of the state.
 
-python -m flowql.query.question_worker FILE-DESCRIPTOR
+python -m flowql.query.query_worker FILE-DESCRIPTOR
 
 Its priority is lowered before the large imports.
 """

@@ -1,4 +1,4 @@
-"""Questions of the standard dialect mean what views mean: the same values, or a refusal; what differs all the same is listed here."""
+"""Interactive queries of the standard dialect mean what views mean: the same values, or a refusal; what differs all the same is listed here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def world() -> Iterator[World]:
     made.close()
 
 
-def test_a_question_gives_what_a_view_gives(world: World) -> None:
+def test_an_interactive_query_gives_what_a_view_gives(world: World) -> None:
     same, refused, wrong = 0, 0, []
     for line in POSTGRESQL.strip().splitlines():
         text, wanted = line.rsplit(" => ", 1)
@@ -150,11 +150,18 @@ def test_what_means_the_same_goes_to_duckdb_as_it_is() -> None:
     assert not parse_trees(SourceText("", changed))[1]
 
 
-def test_the_dialect_of_a_project_is_that_of_its_questions(tmp_path: Path) -> None:
+def test_the_dialect_of_a_project_is_that_of_its_interactive_queries(tmp_path: Path) -> None:
     for dialect in ("standard", "ksql"):
         file = tmp_path / "flowql.yaml"
         file.write_text(f"name: p\ndialect: {dialect}\n")
-        assert load_project(file).target.questions.dialect == dialect
-    file.write_text("name: p\ndialect: standard\ntargets: {dev: {memory: 2 GB, questions: {rows: 5}}}\n")
+        assert load_project(file).target.interactive_queries.dialect == dialect
+    file.write_text("name: p\ndialect: standard\ntargets: {dev: {memory: 2 GB, interactive_queries: {rows: 5}}}\n")
     target = load_project(file).target
-    assert (target.questions.dialect, target.questions.rows) == ("standard", 5)
+    assert (target.interactive_queries.dialect, target.interactive_queries.rows) == ("standard", 5)
+
+
+def test_the_former_name_of_interactive_queries_in_a_target_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "flowql.yaml"
+    file.write_text("name: p\ntargets: {dev: {questions: {rows: 5, time: 1 s}}}\n")
+    limits = load_project(file).target.interactive_queries
+    assert (limits.rows, limits.time_ms) == (5, 1_000)

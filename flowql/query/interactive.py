@@ -1,4 +1,4 @@
-"""One question while it is answered: its connection, the memory it holds outside DuckDB, its time, and who may break it off."""
+"""One interactive query while it is answered: its connection, its memory outside DuckDB, its time limit and its cancellation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import lookup, lookup_aggregate
-from flowql.query.database import QuestionDatabase
+from flowql.query.database import QueryDatabase
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place_of_word
 from flowql.query.growth import grown
 from flowql.query.own_functions import rejected, with_aggregates
@@ -29,13 +29,13 @@ Offered = Callable[[], Mapping[str, AskedFunction]]
 
 
 class Heavy(Exception):
-    """A question begins again: it has to wait for others, and meanwhile holds no commit, as that would hold memory; or it is answered in another place."""
+    """The interactive query starts again: it has to wait for others, during which it holds no commit (that would hold memory), or a child process answers it."""
 
 
 class QueryLocation(Enum):
-    """Where a question is answered. HERE: in this process, from a snapshot. ELSEWHERE: by another one, from a copy of the state.
+    """Which process answers an interactive query. HERE: this one, from a snapshot. ELSEWHERE: a child process, from a copy of the state.
 
-    UNDECIDED: here, until queries have to wait for it.
+    UNDECIDED: this one, until continuous queries have to wait for it.
     """
 
     UNDECIDED = auto()
@@ -43,10 +43,10 @@ class QueryLocation(Enum):
     ELSEWHERE = auto()
 
 
-class Question:
-    """From `begin` to `end`. The thread that computes the answer, but for `break_off`."""
+class InteractiveQuery:
+    """An interactive query from its start until `end`. Only the thread that computes the answer calls it; any thread may call `break_off`."""
 
-    def __init__(self, sql: str, database: QuestionDatabase, functions: Offered = dict) -> None:
+    def __init__(self, sql: str, database: QueryDatabase, functions: Offered = dict) -> None:
         """functions: gives the user-defined functions that it may call, by their names in SQL."""
         self._database, self._offered = database, functions
         self.functions: list[AskedFunction] = []  # those it calls
@@ -57,12 +57,12 @@ class Question:
         self._limit = time.monotonic() + self._time_s
         self._ended, self._over = threading.Event(), threading.Event()  # over: it ended, or is to be broken off
         self._heavy, self._is_heavy = database.heavy, False
-        self.place = QueryLocation.HERE
-        self.contended_s = 0.0  # processor time of its pieces of work that queries had to wait for, while UNDECIDED
+        self.location = QueryLocation.HERE
+        self.contended_s = 0.0  # processor time, while UNDECIDED, for which continuous queries had to wait
         self._broken: QueryError | None = None
         self._running = database.running
         self._running.add(self)
-        self._watch = threading.Thread(target=self._watched, name="question", daemon=True)
+        self._watch = threading.Thread(target=self._watched, name="interactive-query", daemon=True)
         self._watch.start()
 
     def check_from(self, name: str) -> None:
@@ -88,7 +88,7 @@ class Question:
         return with_aggregates(statement, self.functions, self.connection, in_order=self._database.is_standard)
 
     def _own(self, names: Sequence[str]) -> list[AskedFunction]:
-        """The functions of the project among names (folded) that are written in the question: what syntax calls is DuckDB's."""
+        """The functions of the project among names (folded) that stand in the statement as written: functions that syntax calls is DuckDB's."""
         called = {n for n in names if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", self.given, re.IGNORECASE)}
         if all(
             lookup(n.upper()) or lookup_aggregate(n.upper()) for n in called
@@ -140,7 +140,7 @@ class Question:
         if isinstance(error, duckdb.ConnectionException):  # it began just as the database was closed
             return broken_off()
         if isinstance(error, duckdb.PermissionException):
-            title = f"files, the network and extensions are out of reach of a question ({first_line(error)})"
+            title = f"files, the network and extensions are out of reach of an interactive query ({first_line(error)})"
             return QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
         if failed := _FAILED.search(first_line(error)):
             return QueryError(f"a function failed: {failed[1]}", code=INVALID)
@@ -153,7 +153,7 @@ class Question:
         if rows > most:
             title = f"the answer has more than {most:,} rows"
             raise QueryError(
-                title, code=TOO_LONG, help="LIMIT, or  questions: {rows: ...}  of the target in flowql.yaml"
+                title, code=TOO_LONG, help="LIMIT, or  interactive_queries: {rows: ...}  of the target in flowql.yaml"
             )
 
     def _break_off(self, why: QueryError) -> None:
@@ -163,8 +163,8 @@ class Question:
     def _watched(self) -> None:
         """Interrupts DuckDB until it notices: it forgets an interruption that comes between two statements."""
         if not self._over.wait(max(0.0, self._limit - time.monotonic())):
-            title = f"the question was not answered within {self._time_s:g} s"
-            help_ = "ask for less, or  questions: {time: ...}  of the target in flowql.yaml"
+            title = f"the interactive query was not answered within {self._time_s:g} s"
+            help_ = "ask for less, or  interactive_queries: {time: ...}  of the target in flowql.yaml"
             self._break_off(QueryError(title, code=TOO_LONG, help=help_))
         while not self._ended.is_set():
             with suppress(duckdb.Error):  # it has just ended
@@ -173,7 +173,7 @@ class Question:
 
 
 def broken_off() -> QueryError:
-    title = "the question was cancelled: its client disconnected, or the instance is stopping"
+    title = "the interactive query was cancelled: its client disconnected, or the instance is stopping"
     return QueryError(title, code=TOO_LONG)
 
 
