@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from flowql.compiler.functions.define import takes
 from flowql.compiler.functions.numeric import NumericOverflow
@@ -29,6 +29,8 @@ _MONTHS = [
     "November",
     "December",
 ]
+_ROMAN = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"]
+_JULIAN = 2_440_588  # the number of 1970-01-01
 _DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]
 
 
@@ -63,7 +65,13 @@ _NUMBERS: dict[str, tuple[int, Callable[[_Moment], int]]] = {
     "YYY": _padded(3, lambda m: abs(shown_year(m.year)) % 1000),
     "YY": _padded(2, lambda m: abs(shown_year(m.year)) % 100),
     "Y": _padded(1, lambda m: abs(shown_year(m.year)) % 10),
+    "CC": _padded(2, lambda m: (m.year + 99) // 100 if m.year > 0 else m.year // 100),
     "IYYY": _padded(4, lambda m: abs(shown_year(iso_week(m.number)[0]))),
+    "IYY": _padded(3, lambda m: abs(shown_year(iso_week(m.number)[0])) % 1000),
+    "IY": _padded(2, lambda m: abs(shown_year(iso_week(m.number)[0])) % 100),
+    "I": _padded(1, lambda m: abs(shown_year(iso_week(m.number)[0])) % 10),
+    "IDDD": _padded(3, lambda m: (iso_week(m.number)[1] - 1) * 7 + (m.dow or 7)),
+    "J": _padded(1, lambda m: m.number + _JULIAN),
     "MM": _padded(2, lambda m: m.month),
     "DDD": _padded(3, lambda m: m.number - day_of(m.year, 1, 1) + 1),
     "DD": _padded(2, lambda m: m.day),
@@ -77,10 +85,11 @@ _NUMBERS: dict[str, tuple[int, Callable[[_Moment], int]]] = {
     "HH12": _padded(2, lambda m: m.hour % 12 or 12),
     "HH": _padded(2, lambda m: m.hour % 12 or 12),
     "MI": _padded(2, lambda m: m.ms // 60_000 % 60),
-    "SSSS": _padded(1, lambda m: m.ms // 1000),
+    **{name: _padded(1, lambda m: m.ms // 1000) for name in ("SSSS", "SSSSS")},
     "SS": _padded(2, lambda m: m.ms // 1000 % 60),
     "MS": _padded(3, lambda m: m.ms % 1000),
     "US": _padded(6, lambda m: m.ms % 1000 * 1000),
+    **{f"FF{n}": _padded(n, lambda m, n=n: m.ms % 1000 * 1000 // 10 ** (6 - n)) for n in range(1, 7)},  # type: ignore[misc]
 }
 # Texts; names are filled with blanks to nine characters, without FM.
 _TEXTS: dict[str, Callable[[_Moment], str]] = {
@@ -101,11 +110,22 @@ _TEXTS: dict[str, Callable[[_Moment], str]] = {
     **{name: lambda m: "A.M." if m.hour < 12 else "P.M." for name in ("A.M.", "P.M.")},
     **{name: lambda m: "a.m." if m.hour < 12 else "p.m." for name in ("a.m.", "p.m.")},
     **{name: lambda m: "BC" if m.year <= 0 else "AD" for name in ("BC", "AD")},
+    **{name: lambda m: "bc" if m.year <= 0 else "ad" for name in ("bc", "ad")},
+    **{name: lambda m: "B.C." if m.year <= 0 else "A.D." for name in ("B.C.", "A.D.")},
+    **{name: lambda m: "b.c." if m.year <= 0 else "a.d." for name in ("b.c.", "a.d.")},
+    "Y,YYY": lambda m: f"{abs(shown_year(m.year)) // 1000},{abs(shown_year(m.year)) % 1000:03d}",
+    "RM": lambda m: _ROMAN[m.month - 1].ljust(4),
+    "rm": lambda m: _ROMAN[m.month - 1].lower().ljust(4),
+    "TZ": lambda m: "UTC",
+    "tz": lambda m: "utc",
+    "OF": lambda m: "+00",
+    "TZH": lambda m: "+00",
+    "TZM": lambda m: "00",
 }
 _KNOWN = sorted([*_NUMBERS, *_TEXTS], key=len, reverse=True)
 # Of PostgreSQL's, not built: they are not to be taken for the shorter ones they begin with.
-_OTHERS = ("Y,YYY", "IYY", "IY", "IDDD", "CC", "RM", "rm", "TZH", "TZM", "TZ", "tz", "OF", "FF1", "FF2", "FF3", "FF4", "FF5", "FF6",
-           "SSSSS", "B.C.", "A.D.", "b.c.", "a.d.", "bc", "ad", "TM", "FX", "SP")  # fmt: skip
+_OTHERS = ("TM", "FX", "SP")
+_ZONED = ("TZ", "tz")  # nothing of a timestamp without time zone
 _ORDINAL = ("TH", "th")
 
 
@@ -163,10 +183,12 @@ def _canonical(name: str) -> str:
     return name.upper() if name.upper() in _NUMBERS else name
 
 
-def to_char(ms: int, pattern: str) -> str:
-    """A timestamp as the pattern says. Raises ValueError."""
+def to_char(ms: int, pattern: str, *, zoned: bool = False) -> str:
+    """A timestamp as the pattern says. zoned: it is a moment, shown in UTC. Raises ValueError."""
     moment, out = _moment(ms), []
     for item in items_of(pattern):
+        if not zoned and item.name in _ZONED:
+            continue
         if not item.name:
             out.append(item.text)
         elif item.name in _TEXTS:
@@ -258,7 +280,7 @@ standard(
     "TO_CHAR",
     takes(TIMESTAMP, STRING, gives=STRING),
     takes(TIMESTAMPTZ, STRING, gives=STRING),
-    by=to_char,
+    by_types=lambda r: partial(to_char, zoned=r.args[0].zoned),
     summary="A timestamp as a text, by a pattern of PostgreSQL (`YYYY-MM-DD HH24:MI:SS.MS`, `Mon`, `Day`, `IW`, `Q`, `AM`, with FM and TH); "
     "or a number (`FM999,990.00`, with S, MI, SG or PR for its sign).",
     example="sql_to_char(sql_make_timestamp(2024, 2, 9, 15, 4, 5.5), 'FMDDth Mon YYYY, HH12:MI AM') -> '9th Feb 2024, 03:04 PM'",

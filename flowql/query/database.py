@@ -9,16 +9,20 @@ from __future__ import annotations
 import atexit
 import shutil
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import duckdb
+import pyarrow as pa
 
 from flowql.compiler.functions.user_rows import folded
-from flowql.compiler.plan.types import arrow_type, duckdb_type
+from flowql.compiler.plan.types import SqlType, arrow_type, duckdb_type
 from flowql.config.sections import InteractiveQuerySettings
+from flowql.query.catalogue import offers
 from flowql.query.growth import MACROS
 from flowql.query.own_functions import macros
 from flowql.query.pace import Share
@@ -102,22 +106,25 @@ class QueryDatabase:
         """Makes a user-defined function callable by its name on this connection. Other connections may have another version of that name."""
         with self._lock:
             if function.key not in self._offered and self._root is not None:
-                # On the root: closing a connection frees the Python functions that it created, and DuckDB goes on calling them.
+                constant = function.kind == "aggregate"  # HAVING may name the value of an aggregate
                 gives = folded(function.gives, str.lower if self.is_standard else str.upper)  # as in deployed queries
-                self._root.create_function(
-                    function.key,
-                    over_chunks(
-                        function.columns, gives, lambda columns: function.call(columns).view(arrow_type(gives))
-                    ),
-                    [duckdb_type(t) for t in function.columns],
-                    duckdb_type(gives),
-                    type="arrow",
-                    null_handling="special",
-                    side_effects=function.kind != "aggregate",  # HAVING may name the value of an aggregate
-                )
+                call = partial(_renamed, function, arrow_type(gives))
+                _create(self._root, function.key, function.columns, gives, call, constant=constant)
                 self._offered.add(function.key)
         for macro in macros(function, in_order=self.is_standard):
             connection.execute(macro)
+
+    def offer_catalogue(self, names: frozenset[str]) -> None:
+        """Makes functions of standard SQL callable that DuckDB lacks, for all connections. names: folded, of functions that are called."""
+        with self._lock:
+            for name, offer in offers(names):
+                if name in self._offered or self._root is None:
+                    continue
+                for f in offer.functions:
+                    _create(self._root, f.key, f.args, f.result, f.call, constant=True)
+                for macro in offer.macros:
+                    self._root.execute(macro)
+                self._offered.add(name)
 
     @property
     def is_standard(self) -> bool:
@@ -163,6 +170,34 @@ class QueryDatabase:
         for statement in (*MACROS, *(_STANDARD if self.is_standard else ()), *_LOCKS):
             root.execute(statement)
         return root
+
+
+def _renamed(function: AskedFunction, to: pa.DataType, columns: Sequence[pa.Array]) -> pa.Array:
+    return function.call(columns).view(to)
+
+
+def _create(
+    root: duckdb.DuckDBPyConnection,
+    key: str,
+    args: Sequence[SqlType],
+    result: SqlType,
+    call: Callable[[Sequence[pa.Array]], pa.Array],
+    *,
+    constant: bool,
+) -> None:
+    """On the root: closing a connection frees the Python functions that it created, and DuckDB goes on calling them.
+
+    constant: equal arguments give equal values.
+    """
+    root.create_function(
+        key,
+        over_chunks(args, result, call),
+        [duckdb_type(t) for t in args],
+        duckdb_type(result),
+        type="arrow",
+        null_handling="special",
+        side_effects=not constant,
+    )
 
 
 DEFAULT = QueryDatabase()

@@ -51,6 +51,9 @@ class InteractiveQuery:
         self._database, self._offered = database, functions
         self.functions: list[AskedFunction] = []  # those it calls
         self.sql, self.given, self.limits = sql, sql, database.limits  # sql: as DuckDB is to have it
+        self.names: Sequence[
+            str | None
+        ] = ()  # of the columns of the answer, where the dialect gives them (`names.named`)
         self.connection = database.connection()
         self.room, self.share = Room(database.memory, self.check), database.share
         self._time_s = self.limits.settings.time_ms / 1000
@@ -83,6 +86,8 @@ class InteractiveQuery:
     def prepare(self, statement: Statement) -> Statement:
         """Makes the user-defined functions that it calls callable. Raises CommandError."""
         self.functions = self._own(sorted(statement.functions))
+        if self._database.is_standard:
+            self._database.offer_catalogue(statement.functions - {f.name.casefold() for f in self.functions})
         for function in self.functions:
             self._database.offer(function, self.connection)
         return with_aggregates(statement, self.functions, self.connection, in_order=self._database.is_standard)

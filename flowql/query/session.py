@@ -27,6 +27,7 @@ from flowql.query.errors import (
 )
 from flowql.query.interactive import Heavy, InteractiveQuery, Offered, QueryLocation, Rows
 from flowql.query.loading import load
+from flowql.query.names import named
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
@@ -75,9 +76,9 @@ def _pieces(query: InteractiveQuery, take: Take, begun: Begun) -> Generator[pa.S
     begun(query.break_off)
     try:
         if query.limits.settings.dialect == "standard":
-            from flowql.query.standard import in_duckdb  # the parser of the dialect
+            from flowql.query.standard import meant_by  # the parser of the dialect
 
-            query.sql = in_duckdb(query.sql)
+            query.sql, query.names = meant_by(query.sql)
         statement = query.prepare(parse(query.sql, query.connection, query.check_from))
         schema, batches = _begun(query, statement, take)
         first = next(batches, None)
@@ -217,7 +218,8 @@ def _computed(
             streams += [rows] if rows is not None else []
         if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
             for name, make in commit.relations().items():
-                query.connection.register(name, zoned_schema(make().schema).empty_table())
+                if len(schema := zoned_schema(make().schema)):  # the table of views that read none has no columns
+                    query.connection.register(name, schema.empty_table())
         query.check()
         schema, batches = _result(query, statement, commit, said)
         return schema, iter(batches)
@@ -254,15 +256,16 @@ def _result(
     if commit.apart:
         metadata[APART] = commit.apart.encode()
     kinds = [str(t) for t in relation.types]
+    shown = named(relation.columns, query.names)
     reader = relation.to_arrow_reader(CHUNK_ROWS)
     if "HUGEINT" not in kinds:
-        schema = _named(reader.schema.types, reader.schema.names, metadata)
+        schema = _named(reader.schema.types, shown, metadata)
         pieces = (pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in reader)
         return schema, query.room.keep(pieces) if statement.is_short else query.room.passing(pieces)
     batches = query.room.keep(reader)  # whether all of a column fits is known when all of it is here
     table = pa.Table.from_batches(batches, reader.schema)
     columns = [_whole(c) if k == "HUGEINT" else c for c, k in zip(table.columns, kinds, strict=True)]
-    schema = _named([c.type for c in columns], table.column_names, metadata)
+    schema = _named([c.type for c in columns], shown, metadata)
     return schema, pa.table(columns, schema=schema).to_batches(CHUNK_ROWS)
 
 

@@ -14,17 +14,22 @@ from typing import Any, TypeVar
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.statement_tree import QueryStatement
 from flowql.compiler.dialect.standard.write_expressions import quoted, write_type
 from flowql.compiler.dialect.standard.write_queries import query_sql
-from flowql.compiler.functions.numeric import INT_MAX
 from flowql.compiler.functions.sql_bytes import bytes_of_text
 from flowql.compiler.functions.sql_patterns import similar
 from flowql.compiler.functions.sql_times import part_name, part_type
 from flowql.compiler.functions.sql_to_char import items_of
-from flowql.query import standard_relations
+from flowql.query import standard_arrays, standard_relations
+from flowql.query.catalogue import ANY_CHAR, FORMATTED, MATCHES, PART, REPLACED, SHOWN, TEXT
 from flowql.query.errors import INVALID, QueryError
+from flowql.query.names import names_of, with_names
+from flowql.query.standard_arrays import call as _call
+from flowql.query.standard_arrays import constant as _constant
+from flowql.query.standard_arrays import number as _number
 from flowql.query.standard_relations import named_values
 
 _MATCHES = {"~": "s", "~*": "is", "!~": "s", "!~*": "is"}
@@ -34,13 +39,15 @@ _STRFTIME = {
     "YYYY": "%Y", "MM": "%m", "DD": "%d", "HH24": "%H", "HH12": "%I", "HH": "%I", "MI": "%M", "SS": "%S", "MS": "%g", "US": "%f",
     "DDD": "%j", "Mon": "%b", "Dy": "%a", "AM": "%p", "PM": "%p", "IYYY": "%G", "IW": "%V", "ID": "%u",
 }  # fmt: skip
+_DIGITS = re.compile(r'^(?:[^"]|"[^"]*")*?[09]')  # in the pattern of a number
 _SAME = {
     "truncate": "trunc",
     "to_bin": "bin",
     "char_length": "length",
     "btrim": "trim",
-    "regexp_like": "regexp_matches",
+    "regexp_like": MATCHES,
 }
+_MOMENTS = ("date", "timestamp", "timestamptz")
 _TYPE_NAMES = {
     "DECIMAL": "numeric", "DOUBLE": "double precision", "FLOAT": "real", "VARCHAR": "character varying", "BLOB": "bytea",
     "TIMESTAMP": "timestamp without time zone", "TIMESTAMP_MS": "timestamp without time zone", "TIME": "time without time zone",
@@ -51,16 +58,22 @@ N = TypeVar("N", bound=t.Node)
 
 def in_duckdb(sql: str) -> str:
     """The statement for DuckDB. Raises QueryError for statements that DuckDB has no words for."""
+    return meant_by(sql)[0]
+
+
+def meant_by(sql: str) -> tuple[str, tuple[str | None, ...]]:
+    """As `in_duckdb`, with the names of the columns of the answer (`names_of`)."""
     try:
         found, mistakes = parse_trees(SourceText("", sql))
     except CompileError:
-        return sql
+        return sql, ()
     if mistakes or len(found) != 1 or not isinstance(found[0], QueryStatement):
-        return sql
-    made = named_values(_meant(found[0].query))
-    if made == found[0].query:
-        return sql
-    return re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made))
+        return sql, ()
+    asked = found[0].query
+    made = named_values(_meant(with_names(asked)))
+    if made == asked:
+        return sql, names_of(asked)
+    return re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made)), names_of(asked)
 
 
 def _meant(node: N) -> N:
@@ -80,28 +93,12 @@ def _part(value: Any) -> Any:
     return value
 
 
-def _call(name: str, *args: t.Expr) -> t.Call:
-    return t.Call((name,), args)
-
-
 def _text(value: str) -> t.Constant:
     return t.Constant("string", value)
 
 
-def _number(value: int) -> t.Constant:
-    return t.Constant("number", str(value))
-
-
 def _refuse(what: str, help_: str) -> QueryError:
     return QueryError(f"an interactive query cannot have {what}", code=INVALID, help=help_)
-
-
-def _constant(node: t.Expr) -> int | None:
-    """A whole number as it is written."""
-    if isinstance(node, t.Unary) and node.op == "-":
-        inner = _constant(node.operand)
-        return -inner if inner is not None else None
-    return int(node.value) if isinstance(node, t.Constant) and node.kind == "number" and node.value.isdigit() else None
 
 
 def _rows_equal(left: t.Row, right: t.Expr) -> t.Expr:
@@ -139,18 +136,37 @@ def _binary(node: t.Binary) -> t.Expr:
             raise _refuse(f"the operator {node.op} of rows", "compare the values one by one")
         equal = _rows_equal(node.left, node.right)
         return equal if node.op == "=" else t.Not(equal)
+    if node.op in ("@>", "<@"):
+        return standard_arrays.holds(node)
     if node.op == "#":
         return _call("xor", node.left, node.right)
     flags = _MATCHES.get(node.op)
     if flags is None:
         return node
-    made = _call("regexp_matches", node.left, node.right, _text(flags))
+    if _is_duckdbs(node.right):
+        made = _call("regexp_matches", node.left, node.right, _text(flags))
+    else:
+        made = _call(MATCHES, node.left, node.right, *([_text("i")] if "i" in flags else []))
     return t.Not(made) if node.op.startswith("!") else made
+
+
+def _is_duckdbs(pattern: t.Expr) -> bool:
+    """Whether DuckDB understands a regular expression as PostgreSQL does: classes of letters are of ASCII there."""
+    return not isinstance(pattern, t.Constant) or not re.search(r"\\[A-Za-z]|\[\[|\(\?", pattern.value)
+
+
+def _regexp_replace(args: Sequence[t.Expr]) -> t.Expr | None:
+    r"""DuckDB knows neither `\&`, nor letters beyond ASCII."""
+    if len(args) not in (3, 4):
+        return None
+    whole = isinstance(args[2], t.Constant) and "\\&" not in args[2].value
+    return None if whole and _is_duckdbs(args[1]) else _call(REPLACED, *args)
 
 
 def _like(node: t.Like) -> t.Expr:
     if node.kind != "similar":
-        return node
+        plain = isinstance(node.pattern, t.Constant) and "\\" not in node.pattern.value
+        return node if plain or node.escape is not None else replace(node, escape=_text("\\"))
     constant = node.pattern if isinstance(node.pattern, t.Constant) and node.pattern.kind == "string" else None
     if constant is None or node.escape is not None:
         raise _refuse("SIMILAR TO with a pattern that is no constant", "write the pattern as a text")
@@ -191,22 +207,21 @@ def _cast(node: t.Cast) -> t.Expr:
             return _call("unhex", _text(bytes_of_text(constant.value).hex()))
         except ValueError as error:
             raise QueryError(str(error), code=INVALID) from error
-    if node.type.name not in ("varchar", "text", "string"):
+    if constant is not None:
+        _check_finite(constant.value, node.type.name)
+        if node.type.name == "interval":
+            return _interval(t.Interval(constant.value))
+    if node.type.name == "array" and constant is not None:
+        return standard_arrays.from_text(constant.value, node)
+    if node.type.name not in ("varchar", "text", "string") or node.safe:
         return node
-    if _is_nested(node.operand):
-        raise _refuse("the text of an array or row", "leave out the CAST, or ask for its elements")
-    if node.type.parameters:
-        return _call("left", replace(node, type=t.TypeName("varchar")), _number(node.type.parameters[0]))
-    if _is_bytes(node.operand):
-        return t.Binary("||", _text("\\x"), _call("lower", _call("hex", node.operand)))
-    return node
+    made = t.Cast(node.operand, t.TypeName("varchar")) if _as_it_is(node.operand) else _call(TEXT, node.operand)
+    return _call("left", made, _number(node.type.parameters[0])) if node.type.parameters else made
 
 
-def _is_nested(node: t.Expr) -> bool:
-    """Whether it can be seen that an expression is an array, a row or a map."""
-    if isinstance(node, t.Cast):
-        return node.type.name in ("array", "map", "struct") or node.type.name.startswith(_MARK)
-    return isinstance(node, t.ArrayItems | t.Row | t.Slice)
+def _as_it_is(node: t.Expr) -> bool:
+    """Whether DuckDB is to write its text: of a constant, and of what it would compute several times."""
+    return isinstance(node, t.Constant) or any(isinstance(n, t.Query) for n in t.walk(node))
 
 
 def _is_bytes(node: t.Expr) -> bool:
@@ -239,23 +254,6 @@ def _written(node: t.TypeName) -> str:
     return write_type(node)
 
 
-def _slice(node: t.Slice) -> t.Expr:
-    """Places are counted from the beginning only."""
-    for place in (node.low, node.high):
-        if place is not None and abs(_constant(place) or 0) > INT_MAX:
-            raise QueryError("a place of an array is an INT", code=INVALID, help="places count from 1")
-    low = node.low if node.low is None or (_constant(node.low) or 0) > 0 else _call("greatest", node.low, _number(1))
-    high = (
-        node.high if node.high is None or (_constant(node.high) or 0) > 0 else _call("greatest", node.high, _number(0))
-    )
-    return replace(node, low=low, high=high)  # fmt: skip
-
-
-def _subscript(node: t.Subscript) -> t.Expr:
-    index = _constant(node.index)
-    return replace(node, index=_number(0)) if index is not None and index < 0 else node
-
-
 def _function(node: t.Call) -> t.Expr:
     if len(node.name) != 1 or node.over is not None:
         return node
@@ -263,7 +261,27 @@ def _function(node: t.Call) -> t.Expr:
     rule = _CALLS.get(name)
     if rule is not None and (made := rule(node.args)) is not None:
         return made
+    if node.distinct and not node.order_by and name in ("array_agg", "string_agg") and node.args:
+        return replace(node, order_by=(t.OrderItem(node.args[0]),))  # different values are in their order
     return replace(node, name=(_SAME[name],)) if name in _SAME else node
+
+
+def _interval(node: t.Interval) -> t.Expr:
+    """In units that DuckDB knows."""
+    found = read_interval(node.text, node.units)
+    if found is None:
+        raise QueryError(f"{node.text!r} is not an interval", code=INVALID, help="INTERVAL '1 day 02:00:00'")
+    return t.Interval(f"{found.months} months {found.days} days {found.micros} microseconds")
+
+
+def _typed_text(node: t.TypedText) -> t.Expr:
+    _check_finite(node.text, node.type.name)
+    return _interval(t.Interval(node.text)) if node.type.name == "interval" else node
+
+
+def _check_finite(text: str, type_name: str) -> None:
+    if type_name in _MOMENTS and text.strip().lower().lstrip("+-") in ("infinity", "inf"):
+        raise QueryError(f"{text!r} is no {type_name}: infinite ones are not supported", code=INVALID)
 
 
 def _not_nan(name: str) -> Callable[[Sequence[t.Expr]], t.Expr]:
@@ -276,6 +294,8 @@ def _substring(args: Sequence[t.Expr]) -> t.Expr | None:
     """Places before the first one count, and hold nothing."""
     if len(args) not in (2, 3) or (_constant(args[1]) or 0) > 0:
         return None
+    if isinstance(args[1], t.Constant) and args[1].kind == "string":
+        return _call(PART, *args) if len(args) == 2 else None
     first = _call("greatest", args[1], _number(1))
     if len(args) == 2:
         return _call("substring", args[0], first)
@@ -296,7 +316,12 @@ def _overlay(args: Sequence[t.Expr]) -> t.Expr | None:
 def _to_char(args: Sequence[t.Expr]) -> t.Expr | None:
     if len(args) != 2:
         return None
-    return _call("strftime", args[0], _strftime(args[1], "TO_CHAR"))
+    try:
+        if isinstance(args[1], t.Constant) and _DIGITS.search(args[1].value):
+            return _call(ANY_CHAR, *args)
+        return _call("strftime", args[0], _strftime(args[1], "TO_CHAR"))
+    except QueryError:  # of numbers, say
+        return _call(ANY_CHAR, *args)
 
 
 def _strftime(pattern: t.Expr, of: str) -> t.Expr:
@@ -382,8 +407,21 @@ def _type_name(args: Sequence[t.Expr]) -> t.Expr | None:
     return t.Case(head, names, _call("lower", found))
 
 
-def _format(_args: Sequence[t.Expr]) -> t.Expr | None:
-    raise _refuse("FORMAT", "write  a || b, or ask a view that has it")  # of DuckDB it takes other signs
+def _format(args: Sequence[t.Expr]) -> t.Expr | None:
+    """DuckDB's takes other signs."""
+    if not args:
+        return None
+    shown = t.ArrayItems(tuple(_call(SHOWN, a) for a in args[1:]))
+    return _call(FORMATTED, args[0], t.Cast(shown, t.TypeName("array", args=(t.TypeName("varchar"),))))
+
+
+def _concat(name: str, first: int) -> Callable[[Sequence[t.Expr]], t.Expr | None]:
+    """Truth values are letters in it. first: of the arguments whose texts are joined."""
+    return lambda args: _call(name, *args[:first], *(a if _is_text(a) else _call(SHOWN, a) for a in args[first:]))
+
+
+def _is_text(node: t.Expr) -> bool:
+    return isinstance(node, t.Constant) and node.kind == "string"
 
 
 _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
@@ -405,6 +443,9 @@ _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "bit_length": lambda args: t.Binary("*", _octets(args) or _call("octet_length", *args), _number(8)),
     "pg_typeof": _type_name,
     "format": _format,
+    "regexp_replace": _regexp_replace,
+    "concat": _concat("concat", 0),
+    "concat_ws": _concat("concat_ws", 1),
     "approx_count_distinct": lambda args: t.Call(("count",), tuple(args), distinct=True),
     **{name: _not_nan(name) for name in ("corr", "regr_slope", "regr_intercept", "regr_r2")},
 }
@@ -415,9 +456,10 @@ _RULES: dict[type, Callable[[Any], Any]] = {
     t.InList: _in_list,
     t.Extract: _extract,
     t.Cast: _cast,
+    t.Interval: _interval,
+    t.TypedText: _typed_text,
     t.TypeName: _type,
-    t.Slice: _slice,
-    t.Subscript: _subscript,
     t.Call: _function,
     **standard_relations.RULES,
+    **standard_arrays.RULES,
 }

@@ -76,4 +76,35 @@ def _names(body: t.Body) -> list[str]:
     return names
 
 
-RULES: dict[type, Callable[[Any], Any]] = {t.Derived: _derived, t.With: _with, t.SetOperation: _set_operation}
+def _query(node: t.Query) -> t.Query:
+    """WITH TIES: rows whose rank is among the first."""
+    if not node.with_ties or node.limit is None:
+        return node
+    select = node.body
+    plain = isinstance(select, t.Select) and not select.distinct and select.qualify is None
+    if not isinstance(select, t.Select) or not plain or node.offset is not None or not node.order_by:
+        text = "WITH TIES of DISTINCT, of UNION and its like, with OFFSET or without ORDER BY, in an interactive query, is not supported"
+        raise QueryError(
+            text, code=INVALID, help="SELECT ... FROM (SELECT ...) AS q ORDER BY ... FETCH FIRST n ROWS WITH TIES"
+        )
+    order = tuple(replace(o, expr=_selected(o.expr, select)) for o in node.order_by)
+    rank = t.Call(("rank",), over=t.WindowSpec(order_by=order))
+    body = replace(select, qualify=t.Binary("<=", rank, node.limit))
+    return replace(node, body=body, limit=None, with_ties=False)
+
+
+def _selected(expr: t.Expr, select: t.Select) -> t.Expr:
+    """What ORDER BY names by its place or its alias."""
+    if isinstance(expr, t.Constant) and expr.kind == "number" and expr.value.isdigit():
+        return select.items[int(expr.value) - 1].expr if int(expr.value) <= len(select.items) else expr
+    if isinstance(expr, t.ColumnRef) and len(expr.parts) == 1:
+        return next((i.expr for i in select.items if i.alias == expr.parts[0]), expr)
+    return expr
+
+
+RULES: dict[type, Callable[[Any], Any]] = {
+    t.Derived: _derived,
+    t.With: _with,
+    t.SetOperation: _set_operation,
+    t.Query: _query,
+}

@@ -27,6 +27,9 @@ _PART = re.compile(
     r"|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>[A-Za-z]+)?)\s*",
     re.ASCII,
 )
+_ISO = re.compile(r"P(?=[\dT+-])(?P<date>(?:[+-]?[\d.]+[YMWD])*)(?:T(?P<time>(?:[+-]?[\d.]+[HMS])+))?", re.ASCII)
+_ISO_PART = re.compile(r"([+-]?[\d.]+)([A-Z])")
+_ISO_UNITS = {"Y": "year", "M": "month", "W": "week", "D": "day", "H": "hour", "S": "second"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,10 @@ class Duration:
 def read_interval(text: str, units: tuple[str, ...] = ()) -> Duration | None:
     """What a text means; None where it is no interval. units: those behind the text; the last one counts for a bare number.
 
-    >>> read_interval("1 day 02:00:00"), read_interval("10"), read_interval("5", ("MINUTE",))
+    >>> read_interval("1 day 02:00:00"), read_interval("PT10S"), read_interval("5", ("MINUTE",))
     (Duration(months=0, days=1, micros=7200000000), Duration(months=0, days=0, micros=10000000), Duration(months=0, days=0, micros=300000000))
     """
-    body, ago = text.strip(), False
+    body, ago = _plain(text.strip()), False
     if body.lower().endswith(" ago"):
         body, ago = body[:-4], True
     months, days, micros = 0, 0, Decimal(0)
@@ -63,7 +66,7 @@ def read_interval(text: str, units: tuple[str, ...] = ()) -> Duration | None:
             sign = -1 if match["years"].startswith("-") else 1
             months += int(match["years"]) * 12 + sign * int(match["months"])
             continue
-        unit = _unit(match["unit"]) if match["unit"] else (units[-1] if units else "SECOND")
+        unit = _unit(match["unit"]) if match["unit"] else _unwritten(body, at, units)
         amount = Decimal(match["number"])
         if unit in _MICROS:
             micros += amount * _MICROS[unit]
@@ -77,6 +80,24 @@ def read_interval(text: str, units: tuple[str, ...] = ()) -> Duration | None:
             return None
     found = Duration(months, days, round(micros))
     return Duration(-found.months, -found.days, -found.micros) if ago else found
+
+
+def _unwritten(body: str, at: int, units: tuple[str, ...]) -> str:
+    """The unit of a bare number that ends at a place of a text: the one behind the text, days before a time of day."""
+    rest = _PART.match(body, at)
+    if rest is None:
+        return units[-1] if units else "SECOND"
+    return units[0] if len(units) == 2 and not rest["clock"] else "DAY"
+
+
+def _plain(text: str) -> str:
+    """`P1Y2DT3M` of ISO 8601 as `1year 2day 3minute`; other texts as they are."""
+    found = _ISO.fullmatch(text)
+    if found is None:
+        return text
+    parts = [(n, _ISO_UNITS[unit]) for n, unit in _ISO_PART.findall(found["date"])]
+    parts += [(n, "minute" if unit == "M" else _ISO_UNITS[unit]) for n, unit in _ISO_PART.findall(found["time"] or "")]
+    return " ".join(n + unit for n, unit in parts)
 
 
 def _unit(written: str) -> str:

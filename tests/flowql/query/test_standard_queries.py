@@ -16,14 +16,7 @@ from tests.compiler.functions.test_sql_values import POSTGRESQL
 from tests.slt.rows import difference, rendered
 from tests.slt.world import Shape, World
 
-# What depends on types that only DuckDB knows: halves of doubles, and the texts of intervals, doubles and truth values.
-DIFFERENT = (
-    "CAST(INTERVAL '1 year 1 month' * 1.5 AS VARCHAR)",
-    "CAST(INTERVAL '1 year 2 months 3 days 4 hours 5 minutes 6 seconds' AS VARCHAR)",
-    "CAST(INTERVAL '-1 year 2 days' AS VARCHAR)",
-    "CONCAT('abcde', 2, NULL, 22, TRUE, 1.50, 2e0)",
-    "ROUND(2.5e0)",
-)
+DIFFERENT = ("ROUND(2.5e0)",)  # which depends on a type that only DuckDB knows
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +63,14 @@ def test_an_interactive_query_gives_what_a_view_gives(world: World) -> None:
         ("s ~~ 'A%', s !~~* 'a%'", "t f"),
         ("'\\x6162'::bytea::varchar, OCTET_LENGTH(s || 'é'), OCTET_LENGTH('é'::bytea), BIT_LENGTH('a'::bytea), BIT_LENGTH(s)", "\\x6162 5 2 8 24"),
         ("ENCODE(SHA256('a'::bytea), 'hex') = ENCODE(SHA256('a'::bytea), 'hex'), TO_HEX(255)", "t ff"),
+        ("a::text, at_::text, ARRAY['b c', NULL]::text, ROW(1, 'x y')::text, '{1,NULL}'::int[], r::text", '{1,2,3} 2024-02-29 13:05:28.5 {"b c",NULL} (1,"x y") {1,NULL} 1.5'),
+        ("2 = ANY(a), 9 = ANY(a || NULL), 9 <> ALL(a), NULL::int = ANY(a), 1 = ANY(NULL::int[])", "t NULL t NULL NULL"),
+        ("a @> ARRAY[1], ARRAY[1, NULL] <@ a, array_length('{}'::int[], 1), array_positions(a, 2), array_remove(a, 2)", "t f NULL {2} {1,3}"),
+        ("array_to_string(ARRAY[1, NULL], ',', '*'), string_to_array('', ','), string_to_array('ab', NULL)", "1,* {} {a,b}"),
+        ("TO_CHAR(v, 'FM000'), TO_CHAR(n, '9.99'), TO_CHAR(at_, 'FMDay J'), TO_NUMBER('1,2', '9,9'), INITCAP('a b'), DIV(v, 2)", "007  1.23 Thursday 2460370 12 A B 3"),
+        ("s LIKE 'A\\_c', s LIKE 'A_c', regexp_replace('ä b', '(\\w) (\\w)', '\\2\\1'), SUBSTRING(s FROM 'b(.)'), REGEXP_MATCH(s, '(.)b')", "f t bä c {A}"),
+        ("FORMAT('%s %L', a, s), CONCAT(s, NULL, true), at_ + INTERVAL '1 02:00', at_ + MAKE_INTERVAL(days => 1)", "{1,2,3} 'Abc' Abct 2024-03-01 15:05:28.5 2024-03-01 13:05:28.5"),
+        ("(s, v) IS NULL, (s, NULL) IS NOT NULL, date_bin('15 minutes', at_, TIMESTAMP '2001-01-01')", "f f 2024-02-29 13:00:00"),
         ("TO_DATE('29.02.2024', 'DD.MM.YYYY'), OVERLAY(s PLACING 'x' FROM 2 FOR 1)", "2024-02-29 Axc"),
     ],
 )  # fmt: skip
@@ -109,6 +110,28 @@ def test_columns_of_values_are_called_column1_and_so_on(world: World) -> None:
     assert world.ask("VALUES (1, 'a') ORDER BY 1 LIMIT 1").column_names == ["column1", "column2"]
 
 
+def test_columns_have_the_names_that_postgresql_gives_them(world: World) -> None:
+    asked = world.ask("SELECT v + 1, COUNT(*), *, UPPER(s), a::text, v::bigint FROM t GROUP BY k, v, s, at_, n, r, a")
+    assert asked.column_names == ["?column?", "count", "k", "v", "s", "at_", "n", "r", "a", "upper", "a_1", "v_1"]
+    inner = (
+        "WITH w AS (SELECT SUM(v) FROM t) SELECT q.max + w.sum AS x FROM w, (SELECT MAX(v) FROM t UNION SELECT 1) AS q"
+    )
+    assert sorted(rendered(world.ask(inner))) == ["14", "8"]
+
+
+def test_what_reads_no_table_can_be_asked_beside_a_view_that_reads_none(world: World) -> None:
+    """The table that such a view reads has no columns, and DuckDB refuses it: no query without a table was answered."""
+    world.execute("CREATE VIEW nothing AS SELECT 1 AS one")
+    assert rendered(world.ask("SELECT 1 + 1")) == ["2"]
+
+
+def test_ties_of_the_last_row_are_shown(world: World) -> None:
+    ask = "SELECT x AS y FROM UNNEST(ARRAY[3, 1, 2, 2]) AS u(x) ORDER BY {} FETCH FIRST 2 ROWS WITH TIES"
+    assert [rendered(world.ask(ask.format(by))) for by in ("1", "y", "x")] == [["1", "2", "2"]] * 3
+    with pytest.raises(QueryError, match="WITH TIES"):
+        world.ask("SELECT k FROM t ORDER BY k OFFSET 1 ROW FETCH FIRST 2 ROWS WITH TIES")
+
+
 def test_null_is_the_largest_value(world: World) -> None:
     assert rendered(world.ask("SELECT v FROM t ORDER BY v DESC")) == ["NULL", "7"]
     assert rendered(world.ask("SELECT v FROM t ORDER BY v")) == ["7", "NULL"]
@@ -118,13 +141,13 @@ def test_null_is_the_largest_value(world: World) -> None:
     "select",
     [
         "s SIMILAR TO s FROM t",
-        "TO_CHAR(at_, s) FROM t",
-        "TO_CHAR(at_, 'Day') FROM t",
+        "TO_CHAR(at_, 'TMDay') FROM t",
+        "DATE 'infinity'",
         "(ARRAY[1])[4294967296:3]",
         "(1, 2) < (3, 4, 5)",
-        "FORMAT('%s', s) FROM t",
+        "FORMAT('%s', s, '%') || FORMAT('%d', v) FROM t",
         "(1, 2) = (1, 2, 3)",
-        "ARRAY[1]::varchar",
+        "'{1,x}'::int[]",
         "'\\x1'::bytea",
         "ENCODE('a'::bytea, 'escape')",
         "v / 0 FROM t",
