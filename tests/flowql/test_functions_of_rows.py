@@ -176,7 +176,7 @@ def test_rows_and_columns_give_the_same(tmp_path: Path, at_once: int) -> None:
         )
         (answer,) = rows(instance, asked)
         assert (answer["LAT"], answer["M"], answer["DAYS"]) == (2.0, row(2)["M"], row(2)["S"]["DAYS"])
-        assert answer["PS"] == [{"lat": 2.0, "lon": 1.0}, None]
+        assert answer["PS"] == [{"LAT": 2.0, "LON": 1.0}, None]
 
 
 @pytest.mark.parametrize(("dialect", "name"), [("ksql", "CITYNAME"), ("standard", "cityname")])

@@ -478,6 +478,56 @@ def test_only_rows_that_fail_are_called_alone(tmp_path: Path, monkeypatch: pytes
         assert len(alone) < 10 * 4 + 9 * 4 + 8 * 4 + 4
 
 
+FLAKY = """
+from flowql import udf
+
+TRIES = {}
+
+@udf
+def flaky(a: int) -> int:
+    TRIES[a] = TRIES.get(a, 0) + 1
+    if a % 3 == 0 and TRIES[a] <= (2 if a % 2 else 1):
+        raise ValueError(f"{a} after {TRIES[a]}")
+    return 10 * a + TRIES[a]
+"""
+ONCE = """
+CREATE STREAM I (K BIGINT KEY, A BIGINT)
+  WITH (KAFKA_TOPIC = 'i', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
+CREATE STREAM O AS SELECT K, flaky(A) AS F FROM I;
+"""
+
+
+def test_rows_that_fail_are_called_once_more_each_with_one_message_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows with the same arguments have a call each, too: A is 0 to 599, then 9 and 6 once more."""
+    messages: list[Request] = []
+
+    def counted(self: workers.Workers, request: Request, timeout_s: float) -> Any:
+        messages.append(request)
+        return ask(self, request, timeout_s)
+
+    ask = workers.Workers.ask
+    monkeypatch.setattr(workers.Workers, "ask", counted)
+    made(tmp_path, YAML, ONCE, m=FLAKY)
+    with running(tmp_path) as instance:
+        instance.produce("I", [{"K": i, "A": a} for i, a in enumerate([*range(600), 9, 6])])
+        until(lambda: instance.sql("SELECT COUNT(*) FROM O").one(), 602)
+        found = [r["F"] for r in instance.sql("SELECT F FROM O ORDER BY K")]
+        (status,) = instance.status()["instance"]["functions"]
+        letters = [f["MESSAGE"] for r in instance.sql("SELECT FAILURES FROM DEAD_LETTERS") for f in r["FAILURES"]]
+    wanted = [10 * a + 1 if a % 3 else None if a % 2 else 10 * a + 2 for a in range(600)]
+    wanted[9], wanted[6] = (
+        93,
+        63,
+    )  # the second row with 9 failed as well, and that with 6 did not, between the two calls for the first one
+    assert found == [*wanted, 94, 64]
+    assert (len(letters), status["failures"]) == (99, 99)
+    assert len(messages) == 3, (
+        "the batch, all rows that failed, and the second row with 6, which is taken for one that failed"
+    )
+
+
 SEEN = """
 from flowql import udf
 
