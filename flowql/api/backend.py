@@ -12,15 +12,15 @@ from flowql.api.deploying import Document
 from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.compiler.plan.topology import Plan
 from flowql.config.project import Project
-from flowql.deploy.asked import Asked
 from flowql.deploy.assertions import Topics
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer
 
 NOT_HERE = "FQ5310"
 Start = Literal["latest", "earliest"]
 Decided = Callable[
-    [Deployed, Mapping[str, int]], tuple[Plan, Asked]
+    [Deployed, Mapping[str, int]], tuple[Plan, DeployRequest]
 ]  # of what is on record, and the partitions of topics
 
 

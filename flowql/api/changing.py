@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from flowql.api.asking import asking
+from flowql.api.querying import answer_of
 from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.deploy.settings import Settings
@@ -35,5 +35,5 @@ def execute(project: Project, settings: Settings, text: str) -> list[tuple[str, 
 
 
 def _ask(settings: Settings, sql: str) -> pa.Table:
-    with asking(settings, sql) as answer:
+    with answer_of(settings, sql) as answer:
         return answer.table()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from flowql.api.arguments import check_following, text, texts, variables_of
 from flowql.api.backend import Backend
 from flowql.api.changes import Subscription
-from flowql.api.deploying import Document, asked_of, rolled_back, wanted_plan
+from flowql.api.deploying import Document, deploy_request, rolled_back, wanted_plan
 from flowql.api.folder import Folder
 from flowql.api.remote import Remote
 from flowql.api.result import Result
@@ -21,8 +21,8 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.topology import Plan
 from flowql.config.project import Project
-from flowql.deploy.asked import Asked
 from flowql.deploy.history import to_data
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
@@ -171,15 +171,15 @@ class Connection:
         """
         found, topics_there = self._backend.read(project)
 
-        def decided(record: Record, topics: Mapping[str, int]) -> tuple[Plan, Asked]:
+        def decided(record: Record, topics: Mapping[str, int]) -> tuple[Plan, DeployRequest]:
             wanted = wanted_plan(
                 found, running=record.plan, topics=topics, warn=warn or (lambda _: None), there=topics_there
             )
-            asked = asked_of(texts(select, "select"), found, wanted, record.plan, prune=prune, rebuild=rebuild)
+            request = deploy_request(texts(select, "select"), found, wanted, record.plan, prune=prune, rebuild=rebuild)
             refresh = tuple(find_query(wanted, n).id for n in texts(full_refresh, "full_refresh"))
-            about = replace(asked.about, how="deploy from Python")
-            asked = replace(asked, refresh=refresh, about=about, forward=forward, shadow=shadow)
-            return wanted, replace(asked, accept_history=accept_history, dry_run=dry_run)
+            about = replace(request.about, how="deploy from Python")
+            request = replace(request, refresh=refresh, about=about, forward=forward, shadow=shadow)
+            return wanted, replace(request, accept_history=accept_history, dry_run=dry_run)
 
         done = self._backend.carry_out(decided)
         if not dry_run:
@@ -199,9 +199,9 @@ class Connection:
         number: of `deployments`; None for the one before. Raises CommandError.
         """
 
-        def decided(_: Record, _topics: Mapping[str, int]) -> tuple[Plan, Asked]:
-            wanted, asked = rolled_back(*self._backend.history(plans=True), number)
-            return wanted, replace(asked, shadow=shadow, accept_history=accept_history, dry_run=dry_run)
+        def decided(_: Record, _topics: Mapping[str, int]) -> tuple[Plan, DeployRequest]:
+            wanted, request = rolled_back(*self._backend.history(plans=True), number)
+            return wanted, replace(request, shadow=shadow, accept_history=accept_history, dry_run=dry_run)
 
         return self._backend.carry_out(decided)
 

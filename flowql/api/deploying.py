@@ -15,10 +15,10 @@ from flowql.compiler.plan.deployed import About, Deployed, Entry
 from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.project import Project
-from flowql.deploy.asked import Asked
 from flowql.deploy.assertions import Topics, check_assertions
 from flowql.deploy.costs import costs_of
 from flowql.deploy.history import before, entry_of
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import chosen
 from flowql.deploy.settings import Settings
 from flowql.deploy.stages import decide
@@ -56,13 +56,13 @@ def wanted_plan(
     return compiled.plan
 
 
-def asked_of(
+def deploy_request(
     select: Sequence[str], project: Project, wanted: Plan, running: Plan, *, prune: bool = False, rebuild: bool = False
-) -> Asked:
+) -> DeployRequest:
     """The deployment of the selected queries, or of all if none is selected."""
     ids = chosen(select, wanted, running)
     about = About("deploy", _files(project))
-    return Asked(None if ids is None else tuple(sorted(ids)), prune=prune, rebuild=rebuild, about=about)
+    return DeployRequest(None if ids is None else tuple(sorted(ids)), prune=prune, rebuild=rebuild, about=about)
 
 
 def _files(project: Project) -> tuple[tuple[str, str], ...]:
@@ -84,13 +84,13 @@ def history(settings: Settings, *, plans: bool = False) -> tuple[list[Entry], De
         return client.deployments(plans=plans), client.deployed()[0]
 
 
-def rolled_back(entries: Sequence[Entry], deployed: Deployed, number: int | None) -> tuple[Plan, Asked]:
+def rolled_back(entries: Sequence[Entry], deployed: Deployed, number: int | None) -> tuple[Plan, DeployRequest]:
     """The whole plan of an earlier deployment, of the one before if None is named: later queries are removed. Raises CommandError.
 
     entries, deployed: of `history`, with their plans.
     """
     entry = entry_of(entries, number) if number is not None else before(entries, deployed)
-    return entry.plan, Asked(prune=True, about=About(f"rollback to {entry.id}", entry.about.files))
+    return entry.plan, DeployRequest(prune=True, about=About(f"rollback to {entry.id}", entry.about.files))
 
 
 def carry_out(
@@ -99,7 +99,7 @@ def carry_out(
     deployed: Deployed,
     topics: Mapping[str, int],
     wanted: Plan,
-    asked: Asked,
+    request: DeployRequest,
     started: Callable[[Client], None] = lambda client: None,
 ) -> tuple[Client | None, Document]:
     """Deploys to the running instance, or starts one; with `asked.dry_run` it only decides. Waits until every query runs.
@@ -108,19 +108,19 @@ def carry_out(
     (still None after a dry run without an instance), and the document that `flowql deploy -o json` prints. Raises CommandError.
     """
     if client is None:
-        decision = decide(deployed, wanted, asked, partitions=topics)
+        decision = decide(deployed, wanted, request, partitions=topics)
         costs = costs_of(deployed, decision.plan, decision.begun, at_rest(settings))
-        if asked.dry_run:
+        if request.dry_run:
             return None, decision.to_data(costs, applied=False)
-        costs.check(accept_history=asked.accept_history)  # what is refused starts no instance
+        costs.check(accept_history=request.accept_history)  # what is refused starts no instance
         client = spawn(settings, started)
-    return client, deploy_to(client, wanted, asked)
+    return client, deploy_to(client, wanted, request)
 
 
-def deploy_to(client: Calls, wanted: Plan, asked: Asked) -> Document:
+def deploy_to(client: Calls, wanted: Plan, request: DeployRequest) -> Document:
     """The document of the deployment, when every query runs. Raises CommandError."""
-    done = client.deploy(wanted, asked)
-    if not asked.dry_run:
+    done = client.deploy(wanted, request)
+    if not request.dry_run:
         _await_running(client)
     return done
 

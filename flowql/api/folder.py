@@ -10,11 +10,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowql.api.asking import asking
 from flowql.api.backend import NOT_HERE, Decided, Start
 from flowql.api.changes import Subscription, changes_of
 from flowql.api.changing import execute
 from flowql.api.deploying import Document, carry_out, history
+from flowql.api.querying import answer_of
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.deployed import Entry
 from flowql.compiler.plan.topology import Plan
@@ -58,7 +58,7 @@ class Folder:
         return self._settings
 
     def answer(self, query: str) -> AbstractContextManager[Answer]:
-        return asking(self._settings, query)
+        return answer_of(self._settings, query)
 
     def execute(self, statements: str) -> int:
         return sum(rows for _, _, rows in execute(self._project, self._settings, statements))

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from flowql.api.arguments import variables_of
 from flowql.api.connection import Connection
-from flowql.api.deploying import asked_of, wanted_plan
+from flowql.api.deploying import deploy_request, wanted_plan
 from flowql.api.folder import Folder
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.load import read_project
@@ -67,13 +67,13 @@ class Instance:
         settings = settings_of(project)
         deployed, topics = at_rest(settings).deployed()
         plan = wanted_plan(project, running=deployed.plan, topics=topics, warn=self._warn)
-        decide(deployed, plan, asked_of((), project, plan, deployed.plan), partitions=topics)
+        decide(deployed, plan, deploy_request((), project, plan, deployed.plan), partitions=topics)
         host = Host(settings)
         host.start()
         try:
             running = host.service.deployed.plan
             plan = wanted_plan(project, running=running, topics=host.service.topics())
-            host.service.deploy(plan, asked_of((), project, plan, running))
+            host.service.deploy(plan, deploy_request((), project, plan, running))
         except BaseException:
             host.close()
             raise

@@ -60,20 +60,20 @@ class Latencies:
 class Phase:
     """Measurements from `since_ns` to `until_ns`. answers: distinct answers, in the order in which they came.
 
-    asked: when each interactive query was asked (ns), and how long its answer took (ms). slowest_commit_ms: from a cut until it was applied.
+    queried: when each interactive query was sent (ns), and how long its answer took (ms). slowest_commit_ms: from a cut until it was applied.
     """
 
     name: str
     since_ns: int = 0
     until_ns: int = 0
     slowest_commit_ms: float = 0.0
-    asked: list[tuple[int, float]] = field(default_factory=list)
+    queried: list[tuple[int, float]] = field(default_factory=list)
     answers: list[str] = field(default_factory=list)
 
     def ask(self, engine: RuntimeEngine) -> None:
         start = time.time_ns()
         answer = str(evaluate(TOTALS, engine.take).to_pylist())
-        self.asked.append((start, (time.time_ns() - start) / 1e6))
+        self.queried.append((start, (time.time_ns() - start) / 1e6))
         if answer not in self.answers[-1:]:
             self.answers.append(answer)
 
@@ -148,7 +148,7 @@ def table(phases: list[Phase], latencies: list[Latencies]) -> str:
             f"{p.name:20}{(p.until_ns - p.since_ns) / 1e9:>9.1f}{len(found.ms):>9,}"
             + "".join(f"{v:>9.1f}" for v in at)
             + "".join(f"{v:>12.1f}" for v in (*engine, p.slowest_commit_ms))
-            + f"{len(p.asked):>11,}{max(ms for _, ms in p.asked):>12.1f}"
+            + f"{len(p.queried):>11,}{max(ms for _, ms in p.queried):>12.1f}"
         )
     alone, beside = (float(np.percentile(found.ms, 99)) for found in latencies)
     met = "met" if beside <= TARGET_FACTOR * alone else "missed"
@@ -171,10 +171,10 @@ def plot(phases: list[Phase], latencies: list[Latencies], file: Path) -> None:
             above.plot((found.created_ns - begin) / 1e9, found.ms, ".", markersize=1, label=p.name)
             x = np.sort(found.ms)
             below.plot(x, 1 - np.arange(len(x)) / len(x), label=p.name)
-        asked = [at for p in phases for at in p.asked]
+        queried = [at for p in phases for at in p.queried]
         above.plot(
-            [(at - begin) / 1e9 for at, _ in asked],
-            [ms for _, ms in asked],
+            [(at - begin) / 1e9 for at, _ in queried],
+            [ms for _, ms in queried],
             "+",
             color="grey",
             label="interactive queries",

@@ -66,13 +66,13 @@ CHANGED_MAX = 0.1  # of the throughput
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """At `seconds` after the start: resident bytes, DuckDB's bytes, records read so far. asked: clients sent interactive queries. warm: every key was read."""
+    """At `seconds` after the start: resident bytes, DuckDB's bytes, records read so far. queried: clients sent interactive queries. warm: every key was read."""
 
     seconds: float
     rss: int
     duckdb: int
     records: int
-    asked: bool
+    queried: bool
     warm: bool
 
 
@@ -88,7 +88,7 @@ class Answers:
             self.ends[code] = self.ends.get(code, 0) + 1
 
 
-class Asking:
+class QueryClients:
     """Clients that send heavy interactive queries, each one after another, while `on` is set. busy: clients that wait for an answer."""
 
     def __init__(self, folder: Path, clients: int, answers: Answers) -> None:
@@ -172,33 +172,33 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[list[Sample], Answer
         client.deploy(compiled.plan)
         with feeding("flowql.bench.saturation", str(folder), "--keys", str(options.keys)):
             answers = Answers()
-            asking = Asking(folder, options.clients, answers)
+            clients = QueryClients(folder, options.clients, answers)
             try:
-                return list(_told(_watched(client, asking, options))), answers
+                return list(_told(_watched(client, clients, options))), answers
             finally:
-                asking.end()
+                clients.end()
     finally:
         client.stop()
         client.close()
 
 
-def _watched(client: Client, asking: Asking, options: argparse.Namespace) -> Iterator[Sample]:
+def _watched(client: Client, clients: QueryClients, options: argparse.Namespace) -> Iterator[Sample]:
     process = psutil.Process(client.address.pid)
     start, least = time.monotonic(), min(WINDOW_S, options.minutes * 60 / 6)
-    warm, asked, changed = False, False, 0.0  # changed: when this window started
+    warm, queried, changed = False, False, 0.0  # changed: when this window started
     began, window = 0.0, least  # began: when interactive queries were last begun
     while (now := time.monotonic() - start) < options.minutes * 60:
         if not process.is_running():
             raise BenchFailed("the instance is gone")
         records = next(q["records_in"] for q in client.status()["queries"] if q["id"] == QUERY)
-        if not warm or (not asked and asking.busy):
+        if not warm or (not queried and clients.busy):
             warm, changed = records >= WARM_UP_RECORDS * options.keys, now
             window = max(least, now - began) if warm and began else least
         elif now - changed > window and options.clients > 0:
-            asked, changed, window = not asked, now, least
-            (asking.on.set if asked else asking.on.clear)()
-            began = now if asked else began
-        busy = asked or asking.busy > 0
+            queried, changed, window = not queried, now, least
+            (clients.on.set if queried else clients.on.clear)()
+            began = now if queried else began
+        busy = queried or clients.busy > 0
         yield Sample(now, _resident_bytes(process), _duckdb_bytes(client), records, busy, warm)
         time.sleep(max(0.0, SAMPLE_S - (time.monotonic() - start - now)))
 
@@ -218,7 +218,7 @@ def _told(samples: Iterable[Sample]) -> Iterator[Sample]:
 
 
 def kind(sample: Sample) -> str:
-    return "filling" if not sample.warm else "with interactive queries" if sample.asked else "no interactive queries"
+    return "filling" if not sample.warm else "with interactive queries" if sample.queried else "no interactive queries"
 
 
 def _resident_bytes(process: psutil.Process) -> int:
@@ -239,12 +239,12 @@ def _duckdb_bytes(client: Client) -> int:
     return int(found[0]["B"] or 0)
 
 
-def rates(samples: Sequence[Sample], *, asked: bool) -> list[float]:
+def rates(samples: Sequence[Sample], *, queried: bool) -> list[float]:
     """Records a second between two samples of one kind of window, without the first SETTLE_S seconds of each window."""
     found, changed = list[float](), 0.0
     for a, b in pairwise(samples):
-        changed = b.seconds if a.asked != b.asked else changed
-        if a.warm and a.asked == b.asked == asked and a.seconds - changed > SETTLE_S:
+        changed = b.seconds if a.queried != b.queried else changed
+        if a.warm and a.queried == b.queried == queried and a.seconds - changed > SETTLE_S:
             found.append((b.records - a.records) / (b.seconds - a.seconds))
     return found
 
@@ -253,8 +253,8 @@ def table(samples: Sequence[Sample], answers: Answers, memory: int) -> str:
     """The figures, and whether the targets were met."""
     lines = [f"{'':20}{'samples':>9}{'records/s':>12}{'RSS MB max':>12}{'DuckDB MB max':>15}"]
     speeds = {
-        "no interactive queries": rates(samples, asked=False),
-        "with interactive queries": rates(samples, asked=True),
+        "no interactive queries": rates(samples, queried=False),
+        "with interactive queries": rates(samples, queried=True),
     }
     for name in ("filling", "no interactive queries", "with interactive queries"):
         if found := [s for s in samples if kind(s) == name]:
@@ -291,7 +291,7 @@ def draw(samples: Sequence[Sample], memory: int, file: Path) -> None:
         lower.set(xlabel="seconds", ylabel="records a second", ylim=(0, None))
         for axes in (upper, lower):
             for a, b in pairwise(samples):
-                if a.asked:
+                if a.queried:
                     axes.axvspan(a.seconds, b.seconds, color="0.9", linewidth=0)
 
 

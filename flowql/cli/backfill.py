@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.api.deploying import asked_of, carry_out, wanted_plan
+from flowql.api.deploying import carry_out, deploy_request, wanted_plan
 from flowql.cli.building import await_built
 from flowql.cli.deployment import show_deployment
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
@@ -59,17 +59,17 @@ def command(
         deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
         wanted = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
         ids = tuple(dict.fromkeys(find_query(wanted, name).id for name in queries))
-        asked = asked_of(ids, found, wanted, deployed.plan)
-        about = replace(asked.about, how=f"backfill of {', '.join(ids)}")
-        asked = replace(asked, refresh=ids, about=about, accept_history=accept_history)
-        decision = decide(deployed, wanted, asked, partitions=topics)
+        request = deploy_request(ids, found, wanted, deployed.plan)
+        about = replace(request.about, how=f"backfill of {', '.join(ids)}")
+        request = replace(request, refresh=ids, about=about, accept_history=accept_history)
+        decision = decide(deployed, wanted, request, partitions=topics)
         histories = wanted_histories(settings, deployed, decision, ids)
         folder = stack.enter_context(folder_of(settings))
         computed = compute(spark, settings, decision, histories, folder)
         if not as_json:
             _show(computed)
-        asked = replace(asked, backfills=tuple(str(c.folder.absolute()) for c in computed))
-        client, done = carry_out(client, settings, deployed, topics, wanted, asked)
+        request = replace(request, backfills=tuple(str(c.folder.absolute()) for c in computed))
+        client, done = carry_out(client, settings, deployed, topics, wanted, request)
         _finish(done, computed, as_json=as_json)
         assert client is not None, "this is no dry run"
         stack.callback(client.close)

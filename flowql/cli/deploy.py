@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flowql.api.deploying import asked_of, carry_out, history, rolled_back, wanted_plan
+from flowql.api.deploying import carry_out, deploy_request, history, rolled_back, wanted_plan
 from flowql.cli.building import await_built
 from flowql.cli.deployment import show_deployment
 from flowql.cli.options import (
@@ -93,14 +93,14 @@ def command(
     client = connect(settings.data_dir)
     deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
     if rollback:
-        wanted, asked = rolled_back(*history(settings, plans=True), deployment)
+        wanted, request = rolled_back(*history(settings, plans=True), deployment)
     else:
         wanted = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
-        asked = asked_of(scope.select, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)
+        request = deploy_request(scope.select, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)
         refresh = tuple(find_query(wanted, name).id for name in full_refresh or ())
-        asked = replace(asked, refresh=refresh, about=replace(asked.about, how=_how(refresh, forward=forward)))
-    asked = replace(asked, dry_run=dry_run, accept_history=accept_history, forward=forward, shadow=shadow)
-    client, done = carry_out(client, settings, deployed, topics, wanted, asked, started=_note_started(settings))
+        request = replace(request, refresh=refresh, about=replace(request.about, how=_how(refresh, forward=forward)))
+    request = replace(request, dry_run=dry_run, accept_history=accept_history, forward=forward, shadow=shadow)
+    client, done = carry_out(client, settings, deployed, topics, wanted, request, started=_note_started(settings))
     show_deployment(done, as_json=as_json)
     if client is None:
         return

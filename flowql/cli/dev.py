@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from watchfiles import watch
 
-from flowql.api.deploying import asked_of, wanted_plan
+from flowql.api.deploying import deploy_request, wanted_plan
 from flowql.cli.changed import Results
 from flowql.cli.deployment import show_deployment
 from flowql.cli.listening import until_asked_to_stop
@@ -144,7 +144,7 @@ class Loop:
             project = self._scope.read()
             wanted = wanted_plan(project, running=deployed.plan, topics=topics, warn=show_diagnostics)
             done = self._client.deploy(
-                wanted, asked_of(self._scope.select, project, wanted, deployed.plan, prune=self._prune)
+                wanted, deploy_request(self._scope.select, project, wanted, deployed.plan, prune=self._prune)
             )
         except (CompileError, CommandError, RuntimeFailure) as error:
             show_diagnostics(diagnostics_of(error))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from flowql.api.asking import asking
+from flowql.api.querying import answer_of
 from flowql.cli.building import await_built
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.query import ResultOption
@@ -261,7 +261,7 @@ def _letters(settings: Settings, sql: str = WITH_VALUES) -> tuple[list[Letter], 
     plan = deployed(settings).plan
     with closing(log_at(settings.log_dir, settings.kafka, settings.application_id)) as log:
         repairs = Repairs(log, settings.application_id)
-    with asking(settings, sql) as answer:
+    with answer_of(settings, sql) as answer:
         table = answer.table()
     at = table.schema.get_field_index("ROWTIME")
     times = table.column(at).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())

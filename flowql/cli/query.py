@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flowql.api.asking import asking
+from flowql.api.querying import answer_of
 from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note
 from flowql.cli.results import destination, partly, write_answer
@@ -46,7 +46,7 @@ def command(
     scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
     settings = settings_of(scope.load())
-    with asking(settings, sys.stdin.read() if sql == "-" else sql) as answer:
+    with answer_of(settings, sys.stdin.read() if sql == "-" else sql) as answer:
         say_apart(answer)
         rows = write_answer(answer, form, file)
     if file is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.api.deploying import asked_of, wanted_plan
+from flowql.api.deploying import deploy_request, wanted_plan
 from flowql.cli.building import with_building
 from flowql.cli.deployment import note_rows
 from flowql.cli.foreground import hosting
@@ -67,15 +67,15 @@ def command(
     settings = with_log_level(settings_of(found), log_level)
     deployed, topics = at_rest(settings).deployed()
     plan = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
-    asked = asked_of(scope.select, found, plan, deployed.plan, rebuild=rebuild)
-    decide(deployed, plan, asked, partitions=topics)  # what is refused starts nothing
+    request = deploy_request(scope.select, found, plan, deployed.plan, rebuild=rebuild)
+    decide(deployed, plan, request, partitions=topics)  # what is refused starts nothing
     began = time.monotonic()
     mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
     with hosting(settings, mode) as host:
         service = host.service
         running = service.deployed.plan
         plan = wanted_plan(found, running=running, topics=service.topics())
-        done = service.deploy(plan, asked_of(scope.select, found, plan, running, rebuild=rebuild))
+        done = service.deploy(plan, deploy_request(scope.select, found, plan, running, rebuild=rebuild))
         if done["withheld"]:
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
         note_rows(done)

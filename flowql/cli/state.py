@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flowql.api.asking import asking
+from flowql.api.querying import answer_of
 from flowql.cli.names import STORES, Names, find
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.query import ResultOption, say_apart
@@ -147,7 +147,7 @@ def export(
 def _answer(settings: Settings, sql: str, form: Output, file: Path | None) -> int:
     if file is None and form in BINARY:
         form, file = destination([form.value], form)  # not on a terminal
-    with asking(settings, sql) as answer:
+    with answer_of(settings, sql) as answer:
         say_apart(answer)
         return write_answer(answer, form, file)
 

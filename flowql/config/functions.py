@@ -25,14 +25,14 @@ from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.processors.topology import UserTopology
 from flowql.compiler.streams.builder import UserStreams
 from flowql.config.places_in_modules import part_in_file, raised_in
-from flowql.runtime.functions.asked import AskedFunction
+from flowql.runtime.functions.interactive import InteractiveFunction
 from flowql.runtime.functions.shipping import with_calls
 from flowql.runtime.functions.workers import Code, Source
 
 VERSION_CHARS = 12
 _importing = threading.Lock()  # guards sys.path and sys.modules while modules of one project are imported
 
-_asked: dict[tuple[Path, tuple[str, ...]], _Asked] = {}  # by folder and modules
+_by_modules: dict[tuple[Path, tuple[str, ...]], _Loaded] = {}  # by folder and modules
 
 
 class LoadError(Exception):
@@ -52,30 +52,30 @@ def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
     return {user.name: with_calls(entry, user, code) for user, entry, code in _declared(root, modules)}
 
 
-def load_query_functions(root: Path, modules: Sequence[str]) -> Mapping[str, AskedFunction]:
+def load_query_functions(root: Path, modules: Sequence[str]) -> Mapping[str, InteractiveFunction]:
     """The functions as interactive queries call them, by their names in SQL. Raises LoadError.
 
     Modules are imported again only when a file has changed that they were imported from, or a folder of one.
     """
     key = (root, tuple(modules))
-    known = _asked.get(key)
+    known = _by_modules.get(key)
     if known is not None and known.is_current():
         return known.functions
     sources: list[Source] = []
     found = {user.name: _to_ask(user, entry.name, code) for user, entry, code in _declared(root, modules, sources)}
     functions = {name: function for name, function in found.items() if function is not None}
     folders = {Path(s.path).parent for s in sources} | {root}
-    _asked[key] = _Asked(tuple(sources), {folder: _names(folder) for folder in folders}, functions)
+    _by_modules[key] = _Loaded(tuple(sources), {folder: _names(folder) for folder in folders}, functions)
     return functions
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Loaded:
     """What `load_query_functions` has found. folders: with the names in them, as a new file may hide one of the sources."""
 
     sources: tuple[Source, ...]
     folders: Mapping[Path, frozenset[str]]
-    functions: Mapping[str, AskedFunction]
+    functions: Mapping[str, InteractiveFunction]
 
     def is_current(self) -> bool:
         try:
@@ -124,17 +124,19 @@ def _declared(
             yield user, entry, code
 
 
-def _to_ask(user: UserDefined, key: str, code: Code) -> AskedFunction | None:
+def _to_ask(user: UserDefined, key: str, code: Code) -> InteractiveFunction | None:
     """None for what SQL does not call."""
     if isinstance(user, UserVectorFunction):
-        return AskedFunction(user.name, key, user.params, user.result, code, user.limits)
+        return InteractiveFunction(user.name, key, user.params, user.result, code, user.limits)
     if isinstance(user, UserAggregate):
         kind: Literal["scalar", "table", "aggregate"] = "aggregate"
     elif isinstance(user, UserFunction):
         kind = "table" if user.table else "scalar"
     else:
         return None
-    return AskedFunction(user.name, key, column_types(user), user.result, code, user.limits, kind, decimals_of(user))
+    return InteractiveFunction(
+        user.name, key, column_types(user), user.result, code, user.limits, kind, decimals_of(user)
+    )
 
 
 @contextmanager

@@ -94,14 +94,14 @@ class _Loading:
         items = self._items()
         name = items["name"].value if "name" in items else self._root.name
         dialect = cast("DialectName", items["dialect"].value if "dialect" in items else "ksql")
-        targets = {name: _asked_in(t, dialect) for name, t in self._targets(items).items()}
+        targets = {name: _with_dialect(t, dialect) for name, t in self._targets(items).items()}
         defaults: Mapping[str, Item] = items["defaults"].value if "defaults" in items else {}
         properties = texts(items["properties"].value) if "properties" in items else {}
         for key, session in (("key_format", DEFAULT_KEY), ("value_format", DEFAULT_VALUE)):
             if key in defaults:
                 properties.setdefault(session, defaults[key].value)
         sources = [*self._files(items), *self._queries(items, dialect)]
-        chosen = _asked_in(self._chosen(items, targets, target), dialect)
+        chosen = _with_dialect(self._chosen(items, targets, target), dialect)
         priorities: Mapping[str, Item] = items["priorities"].value if "priorities" in items else {}
         return Project(
             name=name,
@@ -270,25 +270,25 @@ class _Loading:
             self._error("FQ3003", title, given["kafka"].key, "no meaning here", "add  log: kafka")
         return Target(name, (self._root / Path(folder).expanduser()).resolve(), **values)
 
-    def _chosen(self, items: Mapping[str, Item], targets: Mapping[str, Target], asked: str | None) -> Target:
+    def _chosen(self, items: Mapping[str, Item], targets: Mapping[str, Target], chosen: str | None) -> Target:
         default = items.get("default_target")
         if default is not None and targets and default.value not in targets:
             hint = did_you_mean(default.value, targets) or f"targets are {listing(targets)}"
             self._error("FQ3009", f"default_target `{default.value}` is not a target", default.span, "unknown", hint)
-        name = asked or (default.value if default is not None else next(iter(targets), "default"))
+        name = chosen or (default.value if default is not None else next(iter(targets), "default"))
         if name in targets:
             return targets[name]
-        if asked is not None and (targets or asked != "default"):
+        if chosen is not None and (targets or chosen != "default"):
             known = listing(targets) or "default"
-            hint = did_you_mean(asked, targets) or f"{shown_path(self._file)} has {known}"
-            self._error("FQ3009", f"there is no target `{asked}`", NOWHERE, "", hint)
+            hint = did_you_mean(chosen, targets) or f"{shown_path(self._file)} has {known}"
+            self._error("FQ3009", f"there is no target `{chosen}`", NOWHERE, "", hint)
         return self._target(name, {})
 
     def _error(self, code: str, title: str, span: Span, label: str = "", help_: str = "") -> None:
         self._found.append(Diagnostic(code, title, span, label, help=help_))
 
 
-def _asked_in(target: Target, dialect: DialectName) -> Target:
+def _with_dialect(target: Target, dialect: DialectName) -> Target:
     """Interactive queries are written in the dialect of the project."""
     return replace(target, interactive_queries=replace(target.interactive_queries, dialect=dialect))
 

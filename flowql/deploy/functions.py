@@ -15,7 +15,7 @@ from flowql.config.load import load_project
 from flowql.config.reader import texts_under
 from flowql.errors import CommandError, ProjectError
 from flowql.runtime.events import WARNING, say
-from flowql.runtime.functions.asked import AskedFunction
+from flowql.runtime.functions.interactive import InteractiveFunction
 
 CODE = "FQ3012"
 
@@ -66,7 +66,7 @@ def functions_to_compile(root: str) -> Mapping[str, Entry]:
         raise CommandError(f"{error.module}: {error}", code=CODE, help=error.hint) from error
 
 
-def functions_to_ask(root: str) -> Mapping[str, AskedFunction]:
+def interactive_functions(root: str) -> Mapping[str, InteractiveFunction]:
     """Functions as interactive queries call them, from the present files of the project, by their names in SQL. Raises CommandError."""
     try:
         return load_query_functions(Path(root), _modules(root))

@@ -10,9 +10,9 @@ from flowql.compiler.plan.deployed import Deployed, Hold
 from flowql.compiler.plan.diff import Change, ForwardRefused, QueryChange, decide_change
 from flowql.compiler.plan.partitions import NONE_KNOWN, Partitions
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.costs import Costs, Reads
 from flowql.deploy.fates import Fate, fate_of
+from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import merged
 from flowql.errors import CommandError
 
@@ -81,7 +81,7 @@ class Deployment:
 
 
 def decide(
-    deployed: Deployed, wanted: Plan, asked: Asked = NOTHING_ELSE, *, partitions: Partitions = NONE_KNOWN
+    deployed: Deployed, wanted: Plan, request: DeployRequest = DEFAULT_REQUEST, *, partitions: Partitions = NONE_KNOWN
 ) -> Deployment:
     """The stages from the deployed plan to the wanted one. Without `prune` no running query is removed.
 
@@ -90,31 +90,33 @@ def decide(
 
     Raises CommandError when a query that would go on running no longer fits the project, or cannot go on with its new text.
     """
-    selected, prune = asked.selected, asked.prune
+    selected, prune = request.selected, request.prune
     base = deployed.plan
     removed = [q.id for q in base.queries if wanted.query(q.id) is None and (selected is None or q.id in selected)]
     plan = merged(base, wanted, selected, removed if prune else ())
-    forward = tuple(q.id for q in plan.queries if asked.forward and (selected is None or q.id in selected))
-    change = _decided(deployed, plan, asked, forward, partitions)
+    forward = tuple(q.id for q in plan.queries if request.forward and (selected is None or q.id in selected))
+    change = _decided(deployed, plan, request, forward, partitions)
     withheld = () if prune else tuple(removed)
     fates = tuple(fate_of(c, deployed, plan, withheld) for c in _shown(change.changes, withheld))
     return Deployment(plan, change, fates, withheld, forward, deployed.held)
 
 
-def _decided(deployed: Deployed, plan: Plan, asked: Asked, forward: Sequence[str], partitions: Partitions) -> Change:
+def _decided(
+    deployed: Deployed, plan: Plan, request: DeployRequest, forward: Sequence[str], partitions: Partitions
+) -> Change:
     try:
         return decide_change(
             deployed,
             plan,
-            refresh=asked.refresh,
+            refresh=request.refresh,
             forward=forward,
             partitions=partitions,
-            swap=Hold(hold=asked.shadow),
+            swap=Hold(hold=request.shadow),
         )
     except ForwardRefused as error:
         title = "\n".join(f"{query} cannot go on with its new text: {why}" for query, why in error.reasons)
         names = " ".join(f"--full-refresh {query}" for query, _ in error.reasons)
-        ways = "deploy without --forward, or" if asked.forward else "to rebuild it nevertheless:"
+        ways = "deploy without --forward, or" if request.forward else "to rebuild it nevertheless:"
         raise CommandError(title, code=REFUSED, help=f"{ways}  flowql deploy {names}") from error
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowql.compiler.plan.deployed import About
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import Asked
+from flowql.deploy.request import DeployRequest
 from flowql.dlq.letters import Letter
 from flowql.dlq.repair import NOT_HERE, Repaired, check_never_read
 from flowql.errors import CommandError
@@ -43,12 +43,12 @@ def replay(
     if deployed.held:
         title = f"{', '.join(deployed.held)}: built and held back (--shadow); a replay would let it serve"
         raise CommandError(title, code=NOT_HERE, help="flowql promote  or  flowql abandon  first")
-    asked = Asked(refresh=tuple(queries), about=About(f"replay of {len(repaired):,} dead letters"))
+    request = DeployRequest(refresh=tuple(queries), about=About(f"replay of {len(repaired):,} dead letters"))
     known = Repairs(log, application_id)
     before = {place: known.get(*place) for place in repairs}
     write(log, application_id, repairs, now_ms)
     try:
-        client.deploy(deployed.plan, asked)
+        client.deploy(deployed.plan, request)
     except CommandError as error:
         if (
             error.code != LOST

@@ -29,7 +29,7 @@ from flowql.query.pace import Share
 from flowql.query.room import QueryMemory
 from flowql.query.spilling import SpillFolder, remove_left
 from flowql.runtime.budget import MIB, MemoryBudget
-from flowql.runtime.functions.asked import AskedFunction
+from flowql.runtime.functions.interactive import InteractiveFunction
 from flowql.runtime.operators.kernels import over_chunks
 
 HEAVY_AT_ONCE = (
@@ -102,7 +102,7 @@ class QueryDatabase:
             self._functions = frozenset(str(name).casefold() for (name,) in found)
         return functions - self._functions
 
-    def offer(self, function: AskedFunction, connection: duckdb.DuckDBPyConnection) -> None:
+    def offer(self, function: InteractiveFunction, connection: duckdb.DuckDBPyConnection) -> None:
         """Makes a user-defined function callable by its name on this connection. Other connections may have another version of that name."""
         with self._lock:
             if function.key not in self._offered and self._root is not None:

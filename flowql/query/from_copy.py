@@ -13,8 +13,8 @@ from flowql.compiler.plan.topology import Plan
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit
 from flowql.query.database import QueryDatabase
-from flowql.query.elsewhere import Answered, Asked
 from flowql.query.errors import TOO_LARGE, QueryError, to_data
+from flowql.query.query_process import WorkerReply, WorkerRequest
 from flowql.query.relations import Relation, StoreRelation
 from flowql.query.session import answer
 from flowql.runtime.budget import MIB
@@ -24,39 +24,39 @@ from flowql.runtime.state.copy import StateCopy
 
 @dataclass(frozen=True, slots=True)
 class CopiedCommit(Commit):
-    """A commit of which stores alone can be read."""
+    """A commit whose stores, and no topics, can be read."""
 
-    asked: Asked | None = None
+    request: WorkerRequest | None = None
 
     def relations(self) -> dict[str, Callable[[], Relation]]:
-        assert self.asked is not None
+        assert self.request is not None
         return {
             name: partial(lambda n, m, p: StoreRelation(n, m(), self.snapshot, p), name, make, present)
-            for name, make, present in self.asked.stores
+            for name, make, present in self.request.stores
         }
 
 
-def answered(asked: Asked) -> Answered:
-    """The answer is in its file."""
-    database = QueryDatabase(asked.limits)
+def answered(request: WorkerRequest) -> WorkerReply:
+    """Writes the answer to the file of the request."""
+    database = QueryDatabase(request.limits)
     try:
-        snapshot = StateCopy(asked.path, asked.owned, remove=False)
-        commit = CopiedCommit(Plan(), snapshot, MemoryLog(), "", asked=asked)
-        _write(asked, answer(asked.sql, lambda _: commit, database=database, functions=lambda: asked.functions))
+        snapshot = StateCopy(request.path, request.owned, remove=False)
+        commit = CopiedCommit(Plan(), snapshot, MemoryLog(), "", request=request)
+        _write(request, answer(request.sql, lambda _: commit, database=database, functions=lambda: request.functions))
     except QueryError as error:
-        return Answered(refused=to_data(error))
+        return WorkerReply(refused=to_data(error))
     except Exception as error:  # the parent answers it by itself
-        return Answered(failure=f"{type(error).__name__}: {error}")
+        return WorkerReply(failure=f"{type(error).__name__}: {error}")
     finally:
         database.close()
-    return Answered()
+    return WorkerReply()
 
 
-def _write(asked: Asked, found: Answer) -> None:
+def _write(request: WorkerRequest, found: Answer) -> None:
     """QueryError if it takes more of the disk than interactive queries may."""
-    free = shutil.disk_usage(asked.answer.parent).free
-    most = min(asked.limits.settings.spill_bytes, free // 2)
-    with pa.OSFile(str(asked.answer), "wb") as file, pa.ipc.new_stream(file, found.schema) as stream:
+    free = shutil.disk_usage(request.answer.parent).free
+    most = min(request.limits.settings.spill_bytes, free // 2)
+    with pa.OSFile(str(request.answer), "wb") as file, pa.ipc.new_stream(file, found.schema) as stream:
         for batch in found.batches:
             stream.write_batch(batch)
             if file.tell() > most:

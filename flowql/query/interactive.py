@@ -21,11 +21,11 @@ from flowql.query.growth import grown
 from flowql.query.own_functions import rejected, with_aggregates
 from flowql.query.room import Room, too_large
 from flowql.query.statement import Statement, check_table_function, first_line, invalid, is_open_table_function
-from flowql.runtime.functions.asked import AskedFunction
+from flowql.runtime.functions.interactive import InteractiveFunction
 
 _AGAIN_S = 0.2
 _FAILED = re.compile(r"Python exception occurred while executing the UDF: (?:ProcessLost: |QueryFailure: )?(.*)")
-Offered = Callable[[], Mapping[str, AskedFunction]]
+Offered = Callable[[], Mapping[str, InteractiveFunction]]
 
 
 class Heavy(Exception):
@@ -49,7 +49,7 @@ class InteractiveQuery:
     def __init__(self, sql: str, database: QueryDatabase, functions: Offered = dict) -> None:
         """functions: gives the user-defined functions that it may call, by their names in SQL."""
         self._database, self._offered = database, functions
-        self.functions: list[AskedFunction] = []  # those it calls
+        self.functions: list[InteractiveFunction] = []  # those it calls
         self.sql, self.given, self.limits = sql, sql, database.limits  # sql: as DuckDB is to have it
         self.names: Sequence[
             str | None
@@ -92,7 +92,7 @@ class InteractiveQuery:
             self._database.offer(function, self.connection)
         return with_aggregates(statement, self.functions, self.connection, in_order=self._database.is_standard)
 
-    def _own(self, names: Sequence[str]) -> list[AskedFunction]:
+    def _own(self, names: Sequence[str]) -> list[InteractiveFunction]:
         """The functions of the project among names (folded) that stand in the statement as written: functions that syntax calls is DuckDB's."""
         called = {n for n in names if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", self.given, re.IGNORECASE)}
         if all(

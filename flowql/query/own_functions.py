@@ -19,7 +19,7 @@ from flowql.compiler.functions.user_vectorized import as_declared
 from flowql.compiler.plan.types import Kind
 from flowql.query.errors import INVALID, QueryError, place_of_word
 from flowql.query.statement import EXPLAIN, Statement, objects_of
-from flowql.runtime.functions.asked import AskedFunction
+from flowql.runtime.functions.interactive import InteractiveFunction
 
 _EXACT = (
     'DECIMAL|U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|"NULL"'  # types of DuckDB that are or become a DECIMAL without loss
@@ -30,7 +30,7 @@ _PLACE = "flowql_argument_"
 _REJECTED = re.compile(_NOT_EXACT + r"(\w+)")
 
 
-def macros(function: AskedFunction, *, in_order: bool) -> Iterator[str]:
+def macros(function: InteractiveFunction, *, in_order: bool) -> Iterator[str]:
     """Statements that make it callable by its name. in_order: an aggregate is over the rows in the order of their values, where no other is given."""
     parameters = [f"a{i}" for i in range(len(function.args))]
     args = _arguments(function, parameters)
@@ -49,7 +49,7 @@ def macros(function: AskedFunction, *, in_order: bool) -> Iterator[str]:
         yield macro(name + head, f"{key}({_SYSTEM}list({_row(args)}{order}))")
 
 
-def _arguments(function: AskedFunction, values: Sequence[str]) -> list[str]:
+def _arguments(function: InteractiveFunction, values: Sequence[str]) -> list[str]:
     """SQL of arguments as its columns have them."""
     declared = as_declared(values, function.args)
     made = []
@@ -84,7 +84,11 @@ def _exact(argument: str, name: str) -> str:
 
 
 def with_aggregates(
-    statement: Statement, functions: Sequence[AskedFunction], connection: duckdb.DuckDBPyConnection, *, in_order: bool
+    statement: Statement,
+    functions: Sequence[InteractiveFunction],
+    connection: duckdb.DuckDBPyConnection,
+    *,
+    in_order: bool,
 ) -> Statement:
     """The statement as DuckDB takes it. Raises QueryError for calls of the project's aggregates that cannot be answered. in_order: as for `macros`."""
     own = {f.name.casefold(): f for f in functions if f.kind == "aggregate"}
@@ -112,7 +116,7 @@ def with_aggregates(
     return replace(statement, sql=f"{head} {row[0]}")
 
 
-def rejected(message: str, functions: Sequence[AskedFunction], sql: str) -> QueryError | None:
+def rejected(message: str, functions: Sequence[InteractiveFunction], sql: str) -> QueryError | None:
     """What DuckDB says of arguments of the project's functions, by the names that the user knows."""
     by_name = {f.name: f for f in functions}
     found = _REJECTED.search(message)
@@ -127,11 +131,11 @@ def rejected(message: str, functions: Sequence[AskedFunction], sql: str) -> Quer
     return QueryError(title, code=INVALID, help=help_, span=place_of_word(sql, table.name))
 
 
-def _concerns(message: str, function: AskedFunction) -> bool:
+def _concerns(message: str, function: InteractiveFunction) -> bool:
     return f"{function.key}(" in message or f"Macro {function.name}() does not support" in message
 
 
-def _mistaken(function: AskedFunction, sql: str) -> QueryError:
+def _mistaken(function: InteractiveFunction, sql: str) -> QueryError:
     types = ["DECIMAL" if i in function.decimals else str(t) for i, t in enumerate(function.args)]
     title = f"{function.name} does not take these arguments: it takes ({', '.join(types)})"
     return QueryError(title, code=INVALID, help="CAST(... AS ...)", span=place_of_word(sql, function.name))
@@ -141,7 +145,7 @@ def _name(node: Mapping[str, Any]) -> str:
     return str(node.get("function_name") or "").casefold()
 
 
-def _check(node: Mapping[str, Any], own: Mapping[str, AskedFunction], sql: str) -> None:
+def _check(node: Mapping[str, Any], own: Mapping[str, InteractiveFunction], sql: str) -> None:
     if node.get("class") == "WINDOW" and _name(node) in own:
         name = own[_name(node)].name
         title = f"{name} is an aggregate of the project, which has no OVER"
@@ -163,7 +167,7 @@ def _check(node: Mapping[str, Any], own: Mapping[str, AskedFunction], sql: str) 
         raise QueryError(title, code=INVALID, help=help_, span=place_of_word(sql, name))
 
 
-def _is_changed(node: Mapping[str, Any], own: Mapping[str, AskedFunction]) -> bool:
+def _is_changed(node: Mapping[str, Any], own: Mapping[str, InteractiveFunction]) -> bool:
     """Whether it is a call that a macro cannot stand for."""
     if node.get("class") != "FUNCTION" or _name(node) not in own:
         return False
@@ -171,7 +175,7 @@ def _is_changed(node: Mapping[str, Any], own: Mapping[str, AskedFunction]) -> bo
 
 
 def _write(
-    node: dict[str, Any], function: AskedFunction, connection: duckdb.DuckDBPyConnection, *, in_order: bool
+    node: dict[str, Any], function: InteractiveFunction, connection: duckdb.DuckDBPyConnection, *, in_order: bool
 ) -> None:
     """`F(DISTINCT a) FILTER (...)` -> the value of a list that has these."""
     places = [f"{_PLACE}{i}" for i in range(len(function.args))]

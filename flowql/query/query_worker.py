@@ -1,4 +1,4 @@
-"""The process behind `answered_elsewhere`: answers one interactive query from a copy of the state.
+"""The process behind `answer_in_child`: answers one interactive query from a copy of the state.
 
 python -m flowql.query.query_worker FILE-DESCRIPTOR
 
@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def lower_priority() -> None:
-    """Of this process and its threads. Where there is one processor only, nothing of it might be left over for long."""
+    """Lowers the priority of this process and its threads; less so with one processor, of which an idle task might get nothing for long."""
     several = (os.cpu_count() or 1) > 1
     os.nice(LEFT_OVER if several else TENTH)
     if several and sys.platform == "linux":  # a thread that wakes up preempts it
@@ -28,29 +28,29 @@ def lower_priority() -> None:
 
 
 def killed_with_parent() -> bool:
-    """Whether the operating system sees to it, also while this process is stopped. parent: the thread that started it."""
+    """Whether the operating system kills this process with its parent (the thread that started it), also while this process is stopped."""
     return sys.platform == "linux" and ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) == 0
 
 
 def _end_with_parent(connection: Connection) -> None:
-    """It says nothing more: what can be read is its end."""
+    """The parent sends nothing more: the connection becomes readable only when the parent ends."""
     with suppress(OSError):
         connection.poll(None)
     os._exit(1)
 
 
 def _answer(connection: Connection) -> None:
-    from flowql.query.elsewhere import Asked
     from flowql.query.from_copy import answered
+    from flowql.query.query_process import WorkerRequest
     from flowql.runtime.app.allocator import keep_memory
     from flowql.runtime.app.without_pandas import leave_pandas_out
 
     leave_pandas_out()
     keep_memory()
-    asked = connection.recv()
-    assert isinstance(asked, Asked)
+    request = connection.recv()
+    assert isinstance(request, WorkerRequest)
     threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
-    connection.send(answered(asked))
+    connection.send(answered(request))
 
 
 def main() -> None:

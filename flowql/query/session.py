@@ -13,7 +13,6 @@ from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
 from flowql.query.database import DEFAULT, QueryDatabase
-from flowql.query.elsewhere import ProcessFailed, answered_elsewhere, movable
 from flowql.query.errors import (
     APART,
     BUSY,
@@ -28,6 +27,7 @@ from flowql.query.errors import (
 from flowql.query.interactive import Heavy, InteractiveQuery, Offered, QueryLocation, Rows
 from flowql.query.loading import load
 from flowql.query.names import named
+from flowql.query.query_process import ProcessFailed, answer_in_child, movable
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
@@ -240,7 +240,7 @@ def _elsewhere(
     said: Mapping[bytes, bytes],
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation)}
-    schema, batches = answered_elsewhere(query, copy, stores)
+    schema, batches = answer_in_child(query, copy, stores)
     apart = {APART: commit.apart.encode()} if commit.apart else {}
     named = schema.with_metadata({**schema.metadata, **said, **apart})
     return named, query.room.passing(b.replace_schema_metadata(named.metadata) for b in batches)

@@ -21,8 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
+from flowql.deploy.request import DeployRequest
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.query.answer import Answer
 from flowql.query.errors import COVERAGE, to_data
@@ -110,8 +110,8 @@ def shared_routes(service: Service) -> list[Entry]:
         return JSONResponse({"deployed": codec.line(service.deployed), "topics": topics})
 
     async def deploy(request: Request) -> Response:
-        wanted, asked = await read_body(request, lambda body: (codec.loads(body["plan"]), Asked.of(body)))
-        done = await run_in_threadpool(lambda: service.deploy(wanted, asked))
+        wanted, deployment = await read_body(request, lambda body: (codec.loads(body["plan"]), DeployRequest.of(body)))
+        done = await run_in_threadpool(lambda: service.deploy(wanted, deployment))
         return JSONResponse(done)
 
     async def deployments(request: Request) -> Response:

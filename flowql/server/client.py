@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from flowql.compiler.plan.deployed import Deployed, Entry
     from flowql.compiler.plan.topology import Plan
-    from flowql.deploy.asked import Asked
     from flowql.deploy.control import NewPriority
+    from flowql.deploy.request import DeployRequest
     from flowql.query.answer import Answer
     from flowql.runtime.log.appending import Redelivery
 
@@ -85,11 +85,11 @@ class Calls:
         with self._understood():
             return codec.loads_deployed(body["deployed"]), body["topics"]
 
-    def deploy(self, wanted: Plan, asked: Asked | None = None) -> dict[str, Any]:
+    def deploy(self, wanted: Plan, request: DeployRequest | None = None) -> dict[str, Any]:
         """wanted: the whole project."""
         from flowql.compiler.plan import codec
 
-        body = {"plan": codec.line(wanted), **(asked.to_data() if asked is not None else {})}
+        body = {"plan": codec.line(wanted), **(request.to_data() if request is not None else {})}
         found: dict[str, Any] = self._call("POST", "/plan", body)
         return found
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from flowql.compiler.plan.deployed import About, Deployed, Entry, Hold
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import NOTHING_ELSE, Asked
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
 from flowql.deploy.costs import costs_of
-from flowql.deploy.functions import check_functions, functions_to_ask
+from flowql.deploy.functions import check_functions, interactive_functions
+from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.shadow import abandoned, promoted
 from flowql.deploy.stages import decide
@@ -52,34 +52,34 @@ class Service:
         """Partitions of the topics there are."""
         return self._engine.topics()
 
-    def deploy(self, wanted: Plan, asked: Asked = NOTHING_ELSE) -> dict[str, Any]:
+    def deploy(self, wanted: Plan, request: DeployRequest = DEFAULT_REQUEST) -> dict[str, Any]:
         """The public JSON of the deployment; what runs is changed at one commit. wanted: the whole project."""
         with self._deploying:
             check_functions(wanted, self._root)
             while True:
                 seen = self._engine.deployed
-                deployment = decide(seen, wanted, asked, partitions=self._engine.topics())
+                deployment = decide(seen, wanted, request, partitions=self._engine.topics())
                 costs = costs_of(seen, deployment.plan, deployment.begun, self._engine)
-                if not asked.dry_run:
-                    costs.check(accept_history=asked.accept_history)
+                if not request.dry_run:
+                    costs.check(accept_history=request.accept_history)
                 try:
                     done = self._engine.deploy(
                         deployment.plan,
-                        rebuild=asked.rebuild,
-                        refresh=asked.refresh,
+                        rebuild=request.rebuild,
+                        refresh=request.refresh,
                         forward=deployment.forward,
                         seen=seen,
-                        about=asked.about,
-                        swap=Hold(hold=asked.shadow),
-                        backfills=asked.backfills,
-                        dry_run=asked.dry_run,
+                        about=request.about,
+                        swap=Hold(hold=request.shadow),
+                        backfills=request.backfills,
+                        dry_run=request.dry_run,
                     )
                 except Superseded:  # a rebuild has ended meanwhile: there may be less to do
                     continue
                 assert tuple(done) == deployment.change.changes, "what was shown is what was done"
                 break
-            told = deployment.to_data(costs, applied=not asked.dry_run)
-            changed = {} if asked.dry_run else self._engine.carry_out(deployment.plan)
+            told = deployment.to_data(costs, applied=not request.dry_run)
+            changed = {} if request.dry_run else self._engine.carry_out(deployment.plan)
             return {**told, "rows_changed": dict(changed)} if changed else told
 
     def deployments(self) -> list[Entry]:
@@ -158,5 +158,5 @@ class Service:
     def query(self, sql: str, begun: Begun = lambda _: None) -> Answer:
         """Close it, or take all of it. begun: see `flowql.query.session.answer`."""
         engine = self._engine
-        offered = partial(functions_to_ask, self._root)
+        offered = partial(interactive_functions, self._root)
         return answer(sql, engine.take, begun, database=self.database, copied=engine.take_copied, functions=offered)

@@ -37,7 +37,7 @@ from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.rebuilding import Rebuilding
-from flowql.runtime.app.reconciler import Asked, Reconciler
+from flowql.runtime.app.reconciler import CoroutineRequest, Reconciler
 from flowql.runtime.app.swapping import all_wait
 from flowql.runtime.app.unrecorded import made_by, unrecorded
 from flowql.runtime.errors import CommitsBlocked, HandoverUnfit, LogError, RuntimeFailure, StaleMember, Superseded
@@ -265,19 +265,19 @@ class Deployer:
             self._host.look(LOOK_S)  # the swap goes on when brokers are back
         return result
 
-    def _wait(self, asked: Asked, hangs_ms: int = HANGS_MS) -> Any:
-        """The result of what was asked for. CommitsBlocked: see `deploy`."""
+    def _wait(self, request: CoroutineRequest, hangs_ms: int = HANGS_MS) -> Any:
+        """The result of a request. CommitsBlocked: see `deploy`."""
         try:
-            return self._until(asked.done, hangs_ms)
+            return self._until(request.done, hangs_ms)
         except CommitsBlocked as blocked:
-            if asked.done.cancel():  # it has not begun
+            if request.done.cancel():  # it has not begun
                 raise
-            asked.withdrawn = str(blocked)
+            request.withdrawn = str(blocked)
         end_ms = self._host.clock.timer_ms() + WITHDRAWN_MS
-        while not asked.done.done() and self._host.clock.timer_ms() < end_ms:
-            self._host.look(LOOK_S, asked.done)
-        if asked.done.done():
-            return asked.done.result()
+        while not request.done.done() and self._host.clock.timer_ms() < end_ms:
+            self._host.look(LOOK_S, request.done)
+        if request.done.done():
+            return request.done.result()
         raise CommitsBlocked(f"{self._why()}: what was begun takes effect when that is over")
 
     def _until(self, done: Future[Any], hangs_ms: int = HANGS_MS) -> Any:

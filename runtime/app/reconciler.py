@@ -1,9 +1,9 @@
 """The reconciler: compares the deployed plan with the queries that run, and takes the next step, a coroutine at a time.
 
 Its thread is the only one that starts queries and tasks, stops them, holds and releases them (`tests/tidy` checks who calls that).
-What is wanted comes from the plan, from the state of each query, of a member from what its group has assigned, and from who asks
-for a deployment. An instance that is alone has `flowql.runtime.app.alone`, a member of a group `flowql.runtime.app.group`; both say what comes
-next, and this class carries it out. It never waits: a coroutine yields the futures it needs.
+The next step depends on the plan, on the state of each query, on the partitions that the group has assigned to a member, and on requests for
+deployments. `flowql.runtime.app.alone` chooses it for a single instance, `flowql.runtime.app.group` for a member of a group; this class runs it. The
+class never waits: a coroutine yields the futures that it needs.
 """
 
 from __future__ import annotations
@@ -20,18 +20,15 @@ from flowql.runtime.errors import CommitsBlocked, LogError, RuntimeFailure
 
 WAITING_MS = 5  # between two looks whether a future is done
 RETRY_MS = 200  # after a look that failed
-TROUBLE = (
-    LogError,
-    RuntimeFailure,
-    TimeoutError,
-)  # what a coroutine of its own may fail with: made again, from what is the case then
+# Errors after which a coroutine of the reconciler's own is made again, from the state at that time.
+TROUBLE = (LogError, RuntimeFailure, TimeoutError)
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
-    """A coroutine that another thread asks for. done: its result, or what it raised; cancelled, it does not begin any more.
+class CoroutineRequest:
+    """A request of another thread to run a coroutine. done: its result or error; cancelling it prevents the start.
 
-    withdrawn: why it is not to go on.
+    withdrawn: why the coroutine must not continue; empty while it may.
     """
 
     begin: Callable[[], Coroutine]
@@ -40,7 +37,7 @@ class Asked:
 
 
 class Running:
-    """A coroutine under way, or none. withdraw: takes a request for a commit back, if that can be."""
+    """The coroutine that runs, if any. withdraw: takes a request for a commit back, where that is still possible."""
 
     def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
         self._withdraw = withdraw
@@ -57,9 +54,9 @@ class Running:
         self._coroutine, self._awaited, self.result = coroutine, None, None
 
     def advance(self, withdrawn: str = "") -> bool:
-        """Up to the next future that is not done; True when there is no more to do. What it raises ends it.
+        """Runs the coroutine up to the next future that is not done. True when it has ended; an error ends it, too.
 
-        withdrawn: why it has to stop; it is told as soon as it waits for a commit that can be withdrawn.
+        withdrawn: why it has to stop; raised in the coroutine as soon as it waits for a commit that can be withdrawn.
         """
         while self._coroutine is not None:
             awaited = self._awaited
@@ -76,7 +73,7 @@ class Running:
                     self._awaited = self._coroutine.throw(error)
                 else:
                     self._awaited = self._coroutine.send(awaited.result() if awaited is not None else None)
-                if self._awaited is None:  # it wants to look again later
+                if self._awaited is None:  # it continues at the next look
                     return False
             except StopIteration as end:
                 self._coroutine, self.result = None, end.value
@@ -87,37 +84,37 @@ class Running:
 
 
 class Reconciler(ABC):
-    """Owned by its thread, but for `ask` and `idle`."""
+    """Only its own thread calls it, except for `ask` and `idle`."""
 
     def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
         self._running = Running(withdraw)
-        self._asked: deque[Asked] = deque()  # the first one may be under way
-        self._current: Asked | None = None
+        self._requests: deque[CoroutineRequest] = deque()  # the first one may be under way
+        self._current: CoroutineRequest | None = None
         self._retry_at_ms = 0
         self.wake: Callable[[], None] = lambda: None
 
     # -- any thread
 
-    def ask(self, begin: Callable[[], Coroutine]) -> Asked:
-        """Have a coroutine carried out as soon as those before it have ended."""
-        asked = Asked(begin)
-        self._asked.append(asked)
+    def ask(self, begin: Callable[[], Coroutine]) -> CoroutineRequest:
+        """Requests a coroutine, which runs after all that were requested before it."""
+        request = CoroutineRequest(begin)
+        self._requests.append(request)
         self.wake()
-        return asked
+        return request
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way, and nothing was asked for."""
-        return not self._asked and self._running.idle
+        """No coroutine runs, and none is requested."""
+        return not self._requests and self._running.idle
 
     # -- the step
 
     def run_once(self, now_ms: int) -> int:
         self.observe(now_ms)
         if self._running.idle:
-            if (asked := self._next_asked()) is not None:
-                self._current = asked
-                self._running.begin(asked.begin())
+            if (request := self._next_request()) is not None:
+                self._current = request
+                self._running.begin(request.begin())
             elif now_ms < self._retry_at_ms:
                 return self._retry_at_ms - now_ms
             elif (coroutine := self._next_coroutine(now_ms)) is not None:
@@ -127,7 +124,7 @@ class Reconciler(ABC):
         return self._advance(now_ms)
 
     def _next_coroutine(self, now_ms: int) -> Coroutine | None:
-        """What comes next. Brokers who do not answer are asked again."""
+        """The coroutine of `next`; none after an error, of brokers for example, until the time of the next attempt."""
         try:
             return self.next(now_ms)
         except TROUBLE as error:
@@ -135,37 +132,37 @@ class Reconciler(ABC):
             return None
 
     def _advance(self, now_ms: int) -> int:
-        """The coroutine up to the next future that is not done."""
-        asked = self._current
+        """Runs the coroutine up to the next future that is not done."""
+        request = self._current
         try:
-            if not self._running.advance("" if asked is None else asked.withdrawn):
+            if not self._running.advance("" if request is None else request.withdrawn):
                 return WAITING_MS
         except Exception as error:
-            if asked is not None:
-                self._answer(asked).set_exception(error)
+            if request is not None:
+                self._ended(request).set_exception(error)
             elif isinstance(error, TROUBLE):
                 self._retry_at_ms = now_ms + self.failed(error)
             else:
                 raise
             return 0
-        if asked is not None:
-            self._answer(asked).set_result(self._running.result)
+        if request is not None:
+            self._ended(request).set_result(self._running.result)
         else:
             self.succeeded()
         return 0
 
-    def _next_asked(self) -> Asked | None:
-        while self._asked:
-            if self._asked[0].done.set_running_or_notify_cancel():
-                return self._asked[0]
-            self._asked.popleft()  # who asked has given up
+    def _next_request(self) -> CoroutineRequest | None:
+        while self._requests:
+            if self._requests[0].done.set_running_or_notify_cancel():
+                return self._requests[0]
+            self._requests.popleft()  # it was cancelled
         return None
 
-    def _answer(self, asked: Asked) -> Future[Any]:
-        """It has ended: who waits for it must find the reconciler idle."""
+    def _ended(self, request: CoroutineRequest) -> Future[Any]:
+        """Takes the request out before its future is done: whoever waits for that must find the reconciler idle."""
         self._current = None
-        self._asked.popleft()
-        return asked.done
+        self._requests.popleft()
+        return request.done
 
     # -- what differs between an instance that is alone and a member
 
@@ -173,16 +170,16 @@ class Reconciler(ABC):
 
     @abstractmethod
     def observe(self, now_ms: int) -> None:
-        """What has to be seen even while a coroutine is under way."""
+        """Looks at what may change while a coroutine runs."""
 
     @abstractmethod
     def next(self, now_ms: int) -> Coroutine | None:
-        """The most urgent thing to do, or nothing."""
+        """The most urgent coroutine to run, if any."""
 
     @abstractmethod
     def failed(self, error: Exception) -> int:
-        """A coroutine of `next` did not get through; ms until the next attempt."""
+        """Called after a coroutine of `next` has failed. Returns ms until the next attempt."""
 
     @abstractmethod
     def succeeded(self) -> None:
-        """A coroutine of `next` got through."""
+        """Called after a coroutine of `next` has ended without an error."""

@@ -17,8 +17,8 @@ from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.priorities import Priority
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority, with_paused, with_priority
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.stages import decide
 from flowql.runtime.app import group, group_swap, rebuilding
 from flowql.runtime.app.driver import Driver
@@ -143,7 +143,7 @@ class Engine:
         """What is on record."""
         return self.instance.deployed
 
-    def deploy(self, wanted: Plan, asked: Asked, *, served: bool) -> None:
+    def deploy(self, wanted: Plan, asked: DeployRequest, *, served: bool) -> None:
         """served: by the service, as a command asks for it; else by the engine itself."""
         with self.life.running():
             if served:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from flowql.compiler.plan.deployed import Forward
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import Asked
+from flowql.deploy.request import DeployRequest
 from flowql.errors import CommandError
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Log, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
@@ -225,7 +225,7 @@ class ForwardStory:
 
     def _deploy(self, texts: dict[str, Text], *, forward: bool) -> None:
         """Until it is done, whoever dies."""
-        asked = Asked(forward=forward and not self.says_so)
+        asked = DeployRequest(forward=forward and not self.says_so)
         before = self.engine.record
         while True:
             number = self.engine.record.id + 1
@@ -255,7 +255,7 @@ class ForwardStory:
         wrong = replace(self.read.text, x="CAST({0}A AS DOUBLE)")
         before = self.engine.record
         try:
-            self.engine.service.deploy(self._compiled({**texts, self.read.name: wrong}), Asked(forward=True))
+            self.engine.service.deploy(self._compiled({**texts, self.read.name: wrong}), DeployRequest(forward=True))
         except CommandError as error:
             return error.code == "FQ5220" and self.engine.record is before
         return False

@@ -21,8 +21,8 @@ from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.priorities import Priority
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
+from flowql.deploy.request import DeployRequest
 from flowql.errors import CommandError
 from flowql.query.errors import QueryError
 from flowql.query.interactive import broken_off
@@ -120,7 +120,7 @@ class ProcessEngine:
 
     # -- commands
 
-    def deploy(self, wanted: Plan, asked: Asked, *, served: bool) -> None:
+    def deploy(self, wanted: Plan, asked: DeployRequest, *, served: bool) -> None:
         del served
         self._told(lambda: self.client.deploy(wanted, asked), refused=LogError)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from flowql.cli import main as flowql
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import Asked
+from flowql.deploy.request import DeployRequest
 from flowql.runtime.errors import LogError
 from flowql.server.address import LOST
 from tests.change.edits import broken
@@ -135,7 +135,7 @@ class ProcessStory(Story):
         assert self.engine.deployed == before, said
         self.trace.append("a broken file")
 
-    def _carry_out(self, project: Project, chosen: list[str], wanted: Plan, asked: Asked) -> None:
+    def _carry_out(self, project: Project, chosen: list[str], wanted: Plan, asked: DeployRequest) -> None:
         """By the instance's HTTP, or by the command that is based on it."""
         if self._plant is not None or self._command_chance.random() >= COMMANDS:
             self.engine.deploy(wanted, asked, served=True)

@@ -10,8 +10,8 @@ from typing import Any
 from flowql.compiler.plan.deployed import groups_of, is_serving, without
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.topology import InsertValues, Plan
-from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority, with_priority
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import chosen as chosen_ids
 from flowql.deploy.stages import Deployment, decide
 from flowql.errors import CommandError
@@ -282,7 +282,7 @@ class Story:
             self.history.append(self.project)
         self.project, self.running = project, deployment.plan
 
-    def _carry_out(self, project: Project, chosen: list[str], wanted: Plan, asked: Asked) -> None:
+    def _carry_out(self, project: Project, chosen: list[str], wanted: Plan, asked: DeployRequest) -> None:
         del project, chosen  # asked says what of it
         self.engine.deploy(wanted, asked, served=self.served or asked.shadow)
 
@@ -291,14 +291,16 @@ class Story:
         self.engine.look = watch.look
         return watch
 
-    def _wanted(self, project: Project, chosen: list[str], again: list[str], *, prune: bool) -> tuple[Plan, Asked]:
+    def _wanted(
+        self, project: Project, chosen: list[str], again: list[str], *, prune: bool
+    ) -> tuple[Plan, DeployRequest]:
         running = self.engine.deployed
         compiled_plan = compiled(project.sql(), self._partitions(), running if running.queries else None)
         assert isinstance(compiled_plan, Plan), f"{compiled_plan}\n{project.sql()}"
         self._texts.remember(project, compiled_plan)
         ids = chosen_ids(chosen, compiled_plan, running)
         known = tuple(q for q in again if running.query(q) is not None and (ids is None or q in ids))
-        return compiled_plan, Asked(None if ids is None else tuple(ids), prune, known)
+        return compiled_plan, DeployRequest(None if ids is None else tuple(ids), prune, known)
 
     def _with_rows(self, deployment: Deployment) -> Plan:
         """Rows that were inserted into what goes on running as it was are there, whatever the files say."""

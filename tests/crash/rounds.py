@@ -24,7 +24,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import Asked
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.kafka.broker import Broker
@@ -203,7 +203,7 @@ class Rounds:
     def redeploy(self) -> None:
         """Another query instead of the last one of its kind, which reads everything from the beginning."""
         self.extra += 1
-        self._any().deploy(self._plan(), Asked(prune=True))
+        self._any().deploy(self._plan(), DeployRequest(prune=True))
 
     def purge(self) -> None:
         """As instances do every half minute: what tasks have processed of repartitions goes."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flowql.deploy.asked import Asked
+from flowql.deploy.request import DeployRequest
 from flowql.errors import CommandError
 from flowql.kafka.broker import Broker
 from flowql.runtime.app.instance import Instance
@@ -80,7 +80,7 @@ class Members:
         return Service(RuntimeEngine(self.rng.choice(self.instances)))
 
     def deploy(self, change: tuple[int, int], **asked: Any) -> None:
-        self.service.deploy(project.changed_plan(change), Asked(**asked))
+        self.service.deploy(project.changed_plan(change), DeployRequest(**asked))
         wait(lambda: all(i.rebuilt or self._built(i) for i in self.instances), "a rebuild does not end")
 
     def _built(self, instance: Instance) -> bool:

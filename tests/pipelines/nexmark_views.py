@@ -24,7 +24,7 @@ from typing import Any
 
 import duckdb
 
-from flowql.api.asking import asking
+from flowql.api.querying import answer_of
 from flowql.bench.nexmark_input import rows_of, write_log
 from flowql.bench.nexmark_people import SCHEMAS
 from flowql.config.load import load_project
@@ -101,7 +101,7 @@ def compare(folder: Path, db: duckdb.DuckDBPyConnection) -> Iterator[Compared]:
     settings = settings_of(load_project(PROJECT, variables={"data": str(folder)}))
     for name in views():
         wanted = db.sql(f"SELECT * FROM {name}").to_arrow_table()
-        with asking(settings, f"SELECT {', '.join(wanted.column_names)} FROM {name}") as answer:
+        with answer_of(settings, f"SELECT {', '.join(wanted.column_names)} FROM {name}") as answer:
             found = answer.table()
         have, want = (Counter(map(_row, zip(*t.to_pydict().values(), strict=True))) for t in (found, wanted))
         yield Compared(name, found.num_rows, (want - have).total(), (have - want).total())

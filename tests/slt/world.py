@@ -17,7 +17,7 @@ from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, stores_of
 from flowql.compiler.plan.types import arrow_type
 from flowql.config.sections import InteractiveQuerySettings
-from flowql.deploy.asked import Asked
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.stages import decide
 from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
@@ -129,7 +129,7 @@ class World:
         if not found.ok:
             raise CompileError(*(d for d in found.diagnostics if d.severity == "error"))
         wanted = replace(found.plan, inserts=(), changes=())
-        self._instance.deploy(decide(deployed, wanted, Asked(prune=True), partitions=partitions).plan)
+        self._instance.deploy(decide(deployed, wanted, DeployRequest(prune=True), partitions=partitions).plan)
         self._session = Session(dialect="standard")
         self._session.execute(text)
         for _ in range(rounds or 0):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowql.api.asking import asking
 from flowql.api.changing import execute
+from flowql.api.querying import answer_of
 from flowql.cli.aligned import record_lines
 from flowql.cli.listening import JsonWriter, TableWriter, until_asked_to_stop, write_changes
 from flowql.cli.names import Names
@@ -162,7 +162,7 @@ class Session:
     # Queries of the current state, and subscriptions to changes.
 
     def _pull(self, text: str) -> None:
-        with asking(self.settings, text) as answer:
+        with answer_of(self.settings, text) as answer:
             say_apart(answer)
             if self.manner.output is not Output.TABLE:
                 write_answer(answer, self.manner.output)

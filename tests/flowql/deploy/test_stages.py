@@ -8,7 +8,7 @@ import pytest
 
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.topology import Plan
-from flowql.deploy.asked import Asked
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import chosen, select
 from flowql.deploy.stages import Deployment
 from flowql.deploy.stages import decide as decide_on
@@ -17,7 +17,7 @@ from tests.flowql.query.world import plan_of
 
 
 def decide(running: Plan, wanted: Plan, *, prune: bool, selected: tuple[str, ...] | None = None) -> Deployment:
-    return decide_on(Deployed(running), wanted, Asked(selected, prune))
+    return decide_on(Deployed(running), wanted, DeployRequest(selected, prune))
 
 
 SOURCE = """
@@ -214,7 +214,7 @@ def test_a_rebuild_that_is_under_way_is_compared_with_what_is_wanted() -> None:
     again = decide_on(building, second)
     assert [(c.query, c.action) for c in again.applicable] == [("CTAS_A", "change")]
     assert again.change.deployed.building == building.building, "it goes on"
-    beside = decide_on(building, plan_of(SOURCE + A + B.replace("V > 0", "V > 1")), Asked(("CSAS_B",)))
+    beside = decide_on(building, plan_of(SOURCE + A + B.replace("V > 0", "V > 1")), DeployRequest(("CSAS_B",)))
     assert {q.id for q in beside.change.deployed.building} == {"CTAS_A", "CSAS_B"}, "the other rebuild goes on"
 
 

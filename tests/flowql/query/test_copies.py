@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from flowql.config.sections import InteractiveQuerySettings
-from flowql.query import elsewhere, loading
+from flowql.query import loading, query_process
 from flowql.query.committed import Commit
 from flowql.query.database import QueryDatabase, QueryLimits
 from flowql.query.errors import INVALID, TOO_LARGE, QueryError
@@ -80,7 +80,7 @@ def copies_of(world: World) -> list[Path]:
 
 
 def readers() -> list[psutil.Process]:
-    return children_that_run(elsewhere.PROGRAM)
+    return children_that_run(query_process.PROGRAM)
 
 
 def commit_of(world: World, snapshot: StateSnapshot) -> Commit:
@@ -130,8 +130,8 @@ def test_an_interactive_query_that_queries_wait_for_has_the_same_answer(
     world: World, sql: str, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = list[Any]()
-    started = elsewhere.subprocess.Popen
-    monkeypatch.setattr(elsewhere.subprocess, "Popen", lambda *a, **kw: begun.append(a) or started(*a, **kw))
+    started = query_process.subprocess.Popen
+    monkeypatch.setattr(query_process.subprocess, "Popen", lambda *a, **kw: begun.append(a) or started(*a, **kw))
     engine = RuntimeEngine(world.instance)
     assert ask(world, sql) == answer(sql, engine.take).table()
     assert len(begun) == processes
@@ -157,7 +157,7 @@ def test_no_more_is_read_here_once_queries_wait_for_it(world: World, sql: str, m
 
 def test_an_instance_at_rest_is_read_in_its_own_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QueryLimits, "registered_bytes", 1)
-    monkeypatch.setattr(elsewhere.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(query_process.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     monkeypatch.setattr(Pace, "rest", Pace.end)
     assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
 
@@ -176,7 +176,7 @@ def test_where_no_process_can_be_started_it_reads_here(world: World, monkeypatch
     def refused(*_: object, **__: object) -> None:
         raise OSError("Cannot allocate memory")
 
-    monkeypatch.setattr(elsewhere.subprocess, "Popen", refused)
+    monkeypatch.setattr(query_process.subprocess, "Popen", refused)
     assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
     assert not copies_of(world)
 
@@ -193,7 +193,7 @@ def test_where_no_copy_can_be_made_it_reads_here(world: World, monkeypatch: pyte
 
 @pytest.mark.usefixtures("contended")
 def test_a_process_that_is_killed_costs_no_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, killed = elsewhere._started, list[int]()
+    real, killed = query_process._started, list[int]()
 
     def killing(descriptor: int) -> Any:
         process = real(descriptor)
@@ -201,7 +201,7 @@ def test_a_process_that_is_killed_costs_no_row(world: World, monkeypatch: pytest
         killed.append(process.pid)
         return process
 
-    monkeypatch.setattr(elsewhere, "_started", killing)
+    monkeypatch.setattr(query_process, "_started", killing)
     table = ask(world, "SELECT K, N FROM T ORDER BY K")
     assert table.column("K").to_pylist() == list(range(83))
     assert len(killed) == 1
@@ -251,7 +251,7 @@ def test_an_interactive_query_that_is_broken_off_leaves_no_process_and_no_files(
     engine, breaks = RuntimeEngine(world.instance), list[Any]()
     waiting = threading.Event()
 
-    real = elsewhere._started
+    real = query_process._started
 
     def stopped(descriptor: int) -> Any:
         process = real(descriptor)
@@ -259,7 +259,7 @@ def test_an_interactive_query_that_is_broken_off_leaves_no_process_and_no_files(
         waiting.set()
         return process
 
-    monkeypatch.setattr(elsewhere, "_started", stopped)
+    monkeypatch.setattr(query_process, "_started", stopped)
     threading.Thread(target=lambda: waiting.wait(60) and breaks[0]()).start()
     with pytest.raises(QueryError, match="cancelled"):
         answer(
@@ -273,7 +273,7 @@ def test_the_process_ends_with_its_parent() -> None:
     """Nobody has told it to: the other end of its connection is gone."""
     ours, theirs = socket.socketpair()
     with theirs:
-        process = elsewhere._started(theirs.fileno())
+        process = query_process._started(theirs.fileno())
     ours.close()
     process.wait(60)
 
@@ -288,10 +288,12 @@ def test_a_process_at_work_ends_with_its_parent(world: World, tmp_path: Path) ->
         ours, theirs = socket.socketpair()
         with Connection(ours.detach()) as connection:
             with theirs:
-                process = elsewhere._started(theirs.fileno())
+                process = query_process._started(theirs.fileno())
             assert connection.recv() is (sys.platform == "linux")
             stores = (("T", relation.make, True),)
-            connection.send(elsewhere.Asked(endless, QueryLimits(), copy.path, None, stores, tmp_path / "answer"))
+            connection.send(
+                query_process.WorkerRequest(endless, QueryLimits(), copy.path, None, stores, tmp_path / "answer")
+            )
             assert not connection.poll(2.0)
             assert process.poll() is None
         process.wait(60)
@@ -304,7 +306,7 @@ def test_a_process_that_is_stopped_ends_with_its_parent() -> None:
     begun = list[Any]()
 
     def start_and_end() -> None:  # what starts it is its parent: a thread
-        begun.append(elsewhere._started(theirs.fileno()))
+        begun.append(query_process._started(theirs.fileno()))
         with Connection(os.dup(ours.fileno())) as connection:
             assert connection.recv() is True
         begun[0].send_signal(signal.SIGSTOP)
@@ -323,16 +325,16 @@ def test_the_process_is_stopped_in_turn_while_queries_need_the_processors(
     world: World, high: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Queries lost a fifth of their throughput to a process that had only what they left over."""
-    monkeypatch.setattr(elsewhere.Load, "high", lambda _: high)
-    monkeypatch.setattr(elsewhere, "RUN_S", 0.05)
-    stopped, real = list[str](), elsewhere.subprocess.Popen.send_signal
+    monkeypatch.setattr(query_process.Load, "high", lambda _: high)
+    monkeypatch.setattr(query_process, "RUN_S", 0.05)
+    stopped, real = list[str](), query_process.subprocess.Popen.send_signal
 
     def sent(process: Any, number: int) -> None:
         real(process, number)
         if number == signal.SIGSTOP:
             stopped.append(psutil.Process(process.pid).status())
 
-    monkeypatch.setattr(elsewhere.subprocess.Popen, "send_signal", sent)
+    monkeypatch.setattr(query_process.subprocess.Popen, "send_signal", sent)
     slow = "SELECT COUNT(*) AS N FROM T a, T b, T c, range(300) WHERE a.K + b.K * c.K <> -1"
     assert ask(world, slow).to_pylist() == [{"N": 83**3 * 300}]
     assert bool(stopped) is high
@@ -341,8 +343,8 @@ def test_the_process_is_stopped_in_turn_while_queries_need_the_processors(
 
 def test_load_is_high_while_this_process_works_and_no_processor_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([(0.0, 0.0, 0.0), (1.0, 0.4, 0.5), (2.0, 1.4, 1.6), (3.0, 2.4, 1.9)])
-    monkeypatch.setattr(elsewhere.Load, "_read", staticmethod(lambda: next(readings)))
-    load = elsewhere.Load()
+    monkeypatch.setattr(query_process.Load, "_read", staticmethod(lambda: next(readings)))
+    load = query_process.Load()
     assert [load.high() for _ in range(3)] == [False, False, True]
 
 

@@ -14,8 +14,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from flowql.deploy.asked import Asked
 from flowql.deploy.control import NewPriority
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
@@ -68,7 +68,10 @@ def test_deploy_ask_and_status(host: Host, client: Client, tmp_path: Path) -> No
     assert shown(status["instance"], golden["instance"]) == golden["instance"]
     assert [shown(q, g) for q, g in zip(status["queries"], golden["queries"], strict=True)] == golden["queries"]
     assert client.deploy(plan_of(SQL))["changes"][0]["action"] == "none"
-    assert client.deploy(plan_of(SQL[: SQL.index("CREATE TABLE")]), Asked(prune=True, dry_run=True))["applied"] is False
+    assert (
+        client.deploy(plan_of(SQL[: SQL.index("CREATE TABLE")]), DeployRequest(prune=True, dry_run=True))["applied"]
+        is False
+    )
     assert [q["id"] for q in client.status()["queries"]] == ["CTAS_A"]
 
 
@@ -104,7 +107,7 @@ def test_a_pause_outlives_deployments(host: Host, client: Client) -> None:
     with pytest.raises(CommandError, match="no query B"):
         client.pause(["B"], paused=True)
     client.pause(["A"], paused=True)
-    client.deploy(plan_of(SQL[: SQL.index("CREATE TABLE")]), Asked(prune=True))
+    client.deploy(plan_of(SQL[: SQL.index("CREATE TABLE")]), DeployRequest(prune=True))
     client.deploy(plan_of(SQL))
     assert client.status()["queries"][0]["state"] != "paused"  # another one of the same name, which may just swap in
 

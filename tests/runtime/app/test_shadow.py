@@ -8,7 +8,7 @@ import pytest
 
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.deployed import Deployed, groups_of
-from flowql.deploy.asked import Asked
+from flowql.deploy.request import DeployRequest
 from flowql.errors import CommandError
 from flowql.runtime.app import group
 from flowql.runtime.app.comparing import NotYet
@@ -43,8 +43,10 @@ class Shadow(World):
         engine.free_bytes = lambda: None  # type: ignore[method-assign]
         return Service(engine)
 
-    def shadow(self, sql: str, **asked: Any) -> dict[str, Any]:
-        return self.service.deploy(plan_of(sql, self.instance.deployed.plan), Asked(**{"shadow": True, **asked}))
+    def shadow(self, sql: str, **request: Any) -> dict[str, Any]:
+        return self.service.deploy(
+            plan_of(sql, self.instance.deployed.plan), DeployRequest(**{"shadow": True, **request})
+        )
 
     def building(self, query: str) -> dict[str, Any] | None:
         found = self.service.status()["queries"]

@@ -28,7 +28,7 @@ SOURCE = Schema((Field("K", STRING, "key"), Field("ID", BIGINT)))
 RESULT = Schema((*SOURCE.fields, Field("GOT", BIGINT)))
 
 
-class Asked:
+class HeldCalls:
     """Implements `Calls`: calls end when a test says so."""
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class Asked:
             done(outcome(args[0]))
 
 
-@pytest.fixture(name="asked")
-def _asked() -> Iterator[Asked]:
-    with_calls = Asked()
+@pytest.fixture(name="calls")
+def _calls() -> Iterator[HeldCalls]:
+    with_calls = HeldCalls()
     options = AsyncOptions(3, 30.0, Retry(2, 0.1, 1.0, 0.1), "key")
     function = AsyncFunction(options, lambda id_: id_, False, (0,), NAME, with_calls)
     resolution = Resolution((BIGINT,), BIGINT)
@@ -105,12 +105,12 @@ class Driven:
             self.operator.close()
             self.operator = AsyncMapOperator(self.plan, [self._scan])
 
-    def drained(self, asked: Asked) -> None:
+    def drained(self, calls: HeldCalls) -> None:
         for _ in range(1_000):
             self.run()
             self.now_ms += 1_000
-            if asked.open:
-                asked.end(0)
+            if calls.open:
+                calls.end(0)
             elif not self.operator.facts.rows:
                 return
         raise AssertionError("it never ends")
@@ -129,7 +129,7 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_each_row_goes_on_once_whatever_is_dropped(order: Order, steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context():
-        asked = next(made := _asked.__wrapped__())  # type: ignore[attr-defined]
+        calls = next(made := _calls.__wrapped__())  # type: ignore[attr-defined]
         driven, given_ids = Driven(order), 0
         committed = 0
         for what, n in steps:
@@ -140,14 +140,14 @@ def test_each_row_goes_on_once_whatever_is_dropped(order: Order, steps: list[tup
             elif what in ("tick", "drop-tick"):
                 driven.run(publish=what == "tick")
             elif what == "end":
-                asked.end(n)
+                calls.end(n)
             elif what == "commit":
                 driven.commit()
                 committed = given_ids
             else:
                 driven.abort(anew=what == "anew")
                 given_ids = committed
-        driven.drained(asked)
+        driven.drained(calls)
         assert sorted(id_ for _, id_, _ in driven.out) == list(range(given_ids))
         assert all(got == 10 * id_ for _, id_, got in driven.out)
         for key in "ab" if order == "key" else ():
@@ -159,35 +159,35 @@ def test_each_row_goes_on_once_whatever_is_dropped(order: Order, steps: list[tup
         next(made, None)
 
 
-def test_a_row_that_replaces_another_cancels_its_call_where_the_last_one_counts(asked: Asked) -> None:
+def test_a_row_that_replaces_another_cancels_its_call_where_the_last_one_counts(calls: HeldCalls) -> None:
     driven = Driven("key", coalesce=True)
     driven.run([("a", 1), ("b", 2)])
     driven.run()
-    assert [args for args, _ in asked.open] == [(1,), (2,)]
+    assert [args for args, _ in calls.open] == [(1,), (2,)]
     driven.run([("a", 3), ("a", 4)])
     driven.run()
-    assert sorted(args for args, _ in asked.open) == [(2,), (4,)]
-    driven.drained(asked)
+    assert sorted(args for args, _ in calls.open) == [(2,), (4,)]
+    driven.drained(calls)
     assert sorted(driven.out) == [("a", 4, 40), ("b", 2, 20)]
 
 
-def test_a_deletion_needs_no_call_and_waits_for_its_key(asked: Asked) -> None:
+def test_a_deletion_needs_no_call_and_waits_for_its_key(calls: HeldCalls) -> None:
     driven = Driven("key")
     driven.run([("a", 1)])
     driven.run([("a", 0)], op=DELETE)
     driven.run()
     driven.run()
-    assert (driven.out, [args for args, _ in asked.open]) == ([], [(1,)])
-    driven.drained(asked)
+    assert (driven.out, [args for args, _ in calls.open]) == ([], [(1,)])
+    driven.drained(calls)
     assert driven.out == [("a", 1, 10), ("a", 0, None)]
 
 
-def test_the_last_failure_is_a_dead_letter_and_null(asked: Asked) -> None:
+def test_the_last_failure_is_a_dead_letter_and_null(calls: HeldCalls) -> None:
     driven = Driven("key")
     driven.run([("a", 7)])
     driven.run()
     for _ in range(2):
-        asked.end(0, lambda id_: CallResult(error=f"ValueError: no {id_}"))
+        calls.end(0, lambda id_: CallResult(error=f"ValueError: no {id_}"))
         driven.run()
         driven.now_ms += 200
         driven.run()

@@ -29,7 +29,7 @@ from flowql.query.errors import query_error
 from flowql.query.interactive import InteractiveQuery
 from flowql.query.relations import StoreRelation
 from flowql.query.views import ViewMaker
-from flowql.runtime.functions.asked import AskedFunction
+from flowql.runtime.functions.interactive import InteractiveFunction
 from flowql.runtime.state.copy import StateCopy
 
 PROGRAM = "flowql.query.query_worker"
@@ -40,8 +40,8 @@ BUSY = 0.5  # processors that the continuous queries use: below, nobody waits
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The one message to the process. sql: as the user wrote it. stores: name, view, and whether the commit has it. answer: the file to make.
+class WorkerRequest:
+    """The one message to the child process. sql: as the user wrote it. stores: name, view, and whether the commit has it. answer: the file to write.
 
     path, owned: of the `StateCopy`.
     """
@@ -52,35 +52,37 @@ class Asked:
     owned: frozenset[str] | None
     stores: tuple[tuple[str, ViewMaker, bool], ...]
     answer: Path
-    functions: Mapping[str, AskedFunction] = field(default_factory=dict)
+    functions: Mapping[str, InteractiveFunction] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """The one message from it. refused: the error of the user, as `errors.to_data` gives it. failure: any other reason why there is no answer."""
+class WorkerReply:
+    """The one message from the child process. refused: the user's error, as `errors.to_data` gives it. failure: any other error."""
 
     refused: Mapping[str, Any] | None = None
     failure: str = ""
 
 
 class ProcessFailed(Exception):
-    """There is no answer: the process failed, or could not be started."""
+    """The child process failed or could not be started."""
 
 
 def movable(relations: Mapping[str, object]) -> bool:
-    """Whether another process could read all of them. By the time a copy is made topics are further than it."""
+    """Whether a child process can read all of them: only stores, as topics have newer records by the time the copy of the state is made."""
     return all(isinstance(r, StoreRelation) and r.make is not None for r in relations.values())
 
 
-def answered_elsewhere(
+def answer_in_child(
     query: InteractiveQuery, copy: StateCopy, relations: Mapping[str, StoreRelation]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and the pieces of the whole answer. Raises QueryError, ProcessFailed."""
+    """The schema and the batches of the answer of a child process. Raises QueryError, ProcessFailed."""
     stores = tuple((name, r.make, r.present) for name, r in relations.items() if r.make is not None)
     file = copy.path.with_suffix(".answer")
-    asked = Asked(query.given, query.limits, copy.path, copy.owned, stores, file, {f.name: f for f in query.functions})
+    request = WorkerRequest(
+        query.given, query.limits, copy.path, copy.owned, stores, file, {f.name: f for f in query.functions}
+    )
     try:
-        done = _asked(asked, query.check)
+        done = _send(request, query.check)
         if done.refused is not None:
             raise query_error(done.refused)
         if done.failure:
@@ -97,13 +99,13 @@ def _pieces(source: pa.NativeFile, reader: pa.RecordBatchReader) -> Iterator[pa.
         yield from reader
 
 
-def _asked(asked: Asked, check: Callable[[], None]) -> Answered:
+def _send(request: WorkerRequest, check: Callable[[], None]) -> WorkerReply:
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as connection:
         with theirs:
             process = _started(theirs.fileno())
         try:
-            connection.send(asked)
+            connection.send(request)
             stoppable = _next(connection, check)
             done = _next(connection, check, process if stoppable else None)
         except (EOFError, OSError) as error:
@@ -111,12 +113,12 @@ def _asked(asked: Asked, check: Callable[[], None]) -> Answered:
         finally:
             process.kill()
             process.wait()
-    assert isinstance(done, Answered)
+    assert isinstance(done, WorkerReply)
     return done
 
 
 def _next(connection: Connection, check: Callable[[], None], stopped: subprocess.Popen[bytes] | None = None) -> Any:
-    """What the process says next. stopped: it is, for a part of the time, while the queries need the processors."""
+    """The next message of the child process. stopped: the process, which is stopped for part of the time while continuous queries need the processors."""
     load = Load()
     while not connection.poll(RUN_S):
         check()
@@ -129,7 +131,7 @@ def _next(connection: Connection, check: Callable[[], None], stopped: subprocess
 
 
 class Load:
-    """Of the processors, between two looks."""
+    """Load of the processors between two calls of `high`."""
 
     def __init__(self) -> None:
         self._last = self._read()

@@ -15,9 +15,9 @@ import pytest
 
 import flowql
 from flowql.config.functions import LoadError, load_query_functions
-from flowql.deploy.functions import functions_to_ask
+from flowql.deploy.functions import interactive_functions
 from flowql.errors import CommandError, CompileError
-from flowql.query import elsewhere, loading
+from flowql.query import loading, query_process
 from flowql.query.database import QueryDatabase, QueryLimits
 from flowql.query.errors import QueryError
 from flowql.query.pace import Pace
@@ -278,9 +278,9 @@ def test_they_are_found_where_a_deployment_alone_knows_the_variables(tmp_path: P
     yaml = "name: ${NAME}\nfunctions: {}\nsql: [shop.sql]\n"
     for functions, found in (("prices", {"NET"}), ("[prices, other]", {"NET"}), ("5", set()), ("[", set())):
         folder = made(tmp_path / "shop", yaml.replace("{}", functions), SQL, prices=PRICES, other="")
-        assert functions_to_ask(str(folder)).keys() & {"NET"} == found
+        assert interactive_functions(str(folder)).keys() & {"NET"} == found
     (folder / "flowql.yaml").unlink()
-    assert functions_to_ask(str(folder)) == {}
+    assert interactive_functions(str(folder)) == {}
 
 
 def test_push_queries_call_them(folder: Path) -> None:
@@ -315,7 +315,7 @@ def test_push_queries_call_them(folder: Path) -> None:
 def test_many_interactive_queries_at_once_call_them(folder: Path) -> None:
     """A function that one connection created is not freed with it."""
     database = QueryDatabase()
-    functions = functions_to_ask(str(folder))
+    functions = interactive_functions(str(folder))
     for n in range(20):
         connections = [database.connection() for _ in range(3)]
         for connection in connections:
@@ -336,14 +336,14 @@ def test_the_process_that_answers_large_interactive_queries_calls_them(
     monkeypatch.setattr(Pace, "rest", Pace.end)
     monkeypatch.setattr(StateSnapshot, "chunks", small_chunks(StateSnapshot.chunks))
     asked: list[str] = []
-    begin = elsewhere._started
-    monkeypatch.setattr(elsewhere, "_started", lambda descriptor: (asked.append("process"), begin(descriptor))[1])
+    begin = query_process._started
+    monkeypatch.setattr(query_process, "_started", lambda descriptor: (asked.append("process"), begin(descriptor))[1])
     physical = open_rocks(tmp_path / "state")
     with World(SQL, physical=physical, data_dir=tmp_path, threads=1) as world:
         world.send("s", [(k, {"V": k * 10.0}, k) for k in range(100)])
         world.settle()
         engine = RuntimeEngine(world.instance)
-        ask = partial(answer, database=QueryDatabase(), functions=partial(functions_to_ask, str(folder)))
+        ask = partial(answer, database=QueryDatabase(), functions=partial(interactive_functions, str(folder)))
         found = ask("SELECT SUM(net(V, 1.0)) AS N FROM T", engine.take, copied=engine.take_copied).table()
         assert found.to_pylist() == [{"N": sum(k * 5.0 for k in range(100))}]
         with pytest.raises(QueryError, match="a function failed: ValueError: 13 is no amount"):

@@ -1,4 +1,4 @@
-"""What is asked of a deployment, beside the project itself."""
+"""The options of a deployment request; the plan of the project travels beside them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from flowql.compiler.plan.deployed import DEPLOY, About
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Travels as JSON to the instance.
+class DeployRequest:
+    """Options of a deployment, sent as JSON to the instance.
 
-    selected: ids of queries it is about; None for all. prune: remove queries that the project no longer has. refresh: ids of queries
-    to rebuild although nothing changed. rebuild: throw away what queries kept that no longer fits (Spark). accept_history: rebuild although the beginning of
-    an input is gone. forward: changed queries it is about go on with their new text; nothing is rebuilt. dry_run: change nothing.
-    about: for the history. shadow: what is rebuilt waits until it is promoted. backfills: folders with the computed history of queries
-    that are rebuilt (`flowql backfill`), one for each.
+    selected: ids of the queries to deploy; None: all. prune: remove queries that the project no longer has. refresh: ids of queries to rebuild
+    although they did not change. rebuild: drop state of queries that no longer fits (Spark). accept_history: rebuild although the beginning of
+    an input was deleted. forward: selected queries that changed continue with their new text, without a rebuild. dry_run: change nothing.
+    about: for the history. shadow: rebuilt generations wait until they are promoted. backfills: one folder for each query that is rebuilt
+    with a computed history (`flowql backfill`).
     """
 
     selected: tuple[str, ...] | None = None
@@ -35,8 +35,8 @@ class Asked:
         return asdict(self)
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Asked:
-        """What it does not know is left out: an older or newer program may ask."""
+    def of(cls, data: Mapping[str, Any]) -> DeployRequest:
+        """Ignores unknown keys: the sender may be an older or newer program."""
         known = {f: data[f] for f in cls.__slots__ if f in data}
         known |= {f: tuple(v) for f, v in known.items() if isinstance(v, list)}
         about = known.get("about", {"how": "deploy", "files": []})
@@ -44,4 +44,4 @@ class Asked:
         return cls(**known)
 
 
-NOTHING_ELSE = Asked()
+DEFAULT_REQUEST = DeployRequest()

@@ -16,8 +16,8 @@ from flowql.runtime.functions.workers import Code, Request, from_ipc, to_ipc, wo
 
 
 @dataclass(frozen=True, slots=True)
-class AskedFunction:
-    """What another process needs to call it, too. key: its name in plans, which no other version has.
+class InteractiveFunction:
+    """All that is needed to call the function, in a child process, too. key: its name in plans, which no other version has.
 
     args: of a call for one row, of an aggregate those of each row of a group. result: of a table function, that of one of its rows. decimals: which
     arguments are DECIMALs of any digits: columns have them as texts.
@@ -34,13 +34,13 @@ class AskedFunction:
 
     @property
     def columns(self) -> tuple[SqlType, ...]:
-        """What `call` takes: the arguments, or the rows of groups. Without arguments a column says how many calls there are."""
+        """Types of the columns that `call` takes: the arguments, or the rows of groups. Without arguments one column has the number of calls."""
         args = self.args or (BOOLEAN,)
         return args if self.kind != "aggregate" else (array(struct(*((f"a{i}", t) for i, t in enumerate(args)))),)
 
     @property
     def gives(self) -> SqlType:
-        """What `call` gives."""
+        """Type of the column that `call` returns."""
         return array(self.result) if self.kind == "table" else self.result
 
     def call(self, columns: Sequence[pa.Array]) -> pa.Array:

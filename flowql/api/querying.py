@@ -13,11 +13,11 @@ from flowql.server.address import LOST
 from flowql.server.running import connect
 
 if TYPE_CHECKING:
-    from flowql.runtime.functions.asked import AskedFunction
+    from flowql.runtime.functions.interactive import InteractiveFunction
 
 
 @contextmanager
-def asking(settings: Settings, sql: str) -> Iterator[Answer]:
+def answer_of(settings: Settings, sql: str) -> Iterator[Answer]:
     """The answer of the live instance, or of the directory. An instance that has ended is asked as a stopped one."""
     with ExitStack() as stack:
         yield _live(settings, sql, stack) or _at_rest(settings, sql, stack)
@@ -45,9 +45,9 @@ def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
     limits = QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
     database = stack.enter_context(closing(QueryDatabase(limits)))
 
-    def functions() -> Mapping[str, AskedFunction]:
-        from flowql.deploy.functions import functions_to_ask  # part of the compiler: 0.1 s
+    def functions() -> Mapping[str, InteractiveFunction]:
+        from flowql.deploy.functions import interactive_functions  # part of the compiler: 0.1 s
 
-        return functions_to_ask(settings.project_dir)
+        return interactive_functions(settings.project_dir)
 
     return stack.enter_context(closing(answer(sql, take, database=database, functions=functions)))
