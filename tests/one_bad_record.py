@@ -84,7 +84,7 @@ def unkept(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Results:
     """What a run ends with. rows: of tables and of the stream that is written; seconds: for all."""
 
     rows: dict[str, Any]
@@ -92,7 +92,7 @@ class Outcome:
     seconds: float
 
 
-def outcome(case: Case, records: int, *, bad: bool) -> Outcome:
+def outcome(case: Case, records: int, *, bad: bool) -> Results:
     """Everything in one epoch, with or without the bad record, which stands two thirds of the way."""
     with function("UNKEPT", unkept):
         log = NarrowLog()
@@ -114,7 +114,7 @@ def outcome(case: Case, records: int, *, bad: bool) -> Outcome:
         else:
             found = [(p, v["V"] % PARTITIONS, k, v["V"], at) for p, _, k, v, at in world.records("R")]
             rows["R"] = sorted(found, key=lambda row: row[:2])  # the order of records from two partitions is not given
-        return Outcome(rows, world.dead_letters(case.query), seconds)
+        return Results(rows, world.dead_letters(case.query), seconds)
 
 
 def place_of_bad(records: int) -> int:
@@ -147,7 +147,7 @@ def fill(world: World, records: int, *, bad: bool, keyed: bool) -> None:
         world.producer.commit()
 
 
-def compare(case: Case, records: int) -> tuple[Outcome, Outcome]:
+def compare(case: Case, records: int) -> tuple[Results, Results]:
     """With the bad record and without it; AssertionError where they differ by more than a letter."""
     without, bad = outcome(case, records, bad=False), outcome(case, records, bad=True)
     assert without.letters == []

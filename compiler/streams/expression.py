@@ -14,7 +14,7 @@ from flowql.compiler.dialect.generator import to_sql
 from flowql.compiler.functions.user import MARK, UserDefined
 from flowql.compiler.functions.user_types import DefinitionError, parameters_of, sql_type
 from flowql.compiler.plan.types import DATE, TIMESTAMP
-from flowql.compiler.streams.place import here
+from flowql.compiler.streams.caller import here
 from flowql.compiler.streams.trees import Renaming, fold, renamed
 
 _INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1

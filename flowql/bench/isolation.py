@@ -42,7 +42,7 @@ from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.task.program import SinkRecords
-from flowql.runtime.task.task import RunResult, Task
+from flowql.runtime.task.task import MicroBatchResult, Task
 
 RATE = 1_000  # critical records per second
 TICK_S = 0.01  # the feed commits as often; its appends and the instance's commits take turns at the log
@@ -80,7 +80,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScenarioResult:
     """One scenario. latencies_ms: of every critical record created while it was measured; shares: of processor time.
 
     engine_ms: the same from when the record was durable in the log. unanswered: records that still waited at the end.
@@ -112,7 +112,7 @@ class ObservedInstance(Instance):
         super()._committed()
         self.commits.append((time.time_ns(), self.metrics.cut_to_commit_ms))
 
-    def publish(self, task: Task, result: RunResult) -> None:
+    def publish(self, task: Task, result: MicroBatchResult) -> None:
         super().publish(task, result)
         if task.id.query == CRITICAL:
             now = time.time_ns()
@@ -165,7 +165,7 @@ def plan_of(sql: str) -> Plan:
     return compiled.plan
 
 
-def measure(folder: Path, policy: str, seconds: float, threads: int, *, beside: bool) -> Outcome:
+def measure(folder: Path, policy: str, seconds: float, threads: int, *, beside: bool) -> ScenarioResult:
     """One scenario on an instance of its own over the log in `folder`."""
     name = f"{policy}-{'beside' if beside else 'alone'}".replace("_", "-")
     log = EmbeddedLog(folder / "log")
@@ -180,7 +180,7 @@ def measure(folder: Path, policy: str, seconds: float, threads: int, *, beside: 
         instance.stop()
 
 
-def _watch(instance: ObservedInstance, folder: Path, policy: str, seconds: float, *, beside: bool) -> Outcome:
+def _watch(instance: ObservedInstance, folder: Path, policy: str, seconds: float, *, beside: bool) -> ScenarioResult:
     topic = next(s.topic for s in instance.plan.sources if s.name == "PULSE")
     with feeding("flowql.bench.isolation", str(folder), topic) as feed:
         return _measured(instance, feed, folder / f"{topic}.times", policy, seconds, beside=beside)
@@ -194,7 +194,7 @@ def _measured(
     seconds: float,
     *,
     beside: bool,
-) -> Outcome:
+) -> ScenarioResult:
     saturation, limit = Saturation(), time.monotonic() + START_S
     while not instance.seen:
         if feed.poll() is not None:
@@ -228,7 +228,7 @@ def _measured(
     at = np.concatenate([created, unanswered])
     done = np.concatenate([collected, np.full(len(unanswered), time.time_ns())])  # they have waited until now at least
     engine_ms = (done - appended(feed_times, at)) / 1e6
-    return Outcome(policy, beside, (done - at) / 1e6, engine_ms, shares, len(unanswered))
+    return ScenarioResult(policy, beside, (done - at) / 1e6, engine_ms, shares, len(unanswered))
 
 
 def _due(file: Path, since_ns: int, until_ns: int, answered: Ints) -> Ints:
@@ -276,17 +276,17 @@ def _records(first: int, created: Sequence[int]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(results: Sequence[ScenarioResult]) -> str:
     """The figures and, per policy, whether the target was met."""
     lines = [
         f"{'policy':15}{'batch queries':>15}{'records':>9}{'p50 ms':>9}{'p99 ms':>9}{'max ms':>9}{'engine p99':>12}{'waiting':>9}{'share':>8}"
     ]
-    for o in outcomes:
+    for o in results:
         figures = f"{len(o.latencies_ms):>9}{o.percentile(50):>9.1f}{o.percentile(99):>9.1f}{o.percentile(100):>9.1f}"
         figures += f"{float(np.percentile(o.engine_ms, 99)):>12.1f}{o.unanswered:>9}"
         lines.append(f"{o.policy:15}{'three' if o.beside else 'none':>15}{figures}{o.shares[CRITICAL]:>8.1%}")
     for policy in POLICIES:
-        alone, beside = ([o for o in outcomes if o.policy == policy and o.beside is b] for b in (False, True))
+        alone, beside = ([o for o in results if o.policy == policy and o.beside is b] for b in (False, True))
         if alone and beside:
             limit = max(TARGET_FACTOR * alone[0].percentile(99), TARGET_MS)
             met = "met" if beside[0].percentile(99) <= limit else "missed"
@@ -294,7 +294,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def _run_of(o: Outcome) -> tuple[str, str, Floats]:
+def _run_of(o: ScenarioResult) -> tuple[str, str, Floats]:
     """Label, line style and latencies of a scenario in the diagram."""
     return f"{o.policy}, {'beside three' if o.beside else 'alone'}", "-" if o.beside else ":", o.latencies_ms
 
@@ -310,17 +310,17 @@ def main() -> None:
     options = parser.parse_args()
     if options.feed:
         feed(Path(options.feed[0]), options.feed[1])
-    outcomes = []
+    results = []
     with tempfile.TemporaryDirectory(prefix="flowql-isolation-") as name:
         write_log(Path(name), options.events, ["bid"])
         os.sync()  # or its pages are written while commits wait for the same disk
         for policy in options.policies.split(","):
             for beside in (False, True):
                 print(f"{policy}, {'beside three batch queries' if beside else 'alone'}", file=sys.stderr)
-                outcomes.append(measure(Path(name), policy, options.seconds, options.threads, beside=beside))
-    print(table(outcomes))
+                results.append(measure(Path(name), policy, options.seconds, options.threads, beside=beside))
+    print(table(results))
     if options.plot is not None:
-        plot_latency_tails(map(_run_of, outcomes), options.plot)
+        plot_latency_tails(map(_run_of, results), options.plot)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ RESTORING = ("consumer-restore", "restoration")  # threads that do nothing else 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RestoreSetup:
     """Log and directories of the benchmark. kafka: None for the embedded log."""
 
     folder: Path
@@ -84,12 +84,12 @@ class Restored:
     gap_s: float
 
 
-def build(place: Place, keys: int) -> int:
+def build(setup: RestoreSetup, keys: int) -> int:
     """The table, built and committed; how many rows it has."""
-    instance = place.open()
+    instance = setup.open()
     instance.start()
-    instance.deploy(place.plan())
-    write_input(instance, place, keys)
+    instance.deploy(setup.plan())
+    write_input(instance, setup, keys)
     ends = source_ends(instance)
     total = sum(ends.values())
     _wait(
@@ -103,32 +103,32 @@ def build(place: Place, keys: int) -> int:
     return rows
 
 
-def write_input(instance: Instance, place: Place, keys: int) -> None:
+def write_input(instance: Instance, setup: RestoreSetup, keys: int) -> None:
     """One record of each key."""
-    producer = instance.log.producer(f"{place.app}-input")
+    producer = instance.log.producer(f"{setup.app}-input")
     for start in range(0, keys, CHUNK):
         ids = np.arange(start, min(start + CHUNK, keys))
         producer.begin()
-        for p in range(place.partitions):
-            mine = ids[ids % place.partitions == p]
+        for p in range(setup.partitions):
+            mine = ids[ids % setup.partitions == p]
             values = pa.array([b'{"V":%d}' % k for k in mine.tolist()], pa.binary())
             columns = [pa.array(mine + 1), kafka_bigint(pa.array(mine)), values, pa.nulls(len(mine), HEADERS_TYPE)]
             producer.send(
-                TopicPartition(f"{place.app}-s", p), pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
+                TopicPartition(f"{setup.app}-s", p), pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
             )
         producer.commit()
     producer.close()
 
 
-def restore(place: Place, *, busy: bool) -> Restored:
+def restore(setup: RestoreSetup, *, busy: bool) -> Restored:
     """Without its state directory; from the start of the threads until all tasks run."""
-    shutil.rmtree(place.folder / "state")
-    instance = place.open()
+    shutil.rmtree(setup.folder / "state")
+    instance = setup.open()
     start, process_cpu_s = time.perf_counter(), time.process_time()
     instance.start()
     instance.resume()
     if busy:
-        instance.deploy(place.plan(busy=True))
+        instance.deploy(setup.plan(busy=True))
     tasks = instance.queries[TABLE].built.tasks
     gaps = Gaps(instance)
 
@@ -201,13 +201,13 @@ def main() -> None:
     options = parser.parse_args()
     kafka = None if options.bootstrap is None else KafkaSettings(options.bootstrap)
     with tempfile.TemporaryDirectory(prefix="flowql-restore-") as name:
-        place = Place(Path(name), options.partitions, kafka, f"restore-{uuid.uuid4().hex[:8]}")
+        setup = RestoreSetup(Path(name), options.partitions, kafka, f"restore-{uuid.uuid4().hex[:8]}")
         try:
-            rows = build(place, options.keys)
+            rows = build(setup, options.keys)
             assert rows == options.keys, f"{rows} rows of {options.keys}"
-            found = restore(place, busy=options.busy)
+            found = restore(setup, busy=options.busy)
         finally:
-            _remove_topics(place)
+            _remove_topics(setup)
         assert found.records == RECORDS_PER_KEY * options.keys, f"{found.records:,} records of {options.keys:,} keys"
         print(
             f"{found.records:,} records in {found.seconds:.2f} s: {int(found.records / found.seconds):,} records/s; ",
@@ -220,10 +220,10 @@ def main() -> None:
             print(f"at most {found.gap_s * 1000:.0f} ms from one of its commits to the next")
 
 
-def _remove_topics(place: Place) -> None:
+def _remove_topics(setup: RestoreSetup) -> None:
     """On a cluster they would stay."""
-    log = place.log()
-    for topic in [t for t in log.admin().topics() if t.startswith(place.app)]:
+    log = setup.log()
+    for topic in [t for t in log.admin().topics() if t.startswith(setup.app)]:
         log.admin().delete_topic(topic)
     log.close()
 

@@ -70,7 +70,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BenchInput:
     """Where the input is. events: bids."""
 
     folder: Path
@@ -93,54 +93,54 @@ class Place:
                     writer.write_batch(batch)
 
 
-def compare(spark: Any, place: Place, query: str, kind: str, rounds: int) -> Ratio:
+def compare(spark: Any, source: BenchInput, query: str, kind: str, rounds: int) -> Ratio:
     """FlowQL's query and the job by hand in turns."""
-    plan = Job(place.folder, NEXMARK, query, place.events, 1).plan()
+    plan = Job(source.folder, NEXMARK, query, source.events, 1).plan()
     reads = EXPECTED[query].reads if kind == "files" else ()
-    files = {topic: TopicFiles("parquet", str(place.file(topic))) for topic in reads}
+    files = {topic: TopicFiles("parquet", str(source.file(topic))) for topic in reads}
     settings = SparkSettings(late_rows="none", files=files)
     native = all(is_native(plan, q, settings, "bounded") for q in plan.queries)
     sides = (
-        _over_files(spark, place, plan, query)
+        _over_files(spark, source, plan, query)
         if kind == "files"
-        else _over_records(spark, place, plan, query, native=native)
+        else _over_records(spark, source, plan, query, native=native)
     )
     taken: dict[str, list[Figure]] = {name: [] for name in sides}
     for _ in range(rounds + 1):
         for name, run in sides.items():
             watch = Stopwatch()
             watch.start()
-            run(place.folder / f"out-{query}-{name}")
-            taken[name].append(watch.stop(query, name, place.events))
-    _check(place, query, kind, sides)
+            run(source.folder / f"out-{query}-{name}")
+            taken[name].append(watch.stop(query, name, source.events))
+    _check(source, query, kind, sides)
     ours, theirs = (statistics.median(f.seconds for f in taken[name][1:]) for name in ("flowql", "by hand"))
     cpu, their_cpu = (statistics.median(f.cpu_s for f in taken[name][1:]) for name in ("flowql", "by hand"))
     times = (round(ours, 3), round(theirs, 3), round(ours / theirs, 2))
     return Ratio(
-        query, kind, place.events, native, *times, round(cpu, 2), round(their_cpu, 2), round(cpu / their_cpu, 2)
+        query, kind, source.events, native, *times, round(cpu, 2), round(their_cpu, 2), round(cpu / their_cpu, 2)
     )
 
 
-def _over_files(spark: Any, place: Place, plan: Plan, query: str) -> Mapping[str, Run]:
+def _over_files(spark: Any, source: BenchInput, plan: Plan, query: str) -> Mapping[str, Run]:
     reads = EXPECTED[query].reads
     sources = [s for s in plan.sources if s.topic in reads]
     made = next(q for q in plan.queries if q.sink == query)
     values = [f.name for f in made.logical.schema if f.role == "value"]
 
     def flowql(out: Path) -> None:
-        rows = {s.name: source_frame(spark, s, TopicFiles("parquet", str(place.file(s.topic)))) for s in sources}
+        rows = {s.name: source_frame(spark, s, TopicFiles("parquet", str(source.file(s.topic)))) for s in sources}
         lower(plan, rows)[query].select(*values).write.mode("overwrite").parquet(str(out))
 
     def by_hand(out: Path) -> None:
-        frames = {topic: spark.read.parquet(str(place.file(topic))) for topic in reads}
+        frames = {topic: spark.read.parquet(str(source.file(topic))) for topic in reads}
         spark_jobs.over_columns(query, frames).write.mode("overwrite").parquet(str(out))
 
     return {"flowql": flowql, "by hand": by_hand}
 
 
-def _over_records(spark: Any, place: Place, plan: Plan, query: str, *, native: bool) -> Mapping[str, Run]:
+def _over_records(spark: Any, source: BenchInput, plan: Plan, query: str, *, native: bool) -> Mapping[str, Run]:
     compiled: QueryPlan = plan.queries[0]
-    log = shared_log(place.folder / "log")
+    log = shared_log(source.folder / "log")
     starts, ends = bounds(log, ["bid"])
     bounded = native_bounded if native else exact_bounded
     log.admin().create_topic(query, PARTITIONS)
@@ -150,42 +150,44 @@ def _over_records(spark: Any, place: Place, plan: Plan, query: str, *, native: b
         """As a bounded run does it: each time replacing the previous results."""
         partitions = {"bid": PARTITIONS, query: PARTITIONS}
         layout = "" if native else layout_of(plan, compiled, partitions).dumps()
-        options = ReadOptions(str(place.folder / "log"), ("bid",), starting=starts, ending=ends, layout=layout)
+        options = ReadOptions(str(source.folder / "log"), ("bid",), starting=starts, ending=ends, layout=layout)
         rows = bounded(spark, plan, compiled, read_log(spark, options), partitions)
-        sink = SinkOptions(options.address, place.folder / "staging", Target(query, new_run()), dict(ended))
+        sink = SinkOptions(options.address, source.folder / "staging", Target(query, new_run()), dict(ended))
         write_epoch(rows, sink, 0)
-        ended.update(_bounds_after(place, query))
+        ended.update(_bounds_after(source, query))
 
     def by_hand(out: Path) -> None:
-        found = spark_jobs.over_records(query, spark.read.parquet(str(place.records)))
+        found = spark_jobs.over_records(query, spark.read.parquet(str(source.records)))
         found.write.mode("overwrite").parquet(str(out))
 
     return {"flowql": flowql, "by hand": by_hand}
 
 
-def _bounds_after(place: Place, query: str) -> Offsets:
-    return bounds(shared_log(place.folder / "log"), [query])[1]
+def _bounds_after(source: BenchInput, query: str) -> Offsets:
+    return bounds(shared_log(source.folder / "log"), [query])[1]
 
 
-def _check(place: Place, query: str, kind: str, sides: Mapping[str, Run]) -> None:
+def _check(source: BenchInput, query: str, kind: str, sides: Mapping[str, Run]) -> None:
     for name in sides:
-        out = place.folder / f"out-{query}-{name}"
+        out = source.folder / f"out-{query}-{name}"
         if kind == "files":
-            given = {topic: rows_of(topic, place.events) for topic in EXPECTED[query].reads}
+            given = {topic: rows_of(topic, source.events) for topic in EXPECTED[query].reads}
             message = difference(query, given, pq.read_table(out))
         else:
             found = pq.read_table(out) if out.exists() else None
-            message = _difference_of_records(place, query, found)
+            message = _difference_of_records(source, query, found)
         if message:
             raise BenchFailed(f"{name}: {message}")
 
 
-def _difference_of_records(place: Place, query: str, records: pa.Table | None) -> str:
+def _difference_of_records(source: BenchInput, query: str, records: pa.Table | None) -> str:
     """records: those of the job by hand; None for what is in the log."""
     if records is None:
-        return difference(query, {"bid": rows_of("bid", place.events)}, result(shared_log(place.folder / "log"), query))
+        return difference(
+            query, {"bid": rows_of("bid", source.events)}, result(shared_log(source.folder / "log"), query)
+        )
     given = pa.Table.from_batches(list(rows_of_json(query, records["value"].chunks)))
-    return difference(query, {"bid": rows_of("bid", place.events)}, given)
+    return difference(query, {"bid": rows_of("bid", source.events)}, given)
 
 
 def main(words: Sequence[str]) -> int:
@@ -199,16 +201,16 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name:
-        place = Place(Path(name), options.events)
-        place.write(options.input)
+        source = BenchInput(Path(name), options.events)
+        source.write(options.input)
         settings = SparkSettings(master=options.master, memory_bytes=MEMORY_BYTES)
-        spark = open_session(settings, "spark-overhead", place.folder / "spark")
+        spark = open_session(settings, "spark-overhead", source.folder / "spark")
         try:
             register(spark)
             found = []
             known = spark_jobs.JOBS if options.input == "files" else spark_jobs.KEYS
             for query in options.queries.split(",") if options.queries else known:
-                found.append(compare(spark, place, query, options.input, options.rounds))
+                found.append(compare(spark, source, query, options.input, options.rounds))
                 print(_line(found[-1]), flush=True)
         finally:
             close_session(spark)

@@ -37,7 +37,7 @@ BUSY_LEAST = 0.9  # of the time a batch of the heavy query is under way
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScenarioResult:
     """One scenario. batches_ms: of the light query, in order; heavy_rows: a second of the heavy one."""
 
     name: str
@@ -58,7 +58,7 @@ def rows_of_a_task(spark: Any) -> int:
     return max(1, round(CALIBRATION_ROWS * HEAVY_TASK_MS / min(took)))
 
 
-def measure(spark: Any, folder: Path, name: str, seconds: float, *, rows: int, pools: bool) -> Outcome:
+def measure(spark: Any, folder: Path, name: str, seconds: float, *, rows: int, pools: bool) -> ScenarioResult:
     """Run the light query for a while, beside the heavy one if that has rows per task."""
     with (
         _heavy(spark, folder, rows, pools=pools) if rows else nullcontext() as busy,
@@ -80,7 +80,7 @@ def measure(spark: Any, folder: Path, name: str, seconds: float, *, rows: int, p
         _check_busy(worked)
     taken = sum(_taken_ms(p) for p in worked) / 1000
     rate = sum(p["numInputRows"] for p in worked) / taken if worked else 0.0
-    return Outcome(name, np.array([_taken_ms(p) for p in progress], np.float64), rate)
+    return ScenarioResult(name, np.array([_taken_ms(p) for p in progress], np.float64), rate)
 
 
 @contextmanager
@@ -143,19 +143,19 @@ def _check_busy(worked: Sequence[Any]) -> None:
         raise BenchFailed(f"the heavy query worked {busy:.0%} of the time only, so this measured nothing")
 
 
-def table(outcomes: Sequence[Outcome]) -> str:
+def table(results: Sequence[ScenarioResult]) -> str:
     lines = [f"{'light query':<34}{'batches':>8}{'p50 ms':>8}{'p95 ms':>8}{'max ms':>8}{'heavy rows/s':>14}"]
-    for o in outcomes:
+    for o in results:
         heavy = f"{o.heavy_rows:14.1f}" if o.heavy_rows else f"{'':>14}"
         figures = "".join(f"{o.quantile(q):8.0f}" for q in (0.5, 0.95, 1.0))
         lines.append(f"{o.name:<34}{len(o.batches_ms):8d}{figures}{heavy}")
     return "\n".join(lines)
 
 
-def draw(outcomes: Sequence[Outcome], file: Path) -> None:
+def draw(results: Sequence[ScenarioResult], file: Path) -> None:
     """For each scenario the share of batches within a duration."""
     with plotted(file) as axes:
-        for o in outcomes:
+        for o in results:
             x = np.sort(o.batches_ms)
             axes.step(x, np.arange(1, len(x) + 1) / len(x), where="post", label=f"{o.name} ({len(x)} batches)")
         axes.set(xscale="log", xlabel="time of a batch of the light query, ms", ylabel="share of batches within it")
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     scenarios = (("alone", False, True), ("beside, without pools", True, False), ("beside, with pools", True, True))
-    outcomes = []
+    results = []
     with tempfile.TemporaryDirectory(prefix="flowql-pools-") as name:
         conf = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
         spark = open_session(SparkSettings(options.master, conf), "pools", Path(name))
@@ -178,12 +178,12 @@ def main() -> None:
             for scenario, heavy, pools in scenarios:
                 print(scenario, file=sys.stderr)
                 beside = rows if heavy else 0
-                outcomes.append(measure(spark, Path(name), scenario, options.seconds, rows=beside, pools=pools))
+                results.append(measure(spark, Path(name), scenario, options.seconds, rows=beside, pools=pools))
         finally:
             close_session(spark)
-    print(table(outcomes))
+    print(table(results))
     if options.plot is not None:
-        draw(outcomes, options.plot)
+        draw(results, options.plot)
 
 
 if __name__ == "__main__":

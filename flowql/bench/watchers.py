@@ -89,7 +89,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PhasePairs:
     """The phases, pair by pair, and what the watchers saw in `with_`."""
 
     without: list[Phase]
@@ -125,7 +125,7 @@ def _few_auctions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield pa.RecordBatch.from_arrays([few, *batch.columns[1:]], schema=BID_SCHEMA)
 
 
-def measure(folder: Path, *, pairs: int, seconds: float, users: int, think_s: float, threads: int) -> Outcome:
+def measure(folder: Path, *, pairs: int, seconds: float, users: int, think_s: float, threads: int) -> PhasePairs:
     """Phases over one instance, which reads the log in `folder`."""
     host = Host(Settings(folder, "watchers", threads, 512 << 20))
     host.start()
@@ -134,24 +134,24 @@ def measure(folder: Path, *, pairs: int, seconds: float, users: int, think_s: fl
         assert isinstance(host.engine, RuntimeEngine)
         watchers = Watchers(folder, users, think_s)
         try:
-            outcome = _phases(host.engine.instance, watchers, pairs, seconds)
+            phases = _phases(host.engine.instance, watchers, pairs, seconds)
         finally:
             watchers.close()
     finally:
         host.close()
-    check(outcome, users / think_s)
-    return outcome
+    check(phases, users / think_s)
+    return phases
 
 
-def check(outcome: Outcome, rate: float) -> None:
+def check(phases: PhasePairs, rate: float) -> None:
     """BenchFailed if top or users did not run as intended. rate: expected interactive queries a second."""
-    wanted = rate * sum(p.seconds + TURN_S for p in outcome.with_)
-    if outcome.seen.looks < len(outcome.with_) or outcome.seen.answers < ASKED_MIN * wanted - math.sqrt(wanted):
-        title = f"the monitoring did not run as intended: {outcome.seen.looks} refreshes, {outcome.seen.answers} answers of {wanted:.0f}"
+    wanted = rate * sum(p.seconds + TURN_S for p in phases.with_)
+    if phases.seen.looks < len(phases.with_) or phases.seen.answers < ASKED_MIN * wanted - math.sqrt(wanted):
+        title = f"the monitoring did not run as intended: {phases.seen.looks} refreshes, {phases.seen.answers} answers of {wanted:.0f}"
         raise BenchFailed(title)
 
 
-def _phases(instance: Instance, watchers: Watchers, pairs: int, seconds: float) -> Outcome:
+def _phases(instance: Instance, watchers: Watchers, pairs: int, seconds: float) -> PhasePairs:
     saturation = Saturation(QUERIES)
     found: dict[bool, list[Phase]] = {False: [], True: []}
     seen = Seen()
@@ -167,7 +167,7 @@ def _phases(instance: Instance, watchers: Watchers, pairs: int, seconds: float) 
             if watched:
                 seen.add(watchers.end())
     saturation.check()
-    return Outcome(found[False], found[True], seen)
+    return PhasePairs(found[False], found[True], seen)
 
 
 def _throughput(instance: Instance, seconds: float, saturation: Saturation) -> Phase:
@@ -195,28 +195,28 @@ def _counts(instance: Instance) -> tuple[int, int, int]:
     return sum(m.query(q).records_in for q in instance.queries), m.commits, m.commit_latency.sum_ms
 
 
-def report(outcome: Outcome) -> str:
+def report(phases: PhasePairs) -> str:
     lines = [f"{'pair':>4}{'without':>12}{'with':>12}{'ratio':>8}{'us of CPU a record':>22}{'ratio':>8}"]
-    for n, (a, b) in enumerate(zip(outcome.without, outcome.with_, strict=True), 1):
+    for n, (a, b) in enumerate(zip(phases.without, phases.with_, strict=True), 1):
         rates = [p.records / p.seconds for p in (a, b)]
         costs = [p.cpu_s / p.records * 1e6 for p in (a, b)]
         lines.append(
             f"{n:>4}{rates[0]:>10,.0f}/s{rates[1]:>10,.0f}/s{rates[1] / rates[0]:>8.3f}"
             f"{costs[0]:>12.3f}{costs[1]:>10.3f}{costs[0] / costs[1]:>8.3f}"
         )
-    seen, watched_s = outcome.seen, sum(p.seconds + TURN_S for p in outcome.with_)
+    seen, watched_s = phases.seen, sum(p.seconds + TURN_S for p in phases.with_)
     commits = [
-        sum(p.commit_ms for p in ps) / max(1, sum(p.commits for p in ps)) for ps in (outcome.without, outcome.with_)
+        sum(p.commit_ms for p in ps) / max(1, sum(p.commits for p in ps)) for ps in (phases.without, phases.with_)
     ]
-    answering = sum(p.answering_s for p in outcome.with_) / sum(p.cpu_s for p in outcome.with_)
+    answering = sum(p.answering_s for p in phases.with_) / sum(p.cpu_s for p in phases.with_)
     return "\n".join(
         [
             *lines,
             *lines_of(seen.answers_ms),
             f"{seen.answers / watched_s:.2f} interactive queries and {seen.looks / watched_s:.2f} looks of top a second",
             f"a commit takes {commits[0]:.1f} ms without and {commits[1]:.1f} ms with watchers",
-            f"being watched costs {outcome.wall} of the throughput",
-            f"of the instance's processor time alone: {outcome.cpu}",
+            f"being watched costs {phases.wall} of the throughput",
+            f"of the instance's processor time alone: {phases.cpu}",
             f"answering took {answering:.2%} of the instance's processor time; beside it the watchers' own processes took "
             f"{seen.cpu_s / watched_s:.2%} of a processor",
         ]
@@ -240,10 +240,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_bids(Path(name), events)
         (Path(name) / "flowql.yaml").write_text("name: watchers\ntargets: {default: {data_dir: .}}\n")
         os.sync()
-        outcome = measure(Path(name), **times, users=options.users, think_s=options.think, threads=options.threads)
-    print(report(outcome))
+        phases = measure(Path(name), **times, users=options.users, think_s=options.think, threads=options.threads)
+    print(report(phases))
     if options.json is not None:
-        figures = {**asdict(outcome), "wall": asdict(outcome.wall), "cpu": asdict(outcome.cpu)}
+        figures = {**asdict(phases), "wall": asdict(phases.wall), "cpu": asdict(phases.cpu)}
         options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
 
 

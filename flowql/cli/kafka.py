@@ -12,7 +12,7 @@ from flowql.cli.options import Output, OutputOption, ProjectOption, Scope
 from flowql.cli.render import note
 from flowql.config.load import find_project_file, shown_path
 from flowql.errors import ProjectError
-from flowql.kafka.place import BROKER_DIR
+from flowql.kafka.bootstrap import BROKER_DIR
 
 app = typer.Typer(help="A local Kafka broker for trials.", no_args_is_help=True)
 DirOption = Annotated[

@@ -24,7 +24,7 @@ from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.processors.topology import UserTopology
 from flowql.compiler.streams.builder import UserStreams
-from flowql.config.places_in_modules import part_in_file, raised_in
+from flowql.config.module_spans import part_in_file, raised_in
 from flowql.runtime.functions.interactive import InteractiveFunction
 from flowql.runtime.functions.shipping import with_calls
 from flowql.runtime.functions.workers import Code, Source

@@ -8,7 +8,7 @@ from pathlib import Path
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.reader import Item, texts
 from flowql.config.shape import Choice, Constant, Key, MapOf, Record, Text, Whole
-from flowql.kafka.place import BROKER_DIR, last_bootstrap
+from flowql.kafka.bootstrap import BROKER_DIR, last_bootstrap
 from flowql.runtime.log.kafka.settings import RESERVED, KafkaSettings
 
 KAFKA = Record(

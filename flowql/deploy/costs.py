@@ -75,8 +75,8 @@ class Costs:
             )
 
 
-class Place(Protocol):
-    """Where a deployment goes: an engine, or the directory of one that does not run."""
+class DeployTarget(Protocol):
+    """What a deployment changes: an engine, or the directory of an instance that does not run."""
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]: ...
 
@@ -85,7 +85,7 @@ class Place(Protocol):
     def status(self) -> Mapping[str, Any]: ...
 
 
-def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], place: Place) -> Costs:
+def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], target: DeployTarget) -> Costs:
     """begun: id -> action (`add` or `change`) of the queries that are computed from the beginning."""
     queries = [q for q in plan.queries if q.id in begun]
     if not queries:
@@ -93,8 +93,8 @@ def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], place: Pl
     writers, made = writers_of(plan), {topic_written(q) for q in queries}
     rebuilt = [q for q in queries if begun[q.id] == "change"]
     inputs = {q.id: sorted(_inputs(q, plan, set(begun))) for q in queries}
-    found = place.extents({t for topics in inputs.values() for t in topics} | made)
-    known = {q["id"]: q for q in place.status()["queries"]}  # of the generations that serve
+    found = target.extents({t for topics in inputs.values() for t in topics} | made)
+    known = {q["id"]: q for q in target.status()["queries"]}  # of the generations that serve
     there = [q for q in queries if any(t in found for t in inputs[q.id])]
     reads = {q.id: replace(_reads(inputs[q.id], found, known.get(q.id, {})), calls=_calls(q)) for q in there}
     outside = {t for q in rebuilt for t in inputs[q.id] if t not in writers}
@@ -102,7 +102,7 @@ def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], place: Pl
     disk = sum(found[t].bytes for t in second if t in found)
     disk += sum(_state_bytes(q, known.get(q.id, {}), found) for q in rebuilt)
     lost = tuple(s for t in sorted(outside) if t in found for s in _lost(t, found[t], deployed))
-    return Costs(reads, lost, disk, place.free_bytes())
+    return Costs(reads, lost, disk, target.free_bytes())
 
 
 def _calls(query: QueryPlan) -> tuple[str, ...]:

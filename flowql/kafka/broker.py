@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 
 from flowql.errors import CommandError
+from flowql.kafka.bootstrap import STATE_FILE
 from flowql.kafka.jars import kafka_jars
 from flowql.kafka.java import find_java
-from flowql.kafka.place import STATE_FILE
 from flowql.runtime.log.kafka.connection import answers
 
 NOT_STARTED, PORT_TAKEN = "FQ5503", "FQ5504"
@@ -32,7 +32,7 @@ _NO_PROPERTIES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class BrokerProcess:
     """A broker's process. started: when, as the system tells it, so that another process with its number is not taken for it."""
 
     pid: int
@@ -57,7 +57,7 @@ class Broker:
         self.log_file = self.directory / "broker.log"
         self._file = self.directory / STATE_FILE
 
-    def running(self) -> Running | None:
+    def running(self) -> BrokerProcess | None:
         """Its process, if there is one."""
         known = self._known()
         return known if known is not None and _process(known) is not None else None
@@ -69,7 +69,7 @@ class Broker:
         memory_mb: int = MEMORY_MB,
         properties: Mapping[str, str] = _NO_PROPERTIES,
         java_options: Sequence[str] = (),
-    ) -> Running:
+    ) -> BrokerProcess:
         """Start it if it does not run, and wait until it answers.
 
         port: else the one it had before, else 9092, else a free one. Raises CommandError with the end of its log.
@@ -91,9 +91,9 @@ class Broker:
         """End it as a power cut would (for tests); True if it ran."""
         return self._end(signal.SIGKILL)
 
-    def _known(self) -> Running | None:
+    def _known(self) -> BrokerProcess | None:
         try:
-            return Running(**json.loads(self._file.read_text()))
+            return BrokerProcess(**json.loads(self._file.read_text()))
         except FileNotFoundError:
             return None
 
@@ -110,7 +110,7 @@ class Broker:
         controller = known.controller_port if known is not None and _free(known.controller_port) else _free_port()
         return port, controller
 
-    def _launch(self, ports: tuple[int, int], more: Mapping[str, str], options: Sequence[str]) -> Running:
+    def _launch(self, ports: tuple[int, int], more: Mapping[str, str], options: Sequence[str]) -> BrokerProcess:
         java, jars, data = str(find_java()), kafka_jars(), self.directory / "data"
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "server.properties"
@@ -127,8 +127,8 @@ class Broker:
                 start_new_session=True,
             )
         process.returncode = 0  # it outlives this process: no complaint when this object goes
-        running = Running(process.pid, *ports, psutil.Process(process.pid).create_time())
-        self._file.write_text(json.dumps({name: getattr(running, name) for name in Running.__slots__}))
+        running = BrokerProcess(process.pid, *ports, psutil.Process(process.pid).create_time())
+        self._file.write_text(json.dumps({name: getattr(running, name) for name in BrokerProcess.__slots__}))
         return running
 
     def _format(self, tool: list[str], config: Path) -> None:
@@ -142,7 +142,7 @@ class Broker:
             title = f"the broker's directory cannot be made: {(said.stderr or said.stdout).strip()[-500:]}"
             raise CommandError(title, code=NOT_STARTED)
 
-    def _await_ready(self, running: Running) -> None:
+    def _await_ready(self, running: BrokerProcess) -> None:
         limit = time.monotonic() + READY_S
         while not answers(running.bootstrap):
             process = _process(running)
@@ -177,7 +177,7 @@ def cluster_id() -> str:
     return text
 
 
-def _process(running: Running) -> psutil.Process | None:
+def _process(running: BrokerProcess) -> psutil.Process | None:
     try:
         process = psutil.Process(running.pid)
         same = abs(process.create_time() - running.started) < 1.0

@@ -32,7 +32,7 @@ from flowql.runtime.log.appending import redelivery_of
 from flowql.server import parts
 from flowql.server.client import PROTOCOL
 from flowql.server.failures import to_wire
-from flowql.server.limits import Limit, Limited, Running
+from flowql.server.limits import Limit, Limited, RequestCounts
 from flowql.server.prometheus import CONTENT_TYPE, exposition
 from flowql.server.service import Service
 from flowql.server.streaming import ARROW, encode, gathered, paced
@@ -69,7 +69,9 @@ class Malformed(Exception):
     """A body that is not what the endpoint takes."""
 
 
-def make_app(service: Service, token: str, request_stop: Callable[[], None], running: Running | None = None) -> ASGIApp:
+def make_app(
+    service: Service, token: str, request_stop: Callable[[], None], running: RequestCounts | None = None
+) -> ASGIApp:
     """The application of this machine. request_stop: ask the process to end; returns at once. running: shared with other ports."""
 
     async def append(request: Request) -> Response:
@@ -179,7 +181,7 @@ def limited(
     service: Service,
     limits: Mapping[str, Limit],
     names: Collection[str] = (),
-    running: Running | None = None,
+    running: RequestCounts | None = None,
 ) -> ASGIApp:
     """An application of these routes, each for requests with the token. names, running: see `Limited`."""
     app = Starlette(routes=[Route(e.path, _guarded(e.handler, token), methods=[e.method]) for e in entries])

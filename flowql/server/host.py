@@ -26,7 +26,7 @@ from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.choice import open_engine
 from flowql.server.connections import TAKE_S, Connection
 from flowql.server.engine import Mode
-from flowql.server.limits import Running
+from flowql.server.limits import RequestCounts
 from flowql.server.logs import writing
 from flowql.server.remote_app import make_remote_app
 from flowql.server.row_service import RowService
@@ -114,7 +114,7 @@ class Host:
             self.rows.close()
 
     def _listen(self) -> None:
-        token, running = secrets.token_urlsafe(32), Running()
+        token, running = secrets.token_urlsafe(32), RequestCounts()
         if (metrics := self._settings.metrics) is not None:
             app = make_metrics_app(self.service, metrics.called)
             self._serve(app, metrics.address, metrics.port, key="metrics")

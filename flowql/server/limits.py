@@ -32,15 +32,15 @@ class Limit:
     at_once: int = 16
 
 
-class Running:
-    """How many requests are being answered, by path. Several ports may share it."""
+class RequestCounts:
+    """The number of requests that are being answered, by path. Several ports may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards the counts: each port has a thread
         self._counts: dict[str, int] = {}
 
     def begin(self, path: str, at_once: int) -> bool:
-        """False if there are so many already."""
+        """Counts one more request. False if `at_once` are being answered already."""
         with self._lock:
             count = self._counts.get(path, 0)
             if count < at_once:
@@ -61,11 +61,15 @@ class Limited:
     """
 
     def __init__(
-        self, app: ASGIApp, limits: Mapping[str, Limit], names: Collection[str] = (), running: Running | None = None
+        self,
+        app: ASGIApp,
+        limits: Mapping[str, Limit],
+        names: Collection[str] = (),
+        running: RequestCounts | None = None,
     ) -> None:
         self._app, self._limits = app, limits
         self._names = {n.casefold() for n in (*ANY_NAME, *names)}
-        self._running = running or Running()
+        self._running = running or RequestCounts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -18,7 +18,7 @@ from flowql.compiler.plan import codec
 from flowql.query.push import Start
 from flowql.server.app import LIMITS, Entry, Malformed, limited, read_body, shared_routes, text_of
 from flowql.server.frames import MEDIA_TYPE
-from flowql.server.limits import Limit, Running
+from flowql.server.limits import Limit, RequestCounts
 from flowql.server.row_service import SUBSCRIPTIONS_MAX, RowService, Subscriber
 from flowql.server.service import Service
 
@@ -33,7 +33,7 @@ REMOTE_LIMITS = {
 
 
 def make_remote_app(
-    service: Service, rows: RowService, token: str, names: Collection[str], running: Running | None = None
+    service: Service, rows: RowService, token: str, names: Collection[str], running: RequestCounts | None = None
 ) -> ASGIApp:
     """names: hosts by which it may be called. running: shared with other ports."""
 

@@ -1,7 +1,7 @@
 """Files of JSON lines, CSV or Parquet into a topic, in bulk: columns in DuckDB and Arrow, no Python per record.
 
 A file is imported in transactions of about `TRANSACTION_BYTES`; a small one in one. Each carries how far the file was read
-(`import_places`), so that every record is in the topic once, however often the import is tried.
+(`import_progress`), so that every record is in the topic once, however often the import is tried.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flowql.runtime.task.dead_letters import SCHEMA as LETTER_SCHEMA
 from flowql.topics.codecs import KeyWriter
 from flowql.topics.import_files import chunks
 from flowql.topics.import_job import NOT_IMPORTED, Bad, Chunk, FilePosition, Job
-from flowql.topics.import_places import Digest, Progress, group_of, options_of, read_progress, resume, send_progress
+from flowql.topics.import_progress import Digest, Progress, group_of, options_of, read_progress, resume, send_progress
 from flowql.topics.import_values import Reasons, Values, encoded_keys
 
 TRANSACTION_BYTES = 256 << 20
@@ -158,13 +158,13 @@ class _Import:
     def run(self, advance: Callable[[int], None]) -> ImportResult:
         start = self._start
         self._producer.begin()
-        for chunk in chunks(self._job, self._reader.keys, start.place):
+        for chunk in chunks(self._job, self._reader.keys, start.position):
             self._send(chunk)
             advance(chunk.read_bytes)
             if self._pending > TRANSACTION_BYTES:
                 self._commit(done=False)
                 self._producer.begin()
-        unchanged = start.done and self._now.place == start.place
+        unchanged = start.done and self._now.position == start.position
         if not unchanged:
             self._commit(done=True)
         now = self._now

@@ -105,12 +105,12 @@ class Barrier:
 
 def _latest_before(source: LogInput, place: int) -> int:
     """The time of the latest known row that the query has to process to come to `place`."""
-    staged = source.staged
-    if staged is None or staged.raw is None or source.at >= place:
+    decoded = source.decoded
+    if decoded is None or decoded.raw is None or source.at >= place:
         return BEGINNING
-    offsets = staged.raw.records.column(0).to_numpy()
-    end = int(np.searchsorted(staged.origin, int(np.searchsorted(offsets, place))))
-    times = staged.batch.rowtime[staged.cursor : end]
+    offsets = decoded.raw.records.column(0).to_numpy()
+    end = int(np.searchsorted(decoded.origin, int(np.searchsorted(offsets, place))))
+    times = decoded.batch.rowtime[decoded.cursor : end]
     return int(times.max()) if len(times) else BEGINNING
 
 

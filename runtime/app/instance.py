@@ -66,7 +66,7 @@ from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.task import RunResult, Task
+from flowql.runtime.task.task import MicroBatchResult, Task
 from flowql.runtime.topology.query import BuiltQuery, readers, upsert_topics
 from flowql.runtime.topology.scans import Scans
 
@@ -303,7 +303,7 @@ class Instance:
     def lock(self) -> Any:
         return self.state.epoch_lock
 
-    def publish(self, task: Task, result: RunResult) -> None:
+    def publish(self, task: Task, result: MicroBatchResult) -> None:
         """Move a completed run into the epoch. The epoch lock is held."""
         m = self.metrics.queries[task.id.query]
         m.records_in += result.source_rows

@@ -19,7 +19,7 @@ from flowql.runtime.app.backoff import HEALTHY, Backoff
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import LogDenied, LogError, RuntimeFailure
 from flowql.runtime.events import ERROR, INFO, say
-from flowql.runtime.functions.places import places_of
+from flowql.runtime.functions.failures import frames_of
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.locks import NamedLock
@@ -288,7 +288,7 @@ class QueryStates:
 def reason_of(error: BaseException) -> str:
     """A failure as `status` shows it: code of the project that failed has FQ4033 in front and its places behind."""
     cause = error if error.__cause__ is None else error.__cause__
-    places = places_of(error) or places_of(cause)
+    places = frames_of(error) or frames_of(cause)
     text = str(error) if isinstance(error, QueryFailure) else f"{type(error).__name__}: {error}"
     if not places and not isinstance(error, QueryFailure):
         return text

@@ -36,7 +36,7 @@ class CoroutineRequest:
     withdrawn: str = ""
 
 
-class Running:
+class RunningCoroutine:
     """The coroutine that runs, if any. withdraw: takes a request for a commit back, where that is still possible."""
 
     def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
@@ -87,7 +87,7 @@ class Reconciler(ABC):
     """Only its own thread calls it, except for `ask` and `idle`."""
 
     def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
-        self._running = Running(withdraw)
+        self._running = RunningCoroutine(withdraw)
         self._requests: deque[CoroutineRequest] = deque()  # the first one may be under way
         self._current: CoroutineRequest | None = None
         self._retry_at_ms = 0

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from flowql.compiler.functions.async_options import RetryAfter
 from flowql.compiler.functions.registry import FAILURES, AsyncFunction
-from flowql.runtime.functions.places import places_of
+from flowql.runtime.functions.failures import frames_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ async def outcome_of(function: AsyncFunction, args: tuple[Any, ...]) -> CallResu
     except (SystemExit, KeyboardInterrupt) as error:  # which would end the loop
         return CallResult(error=f"{type(error).__name__}: {error}")
     except TimeoutError as error:
-        text = f"it did not return within {timeout_s:g} s" if limit.expired() else f"{error}{places_of(error)}"
+        text = f"it did not return within {timeout_s:g} s" if limit.expired() else f"{error}{frames_of(error)}"
         return CallResult(error=f"TimeoutError: {text}")
     except Exception as error:
         kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
-        return CallResult(error=f"{kind}: {error}{places_of(error)}", fails_query=isinstance(error, FAILURES))
+        return CallResult(error=f"{kind}: {error}{frames_of(error)}", fails_query=isinstance(error, FAILURES))
 
 
 def _blocking(call: Callable[..., Any], args: tuple[Any, ...]) -> asyncio.Future[Any]:

@@ -32,7 +32,7 @@ from flowql.compiler.functions.user_columns import column_types, decimals_of
 from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.plan.types import BIGINT, SqlType, array
 from flowql.runtime.batch import to_arrow, to_python
-from flowql.runtime.functions.places import places_of, said, text_of
+from flowql.runtime.functions.failures import described, frames_of, text_of
 from flowql.runtime.functions.texts import imported
 from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, from_ipc, to_ipc
 
@@ -120,7 +120,7 @@ class Server:
         except (*FAILURES, MemoryError):
             raise
         except Exception as error:
-            return None, said(error)
+            return None, described(error)
 
     def _of_one(self, user: UserDefined, args: tuple[Any, ...]) -> Any:
         self._begin()
@@ -196,7 +196,7 @@ class Server:
 
 def _failed(error: Exception) -> Failed:
     kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
-    return Failed(kind, f"{text_of(error)}{places_of(error)}", fails_query=isinstance(error, FAILURES))
+    return Failed(kind, f"{text_of(error)}{frames_of(error)}", fails_query=isinstance(error, FAILURES))
 
 
 def _bound(user: UserDefined, part: AggregatePart | None) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.plan.expr import ROWTIME, Column, Expr, Literal
 from flowql.compiler.plan.schema import Schema
 from flowql.runtime.batch import Row
-from flowql.runtime.functions.places import said
+from flowql.runtime.functions.failures import described
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.stages import EXPRESSION_FAILED
 
@@ -35,7 +35,7 @@ def compile_expr(e: Expr, schema: Schema) -> RowExpr:
         if errors:
             error = errors.pop()
             errors.clear()
-            run.fail_row(seq, EXPRESSION_FAILED, said(error))
+            run.fail_row(seq, EXPRESSION_FAILED, described(error))
         return value
 
     return call

@@ -19,7 +19,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import RuntimeFailure
-from flowql.runtime.functions.places import said
+from flowql.runtime.functions.failures import described
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.keys import RowKey, picker
@@ -132,7 +132,7 @@ class Fold:
         except FAILURES:
             raise
         except Exception as error:
-            return Fold.failed_result(aggregate, said(error), run, seq)
+            return Fold.failed_result(aggregate, described(error), run, seq)
 
     @staticmethod
     def failed_result(aggregate: BoundAggregate, failure: str, run: RunContext | None, seq: int) -> None:
@@ -167,7 +167,7 @@ class Fold:
             raise
         except Exception as error:
             if not again:
-                self.failed(said(error), seq, run)
+                self.failed(described(error), seq, run)
             return None
 
     @staticmethod

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowql.runtime.batch import Row
-from flowql.runtime.functions.places import said
+from flowql.runtime.functions.failures import described
 from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, Accs, Fold, Many
@@ -61,7 +61,7 @@ def _row_by_row(fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run
         except NOT_FOR_VALUES:
             raise
         except Exception as error:
-            fold.failed(said(error), seqs[i], run)
+            fold.failed(described(error), seqs[i], run)
             continue
         if now is not None:
             del folded[key]  # to the end: groups are in the order of their last rows
@@ -126,7 +126,7 @@ def _started(
         except NOT_FOR_VALUES:
             raise
         except Exception as error:
-            letters.append((i, said(error)))
+            letters.append((i, described(error)))
     for at, acc in zip(many.rest, rest, strict=True):
         accs[at] = acc
     return accs, taken

@@ -57,7 +57,7 @@ class StreamStreamJoinOperator:
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         if all(b is None or not len(b) for b in inputs):
             return None
-        work = _Run(self, inputs, run)
+        work = _JoinMicroBatch(self, inputs, run)
         for side, i in interleave(inputs):
             work.row(side, i)
         return work.finish()
@@ -71,7 +71,7 @@ class StreamStreamJoinOperator:
         return range(low - low % self.bucket, high + 1, self.bucket)
 
 
-class _Run:
+class _JoinMicroBatch:
     """One run of a stream-stream join."""
 
     def __init__(self, join: StreamStreamJoinOperator, inputs: Sequence[Batch | None], run: RunContext) -> None:

@@ -25,7 +25,7 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
-from flowql.runtime.functions.places import places_of, text_of
+from flowql.runtime.functions.failures import frames_of, text_of
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, calls_arrow, compute
 
@@ -54,7 +54,7 @@ class _Reporter:
             self.failed = self.failed or (drops and index >= 0)
             if self.run is not None and not self.quiet:
                 name = names[index if index >= 0 else ~index]
-                reason = (text_of(error) or type(error).__name__) + places_of(error)
+                reason = (text_of(error) or type(error).__name__) + frames_of(error)
                 self.run.fail_row(self.seq, EXPRESSION_FAILED, f"{name}: {reason}")
 
         return report

@@ -37,8 +37,8 @@ def topic_named(position: str) -> str:
 
 
 @dataclass(slots=True)
-class Staged:
-    """The decoded head of a buffer, consumed from `cursor`. origin: index of each decoded row in the raw batch."""
+class DecodedRows:
+    """The decoded first batch of a buffer, whose rows before `cursor` are consumed. origin: index of each decoded row in the raw batch."""
 
     batch: Batch
     origin: Ints
@@ -48,8 +48,8 @@ class Staged:
     cursor: int = 0
 
     @classmethod
-    def joined(cls, parts: Sequence[Staged], raw: RawBatch) -> Staged:
-        """What was decoded of batches that follow each other, as of `raw`, which holds the records of all of them."""
+    def joined(cls, parts: Sequence[DecodedRows], raw: RawBatch) -> DecodedRows:
+        """The decoded rows of consecutive batches as rows of `raw`, which holds the records of all of them."""
         starts = np.cumsum([0, *(part.raw_rows for part in parts)])[:-1]
         origin = np.concatenate([part.origin + start for part, start in zip(parts, starts, strict=True)])
         rows = concat(parts[0].batch.schema, [part.batch for part in parts]).numbered(origin)
@@ -66,7 +66,7 @@ class Staged:
 
 
 # Of a batch, and of the fetched ones that it was gathered from: others may have gathered them in another way.
-Decode = Callable[[RawBatch, Sequence[RawBatch]], Staged]
+Decode = Callable[[RawBatch, Sequence[RawBatch]], DecodedRows]
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class LogInput:
     queue: deque[RawBatch] = field(default_factory=deque)
     rows: int = 0
     size_bytes: int = 0
-    staged: Staged | None = None
+    decoded: DecodedRows | None = None
     rounds: Rounds | None = None
     siblings: list[LogInput] = field(default_factory=list)
     stamps: deque[int] = field(default_factory=deque)
@@ -134,10 +134,10 @@ class LogInput:
     @property
     def rows_within(self) -> int:
         """How many rows of the record at `position` are published."""
-        staged = self.staged
-        if staged is None or staged.cursor >= len(staged.batch):
+        decoded = self.decoded
+        if decoded is None or decoded.cursor >= len(decoded.batch):
             return self.within
-        return staged.cursor - int(np.searchsorted(staged.origin, staged.origin[staged.cursor]))
+        return decoded.cursor - int(np.searchsorted(decoded.origin, decoded.origin[decoded.cursor]))
 
     def add(self, batch: RawBatch) -> None:
         """Append fetched records; what is below `next_fetch` was buffered before and is cut off."""
@@ -229,7 +229,7 @@ class LogInput:
         return self.complete < self._needed
 
     def more_to_come(self, _known: dict[TaskId, bool]) -> bool:
-        """Whether rows may follow the ones that are staged, or will be next."""
+        """Whether rows may follow the ones that are decoded or will be decoded next."""
         if self.channel is not None and not self._is_complete:
             return True
         return self.next_fetch < self.end_offset or len(self.queue) > 1
@@ -241,60 +241,60 @@ class LogInput:
         with self.lock:
             if not self.queue:
                 return max(self.position, fetched)
-            head, staged = self.queue[0], self.staged
-            row = self.skipped if staged is None else staged.origin_of(staged.cursor)
+            head, decoded = self.queue[0], self.decoded
+            row = self.skipped if decoded is None else decoded.origin_of(decoded.cursor)
             if row >= head.records.num_rows:  # nothing but unreadable records is left of it
                 row = self.skipped
             return int(head.records.column(0)[row].as_py())
 
     @property
     def stopped(self) -> bool:
-        """The next record has to wait."""
+        """Whether the next record has to wait."""
         stop = self.stop_at  # read once: another thread may lift the barrier meanwhile
         return stop is not None and self.at >= stop
 
     def raw_rows(self, raw: RawBatch, start: int) -> int:
-        """How many records of a batch from row `start` on need not wait."""
+        """Number of records of a batch, from row `start`, before the first that has to wait."""
         stop = self.stop_at
         rows = raw.records.num_rows if stop is None or stop >= raw.next_offset else _row_of(raw, stop)
         return max(0, rows - start)
 
     @property
     def next_ms(self) -> int | None:
-        """The time of the next row, where that is known."""
-        staged = self.staged
-        if staged is None:
+        """The time of the next row; None if it is not decoded yet."""
+        decoded = self.decoded
+        if decoded is None:
             return None
-        cursor = staged.cursor  # read once: who asks need not be the thread that holds the task
-        return int(staged.batch.rowtime[cursor]) if cursor < len(staged.batch) else None
+        cursor = decoded.cursor  # read once: who asks need not be the thread that holds the task
+        return int(decoded.batch.rowtime[cursor]) if cursor < len(decoded.batch) else None
 
     def front(self, rows_max: int) -> Front:
-        """The next rows of what is staged, as far as they need not wait."""
-        staged = self.staged
-        if staged is None:
+        """The next decoded rows, up to the first that has to wait."""
+        decoded = self.decoded
+        if decoded is None:
             return EMPTY
-        end = self._readable(staged)
-        rows = min(rows_max, end - staged.cursor)
-        return front_of([staged.batch], staged.cursor, rows, more=False)
+        end = self._readable(decoded)
+        rows = min(rows_max, end - decoded.cursor)
+        return front_of([decoded.batch], decoded.cursor, rows, more=False)
 
-    def _readable(self, staged: Staged) -> int:
-        """Where the rows of a staged batch end that need not wait."""
-        assert staged.raw is not None
-        rows = self.raw_rows(staged.raw, 0)
-        if rows == staged.raw_rows:
-            return len(staged.batch)
-        return max(staged.cursor, int(np.searchsorted(staged.origin, rows)))
+    def _readable(self, decoded: DecodedRows) -> int:
+        """The index of the first decoded row that has to wait; the number of rows if none has to."""
+        assert decoded.raw is not None
+        rows = self.raw_rows(decoded.raw, 0)
+        if rows == decoded.raw_rows:
+            return len(decoded.batch)
+        return max(decoded.cursor, int(np.searchsorted(decoded.origin, rows)))
 
     def head(self) -> RawBatch | None:
-        """The batch that is next, with those after it as long as all of them together are small. Asked by who takes from it."""
+        """The first batch, joined with those after it while they are small together. Only the thread that takes from the buffer calls it."""
         if not self.queue:
             return None
-        if self.staged is None and not self.skipped:
+        if self.decoded is None and not self.skipped:
             self._gather(self._small())
         return self.queue[0]
 
     def _small(self) -> list[RawBatch]:
-        """The first batch, and those after it that are to be processed with it."""
+        """The first batch, and those after it that are joined with it."""
         small = [self.queue[0]]
         rows = small[0].records.num_rows
         for n in range(
@@ -307,7 +307,7 @@ class LogInput:
         return small
 
     def _gather(self, small: Sequence[RawBatch]) -> None:
-        """These become the first batch."""
+        """Replaces the first batches of the queue by one that holds their records."""
         if len(small) < 2:
             return
         records = pa.concat_batches([b.records for b in small])
@@ -317,15 +317,15 @@ class LogInput:
                 self.stamps = deque(islice(self.stamps, len(small) - 1, None))
             self.queue = deque([gathered, *islice(self.queue, len(small), None)])
 
-    def stage(self, decode: Decode) -> Staged | None:
-        if self.staged is None and self.queue:
+    def decode_next(self, decode: Decode) -> DecodedRows | None:
+        if self.decoded is None and self.queue:
             if self.skipped:  # a fused run has consumed the front; now others read the topic too
                 self._cut_front()
             fetched = self._small()
             self._gather(fetched)
-            self.staged = decode(self.queue[0], fetched)
-            self.staged.cursor, self.within = self.within, 0
-        return self.staged
+            self.decoded = decode(self.queue[0], fetched)
+            self.decoded.cursor, self.within = self.within, 0
+        return self.decoded
 
     def _cut_front(self) -> None:
         head = self.queue[0]
@@ -337,18 +337,18 @@ class LogInput:
             self.skipped = 0
 
     def consume(self, cursor: int) -> list[DeadLetter]:
-        """Rows of the staged batch before `cursor` are published; returns the dead letters consumed with them."""
-        staged = self.staged
-        assert staged is not None
-        assert staged.raw is not None
-        before, consumed = staged.origin_of(staged.cursor) if staged.cursor else 0, staged.origin_of(cursor)
-        dead = [d for d in staged.dead_letters if before <= d.seq < consumed]
-        staged.cursor = cursor
-        self._advance(staged.raw, before, consumed)
+        """Decoded rows before `cursor` are published; returns the dead letters consumed with them."""
+        decoded = self.decoded
+        assert decoded is not None
+        assert decoded.raw is not None
+        before, consumed = decoded.origin_of(decoded.cursor) if decoded.cursor else 0, decoded.origin_of(cursor)
+        dead = [d for d in decoded.dead_letters if before <= d.seq < consumed]
+        decoded.cursor = cursor
+        self._advance(decoded.raw, before, consumed)
         return dead
 
     def consume_raw(self, rows: int) -> None:
-        """`rows` more raw rows of the head batch are published (fused runs, which stage nothing)."""
+        """`rows` more raw rows of the head batch are published (fused runs, which decode on their own)."""
         before = self.skipped
         self._advance(self.queue[0], before, before + rows)
 
@@ -363,7 +363,7 @@ class LogInput:
                     self.stamps.popleft()
                 self.position = raw.next_offset if self.queue else max(raw.next_offset, self.next_fetch)
                 self.size_bytes -= raw.size_bytes
-                self.staged, self.skipped = None, 0
+                self.decoded, self.skipped = None, 0
             else:
                 self.position = int(raw.records.column(0)[consumed].as_py())
                 self.skipped = consumed
@@ -382,7 +382,7 @@ class LogInput:
             self.queue.clear()
             self.stamps.clear()
             self.rows = self.size_bytes = self.skipped = 0
-            self.staged = None
+            self.decoded = None
         self.position = self.next_fetch = position
         self.sampled = (position, 0)
         self.within = 0

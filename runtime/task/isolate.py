@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch
 from flowql.runtime.errors import BadRecord, RecordRefused, RuntimeFailure
-from flowql.runtime.functions.places import said
+from flowql.runtime.functions.failures import described
 from flowql.runtime.state.frozen import UnwritableState
 
 BAD_VALUE = "FQ4031"
@@ -74,7 +74,7 @@ def letter_of(error: Exception) -> tuple[str, str]:
     """Code and message of the dead letter."""
     if isinstance(error, RuntimeFailure):
         return error.code, str(error)
-    return BAD_VALUE, said(error)
+    return BAD_VALUE, described(error)
 
 
 def withdrawals(batches: Mapping[str, Batch]) -> dict[str, Batch]:

@@ -12,7 +12,7 @@ from flowql.runtime.batch import Batch
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators.base import AsyncFacts, RunContext
 from flowql.runtime.state.store import TaskState
-from flowql.runtime.task.input_buffer import Staged
+from flowql.runtime.task.input_buffer import DecodedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Program(Protocol):
         """Of its operators in which rows wait. Any thread may ask."""
         ...
 
-    def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> Staged:
+    def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> DecodedRows:
         """Decode a batch for one source operator; the fetched ones that it was gathered from may be shared with other tasks."""
         ...
 

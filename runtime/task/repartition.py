@@ -15,7 +15,7 @@ from flowql.runtime.batch import Batch, Origins, concat, concat_origins
 from flowql.runtime.log.base import PRODUCE_SCHEMA, RawBatch
 from flowql.runtime.state.changelog import in_topic_name
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
-from flowql.runtime.task.input_buffer import Staged
+from flowql.runtime.task.input_buffer import DecodedRows
 
 ENVELOPE_ROWS = 1_000  # well below the megabyte that brokers take by default, unless rows are large
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}  # until it is processed
@@ -49,10 +49,12 @@ def enclose(batch: Batch, source: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=PRODUCE_SCHEMA)
 
 
-def open_envelopes(raw: RawBatch, schema: Schema) -> Staged:
+def open_envelopes(raw: RawBatch, schema: Schema) -> DecodedRows:
     """The rows of fetched records; `origin` tells of which record each is."""
     batches = [decode_batch(value, schema) for value in raw.records.column("value").to_pylist()]
     origin = np.repeat(np.arange(len(batches)), [len(b) for b in batches])
     known = [b.origins or Origins.unknown(len(b)) for b in batches if len(b)]
     rows = concat(schema, batches)
-    return Staged(rows.with_origins(concat_origins(known)) if known else rows, origin, raw.records.num_rows, [], raw)
+    return DecodedRows(
+        rows.with_origins(concat_origins(known)) if known else rows, origin, raw.records.num_rows, [], raw
+    )

@@ -1,19 +1,19 @@
-"""How many rows a run takes, so that it fills a slice and not more."""
+"""The number of rows of a micro-batch that fills a time slice and not more."""
 
 from __future__ import annotations
 
 from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
 
 START_ROWS = 2_000
-FORGET = 1.05  # a full-size run that cost more than thought raises the estimate by this much
+FORGET = 1.05  # the estimate grows by this factor after a full-size micro-batch that cost more than estimated
 
 
-class RunSizer:
-    """Learns the cost per row from the cheapest full-size runs.
+class MicroBatchSizer:
+    """Learns the cost per row from the cheapest full-size micro-batches.
 
-    The minimum, not a mean: other work on the machine only ever adds to a measurement, and kernels have fixed costs that
-    make small runs look dear; a mean would let both shrink runs further and further. Runs that took what little was
-    there say nothing about large ones and only lower the estimate.
+    It takes the minimum, not a mean: other work on the machine only ever adds to a measurement, and fixed costs of kernels make rows of
+    small micro-batches look expensive; with a mean, both would shrink micro-batches further and further. Micro-batches that were small
+    because few rows were buffered do not tell the cost of large ones: they can only lower the estimate.
     """
 
     __slots__ = ("_ns_per_row", "_rows")
@@ -28,7 +28,7 @@ class RunSizer:
         return self._rows
 
     def learn(self, rows: int, cost_ns: int) -> None:
-        """A run of `rows` rows cost `cost_ns` of processor time."""
+        """Learns from a micro-batch of `rows` rows that took `cost_ns` of processor time."""
         if rows <= 0:
             return
         sample = max(1.0, cost_ns / rows)

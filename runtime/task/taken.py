@@ -14,14 +14,14 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import DeadLetter, OriginsOf, SourceRecord
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
 from flowql.runtime.task.front import EMPTY, Front
-from flowql.runtime.task.input_buffer import OF_SOURCE, Staged
+from flowql.runtime.task.input_buffer import OF_SOURCE, DecodedRows
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The first rows of an input's front as part of a run; `seq` are their places in it. cursor: where an input's rows begin.
+    """The next rows of one input as part of a micro-batch; `seq`: their positions in it. cursor: index of the first row in the decoded batch.
 
-    staged: what they were decoded from, if they were.
+    decoded: the decoded batch of a log input that holds them.
     """
 
     input: str
@@ -29,7 +29,7 @@ class Taken:
     cursor: int
     seq: Ints
     front: Front = EMPTY
-    staged: Staged | None = None
+    decoded: DecodedRows | None = None
 
     @property
     def end(self) -> int:
@@ -37,21 +37,21 @@ class Taken:
 
     @property
     def records(self) -> RawBatch | None:
-        """The source records that the rows are; None for rows that came through a repartition."""
-        return None if self.staged is None or OF_SOURCE in self.input else self.staged.raw
+        """The source records of the rows; None for rows that came through a repartition."""
+        return None if self.decoded is None or OF_SOURCE in self.input else self.decoded.raw
 
     def origins(self) -> Origins:
-        """Of its rows, in their order."""
+        """The origins of its rows, in their order."""
         raw = self.records
-        if raw is None or self.staged is None:
+        if raw is None or self.decoded is None:
             batches = self.front.taken(len(self.seq))
             return concat_origins([b.origins or Origins.unknown(len(b)) for b in batches])
-        rows = self.staged.origin[self.cursor : self.end]
+        rows = self.decoded.origin[self.cursor : self.end]
         return Origins((raw.tp,), np.zeros(len(rows), np.int16), raw.records.column(0).to_numpy()[rows])
 
 
 def origins_of(taken: Sequence[Taken]) -> OriginsOf | None:
-    """The source records of rows of a run, by `seq`. What it takes to know is done when it is first asked for."""
+    """The source records of rows of a micro-batch, by `seq`; computed on first use."""
     if not taken:
         return None
 
@@ -104,13 +104,13 @@ def records_of(taken: Sequence[Taken], origins: OriginsOf | None) -> Callable[[I
 def _records(t: Taken, places: Ints, origins: OriginsOf | None) -> list[SourceRecord | None]:
     """Of the rows at these places of an input."""
     raw = t.records
-    if raw is None or t.staged is None:
+    if raw is None or t.decoded is None:
         if origins is None:
             return [None] * len(places)
         of = origins(t.seq[places])
         found = [of.of(n) for n in range(len(places))]
         return [None if origin is None else SourceRecord(*origin) for origin in found]
-    index = pa.array(t.staged.origin[t.cursor + places])
+    index = pa.array(t.decoded.origin[t.cursor + places])
     columns = [raw.records.column(n).take(index).to_pylist() for n in range(4)]
     return [SourceRecord(*raw.tp, *values) for values in zip(*columns, strict=True)]
 
@@ -134,9 +134,9 @@ def locate(letter: DeadLetter, taken: Sequence[Taken], origins: OriginsOf | None
     for t in taken:
         i = int(np.searchsorted(t.seq, letter.seq))
         if i < len(t.seq) and t.seq[i] == letter.seq:
-            if t.records is None or t.staged is None:
+            if t.records is None or t.decoded is None:
                 origin = origins(t.seq[i : i + 1]).of(0) if origins is not None else None
                 return LocatedDeadLetter(letter, None, origin=origin)
-            return LocatedDeadLetter(letter, t.records, int(t.staged.origin[t.cursor + i]))
+            return LocatedDeadLetter(letter, t.records, int(t.decoded.origin[t.cursor + i]))
     msg = f"row {letter.seq} belongs to no input of the run"
     raise AssertionError(msg)

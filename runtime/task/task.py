@@ -28,12 +28,12 @@ from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once
 from flowql.runtime.task.delivery import Delivered, Delivery
 from flowql.runtime.task.front import NOTHING, Front
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ExchangeInput, LogInput, Staged
+from flowql.runtime.task.input_buffer import DecodedRows, ExchangeInput, LogInput
 from flowql.runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
 from flowql.runtime.task.lost import LOST, with_run
 from flowql.runtime.task.merge import MergeInput, merge_order
 from flowql.runtime.task.program import Output, Program
-from flowql.runtime.task.sizing import RunSizer
+from flowql.runtime.task.sizing import MicroBatchSizer
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.taken import Taken, by_operator, locate, locate_retired, origins_of, records_of
 
@@ -56,7 +56,7 @@ class Horizon:
 
 
 @dataclass(slots=True)
-class RunResult:
+class MicroBatchResult:
     """What a completed run hands to the epoch."""
 
     outputs: list[Output]
@@ -69,7 +69,7 @@ class RunResult:
 class Publisher(Protocol):
     """The instance's side of publishing: called with the epoch lock held."""
 
-    def publish(self, task: Task, result: RunResult) -> None: ...
+    def publish(self, task: Task, result: MicroBatchResult) -> None: ...
 
     def lock(self) -> Any:
         """The epoch lock, a context manager."""
@@ -114,7 +114,7 @@ class Task:
         self.is_delivering = False
         self.deliveries: deque[Delivery] = deque()  # added by any thread, taken by the one that holds the task
         self._publisher, self._clock, self._config = publisher, clock, config
-        self._sizer = RunSizer()
+        self._sizer = MicroBatchSizer()
         self.check: Check | None = None  # of results that commits have refused: before they are published
         self._limit, self._tried = RowLimit(), 0  # rows of the last attempt
         self._retire_limit = RowLimit()
@@ -250,8 +250,8 @@ class Task:
 
     def _run(self, rows_max: int) -> int | None:
         """One run; None when the inputs have nothing to give yet. What fails for its values is isolated (`flowql.runtime.task.isolate`)."""
-        fused = self.program.fused and self.horizon.ms is None and not any(i.staged for i in self.logs.values())
-        attempt = self._run_raw if fused else self._run_staged
+        fused = self.program.fused and self.horizon.ms is None and not any(i.decoded for i in self.logs.values())
+        attempt = self._run_raw if fused else self._run_decoded
         self._tried = 0  # known when its rows are
         try:
             with run_of(lambda: self._tried):
@@ -292,7 +292,7 @@ class Task:
             outputs = self.program.start(run)
             with self._publication():
                 self.state.publish({**metadata, **self.progress, STARTED: True})
-                self._publisher.publish(self, RunResult(outputs, [], 0, {}))
+                self._publisher.publish(self, MicroBatchResult(outputs, [], 0, {}))
         except BaseException:
             self.state.discard()
             raise
@@ -334,7 +334,7 @@ class Task:
             self.state.publish(
                 {**metadata, **self.progress, **times, **_watermarks(run), **_timers(run), **self._lost(run, dead)}
             )
-            self._publisher.publish(self, RunResult(outputs, dead, 0, run.late, run.wants_commit))
+            self._publisher.publish(self, MicroBatchResult(outputs, dead, 0, run.late, run.wants_commit))
         self._retire_limit.succeeded(RETIRED_MAX)
         return max(1, len(run.retired))
 
@@ -358,7 +358,7 @@ class Task:
                     {**metadata, **self.progress, **times, **_watermarks(run), **_timers(run), **self._lost(run, ())}
                 )
                 delivery.mark()
-                self._publisher.publish(self, RunResult(outputs, [], 0, run.late, run.wants_commit))
+                self._publisher.publish(self, MicroBatchResult(outputs, [], 0, run.late, run.wants_commit))
         except Exception as error:
             self.state.discard()
             delivery.done.set_exception(error)
@@ -407,10 +407,10 @@ class Task:
         with self._publication():
             source.consume_raw(rows)
             self.state.publish({**self.marks, "positions": {source.tp.topic: source.position}, **self._lost(run, dead)})
-            self._publisher.publish(self, RunResult(outputs, dead, rows, run.late))
+            self._publisher.publish(self, MicroBatchResult(outputs, dead, rows, run.late))
         return rows
 
-    def _run_staged(self, rows_max: int, bad: Exception | None) -> int | None:
+    def _run_decoded(self, rows_max: int, bad: Exception | None) -> int | None:
         taken = self._take(rows_max)
         self._tried = sum(len(t.seq) for t in taken)
         metadata = self.state.metadata
@@ -432,7 +432,7 @@ class Task:
             times = {"stream_times": run.stream_times, **_watermarks(run), **_timers(run)}
             self.state.publish({**metadata, **self.progress, **times, **lost})
             source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].channel is None)
-            self._publisher.publish(self, RunResult(outputs, dead, source_rows, run.late, run.wants_commit))
+            self._publisher.publish(self, MicroBatchResult(outputs, dead, source_rows, run.late, run.wants_commit))
         return max(1, self._tried)
 
     def _execute(self, batches: Mapping[str, Batch], run: RunContext) -> tuple[list[Output], RunContext]:
@@ -508,9 +508,9 @@ class Task:
         inputs = self.inputs
         known: dict[TaskId, bool] = {}
         more = {n: i.more_to_come(known) for n, i in inputs.items()}  # before looking: later arrivals are later input
-        staged = {n: s for n, source in self.logs.items() if (s := self._staged(source)) is not None}
+        decoded = {n: s for n, source in self.logs.items() if (s := self._decoded(source)) is not None}
         passed = [
-            Taken(n, self.logs[n].operator, s.cursor, NOTHING) for n, s in staged.items() if s.cursor == len(s.batch)
+            Taken(n, self.logs[n].operator, s.cursor, NOTHING) for n, s in decoded.items() if s.cursor == len(s.batch)
         ]
         if passed:  # batches of nothing but bad records: consume them first, what follows them may come earlier in time
             return passed
@@ -520,13 +520,13 @@ class Task:
         if _ends_in_a_pair(list(fronts.values()), order):
             order = merge_order(sides, rows_max + 1)
         return [
-            Taken(n, inputs[n].operator, staged[n].cursor if n in staged else 0, seq, f, staged.get(n))
+            Taken(n, inputs[n].operator, decoded[n].cursor if n in decoded else 0, seq, f, decoded.get(n))
             for (n, f), seq in zip(fronts.items(), order, strict=True)
             if len(seq)
         ]
 
-    def _staged(self, source: LogInput) -> Staged | None:
-        return source.stage(partial(self.program.decode, source.operator, self.state))
+    def _decoded(self, source: LogInput) -> DecodedRows | None:
+        return source.decode_next(partial(self.program.decode, source.operator, self.state))
 
     def _consume(self, name: str, cursor: int) -> list[LocatedDeadLetter]:
         source = self.logs.get(name)

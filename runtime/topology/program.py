@@ -25,7 +25,7 @@ from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.stages import StageChain
 from flowql.runtime.output.partitioner import groups, partitions_of, split
 from flowql.runtime.state.store import TaskState
-from flowql.runtime.task.input_buffer import Staged
+from flowql.runtime.task.input_buffer import DecodedRows
 from flowql.runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
 from flowql.runtime.task.repartition import enclose, open_envelopes, topic_of
 from flowql.runtime.topology.scans import Scans, SharedScan
@@ -88,16 +88,16 @@ class TaskProgram:
     def fused(self) -> bool:
         return self._pipeline is not None and all(s.single for s in self._scans.values())
 
-    def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> Staged:
+    def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> DecodedRows:
         """Batches that others read too are decoded as they were fetched, once for all of them."""
         schema, scan = self._by_id[operator].schema, self._scans.get(operator)
         if scan is None:
             return open_envelopes(raw, schema)
-        parts: list[Staged] = []
+        parts: list[DecodedRows] = []
         for piece in [raw] if scan.single else fetched:
             run = RunContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
             parts.append(scan.decode(schema, piece, run))
-        return parts[0] if len(parts) == 1 else Staged.joined(parts, raw)
+        return parts[0] if len(parts) == 1 else DecodedRows.joined(parts, raw)
 
     @property
     def starts(self) -> bool:

@@ -26,7 +26,7 @@ from flowql.runtime.log.base import RawBatch
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.operators.base import DeadLetter, RunContext
 from flowql.runtime.operators.decode import Decoder, WallTime, union_scan
-from flowql.runtime.task.input_buffer import Staged
+from flowql.runtime.task.input_buffer import DecodedRows
 
 # Batches kept for readers that lag behind within the same head: DECODED_MAX, or more of them while all have at most DECODED_ROWS rows.
 DECODED_MAX, DECODED_SMALL_MAX, DECODED_ROWS = 64, 1_024, 65_536
@@ -87,7 +87,7 @@ class SharedScan:
         """One reader only: it may fuse decoding with the rest of its work."""
         return len(self.readers) == 1
 
-    def decode(self, schema: Schema, raw: RawBatch, run: RunContext) -> Staged:
+    def decode(self, schema: Schema, raw: RawBatch, run: RunContext) -> DecodedRows:
         """The batch in the columns of `schema`, decoded now or taken from who decoded it first."""
         mine, kept, union = self._claim(raw)
         if mine:
@@ -100,7 +100,7 @@ class SharedScan:
         decoded = kept.decoded.result()
         if decoded.batch.schema != schema or (decoded.dead_letters and self._fails):
             decoded = self._read_by(schema, decoded, raw, run)
-        return Staged(decoded.batch, decoded.batch.seq, raw.records.num_rows, decoded.dead_letters, raw)
+        return DecodedRows(decoded.batch, decoded.batch.seq, raw.records.num_rows, decoded.dead_letters, raw)
 
     def _read_by(self, schema: Schema, decoded: Decoded, raw: RawBatch, run: RunContext) -> Decoded:
         """The columns of `schema`, also of records that are bad by other columns of the union alone."""

@@ -27,7 +27,7 @@ HANG_S = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StoryResult:
     """How a story ended. wrong: in lines; none if all is as from the beginning. moments: at how many the engine might have died.
     deaths: how often it did.
     """
@@ -50,7 +50,7 @@ class Outcome:
         return f"seed {self.seed}: {what}  <- {last}"
 
 
-def live(seed: int, options: Options | ForwardOptions, plant: str | None = None) -> Outcome:
+def live(seed: int, options: Options | ForwardOptions, plant: str | None = None) -> StoryResult:
     """A story from its beginning to its end, or to what is wrong."""
     if isinstance(options, Options) and options.processes:
         return live_process(seed, options, plant)
@@ -61,17 +61,17 @@ def live(seed: int, options: Options | ForwardOptions, plant: str | None = None)
         except Exception:
             wrong = traceback.format_exc().splitlines()
     files = story.files if isinstance(story, ForwardStory) else story.project.sql()
-    return Outcome(seed, files, tuple(story.trace), tuple(wrong), story.engine.life.moments)
+    return StoryResult(seed, files, tuple(story.trace), tuple(wrong), story.engine.life.moments)
 
 
-def live_process(seed: int, options: Options, plant: str | None = None) -> Outcome:
+def live_process(seed: int, options: Options, plant: str | None = None) -> StoryResult:
     """The same with a real process; a plant is in that one."""
     story = ProcessStory(seed, options, plant)
     try:
         wrong = story.run()
     except (Exception, Killed):
         wrong = traceback.format_exc().splitlines()
-    outcome = Outcome(seed, story.project.sql(), tuple(story.trace), tuple(wrong), deaths=story.engine.deaths)
+    outcome = StoryResult(seed, story.project.sql(), tuple(story.trace), tuple(wrong), deaths=story.engine.deaths)
     if wrong:
         (story.folder / "story").write_text(str(outcome))
     return outcome
@@ -85,10 +85,10 @@ def each_moment(seed: int, options: Options) -> Iterator[tuple[int, Options]]:
 
 def search(
     stories: Iterable[tuple[int, Options | ForwardOptions]], count: int, jobs: int, plant: str | None, *, go_on: bool
-) -> list[Outcome]:
+) -> list[StoryResult]:
     """Stories that found something; the first, or all of them."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    found: list[Outcome] = []
+    found: list[StoryResult] = []
     deaths = 0
     with Progress(*columns) as progress, multiprocessing.Pool(jobs, initializer=_quick) as pool:
         bar = progress.add_task(plant or "stories", total=count)
@@ -105,7 +105,7 @@ def search(
     return found
 
 
-def _live(story: tuple[int, Options | ForwardOptions], plant: str | None) -> Outcome:
+def _live(story: tuple[int, Options | ForwardOptions], plant: str | None) -> StoryResult:
     """One that hangs ends with a trace of where it does."""
     timer = signal.ITIMER_REAL if isinstance(story[1], Options) and story[1].processes else signal.ITIMER_PROF
     signal.setitimer(timer, HANG_S)

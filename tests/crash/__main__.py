@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from tests.crash import power
+from tests.crash.contents import differences
 from tests.crash.kills import Shape, disturbed, undisturbed
-from tests.crash.outcome import differences
 from tests.crash.restart import measure
 from tests.crash.simulated import Machine, expected
 

@@ -112,7 +112,7 @@ def _caught_up(instance: Instance) -> bool:
         return False
 
 
-class Run:
+class ChangesRun:
     """Of one seed. mode: `many` instances, or `one`."""
 
     def __init__(self, broker: Broker, folder: Path, seed: int, mode: str, say: Callable[[str], None]) -> None:
@@ -256,7 +256,7 @@ def check(
     say: Callable[[str], None] = lambda text: None,
 ) -> list[str]:
     """Sentences about what is wrong."""
-    run = Run(broker, folder, seed, mode, say)
+    run = ChangesRun(broker, folder, seed, mode, say)
     try:
         return run.life(orders, seconds, events)
     finally:

@@ -31,8 +31,8 @@ from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.state.changelog import metadata_topic
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.rocks import open_rocks
+from tests.crash.contents import DEAD_LETTERS, CommittedContents, contents_of, differences
 from tests.crash.kills import Shape
-from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, outcome
 from tests.crash.project import APPENDED, UPSERTED, compiled, create_topics, customers, orders
 from tests.kafka_broker import QUICK
 
@@ -58,7 +58,7 @@ def connect(bootstrap: str, *, at_least_once: bool = False) -> KafkaLog:
     return KafkaLog(Connection(bootstrap), APP, at_least_once=metadata_topic(APP) if at_least_once else None)
 
 
-def undisturbed(broker: Broker, folder: Path, shape: Shape) -> Outcome:
+def undisturbed(broker: Broker, folder: Path, shape: Shape) -> CommittedContents:
     """The same input, nobody killed. Leaves the broker without topics."""
     bootstrap = broker.start(java_options=QUICK).bootstrap
     prepare(bootstrap)
@@ -72,7 +72,7 @@ def undisturbed(broker: Broker, folder: Path, shape: Shape) -> Outcome:
 
 def disturbed(
     broker: Broker, folder: Path, shape: Shape, plan: Plan, say: Callable[[str], None] = lambda text: None
-) -> Outcome:
+) -> CommittedContents:
     """Kill until the source has ended and all is done that was planned; then let it finish."""
     rng = random.Random(f"kafka {shape.moments}")
     bootstrap = broker.start(java_options=QUICK).bootstrap
@@ -115,11 +115,11 @@ def prepare(bootstrap: str) -> None:
     log.close()
 
 
-def read_outcome(folder: Path, bootstrap: str) -> Outcome:
+def read_outcome(folder: Path, bootstrap: str) -> CommittedContents:
     log = connect(bootstrap)
     state = StateManager(open_rocks(folder / "state"))
     try:
-        found = outcome(log, state.snapshot())
+        found = contents_of(log, state.snapshot())
         dead = found.appended[DEAD_LETTERS]  # offsets depend on how many transactions there were
         found.appended[DEAD_LETTERS] = Counter(
             {(*k[:3], re.sub(rb'"OFFSET":\d+', b"", k[3])): n for k, n in dead.items()}

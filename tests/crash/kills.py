@@ -15,7 +15,7 @@ from pathlib import Path
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.rocks import open_rocks
-from tests.crash.outcome import Outcome, differences, outcome
+from tests.crash.contents import CommittedContents, contents_of, differences
 from tests.crash.project import append, create_topics, customers, orders
 
 PER_TRANSACTION = 10
@@ -44,7 +44,7 @@ class Report:
     differences: list[str]
 
 
-def undisturbed(folder: Path, shape: Shape) -> Outcome:
+def undisturbed(folder: Path, shape: Shape) -> CommittedContents:
     """The same input, nobody killed, as fast as it goes."""
     prepare(folder)
     log = EmbeddedLog(folder / "log")
@@ -57,7 +57,9 @@ def undisturbed(folder: Path, shape: Shape) -> Outcome:
     return read_outcome(folder)
 
 
-def disturbed(folder: Path, shape: Shape, expected: Outcome, say: Callable[[str], None] = lambda text: None) -> Report:
+def disturbed(
+    folder: Path, shape: Shape, expected: CommittedContents, say: Callable[[str], None] = lambda text: None
+) -> Report:
     """Kill until the source has ended and `shape.kills` are done; then let it finish."""
     rng = random.Random(f"kills {shape.moments}")
     prepare(folder)
@@ -76,12 +78,12 @@ def disturbed(folder: Path, shape: Shape, expected: Outcome, say: Callable[[str]
     return Report(kills, commits, time.monotonic() - start, differences(expected, read_outcome(folder)))
 
 
-def read_outcome(folder: Path) -> Outcome:
+def read_outcome(folder: Path) -> CommittedContents:
     """From the files of an ended run."""
     log = EmbeddedLog(folder / "log")
     state = StateManager(open_rocks(folder / "state"))
     try:
-        return outcome(log, state.snapshot())
+        return contents_of(log, state.snapshot())
     finally:
         state.close()
         log.close()

@@ -36,9 +36,9 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.rocks import open_rocks
+from tests.crash.contents import DEAD_LETTERS, CommittedContents, contents_of, differences, records_of
 from tests.crash.kafka import APP, END_S, PER_TRANSACTION, connect, prepare
 from tests.crash.kills import Shape
-from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, outcome, records_of
 from tests.crash.project import append, compiled, create_topics, customers, orders
 from tests.kafka_broker import QUICK
 
@@ -136,7 +136,7 @@ def ready(member: Member) -> None:
 
 def disturbed(
     broker: Broker, folder: Path, shape: Shape, events: Sequence[str], say: Callable[[str], None] = lambda text: None
-) -> Outcome:
+) -> CommittedContents:
     """One member works; what `events` say happens to it and others while input comes. Stores are not compared: they are spread.
 
     join, leave, kill; restart: killed and started again, wipe: without its state; freeze: until its session has ended, thaw; broker.
@@ -195,17 +195,17 @@ def disturbed(
     return read_topics(bootstrap)
 
 
-def read_topics(bootstrap: str) -> Outcome:
+def read_topics(bootstrap: str) -> CommittedContents:
     log = connect(bootstrap)
     try:
-        found = outcome(log, StateManager(MemoryPhysical()).snapshot())
+        found = contents_of(log, StateManager(MemoryPhysical()).snapshot())
         found.appended["orders"] = Counter((p, r["key"], r["value"]) for p, r in records_of(log, "orders"))
         return without_stores(found)
     finally:
         log.close()
 
 
-def undisturbed(shape: Shape) -> Outcome:
+def undisturbed(shape: Shape) -> CommittedContents:
     """The same input to an instance that is alone, in memory, with local exchanges."""
     log = MemoryLog()
     create_topics(log.admin())
@@ -216,12 +216,12 @@ def undisturbed(shape: Shape) -> Outcome:
     for part in orders(shape.orders, shape.seed, 500):
         append(log, part)
     driver.run_until_caught_up()
-    found = outcome(log, instance.snapshot())
+    found = contents_of(log, instance.snapshot())
     found.appended["orders"] = Counter((p, r["key"], r["value"]) for p, r in records_of(log, "orders"))
     return without_stores(found)
 
 
-def without_stores(found: Outcome) -> Outcome:
+def without_stores(found: CommittedContents) -> CommittedContents:
     """Stores are spread over members; dead letters name offsets, which depend on how many transactions there were."""
     found.stores = {}
     dead = Counter(re.sub(rb'"OFFSET":\d+', b"", letter[3]) for letter in found.appended[DEAD_LETTERS].elements())

@@ -13,7 +13,7 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.faults import Keep, PowerLoss, SimulatedDisk
-from tests.crash.outcome import Outcome, differences, outcome
+from tests.crash.contents import CommittedContents, contents_of, differences
 from tests.crash.project import append, create_topics, customers, orders
 from tests.crash.simulated import LossyPhysical, Watch, plan
 
@@ -27,7 +27,7 @@ class Computer:
     def __init__(self, disk: SimulatedDisk, physical: LossyPhysical) -> None:
         self.disk, self.physical = disk, physical
 
-    def work(self) -> Outcome:
+    def work(self) -> CommittedContents:
         """Whatever is missing of the input is appended, everything is processed. PowerLoss when the disk says so."""
         log = EmbeddedLog("/log", self.disk)
         create_topics(log)
@@ -53,7 +53,7 @@ class Computer:
         driver.run_until_caught_up()
         watch.check()
         assert not instance.query_states.having(STOPPED), instance.query_states.having(STOPPED)
-        return outcome(log, instance.snapshot())
+        return contents_of(log, instance.snapshot())
 
     def after_power_loss(self, keep: Keep, seed: int) -> Computer:
         rng = random.Random(seed)
@@ -62,7 +62,7 @@ class Computer:
 
 
 @cache
-def undisturbed() -> tuple[Outcome, int]:
+def undisturbed() -> tuple[CommittedContents, int]:
     """What it comes to, and with how many I/O calls."""
     computer = Computer(SimulatedDisk(), LossyPhysical())
     return computer.work(), computer.disk.calls

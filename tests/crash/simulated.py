@@ -17,7 +17,7 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.transaction import Transaction
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.physical import ByteRange
-from tests.crash.outcome import Outcome, outcome
+from tests.crash.contents import CommittedContents, contents_of
 from tests.crash.project import append, compiled, create_topics, customers, orders
 
 APP = "flowql"
@@ -141,7 +141,7 @@ def plan() -> Plan:
 
 
 @cache
-def expected() -> Outcome:
+def expected() -> CommittedContents:
     """What every machine must come to."""
     return Machine(0).run(0)
 
@@ -199,7 +199,7 @@ class Machine:
         self.log.crash()
         self.physical = self.physical.after_crash(self.rng.randrange(self.physical.unflushed + 1))
 
-    def run(self, crashes: int) -> Outcome:
+    def run(self, crashes: int) -> CommittedContents:
         """To the end of the input, killed `crashes` times on the way."""
         while True:
             if self.crashes < crashes:
@@ -211,7 +211,7 @@ class Machine:
                 self.boot()
                 self._watch.check()
                 continue
-            found = outcome(self.log, instance.snapshot())
+            found = contents_of(self.log, instance.snapshot())
             instance.close()
             return found
 

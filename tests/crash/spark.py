@@ -25,8 +25,8 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.log_address import Address, KafkaAddress, open_log
 from flowql.runtime.spark.log_append import Target, place_of
+from tests.crash.contents import DEAD_LETTERS, CommittedContents, differences, records_of
 from tests.crash.driver import Driver
-from tests.crash.outcome import DEAD_LETTERS, Outcome, differences, records_of
 from tests.crash.project import APPENDED, UPSERTED, Part, append, compiled, create_topics, customers, orders
 from tests.kafka_broker import QUICK
 
@@ -35,7 +35,7 @@ PORTIONS = 3
 _WHERE = re.compile(rb'"OFFSET":\d+')
 
 
-def expected_of(folder: Path, queries: Sequence[str], portions: Sequence[list[list[Part]]]) -> Outcome:
+def expected_of(folder: Path, queries: Sequence[str], portions: Sequence[list[list[Part]]]) -> CommittedContents:
     """The runtime's results over all portions at once."""
     folder.mkdir()
     start(folder / "log")
@@ -59,7 +59,7 @@ def killed(
     kills: int,
     streams: str = "exact",
     bootstrap: str = "",
-) -> Outcome:
+) -> CommittedContents:
     """The same on Spark: a portion, a driver, a kill while the next portion is being processed; at last an undisturbed driver.
 
     Portions that are left after the kills come before the last driver. bootstrap: of an empty Kafka, else the log is in the folder.
@@ -97,7 +97,7 @@ def start(address: Address) -> None:
         append(log, customers())
 
 
-def outcome_of(address: Address, queries: Sequence[str]) -> Outcome:
+def outcome_of(address: Address, queries: Sequence[str]) -> CommittedContents:
     """What is in the topics of these queries. Of upserted topics the last value of each key, whatever its record's time.
 
     Dead letters do not count their offsets: how many there are depends on the log.
@@ -105,7 +105,7 @@ def outcome_of(address: Address, queries: Sequence[str]) -> Outcome:
     log = open_log(address)
     plan = select(compiled(), queries)
     written = {s.topic for s in plan.sources if s.query is not None}
-    found = Outcome()
+    found = CommittedContents()
     for topic in (*APPENDED, DEAD_LETTERS):
         if topic in written or topic == DEAD_LETTERS:
             for p, r in records_of(log, topic):

@@ -10,9 +10,9 @@ from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
+from tests.crash.contents import contents_of
 from tests.crash.kafka import Plan, check, disturbed
 from tests.crash.kills import Shape
-from tests.crash.outcome import outcome
 from tests.crash.project import APPENDED, append, compiled, create_topics, customers, orders
 
 
@@ -56,4 +56,4 @@ def in_memory(shape):
     driver = Driver(instance)
     instance.deploy(compiled())
     driver.run_until_caught_up()
-    return outcome(log, instance.snapshot())
+    return contents_of(log, instance.snapshot())

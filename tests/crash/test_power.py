@@ -3,7 +3,7 @@
 import pytest
 
 from tests.crash import power
-from tests.crash.outcome import differences
+from tests.crash.contents import differences
 
 
 @pytest.mark.turns("disks")

@@ -6,7 +6,7 @@ from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.errors import StateError
 from flowql.runtime.log.base import Position
 from flowql.runtime.state.manager import StateManager
-from tests.crash.outcome import differences, records_of
+from tests.crash.contents import differences, records_of
 from tests.crash.simulated import APP, Machine, expected
 
 SEEDS, CRASHES = 20, 4

@@ -8,7 +8,7 @@ from tests.spark_here import skip_without_spark
 
 pytest.importorskip("pyspark")
 
-from tests.crash.outcome import differences
+from tests.crash.contents import differences
 from tests.crash.spark import broker, expected_of, killed, portions_of
 
 QUERIES = ["ITEMS"]

@@ -28,7 +28,7 @@ from flowql.runtime.errors import LogError, RuntimeFailure
 from flowql.runtime.events import EVENT, LOGGER
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from tests.crash.outcome import DEAD_LETTERS, records_of
+from tests.crash.contents import DEAD_LETTERS, records_of
 from tests.faults.shim import Shim
 
 SQL = """

@@ -30,7 +30,7 @@ class Mismatch(AssertionError):
 
 
 @dataclass
-class Outcome:
+class SeedResult:
     """What a seed showed. changes: rows fed; emitted: rows of the view at the end."""
 
     labels: tuple[str, ...]
@@ -56,7 +56,7 @@ def run(
     partitions: int | None = None,
     vector: bool | None = None,
     appends: bool | None = None,
-) -> Outcome:
+) -> SeedResult:
     """Raises Mismatch with the seed, the definition and both results. appends: rows of the tables only come; None: of some."""
     rng, kinds = random.Random(seed), random.Random(f"tables {seed}")
     tables = [
@@ -87,7 +87,7 @@ def run(
             rng.choice((deployed.commit, deployed.reopen, lambda: None))()
     if deployed.dead:
         raise Mismatch(f"seed {seed}: {deployed.dead[0].message}")
-    return Outcome(query.labels, rounds, fed)
+    return SeedResult(query.labels, rounds, fed)
 
 
 def _compare(

@@ -23,7 +23,7 @@ from tests.sim.groups import Group
 TRANSACTION_MS_MAX = 2_000
 
 
-class Outcome(Enum):
+class TransactionState(Enum):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -35,13 +35,13 @@ class Transaction:
 
     writer: str
     begun_ms: int
-    outcome: Outcome = Outcome.OPEN
+    outcome: TransactionState = TransactionState.OPEN
     positions: dict[str, dict[TopicPartition, Position]] = field(default_factory=dict)
     unmarked: set[TopicPartition | str] = field(default_factory=set)
 
     @property
     def finished(self) -> bool:
-        return self.outcome is not Outcome.OPEN and not self.unmarked
+        return self.outcome is not TransactionState.OPEN and not self.unmarked
 
 
 @dataclass(slots=True, eq=False)
@@ -88,7 +88,7 @@ class Partition:
         for entry in self.entries[n:]:
             if entry.base >= self.stable_end:
                 return None
-            aborted = entry.transaction is not None and entry.transaction.outcome is Outcome.ABORTED
+            aborted = entry.transaction is not None and entry.transaction.outcome is TransactionState.ABORTED
             if entry.end > offset and entry.records is not None and not aborted:
                 return entry.records
         return None
@@ -173,9 +173,9 @@ class Broker:
         """Decide the open transaction. Markers follow."""
         writer = self.check_epoch(name, epoch)
         transaction = writer.current
-        if transaction is None or transaction.outcome is not Outcome.OPEN:
+        if transaction is None or transaction.outcome is not TransactionState.OPEN:
             return
-        transaction.outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
+        transaction.outcome = TransactionState.COMMITTED if commit else TransactionState.ABORTED
         for place in sorted(transaction.unmarked, key=str):
             delay = self.marker_delay_ms(place)
             if delay:
@@ -206,7 +206,7 @@ class Broker:
                 self.end(name, epoch, commit=commit)
         for writer in self.writers.values():
             t = writer.current
-            if t is not None and t.outcome is Outcome.OPEN and now - t.begun_ms > TRANSACTION_MS_MAX:
+            if t is not None and t.outcome is TransactionState.OPEN and now - t.begun_ms > TRANSACTION_MS_MAX:
                 writer.epoch += 1
                 self._abort(writer)
         for group in self.groups.values():
@@ -219,7 +219,7 @@ class Broker:
             self._mark(transaction, place)
 
     def _open(self, writer: Writer, name: str) -> Transaction:
-        if writer.current is not None and writer.current.outcome is not Outcome.OPEN:
+        if writer.current is not None and writer.current.outcome is not TransactionState.OPEN:
             self._finish(writer.current)  # the client waits for it
         if writer.current is None or writer.current.finished:
             writer.current = Transaction(name, self.clock.timer_ms())
@@ -228,8 +228,8 @@ class Broker:
     def _abort(self, writer: Writer) -> None:
         transaction = writer.current
         if transaction is not None:
-            if transaction.outcome is Outcome.OPEN:
-                transaction.outcome = Outcome.ABORTED
+            if transaction.outcome is TransactionState.OPEN:
+                transaction.outcome = TransactionState.ABORTED
             self._finish(transaction)
 
     def _finish(self, transaction: Transaction) -> None:
@@ -247,7 +247,7 @@ class Broker:
             return
         group = self.group(place)
         positions = group.pending.pop(transaction)
-        if transaction.outcome is Outcome.COMMITTED:
+        if transaction.outcome is TransactionState.COMMITTED:
             group.move(positions)
 
     # -- positions

@@ -16,7 +16,7 @@ from functools import partial
 
 from tests.slt.world import Shape
 from tests.standard_views.case import case
-from tests.standard_views.check import Failed, Outcome, run
+from tests.standard_views.check import CaseResult, Failed, run
 from tests.standard_views.reduce import reduced
 
 INLINE = (16, 1, 3)
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     options = _options(argv)
     logging.getLogger("flowql").setLevel(logging.CRITICAL)
     partitions = [int(p) for p in options.partitions.split(",")]
-    outcomes: list[Outcome] = []
+    outcomes: list[CaseResult] = []
     failed = 0
     kinds: Counter[str] = Counter()
     start = time.monotonic()
@@ -75,7 +75,7 @@ def _kernels(options: argparse.Namespace, seed: int) -> bool | None:
     return (None, True, False)[seed // 9 % 3]
 
 
-def _report(outcomes: Iterable[Outcome], seconds: float) -> None:
+def _report(outcomes: Iterable[CaseResult], seconds: float) -> None:
     accepted: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     reasons: Counter[str] = Counter()

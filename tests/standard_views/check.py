@@ -33,7 +33,7 @@ class Failed(AssertionError):
 
 
 @dataclass(slots=True)
-class Outcome:
+class CaseResult:
     """What a case showed. refused: (labels, code and title, query) of views. lacking: views that DuckDB cannot answer. compared: answers."""
 
     accepted: list[frozenset[str]] = field(default_factory=list)
@@ -44,10 +44,12 @@ class Outcome:
     edits: int = 0
 
 
-def run(steps: Sequence[Step], shape: Shape, *, inline: int = 16, kills: int | None = None, every: int = 1) -> Outcome:
+def run(
+    steps: Sequence[Step], shape: Shape, *, inline: int = 16, kills: int | None = None, every: int = 1
+) -> CaseResult:
     """Raises Failed. inline: entries of a small bucket. kills: seed of restarts in the middle of changes. every: changes per comparison."""
     with _world(shape) as world, duckdb.connect(config={"threads": 1}) as reference, inline_max(inline):
-        judge = _Judge(world, reference, Outcome(), None if kills is None else Random(kills))
+        judge = _Judge(world, reference, CaseResult(), None if kills is None else Random(kills))
         for defining, group in groupby(enumerate(steps), lambda s: s[1].kind in ("table", "view")):
             numbered = list(group)
             if defining:
@@ -77,7 +79,7 @@ class _Judge:
 
     world: World
     reference: duckdb.DuckDBPyConnection
-    outcome: Outcome
+    outcome: CaseResult
     kill: Random | None
     tables: list[str] = field(default_factory=list)
     views: list[str] = field(default_factory=list)

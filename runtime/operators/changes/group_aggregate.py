@@ -12,7 +12,7 @@ from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.changes import GroupAggregate
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import INSERT, Batch, Row
-from flowql.runtime.functions.places import said
+from flowql.runtime.functions.failures import described
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
@@ -195,7 +195,7 @@ def _of_all(result: Callable[[Sequence[tuple[Any, int]]], Any], shown: Sequence[
     except FAILURES:
         raise
     except Exception as error:
-        return None, "", said(error)
+        return None, "", described(error)
 
 
 def _counted(bucket: Bucket, entry: str, net: int, value: Row) -> tuple[int, int]:

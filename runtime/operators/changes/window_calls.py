@@ -1,6 +1,6 @@
 """Window functions over rows of a partition: how far the result of a row depends on other rows, and what it is.
 
-A call is one of three sorts. *Running*: its frame is all rows up to the current one (or its last peer); a small state per row is
+A call is one of three sorts. *Accumulation*: its frame is all rows up to the current one (or its last peer); a small state per row is
 enough to go on from it. *Near*: it depends on rows at a limited distance. *Whole*: on any row of the partition.
 """
 
@@ -51,7 +51,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class Accumulation:
     """A state that goes on from row to row. step: (state, row, the row before is no peer) -> state.
 
     peers: a row shows the state of its last peer, else its own. needs_peers: whether the step asks for the row before.
@@ -69,7 +69,7 @@ class BoundWindow:
     """A call over a schema. results: of the rows [low, high) of some; of running calls made from their states instead."""
 
     call: WindowCall
-    running: Running | None = None
+    running: Accumulation | None = None
     results: Results | None = None
     before: Reach = Reach()
     after: Reach = Reach()
@@ -126,7 +126,7 @@ def _is_running(frame: Frame, order: Sequence[SortKey]) -> bool:
     return frame.start is None and frame.end == 0 and (bool(order) or frame.unit == "rows")
 
 
-def _framed(call: WindowCall, order: Sequence[SortKey], running: Running | None, results: Results) -> BoundWindow:
+def _framed(call: WindowCall, order: Sequence[SortKey], running: Accumulation | None, results: Results) -> BoundWindow:
     frame = call.frame
     if running is not None:
         peers = Reach(groups=0) if running.peers else Reach()
@@ -154,11 +154,11 @@ def shown(function: Callable[[Any], Any], state: Any) -> Any:
 
 
 _RANKS = {
-    "ROW_NUMBER": Running(0, lambda s, _row, _new: s + 1, lambda s: s),
-    "RANK": Running(
+    "ROW_NUMBER": Accumulation(0, lambda s, _row, _new: s + 1, lambda s: s),
+    "RANK": Accumulation(
         (0, 0), lambda s, _row, new: (s[0] + 1, s[0] + 1 if new else s[1]), lambda s: s[1], needs_peers=True
     ),
-    "DENSE_RANK": Running(0, lambda s, _row, new: s + new, lambda s: s, needs_peers=True),
+    "DENSE_RANK": Accumulation(0, lambda s, _row, new: s + new, lambda s: s, needs_peers=True),
 }
 
 
@@ -236,21 +236,21 @@ def _neighbour(call: WindowCall, args: Sequence[int]) -> BoundWindow:
     return BoundWindow(call, results=results, before=Reach(rows=max(0, -step)), after=Reach(rows=max(0, step)))
 
 
-def _running_value(call: WindowCall, at: int) -> Running:
+def _running_value(call: WindowCall, at: int) -> Accumulation:
     """State: (rows counted, the value), counted no further than needed; so what comes behind the value changes nothing."""
     ignore, peers = call.ignore_nulls, call.frame.unit != "rows"
     if call.function == "LAST_VALUE":
-        return Running(None, lambda s, row, _new: s if ignore and row[at] is None else row[at], lambda s: s, peers)
+        return Accumulation(None, lambda s, row, _new: s if ignore and row[at] is None else row[at], lambda s: s, peers)
     wanted = 1 if call.function == "FIRST_VALUE" else _number(call, 0)
     if wanted is None:
-        return Running(None, lambda s, _row, _new: s, lambda s: s)
+        return Accumulation(None, lambda s, _row, _new: s, lambda s: s)
 
     def step(s: Any, row: Row, _new: bool) -> Any:
         if s[0] == wanted or (ignore and row[at] is None):
             return s
         return s[0] + 1, row[at] if s[0] + 1 == wanted else None
 
-    return Running((0, None), step, lambda s: s[1], peers)
+    return Accumulation((0, None), step, lambda s: s[1], peers)
 
 
 def _value_results(call: WindowCall, at: int) -> Results:
@@ -281,7 +281,7 @@ def _arguments(bound: BoundCall) -> Callable[[Row], Row | None]:
     return lambda row: tuple([row[i] for i in args]) if row[condition] is True else None
 
 
-def _running_linear(bound: BoundCall, kind: Linear, frame: Frame) -> Running:
+def _running_linear(bound: BoundCall, kind: Linear, frame: Frame) -> Accumulation:
     arguments = _arguments(bound)
 
     def step(s: Any, row: Row, _new: bool) -> Any:
@@ -289,7 +289,7 @@ def _running_linear(bound: BoundCall, kind: Linear, frame: Frame) -> Running:
         part = None if args is None else kind.part(args, 1)
         return s if part is None else kind.add(s, part)
 
-    return Running(kind.zero, step, kind.result, frame.unit != "rows")
+    return Accumulation(kind.zero, step, kind.result, frame.unit != "rows")
 
 
 def _linear_results(bound: BoundCall, kind: Linear, frame: Frame) -> Results:
@@ -316,7 +316,7 @@ def _linear_results(bound: BoundCall, kind: Linear, frame: Frame) -> Results:
     return results
 
 
-def _running_extreme(bound: BoundCall, frame: Frame) -> Running:
+def _running_extreme(bound: BoundCall, frame: Frame) -> Accumulation:
     """MIN and MAX. State: (value, its text), None of no values."""
     arguments, text = _arguments(bound), bound.text
     assert text is not None
@@ -328,7 +328,7 @@ def _running_extreme(bound: BoundCall, frame: Frame) -> Running:
         found = text(args)
         return (args[0], found) if s is None or found < s[1] else s
 
-    return Running(None, step, lambda s: None if s is None else s[0], frame.unit != "rows")
+    return Accumulation(None, step, lambda s: None if s is None else s[0], frame.unit != "rows")
 
 
 def _extreme_results(bound: BoundCall, frame: Frame) -> Results:

@@ -24,7 +24,7 @@ from flowql.compiler.processors.stores import milliseconds
 from flowql.compiler.processors.topology import Topology, topology_in_plan
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, concat
 from flowql.runtime.errors import BadRecord
-from flowql.runtime.functions.places import said
+from flowql.runtime.functions.failures import described
 from flowql.runtime.operators.base import NO_TIME, RunContext
 from flowql.runtime.operators.processors.schedules import Schedule, Schedules
 from flowql.runtime.operators.processors.stores import store_of
@@ -372,9 +372,9 @@ class RunningTopology:
         except (ProcessingFailed, QueryFailure):
             raise
         except FAILURES as error:
-            raise QueryFailure(f"processor {step}: {said(error)}") from error
+            raise QueryFailure(f"processor {step}: {described(error)}") from error
         except Exception as error:
-            raise ProcessingFailed(f"processor {step}: {said(error)}") from error
+            raise ProcessingFailed(f"processor {step}: {described(error)}") from error
 
     def emit(self, sink: str, key: Any, value: Any) -> None:
         """A record for a sink. Raises TypeError, ValueError."""
@@ -488,4 +488,4 @@ def _failing(what: str) -> Iterator[None]:
     except QueryFailure:
         raise
     except Exception as error:
-        raise QueryFailure(f"{what}: {said(error)}") from error
+        raise QueryFailure(f"{what}: {described(error)}") from error

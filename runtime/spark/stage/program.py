@@ -34,7 +34,7 @@ from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
 from flowql.runtime.task.program import ExchangeRows
-from flowql.runtime.task.task import RunResult, Task
+from flowql.runtime.task.task import MicroBatchResult, Task
 from flowql.runtime.topology.program import TaskProgram
 from flowql.runtime.topology.scans import Scans
 
@@ -64,7 +64,7 @@ class Totals:
     dead: int = 0
     late: Counter[str] = field(default_factory=Counter)
 
-    def add(self, result: RunResult) -> None:
+    def add(self, result: MicroBatchResult) -> None:
         self.records_in += result.source_rows
         self.dead += len(result.dead_letters)
         self.late.update(result.late)
@@ -103,7 +103,7 @@ class StageProgram:
         State is published into `state` by the time this ends, for the caller to cut. cut_between: states larger than memory
         likes are made physical on the way (for runs whose pages stay in this process).
         """
-        results: list[RunResult] = []
+        results: list[MicroBatchResult] = []
         publisher = _Publisher(state, results)
         task = self._task(state, publisher)
         self._feed(task, rows)
@@ -153,14 +153,14 @@ class StageProgram:
 class _Publisher:
     """Implements `flowql.runtime.task.task.Publisher`: results are kept for who runs the task."""
 
-    def __init__(self, state: GroupState, results: list[RunResult]) -> None:
+    def __init__(self, state: GroupState, results: list[MicroBatchResult]) -> None:
         self._state, self._results = state, results
         self._woken = threading.Event()
 
     def lock(self) -> Any:
         return self._state.lock
 
-    def publish(self, _task: Task, result: RunResult) -> None:
+    def publish(self, _task: Task, result: MicroBatchResult) -> None:
         self._results.append(result)
 
     def wake(self) -> None:
@@ -186,7 +186,7 @@ class _Outbox:
         self._waiting: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self._waiting_rows = 0
 
-    def take(self, result: RunResult) -> Iterator[Row]:
+    def take(self, result: MicroBatchResult) -> Iterator[Row]:
         self.totals.add(result)
         for output in result.outputs:
             if isinstance(output, ExchangeRows):

@@ -11,14 +11,14 @@ import pytest
 from flowql.bench.crowd import Clock, Seen
 from flowql.bench.isolation import BATCH, BATCH_QUERIES, SOURCES, Saturation, plan_of
 from flowql.bench.measuring import BenchFailed
-from flowql.bench.watchers import QUERIES, SQL, Outcome, Phase, check, report, write_bids
+from flowql.bench.watchers import QUERIES, SQL, Phase, PhasePairs, check, report, write_bids
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from tests.runtime.app.world import World
 
 
 def test_the_cost_is_the_mean_of_the_pairs() -> None:
     without = [Phase(1_000, 1.0, 1.0), Phase(3_000, 1.0, 2.0)]
-    outcome = Outcome(
+    outcome = PhasePairs(
         without, [Phase(900, 1.0, 1.0), Phase(3_000, 1.0, 2.5)], Seen(7, 0.5, {"the first rows": [3.0, 5.0, 4.0]})
     )
     assert outcome.wall.share == pytest.approx(1 - math.sqrt(0.9))
@@ -71,6 +71,6 @@ def test_watchers_time_stands_still_between_phases() -> None:
 
 def test_a_crowd_that_does_not_ask_fails_the_measurement() -> None:
     phases = [Phase(1_000, 3.0, 1.0)] * 4
-    check(Outcome(phases, phases, Seen(looks=8, answers_ms={"a row by its key": [1.0] * 12})), rate=1.0)
+    check(PhasePairs(phases, phases, Seen(looks=8, answers_ms={"a row by its key": [1.0] * 12})), rate=1.0)
     with pytest.raises(BenchFailed, match="the monitoring did not run as intended: 8 refreshes, 2 answers of 13"):
-        check(Outcome(phases, phases, Seen(looks=8, answers_ms={"a row by its key": [1.0] * 2})), rate=1.0)
+        check(PhasePairs(phases, phases, Seen(looks=8, answers_ms={"a row by its key": [1.0] * 2})), rate=1.0)

@@ -10,7 +10,7 @@ from flowql.cli import main
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandResult:
     code: int
     out: str
     err: str
@@ -26,9 +26,9 @@ class Program:
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
 
-    def __call__(self, *arguments: str) -> Outcome:
+    def __call__(self, *arguments: str) -> CommandResult:
         self._capture.readouterr()
         with pytest.raises(SystemExit) as stopped:
             main(arguments)
         out, err = self._capture.readouterr()
-        return Outcome(int(stopped.value.code or 0), out, err)
+        return CommandResult(int(stopped.value.code or 0), out, err)

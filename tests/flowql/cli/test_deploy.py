@@ -16,7 +16,7 @@ from flowql.deploy import extents
 from flowql.runtime.log.base import TopicPartition
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
-from tests.flowql.cli.program import Outcome, Program
+from tests.flowql.cli.program import CommandResult, Program
 from tests.runtime.log.records import produce
 
 SOURCE = """
@@ -42,7 +42,7 @@ class Site:
     def write(self, *queries: str) -> None:
         (self.folder / "demo.sql").write_text(SOURCE + "".join(queries))
 
-    def __call__(self, *arguments: str) -> Outcome:
+    def __call__(self, *arguments: str) -> CommandResult:
         return self._flowql(*arguments, "-p", str(self.folder))
 
     def deploy(self, *arguments: str) -> dict[str, Any]:

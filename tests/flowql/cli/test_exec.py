@@ -12,7 +12,7 @@ import pytest
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.server.host import Host
-from tests.flowql.cli.program import Outcome, Program
+from tests.flowql.cli.program import CommandResult, Program
 
 FILE = """
 CREATE TABLE users (id INT PRIMARY KEY, name TEXT NOT NULL, visits INT DEFAULT 0);
@@ -27,7 +27,7 @@ class Shell:
     def __init__(self, flowql: Program, folder: Path) -> None:
         self._flowql, self._folder = flowql, folder
 
-    def __call__(self, *arguments: str) -> Outcome:
+    def __call__(self, *arguments: str) -> CommandResult:
         return self._flowql(*arguments, "-p", str(self._folder))
 
     def rows(self, sql: str) -> list[list[object]]:

@@ -13,7 +13,7 @@ import pytest
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.server.host import Host
-from tests.flowql.cli.program import Outcome, Program
+from tests.flowql.cli.program import CommandResult, Program
 from tests.flowql.query.world import plan_of
 
 SQL = """
@@ -37,7 +37,7 @@ class State:
     def __init__(self, flowql: Program, folder: Path) -> None:
         self._flowql, self._folder = flowql, folder
 
-    def __call__(self, *arguments: str) -> Outcome:
+    def __call__(self, *arguments: str) -> CommandResult:
         return self._flowql("state", *arguments, "-p", str(self._folder))
 
     def rows(self, *arguments: str) -> list[dict[str, object]]:

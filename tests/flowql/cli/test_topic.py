@@ -10,14 +10,14 @@ import pytest
 
 from flowql.runtime.app.plan_topic import topic_name
 from flowql.server.host import Host
-from tests.flowql.cli.program import Outcome, Program
+from tests.flowql.cli.program import CommandResult, Program
 
 
 class Topic:
     def __init__(self, flowql: Program, folder: Path) -> None:
         self._flowql, self._folder = flowql, folder
 
-    def __call__(self, *arguments: str) -> Outcome:
+    def __call__(self, *arguments: str) -> CommandResult:
         return self._flowql("topic", *arguments, "-p", str(self._folder))
 
 

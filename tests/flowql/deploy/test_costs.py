@@ -19,8 +19,8 @@ CREATE STREAM U AS SELECT K, V + 1 AS W FROM S;
 """
 
 
-class Place:
-    """A place with two results, and with a status that knows the size of T's state or does not."""
+class Target:
+    """A deployment target with two results, and with a status that knows the size of T's state or does not."""
 
     def __init__(self, state_bytes: int | None) -> None:
         self._state_bytes = state_bytes
@@ -46,4 +46,4 @@ def test_a_state_that_was_not_counted_yet_takes_about_as_much_as_its_results(
     """It counted for nothing, and the check whether the disk has room for two generations let a rebuild begin."""
     plan = plan_of(SQL)
     begun = {q.id: "change" for q in plan.queries}
-    assert costs_of(Deployed(plan), plan, begun, Place(state_bytes)).disk_bytes == disk
+    assert costs_of(Deployed(plan), plan, begun, Target(state_bytes)).disk_bytes == disk

@@ -24,7 +24,7 @@ from flowql.runtime.errors import (
 from flowql.runtime.log.base import GroupChange, GroupEvent, GroupMetadata
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.crash.outcome import DEAD_LETTERS, differences, outcome
+from tests.crash.contents import DEAD_LETTERS, contents_of, differences
 from tests.crash.project import APPENDED, UPSERTED, append, compiled, create_topics, customers, orders
 from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, plan, produce, read
 from tests.runtime.app.test_broken_input import DenyingLog
@@ -49,7 +49,7 @@ def start(log, physical=None, seed=None, **config):
 
 
 def result(log, instance):
-    found = outcome(log, instance.snapshot())
+    found = contents_of(log, instance.snapshot())
     found.appended[DEAD_LETTERS] = Counter({k[:3]: n for k, n in found.appended[DEAD_LETTERS].items()})
     return found
 

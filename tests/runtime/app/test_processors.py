@@ -19,7 +19,7 @@ from flowql.compiler.processors.stores import KeyValueStore, SessionStore, Windo
 from flowql.compiler.processors.topology import Topology
 from flowql.runtime.app.query_state import FAILED
 from flowql.runtime.clock import VirtualClock
-from flowql.runtime.functions.places import said
+from flowql.runtime.functions.failures import described
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.topologies import SQL, Topologies, topology
@@ -395,7 +395,7 @@ def test_the_users_lines_are_shown_wherever_the_project_lies() -> None:
     code = compile("1 / 0", "of-ada/flowql/totals.py", "exec")
     with pytest.raises(ZeroDivisionError) as caught:
         exec(code, {})
-    assert "totals.py:1 <module>" in said(caught.value)
+    assert "totals.py:1 <module>" in described(caught.value)
 
 
 class Aliasing(Processor):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate, unregister_aggregate
 from flowql.compiler.plan.logical import Window
 from flowql.compiler.plan.types import BIGINT
-from flowql.runtime.functions.places import said
+from flowql.runtime.functions.failures import described
 from flowql.runtime.functions.workers import FunctionFailed
 from tests.runtime.operators.world import Task, aggregate, batch, schema
 
@@ -43,7 +43,7 @@ def attempt(call: Any, *args: Any) -> tuple[Any, str]:
         return call(*args), ""
     except Exception as error:
         inner = error.__traceback__ and error.__traceback__.tb_next  # without this frame
-        return None, said(error.with_traceback(inner))
+        return None, described(error.with_traceback(inner))
 
 
 def add_many(groups: Any) -> Any:

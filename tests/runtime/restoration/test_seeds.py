@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from flowql.runtime.app import restoration
-from tests.crash.outcome import differences
+from tests.crash.contents import differences
 from tests.crash.simulated import expected
 from tests.runtime.restoration.machine import ForgetfulMachine
 

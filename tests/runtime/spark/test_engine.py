@@ -20,7 +20,7 @@ from flowql.runtime.spark.engine import work
 from flowql.runtime.spark.engine.instance import Mode, SparkInstance
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
 from flowql.runtime.spark.log_append import Writer
-from tests.crash.outcome import records_of
+from tests.crash.contents import records_of
 from tests.crash.project import append
 from tests.runtime.spark.conftest import TEST_SETTINGS
 from tests.runtime.spark.logs import records

@@ -27,7 +27,7 @@ from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, 
 from flowql.runtime.spark.log_append import Piece, Place, Target, append
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.state.store import Snapshot
-from tests.crash.outcome import records_of
+from tests.crash.contents import records_of
 from tests.relations import table_of
 from tests.runtime.spark.test_engine_order import plan_of
 

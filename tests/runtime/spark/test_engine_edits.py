@@ -15,7 +15,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.spark.engine.instance import Mode, SparkInstance
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery
-from tests.crash.outcome import records_of
+from tests.crash.contents import records_of
 from tests.crash.project import append
 from tests.runtime.spark.conftest import TEST_SETTINGS
 from tests.runtime.spark.logs import records

@@ -17,7 +17,7 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.spark.engine.feeders import with_feeders
 from flowql.runtime.spark.engine.instance import SparkInstance
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
-from tests.crash.outcome import records_of
+from tests.crash.contents import records_of
 from tests.runtime.spark.test_engine_order import plan_of
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from flowql.runtime.spark.errors import CheckpointOfOtherQuery
 from flowql.runtime.spark.log_letters import drop_letters, letters_between, put_letters
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.shapes import to_ipc
+from tests.crash.contents import DEAD_LETTERS, differences, records_of
 from tests.crash.kills import prepare
-from tests.crash.outcome import DEAD_LETTERS, differences, records_of
 from tests.crash.project import append, compiled
 from tests.crash.spark import expected_of, feed, outcome_of, portions_of
 from tests.runtime.spark.conftest import TEST_SETTINGS

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.spark.engine.instance import SparkInstance
-from tests.crash.outcome import records_of
+from tests.crash.contents import records_of
 from tests.crash.project import append
 from tests.runtime.spark.conftest import TEST_SETTINGS
 from tests.runtime.spark.logs import records

@@ -14,7 +14,7 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_TIME, Looks
 from flowql.runtime.task.lost import FIRST_ROWS, Late, losses_of, with_run
 from flowql.runtime.task.repartition import ENVELOPE_ROWS, channel_key, enclose, open_envelopes, topic_of
-from flowql.runtime.task.sizing import FORGET, START_ROWS, RunSizer
+from flowql.runtime.task.sizing import FORGET, START_ROWS, MicroBatchSizer
 
 
 def test_late_rows_add_up_and_the_furthest_behind_is_kept() -> None:
@@ -75,7 +75,7 @@ def test_a_join_whose_first_rows_met_nothing_of_a_later_table_is_told(parts: lis
 
 
 def test_a_run_takes_as_many_rows_as_fit_by_the_cheapest_full_runs() -> None:
-    sizer = RunSizer()
+    sizer = MicroBatchSizer()
     assert sizer.rows(5_000_000) == START_ROWS
     sizer.learn(START_ROWS // 2 - 1, 1_000)
     sizer.learn(0, 1_000)
@@ -105,9 +105,9 @@ def test_rows_come_out_of_envelopes_as_they_went_in(rows: int) -> None:
     assert set(made.column("timestamp").to_pylist()) == {1}, "not 0, which Kafka's client takes for now"
     records = made.to_pylist()
     fetched = type(made).from_pylist([{**r, "offset": n} for n, r in enumerate(records)], RECORD_SCHEMA)
-    staged = open_envelopes(RawBatch(TopicPartition("r", 0), fetched, pieces, 1), schema)
-    assert (staged.batch.rows(), staged.batch.op.tolist()) == (sent.rows(), sent.op.tolist())
-    assert staged.batch.rowtime.tolist() == list(range(rows))
-    assert staged.origin.tolist() == [n // ENVELOPE_ROWS for n in range(rows)]
-    assert (staged.raw_rows, staged.dead_letters) == (pieces, [])
+    decoded = open_envelopes(RawBatch(TopicPartition("r", 0), fetched, pieces, 1), schema)
+    assert (decoded.batch.rows(), decoded.batch.op.tolist()) == (sent.rows(), sent.op.tolist())
+    assert decoded.batch.rowtime.tolist() == list(range(rows))
+    assert decoded.origin.tolist() == [n // ENVELOPE_ROWS for n in range(rows)]
+    assert (decoded.raw_rows, decoded.dead_letters) == (pieces, [])
     assert topic_of("app", "Q-1@2") == "app-Q-1.g2"

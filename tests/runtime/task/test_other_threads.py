@@ -40,7 +40,7 @@ class Moving:
 @pytest.mark.parametrize(("ms", "beyond"), [(4, True), (5, False), (None, False)])
 def test_a_row_that_is_taken_while_another_thread_looks(ms: int | None, beyond: bool) -> None:
     """It looked again, past the end, and that thread of the instance died (two hundred interactive queries under load)."""
-    source = LogInput("scan", TopicPartition("A", 0), 0, staged=cast(Any, Moving()))
+    source = LogInput("scan", TopicPartition("A", 0), 0, decoded=cast(Any, Moving()))
     assert _beyond(source, ms) is beyond
 
 

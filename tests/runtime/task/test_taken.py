@@ -15,7 +15,7 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import DeadLetter, SourceRecord
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.front import Front
-from flowql.runtime.task.input_buffer import Staged
+from flowql.runtime.task.input_buffer import DecodedRows
 from flowql.runtime.task.taken import Taken, locate, locate_retired, origins_of, records_of
 
 SCHEMA = Schema((Field("V", t.BIGINT),))
@@ -70,9 +70,9 @@ def test_a_stream_of_bytes_without_origins_is_read():
 def test_of_a_run_over_a_topic_and_a_repartition(monkeypatch):
     records = pa.RecordBatch.from_arrays([pa.array([10, 11, 13, 14])], names=["offset"])
     raw = RawBatch(TopicPartition("t", 2), records, 15, 0)
-    staged = Staged(batch(3), np.array([0, 2, 3]), 4, [], raw)
+    decoded = DecodedRows(batch(3), np.array([0, 2, 3]), 4, [], raw)
     channel = batch(3, known([("a", 0, 5), None, ("a", 1, 6)]))
-    of_topic = Taken("t", "scan", 1, np.array([0, 3]), Front([staged.batch], 1, np.zeros(2), more=False), staged)
+    of_topic = Taken("t", "scan", 1, np.array([0, 3]), Front([decoded.batch], 1, np.zeros(2), more=False), decoded)
     of_channel = Taken("x#0", "exchange", 0, np.array([1, 2, 4]), Front([channel], 0, np.zeros(3), more=False))
     looks, look = [], Taken.origins
     monkeypatch.setattr(Taken, "origins", lambda taken: looks.append(taken) or look(taken))
@@ -90,11 +90,11 @@ def test_the_record_behind_a_row_and_behind_a_dead_letter():
     columns = [[10, 11, 13], [1, 2, 3], [b"k", None, b"m"], [b"x", b"y", None], [None] * 3]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)]
     raw = RawBatch(TopicPartition("t", 2), pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA), 14, 0)
-    staged = Staged(batch(3), np.array([0, 1, 2]), 3, [], raw)
+    decoded = DecodedRows(batch(3), np.array([0, 1, 2]), 3, [], raw)
     channel = batch(2, known([("a", 0, 5), None]))
     taken = [
-        Taken("u", "scan", 3, np.array([], np.int64), staged=staged),
-        Taken("t", "scan", 1, np.array([0, 3]), Front([staged.batch], 1, np.zeros(2), more=False), staged),
+        Taken("u", "scan", 3, np.array([], np.int64), decoded=decoded),
+        Taken("t", "scan", 1, np.array([0, 3]), Front([decoded.batch], 1, np.zeros(2), more=False), decoded),
         Taken("x#0", "exchange", 0, np.array([1, 2]), Front([channel], 0, np.zeros(2), more=False)),
     ]
     origins = origins_of(taken)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flowql.server.host import Host
-from tests.flowql.cli.program import Outcome, Program
+from tests.flowql.cli.program import CommandResult, Program
 
 COUNTED = "SELECT K, N FROM A ORDER BY K"
 WAIT_S = 60.0
@@ -28,7 +28,7 @@ class Shell:
     def __init__(self, flowql: Program, folder: Path) -> None:
         self._flowql, self._folder = flowql, folder
 
-    def __call__(self, *statements: str, form: str = "table") -> Outcome:
+    def __call__(self, *statements: str, form: str = "table") -> CommandResult:
         asked = [word for s in statements for word in ("-c", s)]
         return self._flowql("shell", *asked, "-o", form, "-p", str(self._folder))
 

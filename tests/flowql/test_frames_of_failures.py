@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flowql.runtime.functions.places import places_of, said
+from flowql.runtime.functions.failures import described, frames_of
 from tests.flowql.projects_with_modules import made, running, until
 
 MODULE = """
@@ -88,5 +88,5 @@ def test_failures_of_built_in_functions_name_no_lines() -> None:
         json.loads("{")
     trace = caught.value.__traceback__
     assert trace is not None
-    assert places_of(caught.value).startswith(" (test_places_of_failures.py:"), "this test is no part of the library"
-    assert said(caught.value.with_traceback(trace.tb_next)) == f"JSONDecodeError: {caught.value}"
+    assert frames_of(caught.value).startswith(" (test_frames_of_failures.py:"), "this test is no part of the library"
+    assert described(caught.value.with_traceback(trace.tb_next)) == f"JSONDecodeError: {caught.value}"

@@ -1,4 +1,4 @@
-"""Where in a module of a project a mistake is: the span of what is wrong there."""
+"""Spans of mistakes in modules of a project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Def = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def raised_in(root: Path, error: BaseException) -> Span | None:
-    """The line in a file below `root` where it was raised; for a SyntaxError, the line that is no Python."""
+    """The line in a file below `root` that raised the error; for a SyntaxError, the line that has it."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(root):
         return _line(Path(error.filename), error.lineno or 0)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(root)]

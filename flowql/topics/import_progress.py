@@ -1,7 +1,7 @@
-"""How far a file was imported into a topic: kept as a position of a group of its own, moved by the commits that carry the records.
+"""How far a file was imported into a topic: the committed position of a consumer group, moved by the transactions that append the records.
 
-So a retry goes on exactly where the last commit ended, however the import ended. The bytes before that place are recognised by a
-hash: a line after it may be mended meanwhile. When the topic is deleted its positions go with it.
+A retry continues exactly after the last commit, however the import ended. A hash of the bytes before that position shows whether they are still
+the same; lines after it may be corrected between two attempts. When the topic is deleted its positions are deleted with it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What was committed of a file. digest: of its bytes up to `at`. records, skipped, dead: what became of them.
+    """What was committed of a file. digest: of its bytes up to `at`. records, skipped, dead: how many lines became records, were skipped, are dead letters.
 
-    options: with which it was begun. done: the end of the file was reached.
+    options: of the import's first attempt. done: the end of the file was reached.
     """
 
     at: int
@@ -38,18 +38,18 @@ class Progress:
     done: bool
 
     @property
-    def place(self) -> FilePosition:
+    def position(self) -> FilePosition:
         return FilePosition(self.at, self.line)
 
 
 def group_of(job: Job) -> str:
-    """Also the transactional id, so that of two imports of a file at once the older one is fenced."""
+    """The consumer group, and the transactional id: of two concurrent imports of a file the older one is fenced."""
     identity = f"{job.topic}\0{job.file.resolve()}".encode()
     return f"{WRITERS_PREFIX}{job.topic}-{hashlib.blake2b(identity, digest_size=8).hexdigest()}"
 
 
 def options_of(job: Job) -> str:
-    """Those that decide what a record becomes."""
+    """The options that decide how lines become records."""
     return " ".join([job.format, ",".join(job.keys), job.timestamp or "", job.key_format or "", ",".join(job.nulls)])
 
 

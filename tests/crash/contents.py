@@ -1,4 +1,4 @@
-"""What a run has made: output topics and stores, and how two runs differ."""
+"""The committed output topics and stores of a run, and how those of two runs differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEAD_LETTERS = "flowql-dead-letters"
 
 
 @dataclass(slots=True)
-class Outcome:
+class CommittedContents:
     """appended: records of append topics as multisets. upserted: the last value of each key that is not deleted. stores: committed rows."""
 
     appended: dict[str, Counter[Any]] = field(default_factory=dict)
@@ -22,8 +22,8 @@ class Outcome:
     stores: dict[str, dict[Any, Any]] = field(default_factory=dict)
 
 
-def outcome(log: Log, snapshot: Snapshot) -> Outcome:
-    found = Outcome()
+def contents_of(log: Log, snapshot: Snapshot) -> CommittedContents:
+    found = CommittedContents()
     for topic in (*APPENDED, DEAD_LETTERS):
         timed = topic != DEAD_LETTERS  # they carry the time at which they were written
         found.appended[topic] = Counter(
@@ -48,7 +48,7 @@ def records_of(log: Log, topic: str) -> list[tuple[int, dict[str, Any]]]:
     return out
 
 
-def differences(expected: Outcome, seen: Outcome) -> list[str]:
+def differences(expected: CommittedContents, seen: CommittedContents) -> list[str]:
     """Sentences, none when the runs are equal."""
     out = []
     for topic, records in expected.appended.items():

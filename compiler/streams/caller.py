@@ -1,4 +1,4 @@
-"""Where in a module of a project something is written."""
+"""The span of the call in a module of a project that FlowQL is in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a project's broker is. Light: every reading of a project may ask."""
+"""The address of a project's broker. Imports little, as every reading of a project may call it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STATE_FILE = "broker.json"
 
 
 def last_bootstrap(directory: Path) -> str | None:
-    """Where the broker of a directory listens, or listened when it last ran; None if there never was one."""
+    """The address of the broker of a directory, also while it is stopped; None if it was never started."""
     try:
         port = json.loads((directory / STATE_FILE).read_text())["port"]
     except FileNotFoundError:

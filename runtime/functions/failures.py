@@ -1,4 +1,4 @@
-"""Places in the user's code that an exception came through, as messages of dead letters and of failed queries name them."""
+"""Texts of exceptions of users' code with the lines of that code, for messages of dead letters and failed queries."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NOT_OF_USERS = tuple(
 )
 
 
-def said(error: BaseException) -> str:
-    """An exception with its places: `ZeroDivisionError: division by zero (totals.py:12 process, totals.py:30 share)`."""
-    return f"{type(error).__name__}: {text_of(error)}{places_of(error)}"
+def described(error: BaseException) -> str:
+    """An exception with the frames of the user's code: `ZeroDivisionError: division by zero (totals.py:12 process, totals.py:30 share)`."""
+    return f"{type(error).__name__}: {text_of(error)}{frames_of(error)}"
 
 
 def text_of(error: BaseException) -> str:
@@ -32,7 +32,7 @@ def text_of(error: BaseException) -> str:
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
 
 
-def places_of(error: BaseException) -> str:
+def frames_of(error: BaseException) -> str:
     """` (totals.py:12 process, totals.py:30 share)`, the innermost last; empty where no code of the user is involved."""
     found, trace = [], error.__traceback__
     while trace is not None:
