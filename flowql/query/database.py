@@ -172,7 +172,7 @@ class QueryDatabase:
         return root
 
 
-def _renamed(function: AskedFunction, to: pa.DataType, columns: Sequence[pa.Array]) -> pa.Array:
+def _renamed(function: InteractiveFunction, to: pa.DataType, columns: Sequence[pa.Array]) -> pa.Array:
     return function.call(columns).view(to)
 
 
