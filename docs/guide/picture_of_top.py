@@ -19,8 +19,8 @@ from rich.console import Console
 
 from flowql.bench.isolation import BATCH, SOURCES, plan_of
 from flowql.bench.nexmark_input import write_log
-from flowql.cli.watching.screen import Screen
-from flowql.cli.watching.table import View
+from flowql.cli.monitoring.screen import Screen
+from flowql.cli.monitoring.table import View
 from flowql.deploy.settings import Settings
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.host import Host

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from flowql.cli.monitoring.amounts import duration
 from flowql.cli.render import note, print_json, print_rows
-from flowql.cli.watching.amounts import duration
 from flowql.deploy.costs import shown_size
 
 Change = Mapping[str, Any]

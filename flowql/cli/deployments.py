@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from flowql.api.deploying import history
+from flowql.cli.monitoring.amounts import duration
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, print_text
-from flowql.cli.watching.amounts import duration
 from flowql.compiler.plan.deployed import Entry
 from flowql.deploy.history import counts_of, entry_of, result_of, to_data
 from flowql.deploy.settings import settings_of

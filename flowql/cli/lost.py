@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from flowql.cli.watching.amounts import duration
+from flowql.cli.monitoring.amounts import duration
 
 _KINDS = (
     ("late_records", "late row", "late rows"),

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
+from flowql.cli.monitoring.functions import function_lines
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, write_lines
-from flowql.cli.watching.functions import function_lines
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
 from flowql.runtime.config import LetterRetention

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from flowql.cli.live import live_client
+from flowql.cli.monitoring.columns import COLUMNS
+from flowql.cli.monitoring.screen import INTERVAL_S_MAX, INTERVAL_S_MIN, Screen, run
+from flowql.cli.monitoring.table import View, picture, text_of
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import print_json, print_json_line, print_text
-from flowql.cli.watching.columns import COLUMNS
-from flowql.cli.watching.screen import INTERVAL_S_MAX, INTERVAL_S_MIN, Screen, run
-from flowql.cli.watching.table import View, picture, text_of
 from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
 from flowql.server.address import NOT_RUNNING
@@ -69,7 +69,7 @@ def command(
     if once or as_json or not console.is_terminal:
         _plain(scope, view, console, status, as_json=as_json, interval_s=None if once else interval)
         return
-    from flowql.cli.watching.keys import reading_keys
+    from flowql.cli.monitoring.keys import reading_keys
 
     instance = _Instance(settings_of(scope.load()).data_dir)
     with reading_keys() as keys:

@@ -1,9 +1,9 @@
 """Pages whose commands are typed, in order, in an empty folder: what comes out is what the page shows.
 
-    python -m tests.docs.tour docs/guide/asking.md
+    python -m tests.docs.tour docs/guide/querying.md
 
 writes what comes out into a page instead; look at the difference. Only what no two readers share is made equal: process ids and
-durations. After `topic produce` (in the guide to asking also after `deploy`) the tour waits until the running instance has read
+durations. After `topic produce` (in the guide to querying also after `deploy`) the tour waits until the running instance has read
 everything, as a person who types has.
 """
 

@@ -16,7 +16,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from flowql.cli.watching.functions import function_lines
+from flowql.cli.monitoring.functions import function_lines
 from flowql.compiler.functions.registry import Function, QueryFailure, Resolution
 from flowql.compiler.plan.types import BIGINT
 from flowql.config import functions

@@ -16,9 +16,9 @@ import pexpect
 import pytest
 from rich.console import Console
 
-from flowql.cli.watching.columns import BY_KEY, COLUMNS, fitting, matching, ordered
-from flowql.cli.watching.screen import Screen
-from flowql.cli.watching.table import View, text_of
+from flowql.cli.monitoring.columns import BY_KEY, COLUMNS, fitting, matching, ordered
+from flowql.cli.monitoring.screen import Screen
+from flowql.cli.monitoring.table import View, text_of
 from flowql.errors import CommandError
 from flowql.server.address import read_address
 from tests.flowql.cli.program import Program

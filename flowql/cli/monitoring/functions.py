@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowql.cli.aligned import table_lines
-from flowql.cli.watching.amounts import count
+from flowql.cli.monitoring.amounts import count
 
 COLUMNS = ("function", "module", "calls", "us/call", "failed", "lost processes")
 

@@ -1,4 +1,4 @@
-"""The guide to watching: its commands are typed; and what it lists is what there is."""
+"""The guide to monitoring: a test types its commands, and compares its lists of events and columns with the code."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from flowql.cli.watching.columns import COLUMNS
+from flowql.cli.monitoring.columns import COLUMNS
 from tests.docs.tour import ROOT, Shell, blocks, commands, equalised, without_figures
 
-PAGE = (ROOT / "docs" / "guide" / "watching.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "monitoring.md").read_text(encoding="utf-8")
 FIGURES = ("flowql top", "flowql logs", "flowql priority")
 SAY = re.compile(r'say\(\s*\w+,\s*("[a-z_.]+"(?: if .*? else "[a-z_.]+")?)')
 

@@ -1,4 +1,4 @@
-"""The guide to asking: its commands are typed, and its loop of development is gone through on a terminal."""
+"""The guide to querying: a test types its commands and goes through its loop of development on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.docs.tour import ROOT, Shell, blocks, commands, equalised
 from tests.flowql.cli.terminal import Terminal
 
-PAGE = (ROOT / "docs" / "guide" / "asking.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "querying.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.turns("pages")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowql.cli.watching.amounts import count, duration, percent, size
+from flowql.cli.monitoring.amounts import count, duration, percent, size
 
 Query = Mapping[str, Any]
 NAME_MIN = 20

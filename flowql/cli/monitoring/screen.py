@@ -11,9 +11,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from flowql.cli.watching.columns import COLUMNS
-from flowql.cli.watching.keys import BACKSPACE, ENTER, ESCAPE, Keys
-from flowql.cli.watching.table import FAINT, STYLES, View, picture
+from flowql.cli.monitoring.columns import COLUMNS
+from flowql.cli.monitoring.keys import BACKSPACE, ENTER, ESCAPE, Keys
+from flowql.cli.monitoring.table import FAINT, STYLES, View, picture
 from flowql.errors import CommandError
 
 Status = Mapping[str, Any]

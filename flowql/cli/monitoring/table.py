@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from flowql.cli.watching.amounts import count, duration, percent, size
-from flowql.cli.watching.columns import BY_KEY, Column, Query, fitting, least, matching, ordered, wanted
-from flowql.cli.watching.functions import function_lines
+from flowql.cli.monitoring.amounts import count, duration, percent, size
+from flowql.cli.monitoring.columns import BY_KEY, Column, Query, fitting, least, matching, ordered, wanted
+from flowql.cli.monitoring.functions import function_lines
 
 STYLES = {
     "error": "bold red",
