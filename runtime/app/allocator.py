@@ -59,7 +59,7 @@ class UnusedMemory:
 
 
 def resident_bytes() -> int:
-    """Of this process; 0 where the system does not tell."""
+    """Resident memory of this process in bytes; 0 where the system does not report it."""
     try:
         return int(_PAGES.read_text().split()[1]) * resource.getpagesize()
     except OSError:

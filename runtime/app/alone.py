@@ -18,7 +18,7 @@ class Rebuilding(Protocol):
     """Generations that are being built (`flowql.runtime.app.rebuilding`)."""
 
     def next(self, now_ms: int) -> Coroutine | None:
-        """What is to be done next for one of them, or nothing."""
+        """The next coroutine to run for one of them, if any."""
         ...
 
 
@@ -52,7 +52,7 @@ class AloneReconciler(Reconciler):
         return 0
 
     def succeeded(self) -> None:
-        """What each coroutine does says so itself."""
+        """Nothing to do: each coroutine reports its own success."""
 
     def _take_apart(self, tasks: Sequence[Task]) -> Coroutine:
         yield from stopped(self._host, tasks)

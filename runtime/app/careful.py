@@ -1,8 +1,8 @@
-"""Careful mode: of a query whose results a commit has refused, runs look at all they made before they publish it.
+"""Careful mode: after a commit has rejected results of a query, each micro-batch of the query is checked before it is published.
 
-Encoding what a store keeps costs as much as the commit of it, so it is done once, at the commit, of many runs together; there nobody
-knows any more which record made it. So the query goes back to the last commit, and until it is beyond the cut that failed each run
-is looked at by itself: what cannot be committed is isolated to a record (`flowql.runtime.task.isolate`).
+State is normally encoded once per commit, for many micro-batches together, because encoding costs as much as the commit itself. At that time the
+record that caused an unencodable value is no longer known. So the query returns to the last commit, and until it is beyond the cut that failed,
+each of its micro-batches is checked alone; the record that cannot be committed is then isolated (`flowql.runtime.task.isolate`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from flowql.runtime.task.task import Task
 
 @dataclass(slots=True)
 class _Careful:
-    """until: positions by task and input that the tasks had reached when the commit was refused. bytes_max: by topic, what is
-    known of the largest record it takes. new: tasks have been made since. channels: how far each channel was filled when all were there.
+    """until: positions by task and input at the time of the rejected commit. bytes_max: by topic, the size of the largest record that it accepts, as
+    far as it is known. new: tasks have been built since. channels: how far each channel was filled when all tasks existed.
     """
 
     until: Mapping[tuple[str, str], int]
@@ -34,14 +34,14 @@ class _Careful:
 
 
 class CarefulQueries:
-    """Which queries run so. `begin` and `look` are the commit thread's, `attach` that of whoever makes tasks."""
+    """The queries in careful mode. The commit thread calls `begin` and `look`; the thread that builds tasks calls `attach`."""
 
     def __init__(self, state: StateManager, application_id: str) -> None:
         self._state, self._id = state, application_id
         self._of: dict[str, _Careful] = {}
 
     def begin(self, query: str, tasks: Iterable[Task], error: Exception) -> bool:
-        """A commit has refused what the query made. False if that is nothing that a record can be left out for, or was looked for.
+        """Called after a commit has rejected results of the query. False if no record can be left out for it, or the search has already failed.
 
         The epoch lock is held.
         """
@@ -59,7 +59,7 @@ class CarefulQueries:
         return before is None or not before.new or made.bytes_max != known
 
     def attach(self, tasks: Iterable[Task]) -> None:
-        """New tasks, which begin at the last commit."""
+        """Called with new tasks, which begin at the last commit."""
         for task in tasks:
             careful = self._of.get(task.id.query)
             if careful is not None:
@@ -67,7 +67,7 @@ class CarefulQueries:
                 careful.new = True
 
     def look(self, tasks_of: Mapping[str, Sequence[Task]]) -> None:
-        """After a commit. tasks_of: of the queries that are not suspended."""
+        """Called after a commit. tasks_of: tasks of the queries that are not suspended."""
         for query, careful in list(self._of.items()):
             tasks = tasks_of.get(query, ())
             if careful.new and tasks and _beyond(careful, tasks):
@@ -77,12 +77,12 @@ class CarefulQueries:
                 say(INFO, "query.careful.over", query=query)
 
     def bytes_max(self, query: str, topic: str) -> int | None:
-        """How large a record of a topic may be, where a commit of the query has found out."""
+        """The size of the largest record that a topic accepts, if a commit of the query has shown it."""
         careful = self._of.get(query)
         return None if careful is None else careful.bytes_max.get(topic)
 
     def _check(self, task: Task, outputs: Sequence[Output]) -> None:
-        """What a commit would say of it."""
+        """Raises the error with which a commit would reject these outputs and this state."""
         careful = self._of.get(task.id.query)
         limits = {} if careful is None else careful.bytes_max
         for name, (keys, values) in self._state.batch_of(str(task.id)).items():

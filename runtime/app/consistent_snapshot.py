@@ -1,15 +1,15 @@
 """Snapshots in which queries that read the same input have read the same of it.
 
-A commit takes every task as far as it is (rule R1), so two tables fed by one topic differ within it by what one query is ahead.
-Whoever wants to see them agree asks for it here; nobody else waits. The queries in question are brought to one place in the
-partitions they share, a commit is cut there, and they go on: at the cut, not when it is on disk.
+A commit takes every task at its current position (rule R1). Two tables that are computed from one topic may therefore be at different positions
+of it within the same commit. An interactive query that needs them to agree requests a consistent snapshot; only the queries behind these tables wait
+for it. They are brought to the same offsets in the partitions they share, a commit is cut there, and they continue at the cut, before it is on disk.
 
-- A query whose tasks read one partition each just stops at the place of the one furthest ahead (`LogInput.stop_at`).
-- Others merge inputs by time, and what waits in their exchanges cannot be processed before rows that are still to come. They
-  stop at a *horizon*: all rows before that time, on every way, and none after it. Stopping changes no order, so no result.
+- A query whose tasks read one partition each stops at the offset of the query that is furthest ahead (`LogInput.stop_at`).
+- Other queries merge inputs by time, and rows in their exchanges cannot be processed before earlier rows that may still arrive. They
+  stop at a *horizon*: they process all rows before that time and none after it. Stopping does not change the order of rows, and so no result.
 
-Places are compared anew at every look: a run under way may end beyond them, then the others follow. Out of reach: tables fed by
-a topic that another of the queries writes from the same input, since its records are there only after a commit.
+Offsets are compared again at every look: a micro-batch may end beyond them, and then the other queries follow. Not possible for tables fed by
+a topic that another of the queries writes from the same input, since its records become visible only after a commit.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from flowql.runtime.task.task import Horizon, Task
 
 TIMEOUT_S = 1.0  # how long a query may hold the others up
 LOOK_S = 0.001
-COMMIT_S = 30.0  # after the cut nobody is held up any more
-GAP_ROWS_MAX = 100_000  # who is further behind than this does not catch up within the timeout
-REST = 10  # after a failure queries are left alone for so many times as long as they were held up
+COMMIT_S = 30.0  # after the cut no query is held up any longer
+GAP_ROWS_MAX = 100_000  # a query that is further behind does not catch up within the timeout
+REST = 10  # after a failure queries are not held up again for this many times the time they were held up
 BEGINNING = -(1 << 63)
 REFUSED = "refused by the log"  # the trouble of a query that goes back to the last commit
 
 
 @dataclass(frozen=True, slots=True)
 class ConsistentSnapshot:
-    """A commit, and why the queries are not at one place in it (empty: they are)."""
+    """The snapshot of a commit. reason: why the queries are not at the same offsets in it; empty if they are."""
 
     snapshot: Snapshot
     reason: str = ""
@@ -52,19 +52,19 @@ class ConsistentSnapshot:
 
 
 class NotTogether(RuntimeFailure):
-    """A query ran on between the look and the cut."""
+    """A query processed more records between the last look and the cut."""
 
 
 @dataclass(slots=True)
 class TaskSet:
-    """Tasks by query, and the inputs of them that are brought to one place in each partition."""
+    """Tasks by query, and by partition those of their inputs that are brought to the same offset."""
 
     tasks: dict[str, list[Task]]
     shared: dict[TopicPartition, list[tuple[str, LogInput]]]
 
     @property
     def together(self) -> bool:
-        """All are at one place, nothing is between. The epoch lock is held."""
+        """Whether all are at the same offsets, with no row in an exchange. The epoch lock is held."""
         if any(channel.has_rows for tasks in self.tasks.values() for t in tasks for channel in t.exchanges.values()):
             return False
         return all(len({i.at for _, i in readers}) == 1 for readers in self.shared.values())
@@ -72,13 +72,13 @@ class TaskSet:
 
 @dataclass(slots=True)
 class Barrier:
-    """What is stopped now. Under the epoch lock, but for `lift`."""
+    """The inputs that are stopped now. Called under the epoch lock, except for `lift`."""
 
     horizon: Horizon = field(default_factory=Horizon)
     stopped: list[LogInput] = field(default_factory=list)
 
     def move(self, group: TaskSet) -> bool:
-        """Stop everyone at the place of the one furthest ahead; True if that has changed."""
+        """Stops all queries at the offset of the one furthest ahead. True if that offset has changed."""
         changed, ms = False, self.horizon.ms if self.horizon.ms is not None else BEGINNING
         merging = {q for q, tasks in group.tasks.items() if any(len(t.inputs) > 1 or t.exchanges for t in tasks)}
         for readers in group.shared.values():
@@ -116,7 +116,7 @@ def _latest_before(source: LogInput, place: int) -> int:
 
 @dataclass(slots=True)
 class _Taken:
-    """A snapshot on its way from the commit thread to who asked, who may have gone. `lock` guards all."""
+    """A snapshot on its way from the commit thread to the requesting thread, which may have timed out. `lock` guards all fields."""
 
     snapshot: Snapshot | None = None
     cut: bool = False
@@ -223,7 +223,7 @@ class ConsistentSnapshots:
         return TaskSet({q: tasks[q] for q in sorted(involved)}, shared)
 
     def _hopeless(self, group: TaskSet) -> str:
-        """Why nobody should be held up for it, or nothing."""
+        """Why no query should be held up for this snapshot; empty if nothing speaks against it."""
         troubles = {query: trouble for query in group.tasks if (trouble := self._trouble(query))}
         if group.together:
             troubles = {q: t for q, t in troubles.items() if t == REFUSED}  # what it has read is not committed

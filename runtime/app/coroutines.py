@@ -26,7 +26,7 @@ class TaskHost(Protocol):
 
 
 def stopped(host: TaskHost, tasks: Sequence[Task]) -> Coroutine:
-    """Take tasks from whoever has them: the restoration step, or the task manager and the threads that run them."""
+    """Takes tasks from the restoration step, or from the task manager and its threads, whichever has them."""
     for task in tasks:
         if task.status is TaskStatus.CLOSED:  # by an attempt that failed later
             continue
@@ -62,7 +62,7 @@ def in_polling(polling: PollingStep, action: Callable[[], None]) -> Future[None]
         try:
             action()
             done.set_result(None)
-        except Exception as error:  # goes back to who asked
+        except Exception as error:  # raised by the coroutine that waits for it
             done.set_exception(error)
 
     polling.command(run)

@@ -1,9 +1,9 @@
-"""Takes deployments, from any thread but those of steps: decides what changes, and has the reconciler carry it out.
+"""Accepts deployments from any thread other than those of steps: decides what changes, and has the reconciler carry it out.
 
-An instance that is alone asks its reconciler; a member writes the record to the plan topic, from where all members take it (rule R11).
+A single instance sends a request to its reconciler; a member of a group writes the record to the plan topic, where all members read it (rule R11).
 
-While commits do not get through (no space, brokers away) nothing can be deployed: the answer comes after `BLOCKED_MS`, with the
-reason, and nothing has changed. What pauses and resumes alone acts at once, and is recorded by the next commit.
+While commits fail (disk full, brokers unreachable) nothing can be deployed: the answer comes after `BLOCKED_MS` with the reason, and nothing
+has changed. A deployment that only pauses and resumes queries takes effect at once and is recorded by the next commit.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from flowql.runtime.topology.partitions import check_partitions, planned_partiti
 from flowql.runtime.topology.query import ensure_sources, ensure_topics
 from flowql.runtime.topology.table_declarations import check_tables
 
-LOOK_S = 0.02  # between two looks at what was asked for
+LOOK_S = 0.02  # between two looks at a request
 ANNOUNCE_TRIES, ANNOUNCE_S = 60, 0.5
-BLOCKED_MS = 3_000  # commits that do not get through for so long are no short trouble
-HANGS_MS = 60_000  # what takes so long hangs
+BLOCKED_MS = 3_000  # a deployment waits this long for commits that fail
+HANGS_MS = 60_000  # a coroutine that takes longer counts as hung
 HANDOVER_MS = 540_000  # but loading a history may take longer; the client waits for its answer for 600 s
 WITHDRAWN_MS = 1_000  # what is taken back has ended after so long, if it can be taken back
 
@@ -181,7 +181,7 @@ class Deployer:
             refuse_forward(after)
 
     def side_by_side(self, group: Group, look: Callable[[], None]) -> int:
-        """Calls `look` while the generations of a group are at one place. How many records the new one is ahead: 0 but in a member."""
+        """Calls `look` while both generations of a group are at the same offsets. Returns how many records the new one is ahead: 0 except in a member."""
         if self._group is not None:
             return side_by_side(self._host, self._group.swap, group, look, lambda: self._host.look(LOOK_S))
         self._wait(self._reconciler.ask(partial(self._rebuilding.side_by_side, group, look)))
@@ -189,12 +189,12 @@ class Deployer:
 
     @property
     def rebuilt(self) -> bool:
-        """Whether nothing is being rebuilt (any more), and no query is being made or taken away."""
+        """Whether no query is being rebuilt, started or removed."""
         return self._host.deployed.wanted is None and self._quiet
 
     @property
     def at_rest(self) -> bool:
-        """As `rebuilt`, or what is being rebuilt waits until it is promoted."""
+        """As `rebuilt`, but also true if all rebuilt generations wait until they are promoted."""
         return self._quiet and (self._host.deployed.wanted is None or all_wait(self._host.deployed, self._swaps.why))
 
     @property
@@ -205,7 +205,7 @@ class Deployer:
         return {name: info.partitions for name, info in self._host.admin.topics().items()}
 
     def _still(self, seen: Deployed | None) -> Deployed:
-        """What is on record now. Superseded if it is not `seen`, but for a swap that is under way."""
+        """The recorded deployment. Raises Superseded if it is not `seen`; progress of a swap does not count as a difference."""
         now = self._host.deployed
         if seen is not None and now is not seen and not is_same(now, seen):
             raise Superseded("another deployment or the end of a rebuild came first")
@@ -218,7 +218,7 @@ class Deployer:
     # -- alone
 
     def _changed(self, decide: Callable[[], Change], about: About, histories: Histories) -> Coroutine:
-        """What is decided now, as a swap may have ended meanwhile; None while one is on record."""
+        """Decides at its start, as a swap may have ended before; its result is None while a swap is recorded."""
         host = self._host
         if host.deployed.swap is not None:
             return None
@@ -236,13 +236,13 @@ class Deployer:
         return change
 
     def _delete_unrecorded(self) -> None:
-        """Deletes topics of a deployment that never was: the next may want other partitions for them."""
+        """Deletes topics of a deployment that failed: the next one may need other numbers of partitions."""
         host = self._host
         for topic in unrecorded(host.admin, host.config.application_id, host.deployed):
             host.admin.delete_topic(topic)
 
     def _pause(self, plan: Plan, decide: Callable[[], Change], about: About) -> Change:
-        """Queries are paused and let go. The record may be committed later: who dies before has not paused them."""
+        """Pauses and resumes queries. The record may be committed later; after a crash before that they are as before."""
         change: Change
         change, recorded = self._carried_out(partial(self._paused, plan, decide, about))
         with suppress(CommitsBlocked):
@@ -250,7 +250,7 @@ class Deployer:
         return change
 
     def _paused(self, plan: Plan, decide: Callable[[], Change], about: About) -> Coroutine:
-        """What is decided, and the commit that records it; None while a swap is on record."""
+        """The change, and the commit that records it; None while a swap is recorded."""
         if self._host.deployed.swap is not None:
             return None
         if not _only_pauses(self._host.deployed, plan):
@@ -295,7 +295,7 @@ class Deployer:
         return done.result()
 
     def _why(self) -> str:
-        """What keeps a coroutine from its end."""
+        """Why a coroutine does not end, as far as it is known."""
         if why := self._host.commit.held_up:
             return f"commits do not get through ({why})"
         return f"it is not done after {HANGS_MS // 1000} s: a function does not return, perhaps (flowql status)"

@@ -16,7 +16,7 @@ from flowql.runtime.task.task import Task
 
 
 class Host(Protocol):
-    """What is needed of the instance."""
+    """The parts of the instance that draining needs."""
 
     state: StateManager
     manager: TaskManager

@@ -77,7 +77,7 @@ class Exchanges:
         return exchange
 
     def _read(self, channel: ChannelKey) -> tuple[_Saved, list[bytes]]:
-        """What the store holds of a channel."""
+        """The saved state and the rows of a channel in the store."""
         topic, partition, source = channel
         rows: dict[Any, Value] = {
             k[3]: v for k, v in self._store.scan(low=channel, high=(topic, partition, source + 1))

@@ -54,7 +54,7 @@ def tasks_of(host: Host, names: Iterable[str]) -> list[Task]:
 
 
 def at_rest(host: Host, names: Sequence[str]) -> Coroutine:
-    """These queries are held, and nothing is between their tasks. ForwardUnsupported if that cannot be; then nothing has changed."""
+    """Holds these queries once no row is in transit between their tasks. Raises ForwardUnsupported if that fails, without having changed anything."""
     limit_ms = host.clock.timer_ms() + REST_MS
     try:
         for name in names:
@@ -71,7 +71,7 @@ def at_rest(host: Host, names: Sequence[str]) -> Coroutine:
 
 
 def _drained(host: Host, name: str, limit_ms: int) -> Coroutine:
-    """Of a query that serves, whose tasks stay the same meanwhile."""
+    """Waits until no row is in transit between the tasks of a running query, whose tasks stay the same until then."""
     tasks = _task_set(host, name)
 
     def check() -> None:
@@ -95,7 +95,7 @@ def _check_time(host: Host, name: str, limit_ms: int) -> None:
 
 
 def _check_empty(host: Host, name: str) -> None:
-    """Of a query that does not run."""
+    """Raises ForwardUnsupported if rows are in transit between the tasks of a query that does not run."""
     record = host.query_states.of(name)
     with host.state.epoch_lock:
         together = _task_set(host, name).together
@@ -107,16 +107,16 @@ def _check_empty(host: Host, name: str) -> None:
 
 
 def recorded(host: Host, after: Deployed) -> Deployed:
-    """The record with the offsets at which the new definitions begin. Their tasks have ended, and what they made is committed.
+    """The deployment record with the offsets at which the new definitions begin. The old tasks have ended, and their results are committed.
 
-    ForwardUnsupported if the log has refused that of a query: what was between its tasks is there again.
+    Raises ForwardUnsupported if the log has rejected the results of a query: rows between its tasks are in transit again.
     """
     begun = [_recorded(host, f) if f.deployment == after.id else f for f in after.forwards]
     return replace(after, forwards=tuple(begun))
 
 
 def _recorded(host: Host, forward: Forward) -> Forward:
-    """As the last commit has it, whatever the tasks were about when they ended."""
+    """The start offsets of a new definition, from the last commit: results of the tasks after it are dropped."""
     if len({task.id.subtopology for task in tasks_of(host, [forward.query])}) > 1:
         _check_empty(host, forward.query)
     reads: dict[TopicPartition, int] = {}

@@ -1,9 +1,9 @@
-"""Channels of repartition topics that are empty: whether rows may still come that others must not overtake.
+"""Progress tracking for empty channels of repartition topics: whether rows may still arrive that other rows must not overtake.
 
-In one process a channel knows its upstream task. Here that may be anywhere, so the log is asked, in rounds. A round looks at the ends
-of what upstream tasks read; when their committed positions are there, all that follows from those records is in the repartition
-topic; and when a channel has been read up to where the topic then ends, it is *complete* for that round: whatever comes later was
-put into the sources later. Rows that had arrived before the round began need wait no longer (rule R5).
+In a single process a channel knows its upstream task. In a group that task may run on any member, so progress is read from the log, in rounds. A
+round takes the end offsets of the inputs of upstream tasks. Once the committed positions of these tasks have reached them, all results of those
+records are in the repartition topic. A channel that has been read up to the end that the topic then has is *complete* for the round: later rows
+come from records that were appended later. Rows that had arrived before the round began need not wait any longer (rule R5).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from flowql.runtime.task.input_buffer import LogInput, Rounds
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A task that writes to repartitions: what it reads, and the tasks before it."""
+    """A task that writes to repartitions. reads: its source partitions. before: its upstream tasks."""
 
     reads: frozenset[TopicPartition]
     before: tuple[TaskId, ...] = ()
 
 
 class Frontier:
-    """Owned by the group step's thread. `tasks`: every task of the plan; `writers`: repartition topic -> who writes to it."""
+    """Only the thread of the group step uses it. `tasks`: every task of the plan; `writers`: repartition topic -> the sub-topology that writes it."""
 
     def __init__(self, admin: Admin, group: str) -> None:
         self.rounds = Rounds()
@@ -41,7 +41,7 @@ class Frontier:
         self._done, self._pending = {}, {}
 
     def look(self, inputs: Iterable[LogInput]) -> bool:
-        """One look at the log for channels that are waited for; True if one is complete now. LogError: look again later.
+        """One look at the log for channels that delay other rows. True if a channel has become complete. After a LogError the caller looks again later.
 
         A channel whose writer is not known belongs to a query that is being stopped: no task waits for it any more.
         """
@@ -66,7 +66,7 @@ class Frontier:
         return TaskId(*self.writers[channel.tp.topic], channel.source)
 
     def _closure(self, tasks: set[TaskId]) -> list[TaskId]:
-        """These and all before them, sorted."""
+        """These tasks and all tasks upstream of them, sorted."""
         found, todo = set(tasks), list(tasks)
         while todo:
             new = [t for t in self.tasks[todo.pop()].before if t not in found]

@@ -45,7 +45,7 @@ RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
 FRONTIER_MS = 30  # interval of polling the upstream tasks of channels that are still incomplete
 STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
-TIDY_MS = 5_000  # after a plan, until staging topics that nobody needs any more are deleted
+TIDY_MS = 5_000  # after a plan, until unused staging topics are deleted
 PURGE_MS = 30_000  # between two times that what is processed of repartitions is deleted
 WAITERS_MAX = 1_000
 
@@ -228,7 +228,7 @@ class GroupStep(Reconciler):
         self._tidy_at_ms = None
 
     def _try_again(self, query: str) -> Coroutine:
-        """A query that the log refused. A coroutine, as brokers are asked, who may be away."""
+        """Retries a query whose results the log rejected. It is a coroutine because it waits for answers of brokers."""
         yield from ()
         if changelog_is_gone(self._host, query):
             return
@@ -239,7 +239,7 @@ class GroupStep(Reconciler):
         self._host.query_states.resume(query, SUSPENDED)
 
     def _look(self, now_ms: int) -> None:
-        """For a newer plan, and for positions that nobody commits."""
+        """Reads a newer plan, reports of hung functions and progress of swaps; marks positions as to be committed, and purges repartitions."""
         if now_ms >= self._plan_at_ms and not self._lost:
             self._plan_at_ms = now_ms + PLAN_MS
             try:
@@ -265,10 +265,10 @@ class GroupStep(Reconciler):
             self._purge()
 
     def _purge(self) -> None:
-        """What was processed of the repartitions that are owned is of use to nobody.
+        """Deletes processed records of the repartitions whose partitions this member owns.
 
-        As the tasks' own records say: the group's positions have also moved over markers of transactions, and a task's next owner
-        begins where its record is.
+        The positions come from the records of tasks, where the next owner of a task begins. The committed positions of the group may be further:
+        they also move over transaction markers.
         """
         try:
             for task_id, task in sorted(self._tasks.items()):
@@ -382,7 +382,7 @@ class GroupStep(Reconciler):
             self._host.main.acknowledge_revoke()
 
     def _park(self, tasks: Sequence[Task]) -> Coroutine:
-        """They stop for a swap, which their last commit says."""
+        """Stops tasks for a swap and marks them as parked in their last commit."""
         swap = self.swap.id
         yield from self._stop(tasks)
 
@@ -443,7 +443,7 @@ class GroupStep(Reconciler):
         parked = [str(t) for t, reads in self._all.items() if reads <= self._owned - self._leaving]
         mine += [t for t in others if t in parked]
         others = [t for t in others if t not in mine]
-        host.state.rebuild(dict.fromkeys(others))  # here alone: whoever owns them drops them for all
+        host.state.rebuild(dict.fromkeys(others))  # only here: the owner of a task drops its state for all members
         for query in sorted(gone):
             self._mine.forget_query(query)
         self._mine.take_over(plan)  # before state goes: no interactive query is answered from half of it
@@ -499,14 +499,14 @@ class GroupStep(Reconciler):
         return self._written
 
     def _held_with(self, wanted: Sequence[TaskId]) -> dict[TaskId, frozenset[TopicPartition]]:
-        """Tasks of refused queries, of which nobody has any, that read what the wanted ones read."""
+        """Tasks of suspended queries, which no member runs, that read partitions of the wanted tasks."""
         tps, held = {tp for t in wanted for tp in self._all[t]}, self._host.query_states.having(SUSPENDED)
         return {t: reads & tps for t, reads in self._all.items() if t.query in held and reads & tps}
 
     def _compare(
         self, wanted: Sequence[TaskId], written: dict[str, WrittenTask]
     ) -> tuple[dict[str, TaskRecord | None], list[str]]:
-        """Tasks whose local state is not that of the log, with what it should be; and those of a query that was another then."""
+        """Tasks whose local state differs from the log, with their record in the log; and tasks whose state is of another definition of the query."""
         rebuild: dict[str, TaskRecord | None] = {}
         drop: list[str] = []
         for task_id in wanted:
@@ -522,7 +522,7 @@ class GroupStep(Reconciler):
         return rebuild, drop
 
     def _drop(self, names: Iterable[str]) -> None:
-        """At a cut: state, changelogs and records of closed tasks."""
+        """Drops state, changelogs and records of closed tasks. Called at a cut."""
         for name in names:
             self._host.state.drop_task(name)
 
@@ -531,7 +531,7 @@ class GroupStep(Reconciler):
         yield from stopped(self._host, tasks)
 
     def _close(self, tasks: Iterable[Task], *, owned: bool = False) -> None:
-        """State of tasks that nobody runs any more stays where it is, for the day they come back. owned: nobody else has them."""
+        """Closes tasks; their state stays on disk for when they come back. owned: no other member runs them."""
         for task in tasks:
             self._host.state.close_task(str(task.id), owned=owned)
             del self._tasks[task.id]

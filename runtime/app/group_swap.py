@@ -125,7 +125,7 @@ class GroupSwap:
 
     @property
     def id(self) -> int:
-        """Of the swap that tasks are parked for."""
+        """Id of the swap that tasks are parked for."""
         swap = self._host.deployed.swap
         assert swap is not None, "nothing swaps in"
         return swap.id
@@ -156,7 +156,7 @@ class GroupSwap:
             self._parked = {n: w for n, w in of if w.record.read().get(PARKED) == swap.id}
 
     def look(self, written: Mapping[str, WrittenTask], tasks: Mapping[TaskId, Task], now_ms: int) -> None:
-        """What can be done next. LogError: look again."""
+        """Takes the next step of the swap that is possible. After a LogError the caller looks again."""
         self.read(written)
         swap = self._host.deployed.swap
         if swap is None:
@@ -282,7 +282,7 @@ class GroupSwap:
         return ""
 
     def lead(self) -> Coroutine | None:
-        """What the leader has to do."""
+        """The coroutine that the leader has to run, if any."""
         swap = self._host.deployed.swap
         if swap is None:
             return None if self._near is None else self._begin(self._near)
@@ -295,7 +295,7 @@ class GroupSwap:
         return self._take_back(self._group) if late else None
 
     def release(self) -> None:
-        """Somebody else leads, or nothing is to be carried out."""
+        """Closes the writer of the plan topic, once another member leads or no swap has to be carried out."""
         if self._writer is not None:
             self._writer.close()
         self._writer = self._carrier = None

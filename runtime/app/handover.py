@@ -54,7 +54,7 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What histories bring into the commit that records the deployment."""
+    """Results and state of computed histories, for the commit that records the deployment."""
 
     results: list[Replacement]
     letters: list[tuple[TopicPartition, pa.RecordBatch]]

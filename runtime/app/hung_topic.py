@@ -115,7 +115,7 @@ class HungReader:
         return [run for _, run in sorted(self._runs.items())]
 
     def read_on(self) -> None:
-        """What is visible now. LogUnavailable: what was read is kept."""
+        """Reads all records that are visible now. What was read before a LogUnavailable is kept."""
         self._read(to_end=False)
 
     def read_to_end(self) -> None:

@@ -192,7 +192,7 @@ class Instance:
             return ChangelogWriter(app, complete=True, writer=self.config.transactional_id)
         try:
             complete = is_complete(self.log, app)
-        except RecordUnreadable as error:  # nobody could restore from what is there
+        except RecordUnreadable as error:  # the changelogs cannot be restored from
             say(WARNING, "state.redo", f"{error}; from here on changelogs alone do not bring the state back")
             complete = False
         self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
@@ -430,7 +430,7 @@ class Instance:
 
     @property
     def at_rest(self) -> bool:
-        """As `rebuilt`, or what is being rebuilt waits until it is promoted."""
+        """As `rebuilt`, but also true if all rebuilt generations wait until they are promoted."""
         return self.deployer.at_rest
 
     def serve(self, deployed: Deployed, sequence: int) -> None:

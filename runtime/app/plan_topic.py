@@ -19,12 +19,12 @@ _ENTRY = re.compile(rb"deployment-(\d+)(-done)?")
 
 
 def entry_key(number: int) -> bytes:
-    """Of a deployment in the history."""
+    """Key of a deployment in the history."""
     return b"deployment-%012d" % max(0, number)
 
 
 def done_key(number: int) -> bytes:
-    """Of the time at which all of a deployment served."""
+    """Key of the time at which all queries of a deployment served."""
     return entry_key(number) + b"-done"
 
 
@@ -43,7 +43,7 @@ def write_deployed(
 def deployed_records(
     deployed: Deployed, application_id: str, now_ms: int, entry: Entry | None = None
 ) -> tuple[TopicPartition, pa.RecordBatch]:
-    """As `write_deployed`, for a topic that is there."""
+    """The records of `write_deployed`, for a topic that exists."""
     found: dict[bytes, bytes | None] = {}
     if entry is not None:
         found[entry_key(entry.id)] = codec.line(entry).encode()

@@ -1,8 +1,8 @@
-"""The right to change what the plan topic says, where many may want to: whoever has the producer of this name.
+"""The exclusive right to write the plan topic, where several processes may want to: the owner of the producer with this transactional id.
 
-To make it shuts out whoever had it before, with what they had not committed. Only then is the newest record read, and what is
-written rests on that record and on no older one. So the records of the topic are one history, although any member of a group may
-write the next one. A single instance takes part in this for the transactions of a swap; its deployments are commits of its own.
+A new producer fences the previous owner and aborts its open transaction. Only then is the newest record read, so each record follows
+from the one before it and the topic is one history, although any member of a group may write the next record. A single instance uses the
+producer for the transactions of a swap; it records deployments in commits of its own.
 """
 
 from __future__ import annotations

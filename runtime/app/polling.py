@@ -26,7 +26,7 @@ from flowql.runtime.task.arrivals import Arrivals
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.topology.query import replaced
 
-ANSWER_MS = 5  # between two looks whether an answer has come that wakes nobody
+ANSWER_MS = 5  # between two looks for an answer that wakes no thread
 ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows
 HEAD_GAP = (
     100_000  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest of them
@@ -245,7 +245,7 @@ class PollingStep:
         self._take_ends(tps, partial(self._admin.end_offsets, tps))
 
     def _learn_ends(self, tps: Sequence[TopicPartition]) -> None:
-        """Of new inputs: until it is known, none looks idle."""
+        """Requests the end offsets of new inputs: until they are known, no input counts as idle."""
         for tp in tps:
             for i in self._inputs.get(tp, ()):
                 i.end_offset = END_UNKNOWN

@@ -214,7 +214,7 @@ def _positions(q: RunningQuery) -> dict[TopicPartition, int]:
 
 
 def _last_error(instance: Instance, of_query: str) -> str | None:
-    """What is wrong with the instance comes first."""
+    """The error to show for a query; an error of the whole instance comes first."""
     fatal = f"{type(instance.fatal).__name__}: {instance.fatal}" if instance.fatal is not None else ""
     return fatal or instance.commit.blocked or instance.commit.state_trouble or of_query or None
 

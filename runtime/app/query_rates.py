@@ -1,6 +1,6 @@
 """What each query does now: counters sampled once a second, and the difference to some seconds ago.
 
-Collected per run and commit by whoever does the work (`flowql.runtime.metrics`), never per record; this step only copies numbers.
+The working threads count per micro-batch and per commit, never per record (`flowql.runtime.metrics`); this step only copies the counters.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Sample:
 @dataclass(frozen=True, slots=True)
 class QueryRates:
     """rate_in, rate_out: records per second. cpu: processors in use (1.0 is one). share: of the time that all queries together
-    got, entitled: what its weight came to beside the others that had work; None while nobody worked. p50_ms, p99_ms: None
+    got, entitled: what its weight entitled it to beside the others that had work; None while no query worked. p50_ms, p99_ms: None
     while nothing was committed.
     """
 
@@ -75,7 +75,7 @@ class RateSampler:
         return self._next_ms - now_ms
 
     def read(self) -> dict[str, QueryRates]:
-        """Of every query, as of now."""
+        """The current rates of every query."""
         now, before = self._sample(), list(self._samples)
         recent = [s for s in before if s.ms >= now.ms - RATE_MS - SAMPLE_MS // 2]
         turn_ns = sum(c.turn_ns - _first(recent, q, now)[1].turn_ns for q, c in now.queries.items())

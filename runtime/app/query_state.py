@@ -1,8 +1,8 @@
-"""Whether a query runs: the only place that says so, and the only one that tells the task manager.
+"""Decides whether a query runs. No other module decides it or tells the task manager.
 
-A query runs while its state is RUNNING, nobody has paused it, its function did not hang on a member and its tasks are not being
-removed. Pausing is the user's wish and is kept apart from the state, so that a paused query may fail and a failed one be paused;
-neither forgets the other. That a function hung is kept apart from both: no retry ends it, and `flowql resume` does.
+A query runs while its state is RUNNING, it is not paused, its function did not hang on a member and its tasks are not being
+removed. Pausing is kept apart from the state, so that a paused query may fail and a failed one be paused without losing either.
+The mark that a function hung is kept apart from both: a retry does not remove it, `flowql resume` does.
 
 The style of the table of transitions is that of `MemberState` in Apache Kafka's consumer.
 """
@@ -120,7 +120,7 @@ class QueryStates:
         return sorted(query for query, record in list(self._records.items()) if record.state is state)
 
     def due(self, state: QueryState) -> list[str]:
-        """Those of them whose time to be tried again has come."""
+        """Queries in this state whose back-off has elapsed."""
         now_ms = self._clock.timer_ms()
         return [query for query in self.having(state) if now_ms >= self.of(query).backoff.retry_at_ms]
 
@@ -134,7 +134,7 @@ class QueryStates:
             say(INFO, "query.paused", query=query)
 
     def set_paused(self, paused: Collection[str]) -> None:
-        """These queries are paused and no others. One that is let go runs unless something else is in its way."""
+        """Pauses exactly these queries. One that is resumed runs unless another reason stops it."""
         with self._lock:
             changed = [q for q, record in self._records.items() if record.paused != (q in paused)]
             for query in changed:
@@ -143,7 +143,7 @@ class QueryStates:
             say(INFO, "query.paused" if query in paused else "query.resumed", query=query)
 
     def set_hung(self, hung: Mapping[str, str]) -> None:
-        """These queries do not run because their function hung, and no others. By query, the reason."""
+        """Marks exactly these queries as stopped because their function hung. By query, the reason."""
         with self._lock:
             changed = [q for q, record in self._records.items() if record.hung != hung.get(q, "")]
             for query in changed:
@@ -162,7 +162,7 @@ class QueryStates:
                     self._put(query, replace(self._records[query], ending=True))
 
     def hold_for_swap(self, queries: Iterable[str]) -> None:
-        """These wait while a generation takes the place of another; the reconciler."""
+        """Holds these queries while one generation replaces another. Called by the reconciler."""
         self._set_swapping(queries, on=True)
 
     def release_after_swap(self, queries: Iterable[str]) -> None:

@@ -66,7 +66,7 @@ class Host(DeploymentHost, Protocol):
 
 
 class Rebuilding:
-    """Of the reconciler's thread, but for `why`."""
+    """Only the reconciler's thread calls it, except for `why`."""
 
     def __init__(self, host: Host, deployment: Deployment) -> None:
         self._host, self._deployment = host, deployment
@@ -172,7 +172,7 @@ class Rebuilding:
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         writer: PlanWriter | None = None
         try:
-            if not host.log.drops_with_commits:  # first: whoever may not have it holds nothing up
+            if not host.log.drops_with_commits:  # first: a process that may not write the plan topic holds no query up
                 writer = PlanWriter(host.log, host.config.application_id)
             host.query_states.hold_for_swap(old)
             yield from self._together(group, host.clock.timer_ms() + TOGETHER_MS)
@@ -208,7 +208,7 @@ class Rebuilding:
         yield from self._begin_new(group)
 
     def _begin_new(self, group: Group) -> Coroutine:
-        """It serves on record, and its tasks are not running."""
+        """Starts the tasks of a new generation that is recorded as serving."""
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         self._next_try.pop(group.name, None)
         self._goals.pop(group.name, None)

@@ -2,7 +2,7 @@
 
 A stream's partition loses its old records and gets all of the new generation (`Producer.append_from`: nothing of them is read here). A
 table's gets the difference between the two folds (last record of each key): rows that changed, and tombstones for keys that vanished, so
-that whoever folds the topic, from its beginning or from anywhere, comes to the new table.
+that a reader that folds the topic, from its beginning or from any offset, gets the new table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def begun_anew(log: Log, staging: TopicPartition, tp: TopicPartition, begin: int
 
 
 def replacement(log: Log, staging: TopicPartition, tp: TopicPartition, *, difference: bool) -> Replacement:
-    """What puts the records of `staging` into `tp`. Nobody writes to either meanwhile, else the commit finds that out."""
+    """The replacement of the records of `tp` by those of `staging`. The commit fails if either partition is written before it."""
     end = log.admin().end_offset(tp)
     if not difference:
         return Replacement(tp, end, True, source=_source(log, staging))

@@ -35,7 +35,7 @@ FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300_000, 32_000, 5
 
 @dataclass(slots=True)
 class ChangelogCursor:
-    """How far one changelog partition is applied. `end`: where it ended when the restoration began; nobody writes to it since.
+    """How far one changelog partition is applied. `end`: where it ended when the restoration began; it has no writer since then.
 
     in_sight: records up to `end` can be read, as was found out before the next chunk is asked for. entry: once files of rows are
     asked for instead of chunks.
@@ -230,8 +230,8 @@ class RestorationStep:
         return True
 
     def _at_rest(self, cursor: ChangelogCursor) -> bool:
-        """Nothing came. What is left is no record (markers of transactions), if all could be seen when it was asked for: somebody's
-        transaction may be open, and hides what is behind it.
+        """Whether the rest of the partition, of which nothing arrived, holds only transaction markers. It may hold records if not all was visible
+        when the chunk was requested: an open transaction hides the records behind it.
         """
         if cursor.in_sight:
             cursor.position = cursor.end
@@ -274,7 +274,7 @@ class RestorationStep:
         with self._lock:
             removal = entry.removal
             self._drop(entry)
-        if removal is not None:  # asked for meanwhile: it leaves, whole, to whoever wants it
+        if removal is not None:  # requested during the restoration: the task leaves with complete state
             removal.set_result(True)
         else:
             self._hand_over(entry.task)

@@ -102,7 +102,7 @@ class RestoreProcess:
         return progress
 
     def close(self) -> None:
-        """It has nothing to lose. What it made and nobody took goes."""
+        """Ends the process at once, as it owns no durable data, and deletes files that were not taken over."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -28,7 +28,7 @@ TIMEOUT_MS = 30_000
 
 @dataclass(slots=True)
 class Reading:
-    """What was asked for, as far as it is read."""
+    """A request, and the part of it that is read."""
 
     ask: Ask
     reader: KeyValueReader
@@ -38,7 +38,7 @@ class Reading:
     size_bytes: int = 0
 
     def advance(self) -> bool:
-        """Take what is there; True when no more is to be taken."""
+        """Reads the records that have arrived. True when the request is complete."""
         while self.reader.arrived():
             batch = self.reader.read(self.ask.max_records, BYTES_MAX)
             if batch is None:
@@ -119,7 +119,7 @@ def main() -> None:
         begin = connection.recv()
         assert isinstance(begin, Begin)
         Worker(connection, begin.open_log(), begin.folder, SystemClock()).run()
-    except (EOFError, OSError):  # the parent is gone, or has closed its end: nobody wants to know more
+    except (EOFError, OSError):  # the parent has ended or closed its end of the connection
         os._exit(0)
 
 

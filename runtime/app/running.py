@@ -32,7 +32,7 @@ class RunningQuery:
         return _committed((*self.built.tasks, *self.parting))
 
     def staying(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Those of partitions that have tasks here after the last cut."""
+        """The positions of partitions that have tasks here after the last cut."""
         here = {i.tp for task in self.built.tasks for i in task.logs.values()}
         return {tp: position for tp, position in positions.items() if tp in here}
 

@@ -1,6 +1,6 @@
-"""What `status` and the endpoint for Prometheus say of a live instance: counters, rates, latencies, sizes, who waits for whom.
+"""What `status` and the endpoint for Prometheus say of a live instance: counters, rates, latencies, sizes, and what each query waits for.
 
-Reads; one look at the log and one pass over the queries, whatever is asked.
+It only reads: one look at the log and one pass over the queries for each call.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _by_name(instance: Instance, queries: Mapping[str, RunningQuery], *, detail:
 
 
 def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
-    """What belongs to no query."""
+    """Entries of `status` that belong to no single query."""
     m = instance.metrics
     found: dict[str, Any] = {
         "commits": m.commits,

@@ -1,29 +1,29 @@
-"""The swap of a generation where a log cannot replace records in a commit (Kafka): a recorded procedure that anybody can go on with.
+"""The swap of a generation where a log cannot replace records in a commit (Kafka): recorded steps that any member can continue.
 
-What is on record, and who writes it:
+The records of a swap and their writers:
 
 - the plan topic, key `plan`: `Deployed`, with `swap` from the beginning of a swap to its end. Only `PlanWriter` writes it, so each
-  record rests on the one before, and who was shut out can write nothing more.
-- the metadata topic, key = task: `parked` in a task's metadata is the id of the swap for which it has stopped. It is written by
-  the commit that ends the task's work, with the proof of membership: so by its owner, with all it has made. (A single instance
-  needs no such mark: nobody else runs its tasks.)
-- the plan topic, key `swap-STAGING-PARTITION`: how far a `Move` is. It is written by `Carrier`, in the transaction that writes
+  record follows from the one before, and a fenced writer can write nothing more.
+- the metadata topic, key = task: `parked` in a task's metadata is the id of the swap for which it has stopped. The last commit of the task
+  writes it, with the group metadata of its member: so only the owner can write it, together with all results of the task. (A single instance
+  needs no such mark: no other process runs its tasks.)
+- the plan topic, key `swap-STAGING-PARTITION`: the progress of a `Move`. `Carrier` writes it in the transaction that appends
   the records themselves.
 
 The steps, what holds after each, and what a restart does there:
 
-1. `swap` without moves. The tasks of the old generation are parked; those of the new one when they stand where the old ones do or
-   beyond. *A parked task is begun by nobody while the swap is on record*: who gets a task reads both topics to their ends before it
-   begins it, and whoever had it before was parked, or is shut out by the group. A restart goes on waiting for the tasks. A deployment,
-   or the leader after some time, writes a record without `swap`: all goes on as it was; nothing has been touched.
-2. `swap` with moves, when every task of both generations is parked on record. From here on there is no way back, and nobody writes to
-   the topics but who carries out the swap. The moves say where old records end and where tasks stand in the staging topics.
-3. Old records of streams are deleted, which may be done twice, in all partitions before anything new is appended. Then, for each
-   move, transactions append the new ones, or the difference between two tables, and say how far they are. Who takes over first
-   shuts out who had it (`PlanWriter`), then goes on from what is recorded. So a record is appended once. `places` says what offset in the topic a reader's position in the staging
-   topic has become: all records before it lie before that offset, and none behind it.
-4. The record of the plan that now serves, without `swap`. Tasks begin anew, with their positions translated by `Deployed.moved`, which
-   stays on record: a task may be without owner for a long time. Staging topics are deleted.
+1. `swap` without moves. The tasks of the old generation are parked, and those of the new one once they have reached the positions of the old
+   ones. *No member starts a parked task while the swap is recorded*: the new owner of a task reads both topics to their ends before it
+   starts the task, and the previous owner has parked it or is fenced by the group. A restart continues to wait for the tasks. A deployment,
+   or the leader after some time, can write a record without `swap`: then all tasks continue as before, and nothing has changed.
+2. `swap` with moves, once every task of both generations is recorded as parked. From here on the swap cannot be taken back, and only the process
+   that carries it out writes to the topics. The moves have the end offsets of the old records and the positions of tasks in the staging topics.
+3. Old records of streams are deleted in all partitions before any new record is appended; deleting may be repeated. Then, for each
+   move, transactions append the new records, or the difference between two tables, with the progress. A process that takes over first
+   fences the previous one (`PlanWriter`) and continues from the recorded progress, so each record is appended once. `places` maps a reader's
+   position in the staging topic to an offset in the topic: exactly the records before that position lie before that offset.
+4. The record of the plan that now serves, without `swap`. Tasks start again with their positions translated by `Deployed.moved`, which
+   stays recorded because a task may be without an owner for a long time. Staging topics are deleted.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ CHUNK_ROWS, CHUNK_BYTES = 20_000, 8 << 20  # of one transaction
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a move is. at: everything in the staging partition before it is in the topic. places: as of `Moved`."""
+    """Progress of a move. at: records of the staging partition before this offset are in the topic. places: see `Moved`."""
 
     swap: int
     at: int
@@ -74,12 +74,14 @@ class Progress:
     done: bool = False
 
 
-# Of each task: (name of its query, partition, positions by name).
-Places = Collection[tuple[str, int, Mapping[str, int]]]
+# For each task: (name of its query, partition, positions by name).
+TaskPositions = Collection[tuple[str, int, Mapping[str, int]]]
 
 
-def moves_of(deployed: Deployed, group: Group, admin: Admin, application_id: str, tasks: Places) -> tuple[Move, ...]:
-    """What a swap has to do. Nobody writes to the topics of the group any more. tasks: of the new generation."""
+def moves_of(
+    deployed: Deployed, group: Group, admin: Admin, application_id: str, tasks: TaskPositions
+) -> tuple[Move, ...]:
+    """The moves of a swap. All writers of the topics of the group have stopped. tasks: of the new generation."""
     topics, found = admin.topics(), list[Move]()
     for topic, staging in group.staging.items():
         how: How = "difference" if takes_difference(deployed, group, topic) else "replace"
@@ -176,7 +178,7 @@ def begun(deployed: Deployed, group: Group) -> Deployed:
 
 
 def taken_back(deployed: Deployed) -> Deployed:
-    """As before step 1."""
+    """The deployment record as before step 1."""
     assert deployed.swap is not None, "nothing swaps in"
     assert deployed.swap.moves is None, "there is no way back any more"
     return replace(deployed, swap=None)
@@ -283,7 +285,7 @@ class Carrier:
 
 
 def read_progress(log: Log, application_id: str) -> dict[bytes, Progress]:
-    """Of all moves, by key."""
+    """The recorded progress of all moves, by key."""
     found: dict[bytes, Progress] = {}
     for key, value in _pairs(log, TopicPartition(topic_name(application_id), 0)):
         if key is not None and key.startswith(_PREFIX):

@@ -1,4 +1,4 @@
-"""What cannot be read just now, by partition, for status: it is tried again by itself, and nobody would know."""
+"""Partitions that cannot be read at the moment, for `status`: reading is retried, and no other message would show it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """An error that has come `times` times since `since_ms`."""
+    """An error that has occurred `times` times since `since_ms`."""
 
     partition: TopicPartition | None
     error: str
@@ -34,13 +34,13 @@ class Trouble:
 
 
 class Troubles:
-    """The last error of each partition, and of none. Owned by the polling thread, but for `current`."""
+    """The last error of each partition, and the last without a partition. Only the polling thread calls it, except for `current`."""
 
     def __init__(self) -> None:
         self._of: dict[TopicPartition | None, Trouble] = {}
 
     def note(self, error: Exception, now_ms: int) -> bool:
-        """Whether it is new: the same of the same partition is no news as long as it goes on."""
+        """Records an error. True if it is new: repetitions of it for the same partition are not."""
         where = error.partition if isinstance(error, LogError) else None
         place = None if where is None else TopicPartition(*where)
         said = f"{type(error).__name__}: {error}"
@@ -53,11 +53,11 @@ class Troubles:
         return False
 
     def over(self, place: TopicPartition | None) -> None:
-        """It is read again."""
+        """Forgets the error of a partition that can be read again."""
         self._of.pop(place, None)
 
     def current(self, now_ms: int) -> Sequence[Trouble]:
-        """Those that have repeated themselves a moment ago. Any thread."""
+        """Errors that occurred in the last `CURRENT_MS`. Any thread."""
         found = [t for t in list(self._of.values()) if now_ms - t.last_ms <= CURRENT_MS]
         return sorted(found, key=lambda t: (str(t.partition), t.error))
 

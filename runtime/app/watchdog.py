@@ -130,7 +130,7 @@ class Watchdog:
             self._leave(member, causes, now_ms)
         elif leaves and not causes:
             say(INFO, "member.returned", "it joins its group again")
-            member.lose()  # also where it was in no group yet, so that nobody says that it has lost anything
+            member.lose()  # also if it was in no group yet, so that the client does not report lost partitions
             self._host.main.stay_away(away=False)
             self.is_away, self._leaves_ms = False, None
 
