@@ -67,7 +67,7 @@ class InstanceConfig:
 
 
 def commit_interval_ms(latency_targets_ms: list[int]) -> int:
-    """Half of the smallest latency target, within 10-1000 ms; 100 ms when nobody asks."""
+    """Half of the smallest latency target, within 10-1000 ms; 100 ms without a target."""
     if not latency_targets_ms:
         return COMMIT_INTERVAL_MS_DEFAULT
     return max(COMMIT_INTERVAL_MS_MIN, min(COMMIT_INTERVAL_MS_MAX, min(latency_targets_ms) // 2))

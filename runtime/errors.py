@@ -176,7 +176,7 @@ class StaleMember(LogError):
 
 
 class EndMoved(LogError):
-    """Somebody else has written to a topic while a commit was replacing its records; the transaction left no trace."""
+    """Another writer has appended to a topic while a commit was replacing its records; the transaction was aborted."""
 
     code = "FQ4047"
 

@@ -1,6 +1,6 @@
-"""What happens in an instance, for its log: an event by name, of a query or a task, with fields. Nothing is said per record.
+"""Events of an instance for its log: each has a name, fields, and a query or task if it concerns one. There is no event per record.
 
-Goes to the standard logger `flowql`, which is silent until somebody sets it up (`flowql.server.logs`).
+Events go to the standard logger `flowql`, which writes nothing until it is configured (`flowql.server.logs`).
 """
 
 from __future__ import annotations

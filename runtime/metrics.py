@@ -11,7 +11,7 @@ from flowql.runtime.latency import Latencies
 
 @dataclass(slots=True)
 class QueryMetrics:
-    """What one query did since it started."""
+    """Counters of one query since its start."""
 
     records_in: int = 0
     records_out: int = 0

@@ -52,11 +52,11 @@ class ConsumerFacade:
         self._send(JoinGroup(group, tuple(sorted(topics))))
 
     def stay_away(self, *, away: bool) -> None:
-        """Leave the group, so that others take over at once, or come back. Nobody waits for what was to be given up. Any thread."""
+        """Leaves the group, so that other members take over at once, or joins again. No acknowledgement of a pending revocation is awaited. Any thread."""
         self._send(StayAway(away))
 
     def acknowledge_revoke(self) -> None:
-        """What is to be given up is committed and no longer assigned."""
+        """Completes the pending revocation: its partitions are committed and no longer assigned to tasks."""
         self._send(AcknowledgeRevoke())
 
     def group_events(self) -> list[GroupChanged]:
@@ -82,7 +82,7 @@ class ConsumerFacade:
         return batches
 
     def events(self) -> list[BackgroundEvent]:
-        """What the background thread reported since the last call."""
+        """Events that the background thread has reported since the last call."""
         out: list[BackgroundEvent] = []
         while self._replies:
             out.append(self._replies.popleft())

@@ -36,7 +36,7 @@ from flowql.runtime.log.base import (
 IDLE_MS = 5  # how long to wait when there is nothing to fetch; bounds the latency of a foreign append
 # And where nothing has come for a while: most instances wait most of the time, and each look costs system calls.
 QUIET_AFTER_MS, QUIET_MS = 1_000, 20
-RESTING_MS = 1_000  # when there is nothing to do until somebody wakes it
+RESTING_MS = 1_000  # while only another thread can give it work, which wakes it
 FETCH_ROWS, FETCH_BYTES = 30_000, 8 << 20
 READERS_MAX = 64  # cached chunk readers
 
@@ -69,7 +69,7 @@ class ConsumerLoop:
         self.notify: Callable[[], None] = lambda: None  # something arrived; wakes the polling thread
         self.notify_group: Callable[[], None] = lambda: None  # something happened in the group
         self.pause: Callable[[float], object] = lambda _seconds: None  # how its thread waits for events
-        self.ending = False  # the instance stops: nobody will acknowledge a revoke any more
+        self.ending = False  # the instance stops: no thread will acknowledge a revocation
         self._now_ms = self._progress_ms = 0
         self._chunks: list[ReadChunk] = []  # asked for and not answered, oldest first
         self._chunk_readers: OrderedDict[tuple[TopicPartition, bool], Reader | KeyValueReader] = OrderedDict()
@@ -112,7 +112,7 @@ class ConsumerLoop:
             self.pause(IDLE_MS / 1000)
 
     def _pass_on(self) -> bool:
-        """Group events to whoever keeps the tasks. What is no longer owned is not read."""
+        """Passes group events on to the owner of the tasks, and stops reading partitions that are no longer owned."""
         events = self.membership.take()
         for event in events:
             self._group_replies.append(GroupChanged(event))
@@ -195,7 +195,7 @@ class ConsumerLoop:
                 raise LogUnavailable(f"{event.tp}: nothing arrives from offset {event.offset} on")
             else:
                 return False
-        except Exception as error:  # the future is the way back: whoever asked decides
+        except Exception as error:  # the requesting thread gets it through the future
             event.future.set_exception(error)
         return True
 
@@ -213,7 +213,7 @@ class ConsumerLoop:
 
     @staticmethod
     def _read_chunk(event: ReadChunk, reader: Reader | KeyValueReader) -> list[RawBatch | KeyValues]:
-        """All that is there of what was asked for, in as many batches as it comes in."""
+        """The records of a chunk that have arrived, in the batches of the reader."""
         batches: list[RawBatch | KeyValues] = []
         rows_left, bytes_left = event.max_records, event.max_bytes
         while rows_left > 0 and bytes_left > 0 and (not batches or reader.arrived()):

@@ -99,7 +99,7 @@ class Membership:
             self.acknowledge()
 
     def take(self) -> list[GroupEvent]:
-        """What happened since the last call."""
+        """Events since the last call."""
         if self.state is MemberState.NEW:
             return []
         events = self._consumer.group_events()

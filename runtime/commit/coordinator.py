@@ -68,7 +68,7 @@ LatencySample = tuple[str, int, int]  # query, since when (ms) it was known, how
 
 @dataclass(slots=True)
 class Epoch:
-    """What one cut took, until the log has committed it."""
+    """The records and state writes of one cut, until the log has committed them."""
 
     records: Outgoings
     state: Frozen
@@ -92,10 +92,10 @@ class Changelog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Someone wants a commit now.
+    """A request for a commit as soon as possible.
 
     `prepare` runs at the cut, under the epoch lock, and may add to the epoch. `after` runs in the commit thread when this
-    commit is applied and no other: a snapshot taken there is of exactly this commit. withdrawable: who asked can go back.
+    commit is applied and no later one: a snapshot taken there is of exactly this commit. withdrawable: the request can be taken back.
     """
 
     prepare: Callable[[], None]
@@ -247,7 +247,7 @@ class CommitStep:
             if not due:
                 return max(1, min(self._next_ms - now_ms, self._interval_ms())) if self.dirty else self._interval_ms()
             self._cut_ms, self._next_ms = now_ms, now_ms + self._interval_ms()
-            self._busy = True  # before the cut clears `dirty`: whoever asks for `idle` must not look between the two
+            self._busy = True  # before the cut clears `dirty`: `idle` must not be true between the two
             self._pending = self._cut()
             for query, error in self._pending.failed.items():
                 self._withdraw(self._pending, frozenset({query}), error)
@@ -576,7 +576,7 @@ class CommitStep:
                 self._log.trim_redo(self._id, flushed)
 
     def fail(self, error: BaseException) -> None:
-        """The step's thread has ended, there will be no commit: everyone who waits for one learns why."""
+        """Fails pending commit requests, as the thread of the step has ended and there will be no commit."""
         self._refuse(RuntimeFailure(f"there are no more commits: {error}"))
 
     def _refuse(self, reason: RuntimeFailure) -> None:

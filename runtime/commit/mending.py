@@ -36,11 +36,11 @@ class Mending:
         self.failures += not isinstance(error, LogError)
 
     def works(self) -> None:
-        """It was written to."""
+        """Called after a successful write."""
         self.failures = self._pause_ms = self._again_at_ms = 0
 
     def is_due(self, now_ms: int) -> bool:
-        """It has failed again, though its disk would take something."""
+        """Whether to open the state again: writes have failed repeatedly although its disk accepts files."""
         return self.failures >= AFTER and now_ms >= self._again_at_ms and self._state.accepts_files()
 
     def reopen(self, now_ms: int) -> str:

@@ -72,7 +72,7 @@ class RecordCollector:
 
 
 def without(records: Outgoings, queries: Collection[str]) -> Outgoings:
-    """What others than these queries have made."""
+    """The records without those that these queries have produced."""
     kept = {tp: [o for o in parts if o.query not in queries] for tp, parts in records.items()}
     return {tp: parts for tp, parts in kept.items() if parts}
 

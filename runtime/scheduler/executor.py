@@ -13,13 +13,11 @@ from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.manager import SLOW_NS, TaskManager
 
 IDLE_MS = 20
-QUIET_MS_MAX = (
-    160  # between two looks while nothing could run and nobody works: what changes that wakes this thread before
-)
+QUIET_MS_MAX = 160  # between two looks while no task can run and no thread works; any change of that wakes this thread
 
 
 class ProcessingStep:
-    """Take a task, run it for a slice, give it back. An exception of the task is the task's, never the thread's.
+    """Takes a task, runs it for a slice and gives it back. An exception fails the task, never the thread.
 
     urgent: this is the step of the thread that steps in for queries of more weight.
     """

@@ -1,8 +1,8 @@
-"""The task manager: every active task, its exclusive lock, and who gets which task next.
+"""The task manager: every active task, its exclusive lock, and which thread gets which task next.
 
-One lock and one condition guard everything here; tasks run outside of it. Whoever makes a task runnable (new input, a freed
-exchange, resume, unlock) calls `signal`. A signal between a thread's look for work and its wait is not missed: each is counted,
-and a thread only waits while the count is the one it saw.
+One lock and one condition guard all fields; tasks run without the lock. Code that makes a task runnable (new input, a freed
+exchange, resume, unlock) calls `signal`. A signal between a thread's look for work and its wait is not missed: signals are counted,
+and a thread only waits while the count is the one it saw before the look.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from flowql.runtime.scheduler.policy import POLICIES, FairClock, TaskFacts
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
 
-# A query that nobody waits for gets longer slices: large runs cost less per row, above all with several threads, since every
-# kernel call is a hand-over of the interpreter lock. Who arrives meanwhile waits for the end of such a slice once, if it has no more weight.
+# While no other query waits, a query gets longer slices: large micro-batches cost less per row, above all with several threads, since every
+# kernel call hands over the interpreter lock. A query of no more weight that gets work meanwhile waits once for the end of such a slice.
 ALONE_NS = 25_000_000
 SLOW_NS = 50_000_000  # a slice longer than this is reported (rule R18), and its query counts as slow
 # Queries of far less weight than one that had work lately leave a thread to it. On two processors all that a critical record passes through
@@ -77,8 +77,8 @@ class TaskManager:
         has_reserve: Callable[[], bool] = lambda: True,
         is_committing: Callable[[], bool] = lambda: False,
     ) -> None:
-        """may_run: there is room for what queries make. has_reserve: there is so much that queries of far less weight may take of it.
-        is_committing: a commit is under way, and needs a processor; whoever ends it calls `signal`.
+        """may_run: whether there is room for uncommitted results. has_reserve: whether there is enough that queries of far less weight may use it, too.
+        is_committing: whether a commit is in progress, which needs a processor; `signal` is called at its end.
         """
         self._clock = clock
         self._threads = threads

@@ -127,7 +127,7 @@ class FairClock:
         for q, f in with_work:
             self.entitled_ns[q] = self.entitled_ns.get(q, 0.0) + actual_ns * f.weight / total
         runtimes = [f.virtual_runtime for _, f in with_work]
-        # Virtual time never falls behind everybody: that would make nobody eligible and forget who is owed what.
+        # Virtual time never falls behind that of all queries: then none would be eligible, and the time owed to each would be lost.
         self.virtual_time = max(self.virtual_time, min(runtimes, default=self.virtual_time))
 
     def _charge(self, query: str, ns: int) -> None:

@@ -62,7 +62,7 @@ class Catalog:
 
     @property
     def next_id(self) -> int:
-        """Of the next store. Any thread: it only ever rises."""
+        """Id of the next store. Any thread may read it, as it only grows."""
         return self._next_id
 
     def __iter__(self) -> Iterator[StoreEntry]:

@@ -197,7 +197,7 @@ def _commit_key(application_id: str) -> bytes:
 
 
 def _fields(value: bytes, place: str) -> list[Any]:
-    """Of a record of the metadata topic, what follows its format."""
+    """The fields of a record of the metadata topic, without its format number."""
     version, *fields = decode_value(value)
     if version != FORMAT:
         raise RecordUnreadable(

@@ -1,4 +1,4 @@
-"""Rows in pieces: how whoever reads many of them asks for some at a time."""
+"""Rows in chunks, for readers of many rows."""
 
 from __future__ import annotations
 

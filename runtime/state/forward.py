@@ -1,7 +1,7 @@
-"""A store that is behind the log while tasks use it, brought forward from changelogs: as at a start, but at once, by one thread.
+"""Brings a state that is behind the log forward from changelogs while tasks use it: as at a start, but in one step, by one thread.
 
-Open tasks go on with what they have in memory, so the store must be as it was to them: stores keep their ids, and what is there
-of tasks that have committed since is cleared and read anew.
+Open tasks keep their rows in memory, so the store must look unchanged to them: stores keep their ids, and the rows of tasks that have
+committed since are cleared and read again.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _lacking(
 def _read(
     guard: Guarded, stores: Mapping[str, StoreEntry], name: str, partition: int, known: Changelogs, *, may_lack: bool
 ) -> None:
-    """All changelog records of a partition of a store. may_lack: whoever restores it has not begun with it."""
+    """All changelog records of a partition of a store. may_lack: its restoration has not begun, so it may be missing."""
     entry = stores.get(name)
     if entry is None:
         if may_lack:

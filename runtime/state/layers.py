@@ -21,7 +21,7 @@ class Overlay:
     """Writes not yet below: key -> value, None for a delete. `bound_ms` hides older rows.
 
     A sorted index is kept from the first scan on. Only the thread that owns the task scans; the committing thread reads
-    `rows` of a frozen overlay, which nobody writes to any more.
+    `rows` of a frozen overlay, which does not change any more.
     """
 
     __slots__ = ("_index", "bound_ms", "rows")

@@ -136,7 +136,7 @@ def entry_from_record(data: bytes) -> StoreEntry:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """What is kept of a task beside its rows."""
+    """The stored record of a task, beside its rows."""
 
     partition: int
     stores: tuple[str, ...]

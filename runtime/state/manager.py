@@ -99,9 +99,9 @@ class StateManager:
             return task
 
     def close_task(self, task_id: str, *, owned: bool = False) -> None:
-        """Forget an open task; its committed state stays. StateError if some of its writes are not committed.
+        """Closes a task; its committed state stays. Raises StateError if it has uncommitted writes.
 
-        owned: nobody else has it meanwhile, so that snapshots go on showing it, until `disown`.
+        owned: no other member runs it, so snapshots continue to show it until `disown`.
         """
         with self.epoch_lock.join():
             if self._tasks[task_id].is_dirty:
@@ -456,7 +456,7 @@ class StateManager:
             if known is None or known.id != entry.id or self._is_dropped(known, partition):
                 raise StateError(f"{entry.spec.name} was dropped after its files were asked for")
         self._restore_batch(file.around)
-        if file.around.ranges:  # or it would happen within, where nobody else can do anything
+        if file.around.ranges:  # else the ingestion would flush while it holds the locks
             self._physical.flush()
         if file.path is not None:
             with self._commit_lock, self._guard.permit("restore"):
@@ -549,7 +549,7 @@ class StateManager:
         return any(d.has_partition(entry, partition) for d in self._pending())
 
     def _task_record(self, task_id: str) -> TaskRecord | None:
-        """As committed, unless a drop of it is pending."""
+        """The committed record of a task; None if a drop of it is pending."""
         if any(d.has_task(task_id) for d in self._pending()):
             return None
         if task_id in self._restoring:
@@ -579,7 +579,7 @@ class StateManager:
         return entry
 
     def _forget(self, store: str, partition: int) -> None:
-        """What open tasks keep in memory of what was written past them."""
+        """Drops cached rows of open tasks that were overwritten below them."""
         with self.epoch_lock.join():
             for task in self._tasks.values():
                 if task.partition == partition and store in task.stores:

@@ -31,7 +31,7 @@ class PhysicalReader(Protocol):
 
 
 class PhysicalSnapshot(PhysicalReader, Protocol):
-    """What was there when it was taken, until `close`."""
+    """The rows at the time when the snapshot was taken. It is valid until `close`."""
 
     def chunks(self, low: bytes, high: bytes) -> Iterator[tuple[list[bytes], list[bytes]]]:
         """As `scan`: keys and values of some rows at a time, the first time of few; no chunk is empty."""
@@ -43,7 +43,7 @@ class PhysicalSnapshot(PhysicalReader, Protocol):
 class Physical(PhysicalReader, Protocol):
     """An ordered store. Writes are in memory until `flush`; a crash loses a suffix of the writes, never one in between.
 
-    incoming: a folder for files that `ingest` takes, there when somebody makes it; None if it takes none.
+    incoming: the folder for files that `ingest` takes, which their writer creates; None if the store takes none.
     """
 
     incoming: Path | None
@@ -57,7 +57,7 @@ class Physical(PhysicalReader, Protocol):
     def delete_range(self, low: bytes, high: bytes) -> None: ...
 
     def ingest(self, path: Path) -> None:
-        """Take over a file of rows, all at once and as newer than what is there; None of its values deletes.
+        """Takes over a file of rows at once, as newer than all existing rows; None as a value deletes the row.
 
         Unlike other writes they are on disk when this returns, also if a crash loses what was written before: `flush` first.
         """

@@ -30,7 +30,7 @@ def replay(guard: Guarded, commits: Iterable[tuple[int, bytes]], reached: int) -
 
 
 def missing_redo(reached: int, before: int) -> str:
-    """Of a state in use that redo does not bring to where it was."""
+    """The message if redo cannot bring a state in use back to its last commit."""
     return f"commits {reached + 1} to {before} are not in the log any more: start again"
 
 
@@ -45,7 +45,7 @@ def merged(commits: Iterable[tuple[int, bytes]], reached: int) -> Iterator[tuple
             if sequence <= reached:
                 continue
             writes = read_redo(payload, sequence)
-            if rows and (writes.ranges or len(rows) > ROWS_MAX):  # ranges delete what is there before them
+            if rows and (writes.ranges or len(rows) > ROWS_MAX):  # ranges delete rows that were written before them
                 yield reached, _all(rows)
                 rows, given = {}, reached
             if writes.ranges:

@@ -269,7 +269,7 @@ class RocksPhysical:
         return self._current().property_int_value(name)
 
     def close(self) -> None:
-        """What is not flushed then, on a full disk say, is redone from the log by whoever opens it next."""
+        """Flushes and closes. If the flush fails, on a full disk for example, the next start redoes the writes from the log."""
         with self._opened:
             db, self._db, self._next, self._closed = self._db, None, None, True
             self._opened.notify_all()

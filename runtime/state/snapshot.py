@@ -31,7 +31,7 @@ class SharedSnapshot:
 
     @property
     def tasks(self) -> dict[str, TaskRecord]:
-        """All tasks of the commit, whoever owns them."""
+        """All tasks of the commit, those of other members included."""
         if self._tasks is None:
             self._tasks = read_tasks(self.physical)
         return self._tasks
@@ -180,6 +180,6 @@ class StateSnapshot:
 
 
 def _above(rows: Rows, bound_ms: int) -> Rows:
-    """Those whose last key part is not below the bound."""
+    """The rows whose last key part is not below the bound."""
     kept = [(k, v) for k, v in zip(*rows, strict=True) if k[-1] >= bound_ms]  # type: ignore[operator]
     return [k for k, _ in kept], [v for _, v in kept]

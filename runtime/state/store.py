@@ -64,7 +64,7 @@ class Store(Protocol):
 
 
 class TaskState(Protocol):
-    """All stores of one task, and its metadata. closing: called when the task ends, by whoever closes it."""
+    """All stores of one task, and its metadata. closing: called when the task ends, by the thread that closes it."""
 
     closing: list[Callable[[], None]]
 

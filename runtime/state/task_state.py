@@ -16,7 +16,7 @@ WITHDRAWN = -1  # seen by a task that has to start over although nothing was abo
 
 
 class BatchRevoked(StateError):
-    """The epoch was aborted while this batch ran (or before it began, and nobody called `begin_again`)."""
+    """The epoch was aborted while this batch ran (or before it began, without `begin_again` since)."""
 
     code = "FQ4011"
     retriable = True
@@ -54,7 +54,7 @@ class ManagedTask:
         self.stores = {s.spec.name: s for s in stores}
         self._epoch_lock, self._generation, self._on_published = epoch_lock, generation, on_published
         self._seen = generation.number
-        # Encoded, so that every reader gets its own copy and nobody changes a published one.
+        # Encoded, so that every reader gets its own copy and cannot change a published one.
         self._active: bytes | None = None
         self._frozen: bytes | None = None
         self._committed = _EMPTY if committed is None else committed.metadata
@@ -92,7 +92,7 @@ class ManagedTask:
             self._seen = self._generation.number
 
     def close(self) -> None:
-        """Tells all who asked to know. No lock is held."""
+        """Calls all `closing` callbacks. The caller holds no lock."""
         while self.closing:
             self.closing.pop()()
 

@@ -113,7 +113,7 @@ class TaskStore:
 
     @property
     def batch(self) -> Overlay:
-        """What the run under way has written so far."""
+        """The writes of the current micro-batch so far."""
         return self._batch
 
     def discard(self) -> None:
@@ -153,7 +153,7 @@ class TaskStore:
         self.forget()
 
     def revert_rows(self, gone: Callable[[Key], bool]) -> None:
-        """Rows with these keys are as they were committed. The epoch lock is held; nobody scans meanwhile."""
+        """Discards uncommitted writes of rows with these keys. The epoch lock is held, and no scan is in progress."""
         for overlay in (self._batch, self._active, self._frozen):
             if overlay is not None:
                 overlay.take_out(gone)

@@ -35,7 +35,7 @@ class Uncommitted:
 
     @property
     def cached_rows_max(self) -> int:
-        """Of all caches together."""
+        """Maximum number of cached rows of all caches together."""
         return self._limits.cache_bytes // self.row_bytes
 
     def add(self, rows: int) -> None:

@@ -26,7 +26,7 @@ class Front:
         return [batch.slice(start, end) for batch, start, end in self._parts(rows)]
 
     def last_op(self, rows: int) -> int:
-        """What the last of the first `rows` does."""
+        """The operation of the last of the first `rows` rows."""
         *_, (batch, _start, end) = self._parts(rows)
         return int(batch.op[end - 1])
 

@@ -128,7 +128,7 @@ class LogInput:
 
     @property
     def name(self) -> str:
-        """What its position is called in the metadata of the task."""
+        """The name of its position in the metadata of the task."""
         return self.tp.topic if self.channel is None else f"{self.tp.topic}{OF_SOURCE}{self.source}"
 
     @property
@@ -176,9 +176,10 @@ class LogInput:
         self.seen = offsets + offset - self.next_fetch, known + records
 
     def lag(self, end_offset: int) -> int:
-        """Records that are not processed yet: those that are here, and those up to an end that are not fetched.
+        """Number of records that are not processed: buffered ones, and those up to `end_offset` that are not fetched.
 
-        Of the latter, as large a part of their offsets as of those before: who writes a transaction per record writes a marker, too.
+        The latter is an estimate, with the same share of records among the offsets as before: a writer with one transaction per record writes as
+        many markers as records.
         """
         behind = end_offset - self.next_fetch
         if behind <= 0:
@@ -203,7 +204,7 @@ class LogInput:
         return not self.queue and self.next_fetch >= self.end_offset and (self.channel is None or self._is_complete)
 
     def idle_with(self, _known: dict[TaskId, bool]) -> bool:
-        """As `idle`: a topic is all that it waits for."""
+        """As `idle`, since a log input waits for nothing but its topic."""
         return self.idle
 
     @property
@@ -265,7 +266,7 @@ class LogInput:
         decoded = self.decoded
         if decoded is None:
             return None
-        cursor = decoded.cursor  # read once: who asks need not be the thread that holds the task
+        cursor = decoded.cursor  # read once: the caller need not be the thread that holds the task
         return int(decoded.batch.rowtime[cursor]) if cursor < len(decoded.batch) else None
 
     def front(self, rows_max: int) -> Front:
@@ -312,7 +313,7 @@ class LogInput:
             return
         records = pa.concat_batches([b.records for b in small])
         gathered = RawBatch(self.tp, records, small[-1].next_offset, sum(b.size_bytes for b in small))
-        with self.lock:  # both at once: who looks from another thread never sees them without what waits
+        with self.lock:  # both at once: another thread never sees the queue without its stamps
             if self.stamps:  # the latest, as what must wait for one of them waits for all
                 self.stamps = deque(islice(self.stamps, len(small) - 1, None))
             self.queue = deque([gathered, *islice(self.queue, len(small), None)])

@@ -35,7 +35,7 @@ def with_run(
     dead: int,
     looks: Mapping[str, Looks],
 ) -> dict[str, Any]:
-    """What is lost after a run; an empty mapping if nothing ever was."""
+    """The counts of lost rows after a micro-batch; an empty mapping if no row was ever lost."""
     after = dict(lost)
     if looks:
         after["looks"] = _with_looks(lost.get("looks", {}), looks)
@@ -83,7 +83,7 @@ def _blind_joins(lost: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Of a query: all its partitions together."""
+    """Lost rows of a query, all its partitions together."""
 
     dead_letters: int
     late: tuple[Late, ...]
@@ -94,7 +94,7 @@ class Losses:
         return sum(each.rows for each in self.late)
 
     def to_data(self) -> dict[str, Any]:
-        """As an entry of `status` has it."""
+        """The fields of an entry of `status`."""
         return {
             "dead_letters": self.dead_letters,
             "late_records": self.late_records,

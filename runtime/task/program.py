@@ -62,7 +62,7 @@ class Program(Protocol):
         ...
 
     def start(self, run: RunContext) -> list[Output]:
-        """The first run of a task, before any input: what is there of no rows."""
+        """The first micro-batch of a task, before any input: the results of aggregates over no rows."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class Program(Protocol):
 
     @property
     def waiting(self) -> list[AsyncFacts]:
-        """Of its operators in which rows wait. Any thread may ask."""
+        """Facts of its operators in which rows wait for calls. Any thread."""
         ...
 
     def decode(self, operator: str, state: TaskState, raw: RawBatch, fetched: Sequence[RawBatch]) -> DecodedRows:

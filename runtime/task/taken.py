@@ -102,7 +102,7 @@ def records_of(taken: Sequence[Taken], origins: OriginsOf | None) -> Callable[[I
 
 
 def _records(t: Taken, places: Ints, origins: OriginsOf | None) -> list[SourceRecord | None]:
-    """Of the rows at these places of an input."""
+    """The source records of the rows at these indices of an input."""
     raw = t.records
     if raw is None or t.decoded is None:
         if origins is None:

@@ -57,7 +57,7 @@ class Horizon:
 
 @dataclass(slots=True)
 class MicroBatchResult:
-    """What a completed run hands to the epoch."""
+    """Results of a completed micro-batch, for the epoch."""
 
     outputs: list[Output]
     dead_letters: list[LocatedDeadLetter]
@@ -272,7 +272,7 @@ class Task:
         return done
 
     def _check_revoked(self, error: Exception) -> None:
-        """It may have failed for what was dropped under it."""
+        """Raises BatchRevoked if state was dropped during the micro-batch, which may have caused the error."""
         if self.state.revoked:
             raise BatchRevoked(f"task {self.id} was sent back to the last commit while it ran") from error
 
@@ -285,7 +285,7 @@ class Task:
             raise
 
     def _start(self) -> int:
-        """The first run of all: what is there of no rows."""
+        """The first micro-batch of a task, without input: the results of aggregates over no rows."""
         metadata = self.state.metadata
         try:
             run = self._context(metadata)
@@ -339,8 +339,8 @@ class Task:
         return max(1, len(run.retired))
 
     def _deliver(self, delivery: Delivery) -> int:
-        """One run of rows that are no input. Where any of them fails, none is delivered."""
-        self.is_delivering = True  # first: from then on whoever asked cannot take it back
+        """A micro-batch of rows that do not come from an input. If one fails, none is delivered."""
+        self.is_delivering = True  # first: from here on the request cannot be taken back
         try:
             return self._delivered(delivery) if delivery.done.set_running_or_notify_cancel() else 1
         finally:
@@ -561,10 +561,10 @@ def _ends_in_a_pair(fronts: Sequence[Front], order: Sequence[Ints]) -> bool:
 
 
 def _beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
-    """The next row is known to lie beyond the horizon."""
+    """Whether the next row is known to lie beyond the horizon."""
     if ms is None:
         return False
-    next_ms = source.next_ms  # read once: who asks need not be the thread that holds the task
+    next_ms = source.next_ms  # read once: the caller need not be the thread that holds the task
     return next_ms is not None and next_ms > ms
 
 

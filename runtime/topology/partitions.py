@@ -20,8 +20,8 @@ ELSEWHERE = "declare {there}, or another KAFKA_TOPIC and import the records into
 def planned_partitions(before: Deployed, after: Deployed, known: Mapping[str, int]) -> dict[str, int]:
     """Partitions of all topics once `after.plan` serves. known: those that topics have.
 
-    A result that is made anew gets what it would get in a fresh folder, unless somebody else has made its topic with another
-    number. Raises LogError if joined topics would differ.
+    A result whose topic is created again gets the number that it would get in an empty folder, unless another program has created the topic with
+    another number. Raises LogError if joined topics would differ.
     """
     plan, was = after.plan, as_wanted(before, known)
     counts = {**known, **resized_sources(before, plan, known)}
@@ -58,8 +58,8 @@ def _readers_last(plan: Plan) -> list[QueryPlan]:
 
 
 def _is_ours(before: Deployed, plan: Plan, topic: str, was: Mapping[str, int]) -> bool:
-    """Whether the number of a topic follows what its queries say. was: the numbers before this change, of which its own may be
-    that of somebody else who has made it.
+    """Whether the number of a topic follows what its queries say. was: the numbers before this change; that of the topic
+    itself may be the choice of another program that created it.
     """
     if topic not in was:
         return True

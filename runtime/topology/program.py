@@ -104,7 +104,7 @@ class TaskProgram:
         return bool(self._starting)
 
     def start(self, run: RunContext) -> list[Output]:
-        """What is there before the first row: results of no rows."""
+        """The results before the first row: those of aggregates over no rows."""
         return self._execute({}, run, self._starting)
 
     @property
@@ -249,7 +249,7 @@ class TaskProgram:
 
 
 def _origins_of_retired(run: RunContext, seq: Ints) -> Origins:
-    """Of rows that go on in a run without input, by `seq`."""
+    """Origins of rows that continue in a micro-batch without input, by `seq`."""
     found = [run.retired[s] for s in seq.tolist()]
     places = {(r.topic, r.partition): 0 for r in found if r is not None}
     for n, place in enumerate(places):

@@ -47,7 +47,7 @@ class Exchanges(Protocol):
 
 
 class Environment(Publisher, Protocol):
-    """What an instance offers to the tasks built for it."""
+    """The services of an instance that its tasks use."""
 
     admin: Admin
     clock: Clock
@@ -309,7 +309,7 @@ def _connect(tasks: Sequence[Task], writers: Mapping[str, int]) -> None:
 
 
 def upsert_topics(plan: Plan) -> set[str]:
-    """Topics that tables are written to and nobody in the plan reads as a stream: updates of a key may be merged (rule R13)."""
+    """Topics of tables that no query of the plan reads as a stream: updates of a key may be merged (rule R13)."""
     specs = [op.spec for q in plan.queries for sub in q.subtopologies for op in sub.operators]
     tables = {s.topic for s in specs if isinstance(s, Sink) and s.kind == "table"}
     streams = {s.topic for s in specs if isinstance(s, Scan | Sink) and s.kind == "stream"}
