@@ -20,8 +20,8 @@ def samples(beside: float, peak: int) -> list[Sample]:
 
 def test_rates_leave_out_what_follows_a_change() -> None:
     found = samples(0.5, 100)
-    assert set(rates(found, asked=False)) == {1_000.0}
-    assert set(rates(found, asked=True)) == {500.0}
+    assert set(rates(found, queried=False)) == {1_000.0}
+    assert set(rates(found, queried=True)) == {500.0}
 
 
 @pytest.mark.parametrize(("beside", "peak", "met"), [(1.0, 220, [1, 1]), (0.95, 221, [0, 1]), (0.5, 100, [1, 0])])
