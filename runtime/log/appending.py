@@ -1,4 +1,4 @@
-"""What `flowql dlq replay --append` asks an instance for."""
+"""The request of `flowql dlq replay --append` to an instance."""
 
 from __future__ import annotations
 

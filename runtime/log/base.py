@@ -181,7 +181,7 @@ class Admin(Protocol):
     def topics(self) -> dict[str, TopicInfo]: ...
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
-        """Nobody needs records below `offset` any more. LogError above the end; a log may keep them for some time."""
+        """Allows the log to delete records below `offset`; it may keep them for some time. Raises LogError if `offset` is above the end."""
         ...
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
@@ -221,8 +221,8 @@ class Admin(Protocol):
         ...
 
     def written_offset(self, tp: TopicPartition) -> int:
-        """The offset after the last record, those of open transactions included: who waits until a read position is there has
-        seen everything that was committed before it asked. Raises TopicMissing, LogUnavailable.
+        """The offset after the last record, those of open transactions included. A reader whose position reaches it has
+        seen everything that was committed before the call. Raises TopicMissing, LogUnavailable.
         """
         ...
 
@@ -260,7 +260,7 @@ class PartitionReader(Protocol[Read]):
         ...
 
     def arrived(self) -> bool:
-        """Whether `read` would answer at once. Else what comes next is on its way: ask again, and nobody waits meanwhile."""
+        """Whether `read` would return without waiting. If not, the log fetches the next records, and the caller may ask again later."""
         ...
 
     def close(self) -> None:
@@ -382,11 +382,11 @@ class Producer(Protocol):
         ...
 
     def repartition(self, topic: str, partitions: int, offset: int, *, keeps: bool) -> None:
-        """With this transaction the topic has so many partitions (embedded logs only).
+        """Changes the number of partitions of the topic with this transaction (embedded logs only).
 
-        All of them begin at `offset`, which is above the ends of the old ones, so that whoever has read those is told that they are
-        gone. Committed positions of all groups in the topic go too. keeps: its records are moved to the partitions of their keys,
-        merged in the order of their times; else those that are sent take their place.
+        All partitions begin at `offset`, which is above the ends of the old ones, so that readers of these get OffsetOutOfRange. Committed
+        positions of all groups in the topic are deleted. keeps: the records move to the partitions of their keys, merged in the order
+        of their times; otherwise the records sent in this transaction replace them.
         """
         ...
 
@@ -432,7 +432,7 @@ class Log(Protocol):
     def reader(self, tp: TopicPartition, offset: int = EARLIEST) -> Reader: ...
 
     def key_values(self, tp: TopicPartition, offset: int = EARLIEST) -> KeyValueReader:
-        """For who needs no more of records than their keys and values, which may cost much less."""
+        """A reader of keys and values alone, which may cost much less than one of whole records."""
         ...
 
     def consumer(self, client_id: str) -> Consumer: ...
@@ -462,9 +462,9 @@ class Log(Protocol):
         ...
 
     def maintain(self, now_ms: int) -> None:
-        """Do what topics' configs say about retention and compaction, as of `now_ms` (wall clock), where no broker does it.
+        """Applies retention and compaction of the topics' configurations, as of `now_ms` (wall clock), where no broker does it.
 
-        Takes its time and holds nobody up: for a thread of its own. LogFull if there is no space to compact.
+        It may take long but blocks no reader or writer: call it in a thread of its own. Raises LogFull if there is no space to compact.
         """
         ...
 

@@ -66,7 +66,7 @@ class Lookup(Protocol):
 
 
 class Committer(Protocol):
-    """What a producer does its work with."""
+    """The part of a log that a producer commits with."""
 
     def check_epoch(self, transactional_id: str, epoch: int) -> None:
         """Fenced if a newer producer with this id exists."""
@@ -124,7 +124,7 @@ class LogReader:
         return self._gather(end, max_records, max_bytes)
 
     def arrived(self) -> bool:
-        """It is in files or in memory."""
+        """Always true: records are in files or in memory."""
         return True
 
     def close(self) -> None:
@@ -275,7 +275,7 @@ class LogConsumer:
         return self._member.events() if self._member is not None else []
 
     def leave_group(self) -> None:
-        """It stays: there is no other member that could take over."""
+        """Does nothing: there is no other member that could take over."""
 
     def acknowledge_revoke(self) -> None:
         if self._member is not None:
@@ -380,7 +380,7 @@ class LogProducer:
     def send_positions(
         self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
     ) -> None:
-        """Whoever holds the log is its groups' only member: a proof has nothing to prove but the group's name."""
+        """The holder of the log is the only member of its groups: of the group metadata only the name is checked."""
         transaction = self._open()
         if metadata is not None and metadata.group != group:
             raise StaleMember(f"producer {self.transactional_id}: a member of {metadata.group}, not of {group}")

@@ -132,13 +132,13 @@ class MemoryLog:
             state.redo = [r for r in state.redo if r[0] > sequence]
 
     def opener(self) -> None:
-        """Nobody else reads it."""
+        """None: no other process can read it."""
 
     def record_bytes_max(self, topic: str) -> int | None:
         return None
 
     def maintain(self, now_ms: int) -> None:
-        """What is in memory goes with the process."""
+        """Does nothing: the log ends with the process."""
 
     def hold(self, transactional_id: str) -> None:
         with self._lock:

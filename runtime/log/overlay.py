@@ -79,7 +79,7 @@ class OverlayLog:
         """There is none."""
 
     def opener(self) -> None:
-        """Nobody else reads it."""
+        """None: no other process can read it."""
 
     def record_bytes_max(self, topic: str) -> int | None:
         return None
@@ -88,7 +88,7 @@ class OverlayLog:
         """The log below is not owned by the overlay."""
 
     def hold(self, transactional_id: str) -> None:
-        """Nobody else has this object."""
+        """Does nothing: no other instance uses this object."""
 
     def close(self) -> None:
         self.own.close()
@@ -209,7 +209,7 @@ class _Consumer:
 
 
 class _Producer:
-    """Of the topics in memory. Positions of the topics below are nobody's business there."""
+    """A producer for the topics in memory. It does not commit positions in the topics below."""
 
     def __init__(self, own: Producer) -> None:
         self._own = own
@@ -223,7 +223,7 @@ class _Producer:
     def send_positions(
         self, group: str, positions: Mapping[TopicPartition, Position], metadata: GroupMetadata | None = None
     ) -> None:
-        """Nobody will ask for them."""
+        """Does nothing: these positions are never read."""
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         self._own.drop_before(tp, offset)

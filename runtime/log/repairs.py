@@ -149,7 +149,7 @@ class Repairs:
         return sum(len(known) for known in list(self._known.values()))
 
     def topics(self) -> frozenset[str]:
-        """Those in which a record is repaired."""
+        """Topics that have a repaired record."""
         return frozenset(tp.topic for tp, known in list(self._known.items()) if known)
 
     def lay_over(self, batch: RawBatch) -> RawBatch:
@@ -188,9 +188,9 @@ def _replaced(records: pa.RecordBatch, there: Sequence[tuple[int, Repair]]) -> p
 
 
 class RepairedLog:
-    """A log whose records are read as its repairs say. Everything else is the log's own.
+    """A log that applies repairs to records when they are read. All other calls go to the log itself.
 
-    `key_values` gives what is there: changelogs are read with it, which nobody repairs.
+    `key_values` applies no repairs: it reads changelogs, whose records are never repaired.
     """
 
     def __init__(self, log: Log, application_id: str) -> None:

@@ -22,7 +22,7 @@ Batches = list[tuple[TopicPartition, list[pa.RecordBatch]]]
 
 
 def moved(lookup: Lookup, topic: str, before: int, after: int) -> Batches:
-    """The records of the `before` partitions of a topic as batches (PRODUCE_SCHEMA) of its `after` partitions. Nobody writes to it."""
+    """The records of the `before` partitions of a topic as batches (PRODUCE_SCHEMA) of its `after` partitions. The topic has no writer meanwhile."""
     batches, times, targets = list[pa.RecordBatch](), [], []
     for p in range(before):
         highest = np.iinfo(np.int64).min

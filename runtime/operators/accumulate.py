@@ -61,7 +61,7 @@ def _averages(dtype: Any) -> Folding:
 
 
 def _exact_sums(before: Sequence[Any], partial: list[list[Any]]) -> list[Any]:
-    """Of integers, which Python adds at any size."""
+    """Sums of integers, which Python adds at any size."""
     sums, counts = partial
     return [(total + (s or 0), n + c) for (total, n), s, c in zip(before, sums, counts, strict=True)]
 

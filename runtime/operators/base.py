@@ -64,7 +64,7 @@ class AsyncFacts:
 
 
 def _asleep() -> None:
-    """Nobody is to be woken."""
+    """Wakes no thread."""
 
 
 @dataclass(slots=True)
@@ -220,7 +220,7 @@ class Starting(RuntimeOperator, Protocol):
         ...
 
     def start(self, run: RunContext) -> Batch | None:
-        """These rows; None when its state says that they were given."""
+        """The rows before the first input; None if the state shows that they were emitted before."""
         ...
 
 

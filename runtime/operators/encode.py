@@ -240,7 +240,7 @@ class Encoder:
         return _records(pa.array(times, pa.int64()), self.key.columns(columns, n), values, headers)
 
     def value_columns(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """Those of the schema's columns that the value is made of, in order."""
+        """The columns of the schema that make up the value, in order."""
         return [columns[i] for i in self._value_at]
 
     def _times(self, columns: Sequence[pa.Array], batch: Batch) -> tuple[Ints, npt.NDArray[np.bool_]]:

@@ -118,7 +118,7 @@ def _constants(plan: Operator) -> dict[str, pa.Array] | None:
 
 
 def _elements(e: Expr) -> Sequence[object] | None:
-    """Of EXPLODE(ARRAY[1, 2])."""
+    """The elements of EXPLODE(ARRAY[1, 2])."""
     if isinstance(e, Call) and e.name == "EXPLODE" and isinstance(e.args[0], Call) and e.args[0].name == "array":
         made = [a.value for a in e.args[0].args if isinstance(a, Literal)]
         return made if len(made) == len(e.args[0].args) else None

@@ -126,7 +126,7 @@ class Fold:
 
     @staticmethod
     def result(aggregate: BoundAggregate, acc: Any, run: RunContext | None, seq: int) -> Any:
-        """Of one aggregate, as of `row`."""
+        """The result of one aggregate, as in `row`."""
         try:
             return aggregate.result(acc)
         except FAILURES:

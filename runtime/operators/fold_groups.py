@@ -133,7 +133,7 @@ def _started(
 
 
 class _Arguments:
-    """Of rows to aggregates; each is computed once."""
+    """Arguments of aggregates for all rows; each is computed once."""
 
     def __init__(self, many: Many, given: Rows, run: RunContext) -> None:
         self._many, self._given, self._run = many, given, run

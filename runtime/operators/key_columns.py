@@ -25,7 +25,7 @@ class KeyColumns:
 
     @classmethod
     def of(cls, schema: Schema, fmt: Format) -> Self | None:
-        """None where keys have to be read row by row."""
+        """The columnar reader of keys; None if they have to be read row by row."""
         types = tuple(f.type for f in schema.key)
         if schema.window is not None or (types and fmt.name != "KAFKA"):
             return None

@@ -54,7 +54,7 @@ def use_vector(batch: Batch, run: RunContext, *, silent: bool = False) -> bool:
 
 
 class Windowed(Protocol):
-    """What grouping needs of a windowed operator; durations in ms."""
+    """The part of a windowed operator that grouping needs; durations in ms."""
 
     plan: Operator
     size: int
@@ -171,7 +171,7 @@ class Partials:
 
     @staticmethod
     def of(fold: Fold, source: Schema) -> Partials | None:
-        """None where a key or an aggregate has no columnar form."""
+        """The partial aggregation of a fold; None if a key or an aggregate has no columnar form."""
         if not fold.key.fields or not all(t.kind in _KEYS for t in fold.key.types):
             return None
         return Partials(fold, source) if all(_columnar(b, source) for b in fold.bound) else None

@@ -71,7 +71,7 @@ class Emitter:
             self.add(after, rowtime, UPDATE_AFTER, seq, headers)
 
     def batch(self) -> Batch | None:
-        """What was collected; None for nothing."""
+        """The collected rows; None if there are none."""
         if not self.rows:
             return None
         return from_rows(self.schema, self.rows, self.rowtime, self.op, self.seq, self.headers)

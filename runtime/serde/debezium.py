@@ -65,7 +65,7 @@ class DebeziumDecoder:
         return self._of_record_key(key) or known
 
     def _of_record_key(self, key: bytes | None) -> Row | None:
-        """None unless the record's key is an object that has all columns."""
+        """The row of the record's key; None unless the key is an object with all columns."""
         try:
             found = self._keys.decode(key, within=lambda d: self._meant(*_payload(d), "key"))
         except UNREADABLE:

@@ -280,7 +280,7 @@ def _scalar(f: Any) -> Read:
 
 
 def _default(f: Any) -> Any:
-    """What an element that is not there is written as."""
+    """The value that is written for a missing element."""
     if f.type == f.TYPE_BYTES:
         return b""
     return "" if f.type == f.TYPE_STRING else 0

@@ -164,7 +164,7 @@ def written_by(schema_id: int, ref: SchemaRef | None, kind: str) -> SchemaRef:
 
 
 def prefix(schema_id: int) -> bytes:
-    """What stands before the data of a record: a zero byte and the id."""
+    """The prefix of the data of a record: a zero byte and the schema id."""
     return bytes([_MAGIC]) + schema_id.to_bytes(4, "big")
 
 

@@ -1,9 +1,9 @@
 """Compaction of one partition: of each key the last record stays, at its offset.
 
-As in Kafka: only segments that nobody writes to any more take part. Of those that were never compacted (*dirty*) the last offset
-of each key is found; then all are read, and a record with a later one of its key among them goes. Records without a key stay.
-A tombstone stays until its time has passed since it was first compacted: earlier records of its key are gone by then.
-What is left is written to new files; nothing here makes them part of the log.
+As in Kafka, only closed segments take part. The last offset of each key is looked up in the segments that were never compacted (*dirty*);
+then all segments are read, and a record with a later one of its key among them is dropped. Records without a key stay.
+A tombstone stays until its retention time has passed since it was first compacted: earlier records of its key are gone by then.
+The remaining records are written to new files; the caller makes these part of the log.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 @dataclass(slots=True)
 class _Kept:
-    """What stays of one segment."""
+    """The records of one segment that stay."""
 
     segment: Segment
     pieces: list[pa.RecordBatch] = field(default_factory=list)

@@ -64,10 +64,10 @@ class Ledger:
 
     @contextlib.contextmanager
     def owning(self, names: Iterable[str]) -> Iterator[None]:
-        """Sole owner of all processes of what is named: topic directories, `REDO`. Comes before `appending`, never within.
+        """Makes this process the only owner of the named objects: topic directories, `REDO`. Enter it before `appending`, never within.
 
-        Nobody else appends to these topics, removes segments of them or deletes them, so they may be written while others
-        commit something else.
+        No other process appends to these topics, removes segments of them or deletes them, so they may be written while other
+        processes commit to other topics.
         """
         with contextlib.ExitStack() as held, self.errors():
             self.check_usable()
@@ -84,7 +84,7 @@ class Ledger:
         return f"{self.directory}/{OWNERS}/{name}.lock"
 
     def forget_owner(self, name: str) -> None:
-        """A topic is gone; who waits for it will find that out."""
+        """Removes the lock of a deleted topic. Processes that wait for it then find that the topic is gone."""
         self._files.unlink(self._lock_path(name))
 
     @contextlib.contextmanager
@@ -184,7 +184,7 @@ class Ledger:
             try:
                 self._check_lengths()
             except LogCorrupt:
-                with self.appending():  # a topic may have been deleted meanwhile: look again while nobody writes
+                with self.appending():  # a topic may have been deleted meanwhile: look again without a writer
                     self._check_lengths()
 
     def _check_mark(self) -> None:
@@ -296,7 +296,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _owning_if_free(self, name: str) -> Iterator[bool]:
-        """Whether nobody owns what is named; then it is owned within. Does not wait, so it may come within `appending`."""
+        """Owns the named object within the block if it has no owner; yields whether it does. It never waits, so it may be entered within `appending`."""
         lock = self._files.lock(self._lock_path(name), wait=False)
         try:
             yield lock is not None

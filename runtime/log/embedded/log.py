@@ -138,7 +138,7 @@ class EmbeddedLog:
         self._runs[transactional_id] = run
 
     def why_foreign(self, transactional_id: str, sequence: int, run: int) -> str:
-        """As `ProducerState.why_foreign`."""
+        """See `ProducerState.why_foreign`."""
         self.refresh()
         with self._lock:
             return self._state.producers.get(transactional_id, ProducerState()).why_foreign(sequence, run)

@@ -29,7 +29,7 @@ from flowql.runtime.log.files import PAGE, File, Files
 OLD_HEADER: pa.Buffer = RECORD_SCHEMA.serialize()  # segments from before there were checksums
 HEADER: pa.Buffer = RECORD_SCHEMA.with_metadata({"flowql.checksum": "crc32"}).serialize()
 # Batches are mapped through windows of this size: large enough that many small batches share one, small enough that
-# windows nobody uses any more give their pages back soon. Kept open beyond their use: at most this many.
+# unused windows give their pages back soon. At most this many are kept open without use.
 WINDOW_BYTES = 8 << 20
 WINDOWS_KEPT = 16
 VERIFIED_KEPT = 65_536
@@ -169,7 +169,7 @@ class SegmentFiles:
                 self._verified.popitem(last=False)
 
     def forget_verified(self) -> None:
-        """What is read from now on is verified again."""
+        """Makes later reads verify checksums again."""
         with self._lock:
             self._verified.clear()
             self._headers.clear()
@@ -257,7 +257,7 @@ class SegmentFiles:
             self._in_use.discard(path)
 
     def fsync(self, paths: Sequence[str]) -> None:
-        """What was written to these segments is durable when this returns."""
+        """Makes everything that was written to these segments durable."""
         with self._handles:
             files = {p: self._appenders[p] for p in paths if p in self._appenders}
             self._in_use |= files.keys()

@@ -245,7 +245,7 @@ class Topic:
         return TopicPolicy.of(self.info.config)
 
     def reshaped(self, partitions: int, offset: int) -> list[Partition]:
-        """What the partitions will be, empty, all beginning at `offset`."""
+        """The new partitions: empty, all beginning at `offset`."""
         found = [Partition(self.partitions[0].directory, i) for i in range(partitions)]
         for partition in found:
             partition.start_offset = partition.end_offset = offset
@@ -253,7 +253,7 @@ class Topic:
 
     @property
     def owner_name(self) -> str:
-        """What its owner locks; never used again for another topic."""
+        """The name that its owner locks; it is never used again for another topic."""
         return topic_directory(self.info.name, self.id)
 
 

@@ -29,7 +29,7 @@ class Damage:
 
 @dataclass(slots=True)
 class Verified:
-    """What was looked at, and what is wrong."""
+    """Counts of the verified parts of a log, and the damage found."""
 
     segments: int = 0
     batches: int = 0

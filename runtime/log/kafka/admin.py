@@ -155,7 +155,7 @@ class KafkaAdmin:
             raise LogError(f"topic {tp.topic} has {count} partitions, none with number {tp.partition}")
 
     def forget(self, topic: str) -> None:
-        """It may be gone: ask again before the next use."""
+        """Drops cached facts of a topic that may have been deleted."""
         self._partitions.pop(topic, None)
 
     def _describe(self, names: Collection[str]) -> dict[str, int]:
@@ -172,11 +172,11 @@ class KafkaAdmin:
         return found
 
     def writable(self, topics: Collection[str]) -> set[str]:
-        """Those that exist and that this user may write to."""
+        """The topics that exist and that this user may write to."""
         return self._permitted(topics, AclOperation.WRITE)
 
     def readable(self, topics: Collection[str]) -> set[str]:
-        """Those that exist and that this user may read."""
+        """The topics that exist and that this user may read."""
         return self._permitted(topics, AclOperation.READ)
 
     def _permitted(self, topics: Collection[str], operation: AclOperation) -> set[str]:
@@ -192,7 +192,7 @@ class KafkaAdmin:
                 if not isinstance(failed, TopicMissing | LogDenied):
                     raise failed from error
                 continue
-            if not rights or {operation, AclOperation.ALL} & set(rights):  # none where nobody is asked for rights
+            if not rights or {operation, AclOperation.ALL} & set(rights):  # brokers without an authorizer report none
                 found.add(name)
         return found
 

@@ -1,9 +1,9 @@
-"""A producer without transactions: nothing is lost, and what was written before a crash may be written again after it.
+"""A producer without transactions: no record is lost, and records that were written before a crash may be written again after it.
 
-A commit is three steps, each there before the next one begins: records; records of the topic that says how far tasks are; the
-group's positions, with the number of the commit among them. So nobody ever goes on from a position whose results are not there.
+A commit has three steps, each acknowledged before the next one begins: result records; records of the metadata topic with the positions of
+tasks; the group's positions, with the number of the commit. So no task ever continues from a position whose results are not in the log.
 
-There is nothing that fences another instance. One that finds another number than it has written last is not alone, and ends.
+Another instance is not fenced. An instance that finds a commit number other than its own last one is not alone, and ends.
 """
 
 from __future__ import annotations

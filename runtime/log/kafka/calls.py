@@ -24,7 +24,7 @@ def ending(call: Callable[[float], None], seconds: float, what: str) -> None:
         try:
             call(seconds)
             done.set_result(None)
-        except BaseException as error:  # goes back to who asked
+        except BaseException as error:  # raised by the calling thread
             done.set_exception(error)
 
     threading.Thread(target=run, name="kafka-call", daemon=True).start()

@@ -12,13 +12,13 @@ from confluent_kafka.admin import AdminClient
 
 from flowql.runtime.log.kafka.settings import RESERVED, KafkaSettings
 
-# What the client library says goes here and is shown to nobody unless logging is set up: errors that matter reach callers.
+# Messages of the client library go here. They are shown only if logging is configured: relevant errors reach callers anyway.
 LOGGER = logging.getLogger("flowql.kafka")
 LOGGER.addHandler(logging.NullHandler())
 LOGGER.propagate = False
 
 TRANSACTION_TIMEOUT_MS = 60_000
-# What a member that was killed left open holds up those who take over its partitions; what a slow one loses it does again.
+# The open transaction of a killed member delays those that take over its partitions; a slow member repeats an aborted transaction.
 MEMBER_TRANSACTION_TIMEOUT_MS = 15_000
 _CONSUMER_ONLY_PREFIXES = ("fetch.", "queued.", "check.crcs", "max.partition.", "max.poll.", "session.", "group.")
 _PRODUCER_ONLY_PREFIXES = (

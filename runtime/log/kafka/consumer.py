@@ -36,7 +36,7 @@ class KafkaConsumer:
         self._client.member.subscribe(topics, serve)
 
     def group_events(self) -> list[GroupEvent]:
-        """What was fetched of partitions that are gone is forgotten."""
+        """Events of the group. Fetched records of partitions that are no longer owned are dropped."""
         client = self._client
         if client is None or client.member is None:
             return []

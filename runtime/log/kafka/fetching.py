@@ -138,10 +138,10 @@ class Cursor:
 
 
 def _keep(client: KafkaClient) -> None:
-    """A consumer that was not closed is never freed, not even at the end of the process.
+    """Keeps a consumer that was not closed from ever being freed, even at the end of the process.
 
-    Freed by the garbage collector, the client library waits for its main thread, which may wait for an answer to a callback that
-    nobody gives any more: whatever thread collects garbage just then stands still for ever, with the interpreter lock.
+    When the garbage collector frees it, the client library waits for its main thread, which may wait for the answer to a callback that
+    no thread will serve: the collecting thread would then block for ever, holding the interpreter lock.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 
@@ -265,7 +265,7 @@ class FetchClient:
                     self._client.pause(places)
 
     def forget_given_up(self) -> None:
-        """What was fetched of partitions that are no longer this member's."""
+        """Drops fetched records of partitions that this member no longer owns."""
         if self.member is not None:
             readable = self.member.owned - self.member.leaving
             self.stop([tp for tp in self.cursors if tp not in readable])

@@ -41,7 +41,7 @@ STABLE_S = 0.5  # for a transaction to be finished, before the caller is told to
 class KafkaLog:
     """A log on the cluster of `connection`. Nothing is connected to before the first call.
 
-    It keeps no redo: instances write changelogs. Who may run an application is settled by fencing: `hold` takes over.
+    It keeps no redo: instances write changelogs. Fencing decides which instance runs an application: `hold` takes over.
     """
 
     supports_redo = False
@@ -157,15 +157,15 @@ class KafkaLog:
         return found
 
     def committed_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        """As of the last finished transaction."""
+        """The committed positions of a group as of the last finished transaction."""
         if not tps:
             return {}
         with self._client_of(group) as client:
             return client.committed(tps, TIMEOUT_S)
 
     def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
-        """Of a group that is not the application's own a client is kept, as who asks so asks again, and the answer waited for: a new
-        client has to find the group's coordinator, and nothing of the application stands still meanwhile.
+        """The committed positions of a group without open transactions. For groups other than the application's own, a client is kept for later calls
+        and the call waits for its answer: a new client has to find the coordinator of the group, which blocks no work of the application.
         """
         if not tps:
             return {}

@@ -3,9 +3,9 @@
 The client calls back from inside `consume` and `poll`, in the thread that called those; calls of other threads on the same client
 wait meanwhile. So a REVOKE waits there, in a loop that lets the owner's thread go on with what it is asked (rule R8).
 
-The client takes any assignment for the answer to a callback that waits in its queue, and nobody can ask whether one does. After an
-assignment of the member's own (`assign_anew`) the next callback may therefore have been answered before it was served: the brokers may
-have given away what is not committed. No newer proof of membership is handed out until the queue is empty, and where a callback
+The client takes any assignment as the answer to a callback in its queue, and offers no way to ask whether one waits there. After an
+assignment by the member itself (`assign_anew`) the next callback may therefore have been answered before it was served: the brokers may have
+reassigned partitions with uncommitted work. No newer group metadata is handed out until the queue is empty, and if a callback
 was in it the member leaves its group and joins it again.
 """
 
@@ -29,7 +29,7 @@ SETTINGS = {"group.protocol": "consumer", "group.remote.assignor": "range"}
 
 
 class KafkaMember:
-    """Owned by the thread of the client. What it owns is assigned to the client at once, but paused until somebody reads it.
+    """Only the thread of the client uses it. Owned partitions are assigned to the client at once, but paused until they are read.
 
     begins: where partitions begin.
     """
@@ -53,7 +53,7 @@ class KafkaMember:
             self._client.subscribe(self._topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
 
     def leave(self) -> None:
-        """Give everything back, until the next `subscribe`; callbacks wait for nobody meanwhile."""
+        """Gives all partitions back until the next `subscribe`; until then callbacks are answered without waiting for an acknowledgement."""
         tps = tuple(sorted(self.owned | self._doubtful))
         self._anew, self._doubtful = False, set()
         self.close()

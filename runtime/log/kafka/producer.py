@@ -231,7 +231,7 @@ class KafkaProducer:
         self._abort()
 
     def close(self) -> None:
-        """What is open is aborted; without brokers it is left to them."""
+        """Closes the producer. An open transaction is aborted; if brokers are unreachable, they abort it after its timeout."""
         self.closed = True
         if self._failure is None and self._is_open:
             with suppress(LogError):
@@ -316,14 +316,14 @@ class KafkaProducer:
         return failed
 
     def _hear_reports(self) -> None:
-        """Why a transaction can only be aborted may be in the report of a record that nobody has asked for yet."""
+        """Serves outstanding delivery reports: one may have the reason why a transaction can only be aborted."""
         limit = self._clock.timer_ms() + REPORTS_MS
         with suppress(KafkaException):  # fatal now: the abort says so
             while self._refused is None and len(self._client) and self._clock.timer_ms() < limit:
                 self._client.poll(0.01)
 
     def _has_term(self) -> bool:
-        """Whether nobody has taken over, as far as can be told just now: the next producer looks again."""
+        """Whether no other producer has taken over, as far as is known now: the next producer checks it again."""
         if not self._term:
             return False
         with suppress(LogError):
@@ -360,7 +360,7 @@ class KafkaProducer:
         return error
 
     def _abort(self) -> None:
-        """What is not aborted in time the next producer of this id aborts."""
+        """Aborts the open transaction. If that takes too long, the next producer with this id aborts it."""
         self._is_open = False
         try:
             self._repeat(self._client.abort_transaction, ABORT_S)

@@ -47,7 +47,7 @@ class SharedReading:
         return self._read(tp, offset, Cursor.take_bare, bare=True)
 
     def arrived(self, tp: TopicPartition, offset: int, *, bare: bool = False) -> bool:
-        """Whether `read` (or `read_bare`) would not wait. Asks brokers for what comes next if nobody has."""
+        """Whether `read` (or `read_bare`) would return without waiting. Fetches the next records if no fetch is in progress."""
         with self.client() as client:
             known = client.cursors.get(tp)
             if known is not None and known.position == offset and known.error is not None:
@@ -74,7 +74,7 @@ class SharedReading:
                 self._client.stop([tp for tp in self._client.cursors if tp.topic == topic])
 
     def stop(self, tp: TopicPartition) -> None:
-        """What was read ahead of a partition is thrown away."""
+        """Drops prefetched records of a partition."""
         with self._lock:
             self._used.pop(tp, None)
             if self._client is not None:

@@ -39,7 +39,7 @@ ARGUMENTS_MAX = 200  # characters of them in a message
 
 @dataclass(slots=True)
 class _Changes:
-    """Of the run under way: they happen when it is published."""
+    """Changes of the current micro-batch, applied when it is published."""
 
     added: list[Waiting] = field(default_factory=list)
     gone: list[Waiting] = field(default_factory=list)

@@ -63,7 +63,7 @@ class Waiting:
 
 
 class Stations:
-    """Of one operator. Owned by the thread that holds the task."""
+    """The stations of one operator. Only the thread that holds the task uses them."""
 
     def __init__(self, order: Order, retries: Sequence[Retry], max_in_flight: int) -> None:
         self.order, self._retries, self._max = order, retries, max_in_flight
@@ -172,7 +172,7 @@ class Stations:
         return list(self._of_key.get(key, ()))
 
     def remove(self, row: Waiting) -> None:
-        """It is retired, or cancelled."""
+        """Removes a row that is retired or cancelled."""
         del self.rows[row.number]
         for call in row.calls.values():
             if call.under_way:
@@ -236,7 +236,7 @@ class Stations:
         return next((w.rowtime for w in self.rows.values() if not w.delayed), None)
 
     def abandon(self) -> None:
-        """Nobody wants to know any more."""
+        """Cancels all calls, whose results are no longer needed."""
         for row in list(self.rows.values()):
             for call in row.calls.values():
                 call.cancel()

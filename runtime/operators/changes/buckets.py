@@ -43,7 +43,7 @@ class Bucket:
         return self._known[entry]
 
     def know(self, entry: str, payload: Value | None) -> None:
-        """What one look-up for many buckets found for an entry."""
+        """Stores the result of a joint look-up for an entry."""
         self._known[entry] = payload
 
     def expect(self, entries: Sequence[str]) -> None:
@@ -54,7 +54,7 @@ class Bucket:
             self._known.update(zip(wanted, payloads, strict=True))
 
     def put(self, entry: str, payload: Value | None) -> None:
-        """None removes."""
+        """Sets the payload of an entry; None removes it."""
         self.touched += 1
         self.changed = True
         if self.items is None:

@@ -142,7 +142,7 @@ class ClosingKeys:
 def closing_keys(
     schema: Schema, keys: Sequence[str], columns: Sequence[Closing], stores: Sequence[StoreSpec]
 ) -> ClosingKeys | None:
-    """None where nothing is closed."""
+    """The closing keys of a schema; None if no column closes them."""
     return ClosingKeys(schema, keys, columns, stores) if columns else None
 
 

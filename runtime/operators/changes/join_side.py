@@ -148,7 +148,7 @@ class KeyedSide:
         return (r for rows in self._entries.values() for r in rows)
 
     def known_rows(self) -> Iterator[JoinRow]:
-        """Those that the run has read or changed."""
+        """The rows that the micro-batch has read or changed."""
         return (r for rows in self._entries.values() for r in rows)
 
     def flush(self) -> None:

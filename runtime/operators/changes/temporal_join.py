@@ -129,7 +129,7 @@ class TemporalJoinOperator:
             c.given.time = max(c.given.time, c.right.time)
 
     def _show(self, of: Sequence[_Given], out: Deltas) -> None:
-        """What rows of an identity give and take."""
+        """Adds the changes of the results of rows with one identity."""
         for g in of:
             if g.was != g.now:
                 for right in g.shown or ([self._blank] if self._outer else []):
@@ -173,7 +173,7 @@ class _There:
             self._keys[key].change(sign, row, time)
 
     def rows(self, key: Key) -> Iterable[JoinRow]:
-        """Those that equal a left row's key; a NULL equals nothing."""
+        """The rows whose key equals that of a left row; NULL equals nothing."""
         return () if None in key else self._keys[key].all()
 
     def flush(self) -> None:
