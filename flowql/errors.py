@@ -33,7 +33,7 @@ class CommandError(Exception):
 
 
 def diagnostics_of(error: CompileError | CommandError | RuntimeFailure) -> tuple[Diagnostic, ...]:
-    """What an error has to say, as `render` shows it."""
+    """The diagnostics of an error, for `render`."""
     match error:
         case CompileError():
             return error.diagnostics

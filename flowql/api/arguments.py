@@ -28,7 +28,7 @@ def variables_of(value: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_following(start: Any, limit: Any) -> None:
-    """Of `subscribe`. Raises ValueError, TypeError."""
+    """Checks arguments of `subscribe`. Raises ValueError, TypeError."""
     if start not in _STARTS:
         raise ValueError(f"start is {' or '.join(map(repr, _STARTS))}, not {start!r}")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):

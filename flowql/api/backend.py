@@ -48,7 +48,7 @@ class Backend(Protocol):
         ...
 
     def carry_out(self, decided: Decided) -> Document:
-        """A deployment, and its document. decided: called once, with what is there."""
+        """Carries out a deployment and returns its document. decided: called once, with the current deployment."""
         ...
 
     def deployed(self, project: Project) -> None:

@@ -58,7 +58,7 @@ class Subscription:
             self._iterating.release()
 
     def _released(self) -> None:
-        """What the iterator holds, and the lock."""
+        """Releases the resources of the iterator and its lock."""
         try:
             self._changes.close()
         finally:

@@ -98,7 +98,7 @@ class Connection:
 
     @property
     def settings(self) -> Settings:
-        """Of its target. CommandError over a URL."""
+        """The settings of its target. Raises CommandError for a connection to a URL."""
         return self._backend.settings
 
     def sql(self, query: str) -> Result:

@@ -1,4 +1,4 @@
-"""What a query answered, in the forms that people work with."""
+"""The answer of an interactive query, as Arrow, pandas, polars, DuckDB or rows."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ class Result:
         return self._table.column(0)[0].as_py()
 
     def arrow(self) -> pa.Table:
-        """As it came, without a copy."""
+        """The answer as an Arrow table, without a copy."""
         return self._table
 
     def df(self) -> pandas.DataFrame:
-        """As pandas, which must be installed."""
+        """The answer as a pandas frame; pandas must be installed."""
         return self._table.to_pandas()
 
     def pl(self) -> polars.DataFrame:
-        """As polars, which must be installed."""
+        """The answer as a polars frame; polars must be installed."""
         import polars
 
         found = polars.from_arrow(self._table)
@@ -75,7 +75,7 @@ class Result:
         return found
 
     def rel(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """As a relation of a DuckDB connection, by default DuckDB's own."""
+        """The answer as a relation of a DuckDB connection, by default DuckDB's default connection."""
         import duckdb
 
         return duckdb.from_arrow(self._table) if connection is None else connection.from_arrow(self._table)
@@ -84,7 +84,7 @@ class Result:
         return f"<flowql.Result: {len(self):,} {'row' if len(self) == 1 else 'rows'} of {', '.join(self.columns)}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the first rows."""
+        """The first rows as HTML, for notebooks."""
         head = "".join(f"<th>{escape(c)}</th>" for c in self.columns)
         rows = (
             "".join(f"<td>{'NULL' if v is None else escape(str(v))}</td>" for v in row.values())

@@ -35,7 +35,7 @@ Begin = Callable[[int], None]  # so many bytes are to come: each twice, copied a
 
 @dataclass(frozen=True, slots=True)
 class _Pinned:
-    """What is to be copied, held still; fields as in `Manifest`."""
+    """The pinned parts to copy; fields as in `Manifest`."""
 
     commit: int
     state_commit: int

@@ -29,8 +29,8 @@ def _built(queries: Sequence[Query]) -> list[Query]:
 
 
 def await_built(client: Client, only: Sequence[str] | None = None) -> bool:
-    """A bar until all that is being rebuilt serves, or is built and held back; why it does not get on is said meanwhile. False if
-    interrupted. only: the ids of some of it.
+    """Shows a progress bar until all rebuilt generations serve or wait for promotion, and says why if the rebuild is stalled. False if
+    interrupted. only: ids of the queries to wait for; None: all.
     """
     waiting = _not_yet(client, only)
     if waiting and not _await(client, waiting, only):

@@ -65,7 +65,7 @@ class Result:
         return bool(self.pending) and (now_s - self.came_s > QUIET_S or now_s - self.began_s > WAIT_S)
 
     def lines(self, rows_max: int) -> Iterator[str]:
-        """What came since the last time, the newest rows of it."""
+        """The newest of the rows since the last call."""
         found = list(self.pending.values())
         self.pending.clear()
         source, shown = self.tail.source, found[-rows_max:]
@@ -106,7 +106,7 @@ class Results:
         return found
 
     def learn(self) -> None:
-        """What is there is known, and not news."""
+        """Takes all present rows as known, so that only later ones are shown."""
         for result in self._of.values():
             result.take(0.0)
             result.pending.clear()

@@ -36,7 +36,7 @@ def ls(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """What the verb does alone."""
+    """Runs the verb without a subcommand."""
     if ctx.invoked_subcommand is not None:  # what stands before `show` holds for it
         given = {"project": project, "target": target, "output": output, "var": var}
         root = ctx.find_root()

@@ -122,7 +122,7 @@ def _folders(root: Path) -> list[Path]:
 
 
 class Loop:
-    """What happens at a save, and between saves."""
+    """The actions at each save of a file, and between saves."""
 
     def __init__(self, scope: Scope, client: Client, results: Results, *, prune: bool) -> None:
         self._scope, self._client, self._results, self._prune = scope, client, results, prune

@@ -78,7 +78,7 @@ def status(
 
 
 def _directory(ctx: typer.Context, project: Path | None, directory: Path | None) -> Path:
-    """As told; else beside the data of the project; else here."""
+    """The directory of the broker: the given one, else that beside the data of the project, else the working directory."""
     if directory is not None:
         return directory
     start = Scope.of(ctx, project=project).start

@@ -22,7 +22,7 @@ from flowql.lineage.graph import Graph
 
 
 class Form(Enum):
-    """What is written."""
+    """The format of the output."""
 
     TABLE = "table"
     JSON = "json"

@@ -44,7 +44,7 @@ def ls(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """What the verb does alone."""
+    """Runs the verb without a subcommand."""
     if ctx.invoked_subcommand is not None:  # what stands before `set` holds for it
         given = {"project": project, "target": target, "output": output, "var": var}
         root = ctx.find_root()
@@ -119,7 +119,7 @@ def set_(
 
 
 def _target_ms(text: str | None) -> int | None:
-    """None leaves it, 0 takes it away."""
+    """The latency target in ms. None leaves it as it is, 0 removes it."""
     if text is None or text.casefold() == "none":
         return None if text is None else 0
     ms = duration_ms(text)

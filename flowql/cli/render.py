@@ -54,7 +54,7 @@ def print_json(document: Any) -> None:
 
 
 def print_json_line(document: Any) -> None:
-    """One of several JSON documents on stdout, seen at once by who reads."""
+    """Writes one of several JSON documents to stdout, flushed at once."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False, default=json_value, allow_nan=False) + "\n")
     sys.stdout.flush()
 

@@ -25,7 +25,7 @@ ENDINGS = {f".{o.value}": o for o in Output if o is not Output.TABLE}
 def destination(given: Sequence[str], default: Output) -> tuple[Output, Path | None]:
     """How and where to write: words that are no format name a file, whose ending decides if nothing else does.
 
-    Usage errors for two of a kind, and for bytes on a terminal: nobody can read them, and they may break it.
+    Raises usage errors for two of a kind, and for binary formats on a terminal, which they may confuse.
     """
     words = {o.value: o for o in Output}
     forms = [words[g] for g in given if g in words]

@@ -155,7 +155,7 @@ def _lag(engine: Engine) -> int:
 
 
 def _queries(engine: Engine) -> list[dict[str, Any]]:
-    """Those that serve, and generations that are being built."""
+    """The serving queries, and generations that are being built."""
     return with_building(engine.status()["queries"])
 
 

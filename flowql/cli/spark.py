@@ -41,7 +41,7 @@ def package(
 ) -> None:
     """Write what machines of a Spark cluster need to run the project: FlowQL, the compiled project with its functions, and a job.
 
-    Queries must read files of the target, directly or through other queries. A package that is there already is replaced. The file spark.properties has
+    Queries must read files of the target, directly or through other queries. An existing package is replaced. The file spark.properties has
     `conf` of the target, secrets among it, and is readable by its owner alone.
 
     flowql spark package -t spark --into build/shop

@@ -120,7 +120,7 @@ def describe_topic(
     output: OutputOption = None,
     var: VarOption = None,
 ) -> None:
-    """A topic: its partitions, their records and times, its configuration, and who writes and reads it."""
+    """Show a topic: its partitions, their records and times, its configuration, and the queries that write and read it."""
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     _, plan, log = _open(scope)

@@ -133,7 +133,7 @@ class Bar:
         self._advance(n)
 
     def ran(self, target: str, query: Mapping[str, Any]) -> None:
-        """What a side did not use is on stderr, beside its bar."""
+        """Writes the rows that one side did not use to stderr, beside its progress bar."""
         if lost := lost_text(query):
             note(f"{target}: {query['id']}: {lost}")
 

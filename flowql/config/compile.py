@@ -49,7 +49,7 @@ def compile_sources(
 
 
 def functions_of(project: Project) -> tuple[Mapping[str, Entry], list[Diagnostic]]:
-    """Those of the project's modules, or why they cannot be loaded."""
+    """The functions of the project's modules, or why they cannot be loaded."""
     if not project.modules:
         return {}, []
     from flowql.config.functions import LoadError, load_functions  # most projects have none

@@ -125,7 +125,7 @@ def _declared(
 
 
 def _to_ask(user: UserDefined, key: str, code: Code) -> InteractiveFunction | None:
-    """None for what SQL does not call."""
+    """The function as interactive queries call it; None if SQL does not call it."""
     if isinstance(user, UserVectorFunction):
         return InteractiveFunction(user.name, key, user.params, user.result, code, user.limits)
     if isinstance(user, UserAggregate):

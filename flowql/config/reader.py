@@ -183,7 +183,7 @@ class Reader:
         _keys_as_written(node)
         try:
             return Item(yaml.SafeLoader("").construct_object(node, deep=True), self.span(node))
-        except (yaml.YAMLError, ValueError, TypeError):  # a tag nobody knows, 2026-13-01, a list as a key
+        except (yaml.YAMLError, ValueError, TypeError):  # an unknown tag, 2026-13-01, a list as a key
             self._wrong(node, f"`{name}`", "plain values")
             return None
 

@@ -42,7 +42,7 @@ class MembersSettings:
 
 
 def members_settings(given: Mapping[str, Item]) -> MembersSettings:
-    """What the checked values say."""
+    """Settings of members from the checked values."""
     return MembersSettings(**{k: i.value for k, i in given.items()})
 
 
@@ -77,7 +77,7 @@ class InteractiveQuerySettings:
 
 
 def interactive_query_settings(given: Mapping[str, Item]) -> InteractiveQuerySettings:
-    """What the checked values say."""
+    """Settings of interactive queries from the checked values."""
     names = {"time": "time_ms", "spill": "spill_bytes"}
     return InteractiveQuerySettings(**{names.get(k, k): i.value for k, i in given.items()})
 
@@ -92,7 +92,7 @@ DEAD_LETTERS = Record(
 
 
 def letter_retention(given: Mapping[str, Item]) -> LetterRetention:
-    """What the checked values say."""
+    """The retention of dead letters from the checked values."""
     fields = {"keep": "age_ms", "size": "size_bytes"}
     return LetterRetention(**{fields[k]: i.value for k, i in given.items()})
 
@@ -128,7 +128,7 @@ class MetricsSettings:
 
 
 def metrics_settings(given: Mapping[str, Item]) -> MetricsSettings | None:
-    """What the checked values say; None where there are none."""
+    """Settings of metrics from the checked values; None if there are none."""
     values = {k: i.value for k, i in given.items()}
     if "names" in values:
         values["names"] = tuple(i.value for i in values["names"])

@@ -23,10 +23,10 @@ def open_log(project: Project) -> Log:
 
 
 def log_at(log_dir: Path, kafka: KafkaSettings | None, application_id: str, *, at_least_once: str | None = None) -> Log:
-    """The log on Kafka if there are settings for it, else the embedded one in the folder, which is exactly once for free.
+    """The log on Kafka if there are settings for it, else the embedded one in the folder, which is always exactly once.
 
-    at_least_once: the topic that an instance writes last in commits without transactions. Raises CommandError if nobody said
-    where Kafka is.
+    at_least_once: the topic that an instance writes last in commits without transactions. Raises CommandError if the address of
+    Kafka is not known.
     """
     if kafka is None:
         return EmbeddedLog(log_dir)

@@ -1,4 +1,4 @@
-"""What a data directory says of itself, without an engine."""
+"""Facts about a data directory, read without an engine."""
 
 from __future__ import annotations
 

@@ -90,9 +90,9 @@ def _check_history(log: EmbeddedLog, physical: Physical, state_dir: Path, config
 
 
 def _check_alone(log: Log, application_id: str) -> None:
-    """InstanceRunning, with its process, if another one runs on the log."""
+    """Raises InstanceRunning, with its process, if another instance runs on the log."""
     if isinstance(log, EmbeddedLog):
-        with closing(EmbeddedLog(log.directory)) as probe:  # who holds a log holds it until it is closed
+        with closing(EmbeddedLog(log.directory)) as probe:  # a log is held until it is closed
             probe.hold(application_id)
     else:
         log.hold(application_id)

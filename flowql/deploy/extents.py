@@ -31,7 +31,7 @@ def free_bytes(data_dir: Path) -> int:
 
 
 def extents_of(log: Log, topics: Collection[str]) -> Mapping[str, Extent]:
-    """Of those topics that exist."""
+    """The extents of those topics that exist."""
     known = log.admin().topics()
     return {t: _extent(log, [TopicPartition(t, p) for p in range(known[t].partitions)]) for t in topics if t in known}
 

@@ -61,13 +61,13 @@ def chosen(names: Sequence[str], wanted: Plan, base: Plan) -> frozenset[str] | N
 
 
 def _named(name: str, wanted: Plan, base: Plan) -> QueryPlan:
-    """Of the project; else one that runs."""
+    """The query of that name in the project, else among the running ones."""
     both = replace(wanted, queries=(*wanted.queries, *(q for q in base.queries if wanted.query(q.id) is None)))
     return find_query(both, name)
 
 
 def _missing(wanted: Plan, base: Plan, ids: Collection[str]) -> set[str]:
-    """What these queries need that does not run."""
+    """Ids of the queries that these queries need and that do not run."""
     begun = [q for q in wanted.queries if q.id in ids]
     return _closure(wanted, begun, lambda plan, q: [n for n in _needed_by(plan, q) if base.query(n.id) is None])
 
@@ -101,9 +101,9 @@ def _closure(
 
 
 def _needed_by(plan: Plan, query: QueryPlan) -> list[QueryPlan]:
-    """Who writes what it reads (also as a topic: a source may be declared over a result) or what it inserts into.
+    """The queries that write what a query reads (also as a topic: a source may be declared over a result) or inserts into.
 
-    Not who writes the same topic under another name: those have nothing to do with each other.
+    Queries that write the same topic under another name are not among them: they are independent.
     """
     topics = {s.name: s.topic for s in plan.sources}
     names, read = names_of(query), {topics[n] for n in _reads(query) if n in topics}
@@ -217,7 +217,7 @@ def _check_inputs(base: Plan, queries: Collection[QueryPlan], kept: Collection[s
 
 
 def _how(source: SourceDef) -> tuple[object, ...]:
-    """What else decides how its records are read."""
+    """The properties, beside columns, that decide how the records of a source are read."""
     key = tuple((f.name, f.type) for f in source.schema.key)
     return (source.topic, source.kind, source.key_format.name, source.value_format.name, source.timestamp, key)
 

@@ -43,7 +43,7 @@ class Deployment:
 
     @property
     def applicable(self) -> tuple[QueryChange, ...]:
-        """What the engine is asked to do."""
+        """The changes that the engine has to make."""
         return tuple(c for c in self.changes if c.action != "none" and c.query not in self.withheld)
 
     @property

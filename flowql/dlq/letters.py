@@ -214,7 +214,7 @@ def evaluate(letters: pa.Table, sql: str, option: str) -> pa.Table:
 
 
 def is_whole(letter: Letter) -> bool:
-    """It has the bytes of its record, or names none."""
+    """Whether the letter has the bytes of its record, or concerns no record."""
     return letter.value is not None or letter.tp is None
 
 

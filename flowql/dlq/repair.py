@@ -44,7 +44,7 @@ class Assignment:
 
 
 def assignment_of(text: str) -> Assignment:
-    """As typed behind --set."""
+    """The assignment in an argument of --set."""
     column, sign, expression = text.partition("=")
     if not sign or not column.strip() or not expression.strip():
         raise CommandError(

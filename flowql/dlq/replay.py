@@ -22,7 +22,7 @@ _AT_ONCE, _BYTES_AT_ONCE = 2_000, 3 << 19  # of a call
 
 
 def queries_of(letters: Sequence[Letter]) -> tuple[str, ...]:
-    """Those that failed on any of them."""
+    """The queries that failed on any of these letters."""
     return tuple(sorted({q for x in letters for q in x.queries}))
 
 
@@ -85,7 +85,7 @@ def append(client: Client, repaired: Sequence[Repaired], plan: Plan) -> dict[str
 
 
 def _calls(wanted: Sequence[Redelivery]) -> Iterator[list[Redelivery]]:
-    """As many at a time as a body may hold."""
+    """The redeliveries in groups that fit into one request."""
     some: list[Redelivery] = []
     size = 0
     for w in wanted:

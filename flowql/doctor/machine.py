@@ -46,7 +46,7 @@ def _python() -> Finding:
 
 
 def _packages() -> Finding:
-    """What the package itself asks for, without extras."""
+    """Whether the requirements of the package itself are met, without extras."""
     wrong = []
     for text in metadata.requires("flowql") or ():
         found = _REQUIREMENT.match(text)

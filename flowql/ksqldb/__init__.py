@@ -1,5 +1,5 @@
 """From ksqlDB's scripts and migrations to a FlowQL project.
 
-`scripts` reads files, `replay` finds what is there after all statements, `project` writes that as files, `report` says what
-became of every statement. Nothing here runs a query.
+`scripts` reads files, `replay` computes the objects that exist after all statements, `project` writes these as files, `report` says what
+became of every statement. No query is run.
 """

@@ -25,7 +25,7 @@ class Connector:
         return re.sub(r"\W+", "_", self.name) + ".json"
 
     def to_json(self) -> str:
-        """As Kafka Connect takes it: POST /connectors."""
+        """The body of Kafka Connect's POST /connectors."""
         return json.dumps({"name": self.name, "config": self.config}, indent=2) + "\n"
 
     def command(self, file: str) -> str:

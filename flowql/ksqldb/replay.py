@@ -247,7 +247,7 @@ class Replay:
             self._told_dropped(self.definitions.pop(key), piece)
 
     def _drop_type(self, name: str, types: Mapping[str, SqlType]) -> None:
-        """What was defined with the type keeps it: it is written out there."""
+        """Drops a type. Definitions that use it keep it, written out in full."""
         self.definitions.pop(f"type {name}", None)
         for d in self.definitions.values():
             d.text.expand_type(d.statement, name, types[name])

@@ -43,7 +43,7 @@ def summary(imported: Imported) -> str:
 
 
 def steps() -> Iterator[str]:
-    """What to type in the project's folder."""
+    """The next commands to run in the folder of the project."""
     yield "flowql validate"
     yield "flowql lineage"
     yield "flowql deploy"

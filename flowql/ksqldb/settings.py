@@ -77,7 +77,7 @@ _WHY: dict[str, tuple[Kind, str, str]] = {
 
 @dataclass(slots=True)
 class TargetSettings:
-    """What properties say about the place to run."""
+    """Settings of a target that follow from ksqlDB's properties."""
 
     bootstrap: str = ""
     app_id: str = ""
@@ -92,7 +92,7 @@ def plain(name: str) -> str:
 
 
 def of_interest(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that mean the same here."""
+    """The properties that have the same meaning in FlowQL."""
     return {n: v for n, v in properties.items() if n in SAME}
 
 
@@ -110,7 +110,7 @@ def target_settings(server: Mapping[str, str], set_: Mapping[str, Sequence[tuple
 
 
 def setting_notes(name: str, given: Sequence[tuple[str, Span]]) -> Iterator[Note]:
-    """What to know about a property that does not simply stay."""
+    """Notes on a property that is not taken over unchanged."""
     value, span = given[-1]
     short = plain(name)
     if name in SAME or short in ("bootstrap.servers", "ksql.service.id", "listeners", *_CLIENT):

@@ -46,11 +46,11 @@ class Graph:
         return next((r for r in self.relations if r.name == name), None)
 
     def upstream(self, names: Iterable[str]) -> frozenset[str]:
-        """These relations and all that they are made of."""
+        """These relations and all upstream of them."""
         return self._reached(names, {(f.writes, r) for f in self.flows for r in f.reads})
 
     def downstream(self, names: Iterable[str]) -> frozenset[str]:
-        """These relations and all that is made of them."""
+        """These relations and all downstream of them."""
         return self._reached(names, {(r, f.writes) for f in self.flows for r in f.reads})
 
     def around(self, names: Iterable[str]) -> Graph:

@@ -1,4 +1,4 @@
-"""Rows on their way to who asked. Light: who only passes them on loads no engine."""
+"""The rows of an answer on their way to the client. Passing them on loads no engine."""
 
 from __future__ import annotations
 

@@ -74,9 +74,9 @@ Others = Callable[[Sequence[Wanted], Room], tuple[list[Part], list[str]]]
 class Commit:
     """A commit as interactive queries see it. `snapshot.sequence` is its number.
 
-    apart: why the relations asked for are not at one place of the input they share; empty if they are, or nobody looked.
-    writer: transactional id of the instance that has made it, if it is one of many; others: asks the rest of them. restoring: tasks of
-    an instance that is alone whose rows are not all here.
+    apart: why the relations are not at the same offsets of the input they share; empty if they are, or if this was not checked.
+    writer: transactional id of the instance that made the commit, if it is a member of a group; others: reads rows of the other members.
+    restoring: tasks of a single instance whose rows are not all restored.
     """
 
     plan: Plan

@@ -55,7 +55,7 @@ class QueryLimits:
 
     @classmethod
     def of(cls, memory_bytes: int, settings: InteractiveQuerySettings, data_dir: Path | None) -> QueryLimits:
-        """Of a target. memory_bytes: its whole budget."""
+        """The limits for a target. memory_bytes: the whole budget of the target."""
         return cls(MemoryBudget(memory_bytes).interactive_query_bytes, settings, data_dir)
 
     @property
@@ -95,7 +95,7 @@ class QueryDatabase:
             return self._root.cursor()
 
     def unknown(self, functions: frozenset[str]) -> frozenset[str]:
-        """Those that DuckDB does not have. functions: folded names."""
+        """The functions that DuckDB does not have. functions: folded names."""
         if functions and not self._functions:
             with closing(self.connection()) as connection:
                 found = connection.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()

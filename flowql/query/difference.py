@@ -107,7 +107,7 @@ Found = tuple[int, int, int, list[Row], list[Row], list[tuple[Row, Row]]]
 
 
 def _keys(serving: SourceDef, built: SourceDef) -> list[str]:
-    """Of two tables with the same key."""
+    """The key columns of two tables, if they have the same key."""
     if serving.kind != "table" or built.kind != "table":
         return []
     old, new = (
@@ -156,7 +156,7 @@ def _shown(relation: duckdb.DuckDBPyRelation) -> list[Row]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold."""
+    """The value as JSON can hold it."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, bool | int | float | str | None) else str(value)

@@ -92,7 +92,7 @@ def _is_narrow(wide: re.Pattern[str], arguments: list[Mapping[str, Any]]) -> boo
 
 
 def grown(message: str, sql: str) -> QueryError | None:
-    """The error of a macro, as who asked should see it."""
+    """The error of a macro in terms of the user's statement."""
     found = _TOO_MUCH.search(message)
     if found is None:
         return None

@@ -137,7 +137,7 @@ class InteractiveQuery:
             raise self._broken
 
     def error(self, error: Exception) -> QueryError:
-        """What DuckDB or Arrow says, as who asked should see it. (Arrow's reader gives what DuckDB says as an OSError.)"""
+        """An error of DuckDB or Arrow in terms of the user's statement. (Arrow's reader wraps errors of DuckDB as OSError.)"""
         if self._broken is not None:
             return self._broken
         if isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "Out of Memory" in str(error):
@@ -153,7 +153,7 @@ class InteractiveQuery:
         return grown(said, self.sql) or rejected(said, self.functions, self.sql) or invalid(self.sql, error)
 
     def counted(self, rows: int) -> None:
-        """So many rows of the answer so far."""
+        """Checks the number of rows of the answer so far. Raises QueryError beyond the limit."""
         most = self.limits.settings.rows
         if rows > most:
             title = f"the answer has more than {most:,} rows"

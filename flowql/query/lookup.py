@@ -18,7 +18,7 @@ _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """These keys and no others."""
+    """A set of single keys."""
 
     keys: tuple[Key, ...]
 

@@ -21,7 +21,7 @@ class Share:
 
 
 class Pace:
-    """Leaves time to others who wait for the interpreter, or for a processor: reading state holds the interpreter's lock.
+    """Leaves time to other threads that wait for the interpreter or for a processor: reading state holds the interpreter's lock.
 
     Waiting is visible in the thread itself: its wall time exceeds its processor time. cost: of a piece of work, as a multiple of
     the time of the thread that does it, where other threads then work on it.

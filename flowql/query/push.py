@@ -33,9 +33,9 @@ MEMORY_BYTES = 128 << 20
 
 
 class Replaced(RuntimeFailure):
-    """What a push query reads was rebuilt: all records of a topic come once more. It has told nothing of the new ones.
+    """A source of a push query was rebuilt: all records of its topic come again. No change of the new records has been delivered.
 
-    may_be_retention: it looks the same if all that it had seen of a topic is gone because its time is over; see `Subscription.go_on`.
+    may_be_retention: retention may have deleted all records that were read, which looks the same; see `Subscription.go_on`.
     """
 
     def __init__(self, topic: str, text: str, *, may_be_retention: bool = False) -> None:
@@ -58,10 +58,10 @@ def compile_push_query(
 
 
 class Subscription:
-    """A running push query. One thread; `close` ends it. The log is its own from here on.
+    """A running push query. Used by one thread; `close` ends it, and closes the log, which it owns.
 
-    start: of streams, where to begin. Tables are always read from their beginning, as each change needs what was before it;
-    from `latest` on, what is then found in them is not news.
+    start: where to begin in streams. Tables are always read from their beginning, as each change needs the row before it;
+    with `latest` the rows that a table has at the start are not delivered.
     """
 
     def __init__(self, query: PushQuery, log: Log, start: Start) -> None:
@@ -123,7 +123,7 @@ class Subscription:
 
     @property
     def ready(self) -> bool:
-        """What comes from here on is what was asked for."""
+        """Whether later rows are changes that the subscription asks for."""
         return not self._old_news
 
     def has_caught_up(self) -> bool:
@@ -131,7 +131,7 @@ class Subscription:
         return caught_up(self._instance, self._ends)
 
     def idle(self) -> bool:
-        """Everything that is there now is processed."""
+        """Whether all records that the topics have now are processed."""
         return caught_up(self._instance, _ends(self.query.reads, self._log))
 
     def _check_partitions(self) -> None:

@@ -36,7 +36,7 @@ PROGRAM = "flowql.query.query_worker"
 # Measured on two processors, `python -m flowql.bench.saturation --keys 500000`: beside an idle task that never stops, queries process 79 % of the
 # records they process alone; beside one that is stopped for two thirds of the time 97 %, of each 0.15 s 94 %.
 RUN_S, STOP_S = 0.2, 0.4
-BUSY = 0.5  # processors that the continuous queries use: below, nobody waits
+BUSY = 0.5  # processors that the continuous queries use: below, none of them waits
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Replaced(Protocol):
     """A relation whose records can be replaced while they are read (OffsetOutOfRange)."""
 
     def again(self) -> Relation:
-        """As it is now."""
+        """The relation with its current records."""
         ...
 
 

@@ -31,7 +31,7 @@ class Room:
 
     @property
     def bytes_max(self) -> int:
-        """Of all interactive queries together."""
+        """The limit of all interactive queries together."""
         return self._memory.bytes_max
 
     def take(self, size: int) -> None:

@@ -107,7 +107,7 @@ def _commit(query: InteractiveQuery, relations: Sequence[str], take: Take, copie
 
 
 def _begun(query: InteractiveQuery, statement: Statement, take: Take) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """As `_computed`, when it is its turn."""
+    """Calls `_computed`, again after each Heavy, until the query need not wait for others."""
     while True:
         # It waits after the block: inside it the exception would keep the frames, and with them the rows that were read.
         try:
@@ -206,7 +206,7 @@ def _computed(
     relations: Mapping[str, Relation],
     said: Mapping[bytes, bytes],
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The answer, whose relations are read before it is taken: the state of a commit is not kept for who reads slowly."""
+    """The answer. Its relations are read before the client takes it: a slow client does not keep the state of a commit."""
     streams: list[Rows] = []
     if not movable(relations):
         query.location = QueryLocation.HERE

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-SPILLED = "spill-"  # and the number of the process, for who looks, and a random one
+SPILLED = "spill-"  # followed by the number of the process, for people, and a random number
 _LOCK, _FILES = "lock", "files"
 _TRIES = 3  # a cleanup in another process may remove a folder as it is made
 
@@ -30,7 +30,7 @@ class SpillFolder:
 
     @classmethod
     def made(cls, data_dir: Path) -> SpillFolder | None:
-        """None where nothing can be written: then nothing is spilled."""
+        """A new folder; None if none can be written: then queries cannot spill."""
         for _ in range(_TRIES):
             path = data_dir / f"{SPILLED}{os.getpid()}-{secrets.token_hex(4)}"
             with suppress(OSError):
@@ -51,7 +51,7 @@ class SpillFolder:
 
 
 def remove_left(data_dir: Path) -> None:
-    """What processes that were killed have spilled."""
+    """Removes spill folders of killed processes."""
     for path in data_dir.glob(f"{SPILLED}*"):
         with suppress(OSError):
             _remove(path)

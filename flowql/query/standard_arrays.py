@@ -55,7 +55,7 @@ def holds(node: t.Binary) -> t.Expr:
 
 
 def _quantified(node: t.Quantified) -> t.Expr:
-    """Of no array nothing is known; DuckDB takes it for an empty one."""
+    """A quantified comparison, whose result for a NULL array is NULL; DuckDB takes NULL for an empty array."""
     if isinstance(node.of, t.Query | t.ArrayItems):
         return node
     return t.Case(None, ((t.IsTest(node.of, "null"), t.Constant("null", "null")),), node)

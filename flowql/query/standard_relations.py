@@ -94,7 +94,7 @@ def _query(node: t.Query) -> t.Query:
 
 
 def _selected(expr: t.Expr, select: t.Select) -> t.Expr:
-    """What ORDER BY names by its place or its alias."""
+    """The select item that ORDER BY names by its position or alias."""
     if isinstance(expr, t.Constant) and expr.kind == "number" and expr.value.isdigit():
         return select.items[int(expr.value) - 1].expr if int(expr.value) <= len(select.items) else expr
     if isinstance(expr, t.ColumnRef) and len(expr.parts) == 1:

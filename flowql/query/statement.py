@@ -129,7 +129,7 @@ def parse(
 
 
 def first_line(error: Exception) -> str:
-    """What DuckDB says, without its excerpt of the statement."""
+    """The message of DuckDB, without its excerpt of the statement."""
     return str(error).split("\n\n")[0].replace("\n", " ")
 
 

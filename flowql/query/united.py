@@ -93,7 +93,7 @@ def unite(
 
 
 def _tasks_of(query: QueryPlan, sub: int, commit: Commit) -> list[TaskId]:
-    """Of one sub-topology, on all instances."""
+    """The tasks of one sub-topology, on all instances."""
     from flowql.runtime.topology.query import all_tasks  # loads every operator, which most queries do not need
 
     return [t for t in all_tasks(under_own_name(query), commit.log.admin()) if t.subtopology == sub]
@@ -197,7 +197,7 @@ def _prefix(query: QueryPlan, sub: int) -> str:
 
 
 def _version(metadata: Mapping[str, Any] | None) -> int:
-    """Of two states of a task the one that has read more is newer."""
+    """A number that grows with the positions of a task: of two states the one with the larger number is newer."""
     return -1 if metadata is None else sum(metadata.get("positions", {}).values())
 
 

@@ -95,7 +95,7 @@ def make_app(
 
 
 def shared_routes(service: Service) -> list[Entry]:
-    """What programs of this machine and of others may ask."""
+    """Routes that programs of this machine and of other machines may use."""
 
     async def health(_: Request) -> Response:
         return JSONResponse({"pid": os.getpid(), "version": metadata.version("flowql"), "protocol": PROTOCOL})
@@ -280,7 +280,7 @@ def _guarded(handler: Handler, token: str) -> Handler:
             return _failure(MALFORMED, f"this request cannot be read: {error}", "", FAILED)
         except (CommandError, CompileError, RuntimeFailure) as error:
             return JSONResponse(to_wire(error), FAILED)
-        except Exception as error:  # the instance goes on; who asked is told
+        except Exception as error:  # the instance continues, and the client gets the error
             return _failure(INTERNAL, f"internal error: {type(error).__name__}: {error}", "", 500)
 
     return guarded

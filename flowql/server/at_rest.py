@@ -93,7 +93,7 @@ def _stopped(settings: Settings) -> Iterator[Take]:
 
 
 def stopped_status(settings: Settings) -> dict[str, Any]:
-    """What was deployed and how far it came, from the directory."""
+    """The status of a stopped instance, from its directory: its queries and their progress."""
     queries: list[dict[str, Any]] = []
     try:
         with stopped_commits(settings.data_dir, settings.application_id, settings.kafka) as take:
@@ -170,7 +170,7 @@ def _paused_building(generation: int) -> dict[str, Any]:
 
 
 def _positions(tasks: Tasks) -> dict[TopicPartition, int]:
-    """Of the partitions that tasks read, the lowest of each."""
+    """The lowest position of the tasks in each partition that they read."""
     positions: dict[TopicPartition, int] = {}
     for task, metadata in tasks.items():
         for name, position in metadata.get("positions", {}).items():

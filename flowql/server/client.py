@@ -45,7 +45,7 @@ class Calls:
         return found
 
     def metrics(self) -> str:
-        """What Prometheus reads."""
+        """The metrics in the text format of Prometheus."""
         return self._asked("GET", "/metrics").decode()
 
     def set_priority(self, wanted: NewPriority) -> dict[str, Any]:
@@ -73,12 +73,12 @@ class Calls:
         return found
 
     def plan(self) -> tuple[Plan, Mapping[str, int]]:
-        """What serves, and the partitions of the topics there are."""
+        """The serving plan, and the number of partitions of each existing topic."""
         deployed, topics = self.deployed()
         return deployed.serving, topics
 
     def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
-        """What is on record, and the partitions of the topics there are."""
+        """The recorded deployment, and the number of partitions of each existing topic."""
         from flowql.compiler.plan import codec  # the plan's data types: 0.05 s, which `status` does without
 
         body = self._call("GET", "/plan")
@@ -131,7 +131,7 @@ class Calls:
         return said
 
     def _sent(self, method: str, path: str, body: bytes) -> tuple[CommandError | None, bytes]:
-        """What it refuses, or nothing; and what it says."""
+        """The error with which the instance refuses the request, if any, and the body of its reply."""
         try:
             with self._http.request(method, path, body) as reply:
                 said = reply.read()
@@ -140,7 +140,7 @@ class Calls:
         return None if reply.is_success else self._refused(reply, said), said
 
     def _refused(self, reply: Reply, said: bytes) -> CommandError:
-        """What it says; a server that ends meanwhile says nothing of ours."""
+        """The error in a reply. A server that is ending may send a reply that is not in FlowQL's format."""
         try:
             return query_error(json.loads(said))
         except (ValueError, KeyError, TypeError):

@@ -122,7 +122,7 @@ class Engine(Protocol):
         ...
 
     def take_copied(self, relations: Sequence[str]) -> Commit:
-        """As `take`. Its state is a `StateCopy` where one can be made."""
+        """As `take`, with a `StateCopy` as snapshot where one can be made."""
         ...
 
     def release_hung(self, ids: Sequence[str]) -> None:
@@ -146,11 +146,11 @@ class AtRest(Protocol):
     """The directory of an engine that does not run."""
 
     def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
-        """What is on record, and the partitions of the topics there are."""
+        """The recorded deployment, and the number of partitions of each existing topic."""
         ...
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
-        """As of a live engine."""
+        """The extents of topics, as a live engine reports them."""
         ...
 
     def free_bytes(self) -> int | None: ...

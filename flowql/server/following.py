@@ -40,7 +40,7 @@ _ALIVE_S = 1.0  # how often to look whether the instance is still there
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What was deployed to a target. live: an instance runs it."""
+    """The plan deployed to a target. live: an instance runs it."""
 
     plan: Plan
     topics: Mapping[str, int]
@@ -115,7 +115,7 @@ def compile_text(text: str, found: Deployed, settings: Settings, project: Projec
 def compile_with(
     text: str, found: Deployed, settings: Settings, dialect: DialectName, functions: Mapping[str, Entry]
 ) -> PushQuery:
-    """As `compile_text`, with these functions of the project."""
+    """Compiles as `compile_text`, with these functions of the project."""
     from flowql.query.push import compile_push_query  # the compiler: 0.5 s
 
     statement = statement_of(text, found.plan)

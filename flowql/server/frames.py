@@ -19,7 +19,7 @@ def framed(about: dict[str, Any], data: bytes = b"") -> bytes:
 
 
 def read_frames(pieces: Iterator[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Without end: whoever reads knows the last frame. ValueError if it breaks off before."""
+    """Reads frames without end: the caller knows the last one. Raises ValueError if the input ends before it."""
     source = _Source(pieces)
     while True:
         line, rows = _LENGTHS.unpack(source.take(_LENGTHS.size))
@@ -27,7 +27,7 @@ def read_frames(pieces: Iterator[bytes]) -> Iterator[tuple[dict[str, Any], bytes
 
 
 def arrow_stream(data: pa.Table | pa.RecordBatch) -> bytes:
-    """As an Arrow stream."""
+    """The data as an Arrow IPC stream."""
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, data.schema) as writer:
         writer.write(data)

@@ -114,7 +114,7 @@ class Limited:
 
 
 class _TooMuch(BaseException):
-    """Not an Exception: routes would make an internal error of it."""
+    """A body that is too large. It is not an Exception, which routes would answer with an internal error."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)

@@ -18,7 +18,11 @@ from flowql.runtime.log.base import Log
 from flowql.server.http import Http, Reply, Unreachable
 from flowql.server.parts import decode, wanted_to_data
 
-CONNECT_S, SILENT_S, ANSWER_S = 1.0, 10.0, 60.0  # until somebody answers, between two pieces, for all of an answer
+CONNECT_S, SILENT_S, ANSWER_S = (
+    1.0,
+    10.0,
+    60.0,
+)  # until a connection, between two parts of an answer, for the whole answer
 AVOIDED_S = 5.0  # a host that does not answer is not asked again so soon: each interactive query would wait for it
 ASKED_AT_ONCE = 16
 

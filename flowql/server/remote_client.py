@@ -130,7 +130,7 @@ class RemoteClient(Calls):
             raise CommandError(title, code=OTHER_VERSION, help="use one version of FlowQL on both sides")
 
     def _exactly(self, method: str, path: str, body: bytes = b"") -> Any:
-        """What it says. Raises what was raised in the instance."""
+        """The decoded reply. Raises the error that was raised in the instance."""
         try:
             with self._http.request(method, path, body) as reply:
                 said = reply.read()

@@ -58,7 +58,7 @@ class RowService:
         return Plan(sources=(source_named(name, self._service.deployed.plan),))
 
     def produce(self, name: str, rows: pa.Table, timestamp: str | None) -> int:
-        """As `TopicWriter.produce`, for what is deployed."""
+        """Calls `TopicWriter.produce` with the deployed plan."""
         return self._writer.produce(name, self._service.deployed.plan, rows, timestamp, self._settings.partitions)
 
     def execute(self, statements: str, variables: Mapping[str, str]) -> int:
@@ -149,7 +149,7 @@ class Subscriber:
         self._begin, self._ended = following, ended
         self._thread = ThreadPoolExecutor(1, "changes")
         self._stopped = threading.Event()
-        self._closing = threading.Lock()  # held by whoever was first to close it
+        self._closing = threading.Lock()  # held by the first thread that closes it
         self._following: Following | None = None
 
     async def begin(self) -> None:

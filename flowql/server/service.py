@@ -40,12 +40,12 @@ class Service:
 
     @property
     def plan(self) -> Plan:
-        """What serves."""
+        """The serving plan."""
         return self._engine.plan
 
     @property
     def deployed(self) -> Deployed:
-        """What is on record."""
+        """The recorded deployment."""
         return self._engine.deployed
 
     def topics(self) -> Mapping[str, int]:
@@ -102,7 +102,7 @@ class Service:
             return meant
 
     def _changed(self, how: str, change: Callable[[Plan], Plan]) -> Plan:
-        """What is wanted, changed; a rebuild that is under way goes on."""
+        """Changes the wanted plan; a rebuild in progress continues."""
         while True:
             seen = self._engine.deployed
             plan = change(seen.plan)
@@ -117,7 +117,7 @@ class Service:
         return self._decided("promote", lambda deployed: promoted(deployed, name))
 
     def abandon(self, name: str | None) -> list[str]:
-        """What is built is dropped; what serves goes on. As `promote`."""
+        """Drops generations that are being built; the serving ones continue. Arguments as for `promote`."""
         return self._decided("abandon", lambda deployed: abandoned(deployed, name))
 
     def _decided(self, how: str, decide: Callable[[Deployed], tuple[Plan, Hold, list[str]]]) -> list[str]:

@@ -72,7 +72,7 @@ def _connected(data_dir: Path, wait_s: float) -> Client | None:
 
 
 def _await_ready(fd: int) -> dict[str, str]:
-    """What the new process says, or nothing if it dies or keeps silent."""
+    """The message of the new process; empty if it ends or sends nothing in time."""
     limit = time.monotonic() + READY_S
     said = b""
     while time.monotonic() < limit:

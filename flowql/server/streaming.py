@@ -22,7 +22,7 @@ _BROKE = b"flowql.error"  # on an empty last batch: code, title and help of what
 
 
 class _Written(io.RawIOBase):
-    """What a writer has written since it was last taken."""
+    """Collects the bytes that a writer has written since they were last taken."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -19,7 +19,7 @@ _CLOSE = 1e-9  # of sums of DOUBLE, whose last digits depend on the order of row
 
 
 def findings(expect: Sequence[Expected], state: Sequence[Expected], outcome: RunResults) -> list[Finding]:
-    """What does not hold of a run; empty when all does."""
+    """The expectations that a test run does not meet."""
     found = []
     for e in expect:
         name = next((n for n in (e.name, e.name.upper(), e.name.lower()) if n in outcome.records), None)

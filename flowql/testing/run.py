@@ -80,7 +80,7 @@ def read_topics(query: QueryPlan) -> set[str]:
 
 
 def partitions_of(case: Case, plan: Plan) -> dict[str, int]:
-    """Of the topics that the plan reads and does not write."""
+    """Numbers of partitions of the topics that the plan reads and does not write."""
     return {s.topic: s.partitions or case.partitions for s in plan.sources if s.query is None}
 
 
@@ -167,7 +167,7 @@ def _failed(instance: Instance) -> list[str]:
 
 
 def _hints(instance: Instance, log: MemoryLog) -> Iterable[str]:
-    """What happened to rows that gave no result."""
+    """Hints about rows that gave no result."""
     for query in sorted(instance.queries):
         m = instance.metrics.query(query)
         if m.late_records:

@@ -1,4 +1,4 @@
-"""What can be said of a topic, and whether it may go."""
+"""The description of a topic, and whether it may be deleted."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _lines(data: bytes, first: int) -> tuple[pa.Table, list[Bad]]:
 
 
 def _bad_lines(database: duckdb.DuckDBPyConnection) -> list[Bad]:
-    """Those that are no objects; the others become the view `good`."""
+    """The lines that are not JSON objects; the others become the view `good`."""
     test = "coalesce(json_valid(text) AND json_type(CASE WHEN json_valid(text) THEN text END) = 'OBJECT', false)"
     database.execute(f"CREATE OR REPLACE TEMP VIEW good AS SELECT * FROM lines WHERE {test}")
     found = database.execute(f"SELECT line, text FROM lines WHERE NOT {test} ORDER BY line").fetchall()
@@ -190,7 +190,7 @@ def _csv_cuts(file: Path, start: int, delimiter: bytes) -> Iterator[csv_records.
 
 
 def _layout(job: Job, database: duckdb.DuckDBPyConnection) -> _CsvDialect | None:
-    """None for an empty file."""
+    """The dialect of a CSV file; None for an empty file."""
     with job.file.open("rb") as stream:
         data = stream.read(CHUNK_BYTES)
         last = not stream.read(1)

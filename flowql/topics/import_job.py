@@ -1,4 +1,4 @@
-"""What is imported, and the pieces in which it comes."""
+"""An import of a file, and the chunks in which it is read."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Values:
         return pc.replace_with_mask(values, pa.array(mask), again), {int(rows[i]): why for i, why in still.items()}
 
     def rows(self, times: pa.Array, keys: pa.Array, values: pa.Array) -> Batch | None:
-        """What queries read of good records; None without a source."""
+        """The rows that queries read of good records; None without a source."""
         return self._decode(times, keys, values)[0] if self._decoder is not None else None
 
     def _decode(self, times: pa.Array, keys: pa.Array, values: pa.Array) -> tuple[Batch, Reasons]:

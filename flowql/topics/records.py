@@ -80,7 +80,7 @@ def topic_named(given: str, plan: Plan, log: Log) -> str:
 
 
 def partitions_of(topic: str, plan: Plan, log: Log, default: int) -> int:
-    """Of the topic as it is, else as declared, else the default."""
+    """The number of partitions of a topic: that of the existing topic, else the declared one, else the default."""
     known = log.admin().topics().get(topic)
     source = source_over(plan, topic)
     if known is not None:

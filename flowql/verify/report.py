@@ -1,4 +1,4 @@
-"""What a comparison found, as data."""
+"""The result of a comparison, as data."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Side:
 
 
 def sinks_of(plan: Plan) -> tuple[SourceDef, ...]:
-    """What the queries of a plan write, each once, in its order."""
+    """The sinks of a plan's queries, each once, in the order of the queries."""
     named = dict.fromkeys(q.sink for q in plan.queries)
     return tuple(s for name in named for s in [plan.source(name)] if s is not None)
 

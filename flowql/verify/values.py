@@ -49,7 +49,7 @@ class Columns:
             return {_UNREADABLE: data}
 
     def value(self, data: bytes | None) -> Row | None:
-        """None for a null value."""
+        """The row of a record's value; None for a null value."""
         if data is None:
             return None
         try:

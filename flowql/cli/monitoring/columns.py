@@ -39,7 +39,7 @@ def _percentile(name: str) -> Callable[[Query], float | None]:
 
 
 def _doing(q: Query) -> str:
-    """What it is at, or what keeps it, and who."""
+    """Whether a query is at work, or the reason and the queries that it waits for."""
     if q["state"] == "stopped":
         return "stopped"
     building = q.get("building")
@@ -120,6 +120,6 @@ def ordered(queries: Sequence[Query], key: str, *, reverse: bool = False) -> lis
 
 
 def matching(queries: Sequence[Query], text: str) -> list[Query]:
-    """Those whose id, class or state has the text in it, in any case."""
+    """The queries whose id, class or state contains the text, ignoring case."""
     wanted = text.casefold()
     return [q for q in queries if any(wanted in str(q[k]).casefold() for k in ("id", "priority", "state"))]

@@ -87,6 +87,6 @@ def script(path: Path) -> str:
 
 
 def with_variables(text: str, variables: Mapping[str, str]) -> str:
-    """The statement with `${name}` replaced; one that nobody defined stays."""
+    """The statement with `${name}` replaced; undefined variables stay."""
     known = {n.upper(): v for n, v in variables.items()}
     return _VARIABLE.sub(lambda m: known.get(m[1].upper(), m[0]), text) if "${" in text else text

@@ -133,7 +133,7 @@ class Session:
             note(f"{(time.perf_counter() - began) * 1000:,.1f} ms")
 
     def refresh(self) -> None:
-        """What is deployed may have changed since the last statement."""
+        """Reads the deployed plan, which may have changed since the last statement."""
         self.there = deployed(self.settings)
         self.names = Names.of(self.there.plan, self.there.topics)
 

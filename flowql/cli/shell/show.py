@@ -72,7 +72,7 @@ def connectors() -> Rows:
 
 
 def functions(pattern: str = "") -> Rows:
-    """Those whose name has the pattern in it."""
+    """The functions whose name contains the pattern."""
     from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the catalogue; 0.1 s
     from flowql.compiler.functions.registry import all_aggregates, all_functions
 
