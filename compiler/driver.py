@@ -125,7 +125,7 @@ def compile_project(
 
 
 def functions_among(declared: Mapping[str, Registered]) -> dict[str, Function | AggregateFunction]:
-    """What SQL can call of what modules of a project declare."""
+    """The functions and aggregates that SQL can call, of all objects that modules of a project declare."""
     return {n: e for n, e in declared.items() if isinstance(e, Function | AggregateFunction)}
 
 

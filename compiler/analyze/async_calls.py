@@ -85,7 +85,7 @@ class _Lowering:
     )  # by what calls are: 0.0 and -0.0 are equal, and not the same
 
     def without_calls(self, exprs: Sequence[Expr]) -> list[Expr]:
-        """The expressions with columns in place of their calls. A call that is there twice is made once, and those that need no other together."""
+        """The expressions with columns in place of their calls. Equal calls are made once; independent calls are made together."""
         found = list(exprs)
         while inner := [c for e in found for c in walk(e) if isinstance(c, Call) and _is_innermost(c)]:
             self._add(list({repr(c): c for c in inner if repr(c) not in self.known}.values()))

@@ -43,7 +43,7 @@ def _case(bind: Bind, node: Func) -> Expr:
 
 
 def _results(node: Func) -> list[Ast]:
-    """What a CASE may give, NULL at the end where there is no ELSE."""
+    """The possible results of a CASE; the last is NULL if it has no ELSE."""
     found = list(node.args[1 : len(node.args) // 2 * 2 : 2])
     found.append(node.args[-1] if len(node.args) % 2 else Lit("null", None, node.span))
     return found
@@ -158,7 +158,7 @@ def _subscript(bind: Bind, node: Func) -> Expr:
 
 
 def _standard_subscript(bind: Bind, node: Func) -> Expr:
-    """Of an array as PostgreSQL counts: no element is at 0 or below."""
+    """A subscript of standard SQL: in arrays it counts as in PostgreSQL, with no element at 0 or below."""
     base, index = (bind(a) for a in node.args)
     return called(node, (base, index), "SUBSCRIPT") if base.type.kind is Kind.ARRAY else _element(node, base, index)
 

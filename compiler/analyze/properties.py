@@ -146,7 +146,7 @@ def _formats(given: Mapping[str, Property]) -> tuple[str | None, str | None]:
 
 
 def _side(given: Mapping[str, Property], side: str) -> SideProperties:
-    """What is said of one side's schema."""
+    """Properties of the schema of keys or of values."""
     old_name = f"{side}_AVRO_SCHEMA_FULL_NAME"
     name = f"{side}_SCHEMA_FULL_NAME" if f"{side}_SCHEMA_FULL_NAME" in given else old_name
     nullable = f"{side}_PROTOBUF_NULLABLE_REPRESENTATION"

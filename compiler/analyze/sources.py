@@ -205,7 +205,7 @@ def _check_role(statement: CreateSource, column: ColumnDef, type_: SqlType) -> N
 
 
 def _check_events(statement: CreateSource, properties: Properties, catalog: Catalog, at: Span) -> None:
-    """What holds of a source whose records are Debezium's events."""
+    """Checks a source whose records are Debezium's events."""
     if properties.value_format != DEBEZIUM:
         return
     span = properties.span("VALUE_FORMAT") if "VALUE_FORMAT" in properties.spans else properties.span("FORMAT")

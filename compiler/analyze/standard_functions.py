@@ -153,7 +153,7 @@ def _counted_nulls(bind: Bind, node: Func) -> Expr:
 
 
 def _date_part(bind: Bind, node: Func) -> Expr:
-    """Of a date what its midnight has."""
+    """DATE_PART; of a date it takes the parts of its midnight."""
     args = [bind(a) for a in node.args]
     call = called(node, [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE else a for a in args])
     _check_part(node, call)

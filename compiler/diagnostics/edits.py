@@ -56,7 +56,7 @@ def exchanged(span: Span, sign: str, new: str) -> Edit | None:
 
 
 def written(span: Span) -> str:
-    """What the span covers, on its first line."""
+    """The text that the span covers on its first line."""
     return span.line_text[span.column - 1 :][: span.length]
 
 

@@ -1,4 +1,4 @@
-"""What is known about one code."""
+"""The page of an error code."""
 
 from __future__ import annotations
 

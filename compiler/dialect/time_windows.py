@@ -81,13 +81,13 @@ def parse_within(cur: Cursor) -> WithinClause:
 
 
 def within_text(within: WithinClause) -> str:
-    """As it is written, in milliseconds."""
+    """The clause as SQL, with durations in milliseconds."""
     grace = f" GRACE PERIOD {within.grace_ms} MILLISECONDS" if within.grace_ms is not None else ""
     return f"WITHIN ({within.before_ms} MILLISECONDS, {within.after_ms} MILLISECONDS){grace}"
 
 
 def window_text(window: WindowClause) -> str:
-    """As it is written, in milliseconds."""
+    """The clause as SQL, with durations in milliseconds."""
     size = f"{window.size_ms} MILLISECONDS"
     parts = [size if window.kind == "session" else f"SIZE {size}"]
     if window.kind in ("hopping", "cumulating") and window.advance_ms is not None:

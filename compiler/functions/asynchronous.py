@@ -1,4 +1,4 @@
-"""What the author of an asynchronous function says about its calls."""
+"""The options of an asynchronous function for its calls."""
 
 from __future__ import annotations
 

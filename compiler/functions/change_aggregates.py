@@ -118,7 +118,7 @@ def _names_of_ordered() -> frozenset[str]:
 
 
 def names_of_best() -> frozenset[str]:
-    """Those that show the first or the last value in an order."""
+    """Names of the aggregates that show the first or the last value in an order."""
     return frozenset(n for n, kind in _ORDERED.items() if kind.reading in ("first", "last"))
 
 

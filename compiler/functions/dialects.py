@@ -36,5 +36,5 @@ def function_name(name: str, *, standard: bool) -> str:
 
 
 def aggregate_name(name: str, *, standard: bool) -> str:
-    """The aggregate that `name` stands for in a dialect; names of aggregates are upper case to those who write them."""
+    """The aggregate that `name` stands for in a dialect; aggregates are registered in upper case."""
     return _AGGREGATES.get(name.upper(), name.upper()) if standard else name.upper()

@@ -190,7 +190,7 @@ def _reader(pattern: str) -> _Reader:
 
 @dataclass(slots=True)
 class _Fields:
-    """What a text said; collected left to right."""
+    """The fields parsed from a text, collected from left to right."""
 
     year: int = 1970
     month: int = 1

@@ -266,7 +266,7 @@ def register_of_project(entry: Registered) -> None:
 
 
 def registered(name: str) -> Registered | None:
-    """That version, if it is here."""
+    """The registered version with that name, if this process has it."""
     return _OF_PROJECTS.get(name)
 
 

@@ -46,7 +46,7 @@ def without_failure(e: Call, texts: Sequence[str]) -> str:
 
 
 def _range(e: Expr) -> _Range | None:
-    """None where nothing is known, or where the call itself may fail."""
+    """The range of a DOUBLE expression; None if it is not known, or if the call itself may fail."""
     if e.type.kind is not Kind.DOUBLE:
         return None
     if isinstance(e, Literal):
@@ -71,7 +71,7 @@ def _range(e: Expr) -> _Range | None:
 
 
 def _of_number(t: SqlType) -> _Range | None:
-    """Of the values of an exact type as DOUBLEs."""
+    """The range of the values of an exact type as DOUBLEs."""
     if t.kind in _BITS:
         return _Range(1.0, 2.0 ** _BITS[t.kind])
     return _Range(10.0**-t.scale, 10.0 ** (t.precision - t.scale)) if t.kind is Kind.DECIMAL else None

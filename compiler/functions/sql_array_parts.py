@@ -53,7 +53,7 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _items(parts: Iterator[tuple[str, str]], text: str) -> list[Any]:
-    """What stands up to the brace that closes."""
+    """The items up to the closing brace."""
     found: list[Any] = []
     after_item = False
     for kind, part in parts:

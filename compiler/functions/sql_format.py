@@ -36,7 +36,7 @@ def quote_literal(text: str) -> str:
 
 
 def quote_nullable(text: str | None) -> str:
-    """As `quote_literal`; NULL is the word."""
+    """As `quote_literal`; NULL becomes the word NULL."""
     return "NULL" if text is None else quote_literal(text)
 
 

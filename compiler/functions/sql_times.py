@@ -80,7 +80,7 @@ def _of_day(name: str) -> Callable[[int], int] | None:
 
 
 def _of_clock(name: str) -> Callable[[int], Decimal | int] | None:
-    """Of milliseconds since midnight."""
+    """The function that takes a part of a time of day, given in milliseconds since midnight."""
     parts: dict[str, Callable[[int], Decimal | int]] = {
         "HOUR": lambda ms: ms // 3_600_000,
         "MINUTE": lambda ms: ms // 60_000 % 60,
@@ -126,7 +126,7 @@ def _rest(micros: int, unit: int) -> int:
 
 @lru_cache(maxsize=256)
 def _part(name: str, kind: Kind) -> Callable[[Any], Decimal | int]:
-    """What EXTRACT takes out of a value of a kind. Raises ValueError."""
+    """The function with which EXTRACT takes a part of values of a kind. Raises ValueError."""
     found: Callable[[Any], Decimal | int] | None = None
     if kind is Kind.INTERVAL:
         found = _of_interval(name)

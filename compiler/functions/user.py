@@ -74,7 +74,7 @@ class UserDefined(Protocol):
     @property
     def limits(self) -> Limits: ...
     def entry(self, name: str) -> Entry:
-        """Of the catalogue. name: in plans."""
+        """Its entry in the catalogue. name: its name in plans."""
 
 
 @dataclass(frozen=True, slots=True)

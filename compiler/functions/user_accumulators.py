@@ -1,8 +1,8 @@
 """Accumulators of user-defined aggregates: the values that methods take and give, and their form in the state.
 
 Lists, dicts and tuples are kept as they are. An object of a class of rows (`user_rows`) is kept as a tuple of the values of its fields, in the
-order of the class: the state says nothing of classes, and whoever reads it needs no module of the project. So the fields are part of what a
-query is (`Kept.mark`): with other ones it is another query, whatever version its function says that it has.
+order of the class: the state does not name classes, so it can be read without the modules of the project. The fields are therefore part of the
+definition of a query (`Kept.mark`): other fields make another definition, even if the version of the function is the same.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _NotKept(TypeError):
 
 
 def kept_of(hint: Any, name: str) -> Kept:
-    """Of an annotation; of the method `name`. Raises DefinitionError."""
+    """The accumulator type for an annotation of the method `name`. Raises DefinitionError."""
     return _kept(hint, name, ())
 
 

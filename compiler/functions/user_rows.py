@@ -22,7 +22,7 @@ def is_row(given: Any) -> bool:
 
 
 def names_of(made: Any) -> Sequence[str]:
-    """Of the fields of a class of rows."""
+    """Names of the fields of a class of rows."""
     found: Sequence[str] | None = getattr(made, "__struct_fields__", None)  # of msgspec
     return [f.name for f in dataclasses.fields(made)] if found is None else found
 
@@ -97,7 +97,7 @@ def _each(value: Any, convert: Convert | None) -> Any:
 
 
 def _within(t: SqlType, each: Convert | None) -> Convert | None:
-    """Of the values of an ARRAY or a MAP."""
+    """The conversion of the values within an ARRAY or a MAP."""
     if each is None:
         return None
     if t.kind is Kind.ARRAY:

@@ -306,7 +306,7 @@ def giver(t: SqlType) -> Callable[[Any], Any]:
 
 
 def _struct(t: SqlType) -> Callable[[Any], Any]:
-    """Of a dict by field name; fields that it does not have are NULL."""
+    """The conversion of a dict by field names to a STRUCT; missing fields become NULL."""
     fields = [(n, giver(f)) for n, f in t.fields]
     names = frozenset(n for n, _ in fields)
 

@@ -87,7 +87,7 @@ def _prune(node: Node, needed: Names) -> Node:
 
 
 def _prune_calls(node: Node, spec: AsyncMap, needed: Names) -> Node:
-    """Calls that nobody wants to know are not made. The key stays: the order of rows goes by it."""
+    """Removes asynchronous calls whose results are not used. The key stays, as the order of rows depends on it."""
     made, calls = frozenset(c.name for c in spec.calls), tuple(c for c in spec.calls if c.name in needed)
     if not calls:
         return _prune(node.inputs[0], needed)

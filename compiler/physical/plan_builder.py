@@ -316,7 +316,7 @@ class PlanBuilder:
         raise mistake("FQ2054", f"there is no query {bound.query}", bound.span, "unknown query", help=hint)
 
     def _leave_source(self, query: QueryPlan) -> None:
-        """What a query made stays, as a stream or table over its topic."""
+        """Keeps the result of a removed query as a stream or table over its topic."""
         made = self.catalog.sources.get(query.sink)
         if made is not None and made.query == query.id:
             left = replace(made, query=None)

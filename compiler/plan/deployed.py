@@ -149,7 +149,7 @@ class Deployed:
 
     @property
     def plan(self) -> Plan:
-        """What is to be in the end."""
+        """The plan after all rebuilds."""
         return self.serving if self.wanted is None else self.wanted
 
     def history(self, topic: str) -> TopicHistory | None:

@@ -317,7 +317,7 @@ def _going_on(
 
     found = {t for t in topics if same(t)}
     renewed = {topic_written(q) for q in wanted.queries if q.id in causes}
-    while True:  # who reads what begins anew begins anew
+    while True:  # a query that reads a topic that begins anew begins anew, too
         kept = {
             t
             for t in found

@@ -213,7 +213,7 @@ def _window_call(c: WindowCall) -> str:
 
 
 def _frame(frame: Frame) -> str:
-    """As SQL has it."""
+    """The frame as SQL."""
     start, end = _bound(frame.start, "preceding"), _bound(frame.end, "following")
     return f"{frame.unit} between {start} and {end}"
 

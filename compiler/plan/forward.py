@@ -127,7 +127,7 @@ def _inputs(old: QueryPlan, new: QueryPlan) -> str:
 
 
 def _parts(query: QueryPlan) -> list[list[str]]:
-    """What each sub-topology reads, repartitions by their plain names."""
+    """The topics that each sub-topology reads, with repartitions by their plain names."""
     return [sorted(plain(t, query.generation) for t in s.topics) for s in query.subtopologies]
 
 
@@ -343,7 +343,7 @@ def _reading(scan: Scan) -> object:
 
 
 def _text(e: Expr) -> str:
-    """As SQL, with columns by their plain names."""
+    """The expression as SQL, with columns by their plain names."""
     names = {c: Column(e.type, c.rpartition(".")[2]) for c in columns_of(e)}
     return expr_text(substitute(e, names))
 

@@ -108,7 +108,7 @@ def under_own_name(query: QueryPlan) -> QueryPlan:
 
 
 def runtime_name(query: QueryPlan) -> str:
-    """Of tasks, accounts and counters."""
+    """The name of the query in tasks, accounts and counters."""
     return numbered(query.id, query.generation)
 
 

@@ -1,4 +1,4 @@
-"""What a processor is, and what it can do (KIP-28)."""
+"""Processors and the context that they are given (KIP-28)."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class ProcessorContext(Protocol):
 
     @property
     def name(self) -> str:
-        """Of this processor."""
+        """The name of this processor."""
 
     @property
     def partition(self) -> int:
@@ -155,7 +155,7 @@ class ProcessorContext(Protocol):
 
     @property
     def headers(self) -> Headers:
-        """Of the record that is processed."""
+        """The headers of the current record."""
 
     @property
     def previous(self) -> dict[str, Any] | None:
@@ -204,7 +204,7 @@ class BatchProcessor(Processor):
     """Processes the records of a micro-batch at once."""
 
     def process(self, key: Any, value: Any) -> None:
-        """Not called: `process_batch` is."""
+        """Never called: `process_batch` is called instead."""
 
     @abstractmethod
     def process_batch(self, batch: pa.RecordBatch) -> None:

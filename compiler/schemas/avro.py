@@ -129,7 +129,7 @@ def _union(branches: list[Any], named: dict[str, SqlType]) -> SqlType:
 
 
 def branch_name(branch: Any) -> str:
-    """What Connect calls the field of a branch of a union."""
+    """Kafka Connect's name for the field of a branch of a union."""
     if isinstance(branch, str):
         return branch.rpartition(".")[2]
     return str(branch["name"] if "name" in branch else branch["type"]).rpartition(".")[2]

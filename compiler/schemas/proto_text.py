@@ -61,7 +61,7 @@ class ProtoFile:
 
 @dataclass(slots=True)
 class _Body:
-    """What is found inside a file or message."""
+    """The parts of a file or message."""
 
     fields: list[ProtoField] = field(default_factory=list)
     messages: list[ProtoMessage] = field(default_factory=list)

@@ -119,7 +119,7 @@ class StreamsBuilder:
 
 @dataclass(frozen=True, slots=True)
 class StreamsEntry:
-    """What a version of a builder has collected. name: in plans."""
+    """The steps that one version of a builder has collected. name: its name in plans."""
 
     name: str
     graph: Graph

@@ -82,7 +82,7 @@ class RowFunction:
 
 
 def _pair(key: RowType, value: RowType) -> Callable[[Any], Any]:
-    """Of (key, value); the key a tuple where it has several columns."""
+    """The conversion of a pair (key, value); a key of several columns is a tuple."""
     names = [n for n, _ in key.fields]
     give_key, give_value = writer(key), writer(value)
 

@@ -288,6 +288,6 @@ def _operator(name: str, *args: Any) -> Expression:
 
 
 def _text(ast: Ast) -> str:
-    """As SQL of ksqlDB's dialect, which names fold to capitals in."""
+    """The expression as SQL of ksqlDB's dialect, in which names fold to upper case."""
     to = Renaming(lambda n: Name(tuple(fold(p, "upper") for p in n.parts)), field=lambda f: fold(f, "upper"))
     return to_sql(renamed(ast, to))

@@ -1,4 +1,4 @@
-"""What streams and tables have in common."""
+"""The common part of streams and tables."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Relation:
         latency_target_ms: int | None = None,
         on_change: OnChange | None = None,
     ) -> Self:
-        """As `to`, and what is there then: what follows reads the topic, in a query of its own."""
+        """Writes to a topic as `to` does, and returns the stream or table that reads it: later steps are a query of their own."""
         at = here()
         properties = with_clause(topic=topic, partitions=partitions, format=format, key_format=key_format)
         self._written(name, at, properties, priority, latency_target_ms, on_change)

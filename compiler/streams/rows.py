@@ -67,7 +67,7 @@ def _builder(of: SqlType, made: type) -> Convert:
 
 
 def _inner(t: SqlType, hint: Any) -> Convert | None:
-    """Of a value within a row, where it has objects of classes."""
+    """The conversion of a value within a row that has objects of classes; None if it has none."""
     if t.kind is Kind.STRUCT and is_row(hint):
         return _builder(t, hint)
     args = typing.get_args(hint)

@@ -21,7 +21,7 @@ def fold(name: str, case: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """What names, types of casts and names of fields become."""
+    """The new forms of names, types of casts and names of fields."""
 
     column: Callable[[Name], Ast]
     type: Callable[[TypeRef], TypeRef] = lambda t: t

@@ -45,7 +45,7 @@ class Dependent(RelBinder):
 
 
 class Queries(Protocol):
-    """What binds whole queries: `query.QueryBinder`."""
+    """Binds whole queries; implemented by `query.QueryBinder`."""
 
     names: Names
 

@@ -229,7 +229,7 @@ class Placeholders:
         return t.ColumnRef((key,), span=node.span)
 
     def exchange(self, old: Expr, new: Expr) -> None:
-        """What stood for `old` stands for `new`."""
+        """Makes the placeholder of `old` stand for `new`."""
         for key, e in self.exprs.items():
             if e == old:
                 self.exprs[key] = new

@@ -72,7 +72,7 @@ class _From:
     ties: list[Expr] = field(default_factory=list)
 
     def add(self, rel: Rel) -> None:
-        """What two relations carry of the query around is the same in both."""
+        """Adds a relation. Columns of the outer query that it and earlier relations carry are compared as equal."""
         carried = {c.name: c for c in self.columns if c.source == OUTER}
         self.ties += [same(carried[c.name].expr(), c.expr()) for c in rel.carried if c.name in carried]
         self.factors.append(rel)
@@ -114,7 +114,7 @@ class FromBinder(ABC):
         return united(sides, self.names)
 
     def filtered(self, select: t.Select, tables: Tables, outer: RelBinder | None) -> Filtered:
-        """FROM and WHERE. Conditions that name columns of `outer` are left to who asked."""
+        """FROM and WHERE. Conditions that name columns of `outer` are returned for the caller."""
         written = and_parts(select.where) if select.where is not None else []
         given = _From(outer, tables, written)
         if select.source is None or isinstance(outer, Dependent):

@@ -35,7 +35,7 @@ class Filtered:
 
 
 class Queries(Protocol):
-    """What binds whole queries: `query.QueryBinder`."""
+    """Binds whole queries; implemented by `query.QueryBinder`."""
 
     catalog: Catalog
     names: Names

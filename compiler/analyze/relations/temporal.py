@@ -120,7 +120,7 @@ def _kind(join: t.Join) -> OneOf["inner", "left"]:
 
 
 def _equalities(left: Rel, right: Rel, conditions: Sequence[Expr]) -> tuple[list[Equality], list[Expr]]:
-    """Those of both sides, and the other conditions."""
+    """The equalities between both sides, and the other conditions."""
     found = [(c, equality(c, left.names, right.names)) for c in conditions if c != Literal(BOOLEAN, True)]
     pairs = [e for _, e in found if e is not None and not e.null_safe]
     return pairs, [c for c, e in found if e is None or e.null_safe]

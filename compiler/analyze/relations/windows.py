@@ -34,7 +34,7 @@ _DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What calls of one operator have in common."""
+    """The window that the calls of one operator share."""
 
     keys: tuple[Expr, ...]
     order: tuple[Order, ...]

@@ -50,7 +50,7 @@ def _column(declared: Declared, name: str, field: Field, *, key: bool) -> Column
 
 
 def _of_topic(other: SourceDef) -> dict[str, str | int]:
-    """What a second declaration says of the topic of another one."""
+    """The properties of a second declaration over the topic of another one."""
     return {
         "KAFKA_TOPIC": other.topic,
         "KEY_FORMAT": other.key_format.name,

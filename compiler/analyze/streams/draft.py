@@ -77,7 +77,7 @@ def around(draft: Draft) -> Draft:
 
 
 def query_of(draft: Draft) -> Query:
-    """As a syntax tree."""
+    """The draft as a syntax tree."""
     return Query(
         select=_select(draft),
         source=draft.source,
@@ -129,7 +129,7 @@ def with_items(draft: Draft, items: Mapping[str, Ast], keys: Sequence[str] | Non
 
 
 def struct_of(draft: Draft, names: Sequence[str], at: Span) -> Ast:
-    """These columns as one value; NULL for none."""
+    """A STRUCT of these columns; NULL without columns."""
     if not names:
         return Lit("null", None, at)
     parts = ((Lit("string", n, at), draft.items[n]) for n in names)

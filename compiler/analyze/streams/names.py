@@ -33,7 +33,7 @@ class Resolver:
     clause: str
 
     def name(self, written: str) -> str:
-        """Of a column that is made."""
+        """The name of a new column, folded as the dialect does."""
         return fold(written, self.catalog.fold)
 
     def column(self, draft: Draft, name: Name) -> str:

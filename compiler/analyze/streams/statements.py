@@ -80,7 +80,7 @@ def stream_statements(
 
 
 class _Statements:
-    """Those of one builder."""
+    """The statements of one builder."""
 
     def __init__(self, graph: Graph, case: str, session: Mapping[str, str], own: Collection[str]) -> None:
         """own: names of what one output alone writes."""

@@ -39,7 +39,7 @@ class Lowering:
     written: Mapping[Step, str]
 
     def drafts(self, step: Step) -> list[Draft]:
-        """As `made`, of a step that others read."""
+        """As `made`, for a step that others read."""
         relation = self.written.get(step)
         return [self._read(relation, step.at)] if relation is not None else self.made(step)
 

@@ -23,7 +23,7 @@ _TABLE_CONSTRAINTS = ("UNIQUE", "CHECK", "FOREIGN", "EXCLUDE")
 
 @dataclass(slots=True)
 class ColumnList:
-    """What the list holds."""
+    """The parsed parts of a column list."""
 
     columns: list[ColumnDefinition] = field(default_factory=list)
     primary_key: tuple[str, ...] = ()

@@ -142,7 +142,7 @@ def _format(cur: Reader, written: Property, known: Mapping[str, str]) -> str:
 
 
 def _refuse_key(cur: Reader, given: Mapping[str, Property], encoding: Encoding | None, at: Tok) -> None:
-    """Of plain records: those of one key would be rows side by side."""
+    """Refuses a key of plain records: records with one key would be separate rows."""
     if encoding is not None:
         edit = Edit(encoding.format_span, "UPSERT")
         help = (

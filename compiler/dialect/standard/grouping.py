@@ -11,7 +11,7 @@ from flowql.compiler.dialect.tokens import Tok
 
 
 def parse_group_by(cur: Reader) -> tuple[GroupElement, ...]:
-    """What stands behind GROUP BY. `(a, b)` is a set of both."""
+    """Parses the elements after GROUP BY. `(a, b)` is a set of both."""
     if cur.at_word("DISTINCT") or (cur.at_word("ALL") and not _ends(cur)):
         if cur.at_word("DISTINCT"):
             cur.unsupported("GROUP BY DISTINCT", help="leave out grouping sets that repeat others")

@@ -276,7 +276,7 @@ def _expressions(cur: Reader) -> tuple[Expr, ...]:
 
 
 def parse_order_items(cur: Reader) -> tuple[OrderItem, ...]:
-    """What stands behind ORDER BY."""
+    """Parses the items after ORDER BY."""
     found = [_order_item(cur)]
     while cur.accept_op(","):
         found.append(_order_item(cur))

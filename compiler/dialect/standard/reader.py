@@ -127,7 +127,7 @@ class Reader(Cursor):
         return self.at_word("QUALIFY") and after.kind != "end" and (after.kind != "op" or after.text == "(")
 
     def at_words_ahead(self, ahead: int, *words: str) -> bool:
-        """As `at_words`, so many tokens ahead."""
+        """As `at_words`, `ahead` tokens further on."""
         return all(self.at_word(word, ahead=ahead + i) for i, word in enumerate(words))
 
     def has_inside(self, *words: str) -> bool:

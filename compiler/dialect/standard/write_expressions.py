@@ -75,7 +75,7 @@ class Writer:
         return ", ".join(self.expr(n) for n in nodes)
 
     def order_items(self, items: Sequence[t.OrderItem]) -> str:
-        """What stands behind ORDER BY."""
+        """The text after ORDER BY."""
         return ", ".join(
             self.expr(i.expr)
             + (f" {i.direction.upper()}" if i.direction else "")
@@ -84,7 +84,7 @@ class Writer:
         )
 
     def window(self, spec: t.WindowSpec) -> str:
-        """What stands behind OVER."""
+        """The text after OVER."""
         if spec.bare:
             return quoted(spec.base)
         parts = [quoted(spec.base)] if spec.base else []

@@ -57,7 +57,7 @@ def _body(body: t.Body, least: int = 0) -> str:
 
 
 def rows_sql(rows: tuple[tuple[t.Expr, ...], ...]) -> str:
-    """What stands behind VALUES."""
+    """The text after VALUES."""
     return ", ".join(f"({WRITER.exprs(row)})" for row in rows)
 
 
