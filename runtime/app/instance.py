@@ -148,7 +148,7 @@ class Instance:
         self.processing = [
             ProcessingStep(f"processing-{n}", self.manager, clock, self.metrics) for n in range(config.threads)
         ]
-        self.urgent = ProcessingStep("urgent", self.manager, clock, self.metrics, urgent=True)
+        self.preemption = ProcessingStep("preemption", self.manager, clock, self.metrics, preempts=True)
         self.restoration = RestorationStep(
             self.restore,
             self.admin,
@@ -220,7 +220,7 @@ class Instance:
         self.commit.wake = commit.wake
         restoration = named("restoration", self.restoration)
         self.restoration.wake = restoration.wake
-        processing = [NamedStep(p.name, p, p.wait, self.manager.signal) for p in (*self.processing, self.urgent)]
+        processing = [NamedStep(p.name, p, p.wait, self.manager.signal) for p in (*self.processing, self.preemption)]
         watching = [named("rates", self.rates), named("sizes", self.sizes), named("cleanup", self.cleaner)]
         watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)

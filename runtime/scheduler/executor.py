@@ -19,17 +19,17 @@ QUIET_MS_MAX = 160  # between two looks while no task can run and no thread work
 class ProcessingStep:
     """Takes a task, runs it for a slice and gives it back. An exception fails the task, never the thread.
 
-    urgent: this is the step of the thread that steps in for queries of more weight.
+    preempts: this is the step of the preemption worker, which runs queries of more weight.
     """
 
     def __init__(
-        self, name: str, manager: TaskManager, clock: Clock, metrics: Metrics, *, urgent: bool = False
+        self, name: str, manager: TaskManager, clock: Clock, metrics: Metrics, *, preempts: bool = False
     ) -> None:
         self.name = name
         self._idle_ms = IDLE_MS
         self._manager, self._clock, self._metrics = manager, clock, metrics
-        self._acquire = manager.acquire_urgent if urgent else manager.acquire
-        wait = manager.wait_urgent if urgent else manager.wait
+        self._acquire = manager.acquire_preempting if preempts else manager.acquire
+        wait = manager.wait_preempting if preempts else manager.wait
         self.wait: Callable[[float], None] = partial(wait, name)
 
     def run_once(self, now_ms: int) -> int:

@@ -86,8 +86,8 @@ class TaskManager:
         self._may_run, self._has_reserve, self._is_committing = may_run, has_reserve, is_committing
         self._lock = threading.Lock()  # guards all fields below
         self._changed = threading.Condition(self._lock)
-        self._urgent = threading.Condition(self._lock)  # for the thread that steps in
-        self._stepping_in: str | None = None  # the task it holds
+        self._preempting = threading.Condition(self._lock)  # for the preemption worker
+        self._preempting_task: str | None = None  # the task it holds
         self._entries: dict[str, Entry] = {}
         self._held_queries: set[str] = set()
         self._prompt: dict[
@@ -202,11 +202,11 @@ class TaskManager:
             assert chosen is not None
             return self._grant(chosen, owner)
 
-    def acquire_urgent(self, owner: str) -> Slice | None:
-        """A task for the thread that steps in: the next by policy, if all other threads are held by queries of less weight.
+    def acquire_preempting(self, owner: str) -> Slice | None:
+        """A task for the preemption worker: the next by policy, if all other threads are held by queries of less weight.
 
         A slice cannot be interrupted, but the system and the interpreter lock take turns between threads within a
-        fraction of one: what is urgent then waits for neither a slice nor a processor.
+        fraction of one: the query of more weight then waits for neither a slice nor a processor.
         """
         with self._lock:
             if not self._held_by_less() or not self._may_run():
@@ -214,7 +214,7 @@ class TaskManager:
             chosen = self._pick(self._ready(), self.accounts.queries, self.accounts.virtual_time)
             if chosen is None or self.accounts.queries[chosen.query].weight <= self._weight_held():
                 return None
-            self._stepping_in = chosen.task
+            self._preempting_task = chosen.task
             return self._grant(chosen, owner)
 
     def _grant(self, chosen: TaskFacts, owner: str) -> Slice:
@@ -232,9 +232,9 @@ class TaskManager:
         return max(queries[e.task.id.query].weight for e in self._entries.values() if e.owner is not None)
 
     def _held_by_less(self) -> bool:
-        """All threads but the one that steps in are at work, and a task of more weight than theirs could run."""
+        """Whether all threads except the preemption worker are at work, and a task of more weight than theirs could run."""
         held = sum(e.owner is not None for e in self._entries.values())
-        if self._stepping_in is not None or held < self._threads:
+        if self._preempting_task is not None or held < self._threads:
             return False
         most, queries = self._weight_held(), self.accounts.queries
         heavier = (e for e in self._entries.values() if e.owner is None and queries[e.task.id.query].weight > most)
@@ -247,8 +247,8 @@ class TaskManager:
             entry = self._entries[name]
             assert entry.owner == grant.owner, f"{name} is held by {entry.owner}, not by {grant.owner}"
             entry.owner = None
-            if self._stepping_in == name:
-                self._stepping_in = None
+            if self._preempting_task == name:
+                self._preempting_task = None
             self.accounts.end(grant.task.id.query, grant.budget_ns, cost_ns)
             if rows and error is None and grant.task.id.query in self.accounts.queries:  # else nothing is learned of it
                 self._prompt[grant.task.id.query] = cost_ns <= SLOW_NS
@@ -266,16 +266,16 @@ class TaskManager:
         with self._changed:
             self._changed.wait_for(lambda: self._signals != self._seen.get(owner), timeout_s)
 
-    def wait_urgent(self, owner: str, timeout_s: float) -> None:
+    def wait_preempting(self, owner: str, timeout_s: float) -> None:
         """Until another thread may have to step in."""
-        with self._urgent:
-            self._urgent.wait_for(self._held_by_less, timeout_s)
+        with self._preempting:
+            self._preempting.wait_for(self._held_by_less, timeout_s)
 
     def _notify(self) -> None:
         self._signals += 1
         self._changed.notify_all()
         if self._held_by_less():
-            self._urgent.notify()
+            self._preempting.notify()
 
     def _ready(self) -> list[TaskFacts]:
         """Facts of tasks that could run now; wakes and puts to sleep the accounts of their queries."""
