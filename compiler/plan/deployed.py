@@ -106,8 +106,8 @@ class Deployed:
     """The newest record of the plan topic.
 
     serving: answers interactive queries. wanted: None when it is what serves. histories: of topics that queries write or wrote. last: of
-    each query id the number of its last generation. refreshed: ids whose rebuild was asked for although nothing changed, until
-    it ends. id: number of the deployment, rising. lost: serving queries, by the names under which they run, whose state is gone, and
+    each query id the number of its last generation. refreshed: ids that are rebuilt although nothing changed, until that ends. reasons: why,
+    of those whose rebuild was not asked for. id: number of the deployment, rising. lost: serving queries, by the names under which they run, whose state is gone, and
     why they cannot be rebuilt (empty: they are): their results serve as they are, and they do not run. begins: first offsets, by
     partition, of streams whose older records were deleted for a new generation. forwards: of serving queries, whose results are of
     several definitions. held: ids of queries that are built and do not swap in until they are promoted, with the groups they
@@ -122,6 +122,7 @@ class Deployed:
     histories: tuple[TopicHistory, ...] = ()
     last: tuple[tuple[str, int], ...] = ()
     refreshed: tuple[str, ...] = ()
+    reasons: tuple[tuple[str, str], ...] = ()
     id: int = 0
     begins: tuple[tuple[str, tuple[int, ...]], ...] = ()
     lost: tuple[tuple[str, str], ...] = ()
@@ -327,10 +328,11 @@ def swapped(deployed: Deployed, group: Group, mixed: Collection[str]) -> Deploye
         forwards=forwards,
         held=held,
         refreshed=refreshed,
+        reasons=tuple((query, why) for query, why in deployed.reasons if query in refreshed),
     )
     if after.building or any(wanted.query(q.id) is None for q in serving.queries):
         return after
-    return replace(after, serving=wanted, wanted=None, refreshed=())
+    return replace(after, serving=wanted, wanted=None, refreshed=(), reasons=())
 
 
 def takes_difference(deployed: Deployed, group: Group, topic: str) -> bool:

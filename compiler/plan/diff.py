@@ -28,6 +28,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 # change: rebuilt, for its own text or because of another. forward: a new text for what comes. priority: metadata alone.
 Action = Literal["add", "change", "forward", "remove", "priority", "none"]
 StateFate = Literal["kept", "rebuilt", "dropped"]
+ASKED = "asked for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,14 @@ def decide_change(
     wanted: Plan,
     *,
     refresh: Collection[str] = (),
+    why: str = ASKED,
     forward: Collection[str] = (),
     partitions: Partitions = NONE_KNOWN,
     swap: Hold = AS_BEFORE,
 ) -> Change:
     """How to come from what is deployed to `wanted`, which holds all queries that are to run.
 
-    refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be rebuilt: one
+    refresh: ids of queries to rebuild although nothing changed, and why. forward: ids of queries of which nothing is to be rebuilt: one
     whose text has changed goes on with the new text (`flowql.compiler.plan.forward`), as those do that say so themselves. partitions: of the
     topics that exist. Generations that are being built and still wanted go on; others are abandoned. swap: what of it waits until it is
     promoted. Raises ForwardRefused.
@@ -84,7 +86,7 @@ def decide_change(
     before = replace(before, refreshed=tuple(q for q in before.refreshed if q not in swap.abandoned))
     resized = resized_sources(before, wanted, partitions)
     onward = _onward(before, wanted, refresh, forward)
-    causes = _causes(before, wanted, refresh, onward, resized)
+    causes = _causes(before, wanted, dict.fromkeys(refresh, why), onward, resized)
     renewed = {topic_written(q) for q in wanted.queries if q.id in causes}
     going_on = _going_on(before, wanted, causes, refresh, resized)
     wanted = _pinned(before, wanted, causes, going_on)
@@ -98,14 +100,15 @@ def decide_change(
     served |= {q.id: q for q in _leaving_later(before.serving, wanted, causes, renewed)}
     serving = serving_plan(before.serving, wanted, served)
     begun = [Forward(runtime_name(q), before.id + 1) for q in queries if q.id in onward]
+    moved = _ids_of_readers(wanted, resized)
+    refreshed = tuple(q for q in causes if q in refresh or q in before.refreshed or q in moved)
     deployed = Deployed(
         serving=wanted if not causes else serving,
         wanted=wanted if causes else None,
         histories=_histories(before, wanted),
         last=_last(before, wanted),
-        refreshed=tuple(
-            q for q in causes if q in refresh or q in before.refreshed or q in _ids_of_readers(wanted, resized)
-        ),
+        refreshed=refreshed,
+        reasons=_reasons(before, wanted, causes, refreshed),
         id=before.id + 1,
         begins=before.begins,
         lost=_lost(before, serving, resized),
@@ -126,7 +129,7 @@ def _onward(before: Deployed, wanted: Plan, refresh: Collection[str], forward: C
         if served is None or served.definition == query.definition or query.id in refresh:
             continue
         if query.id in forward:
-            found[query.id] = "asked for"
+            found[query.id] = ASKED
         elif query.on_change == "forward" and query.id not in before.refreshed:
             found[query.id] = "ON_CHANGE = 'forward'"
         elif query.on_change is None and only_functions_differ(served, query) and not why_not(served, query):
@@ -231,19 +234,22 @@ def _pinned(before: Deployed, wanted: Plan, causes: Collection[str], going_on: C
 def _causes(
     before: Deployed,
     wanted: Plan,
-    refresh: Collection[str],
+    refresh: Mapping[str, str],
     onward: Collection[str],
     resized: Mapping[str, int],
 ) -> dict[str, str]:
-    """Queries that must be built before they serve: id -> why; empty for their own text. onward: whose own text is no cause."""
-    serving = before.serving
+    """Queries that must be built before they serve: id -> why; empty for their own text.
+
+    refresh: id -> why. onward: whose own text is no cause.
+    """
+    serving, known = before.serving, dict(before.reasons)
     causes: dict[str, str] = {}
     for query in wanted.queries:
         served = None if query.id in onward else serving.query(query.id)
         if served is not None and served.definition != query.definition:
             causes[query.id] = ""
         elif served is not None and (query.id in refresh or query.id in before.refreshed):
-            causes[query.id] = "asked for"
+            causes[query.id] = refresh.get(query.id) or known.get(query.id, ASKED)
         why = next((f"{t} gets {n} partitions" for t, n in resized.items() if t in topics_read(query)), "")
         if served is not None and why:
             causes.setdefault(query.id, why)
@@ -253,6 +259,16 @@ def _causes(
     while _spread(before, wanted, causes):
         pass
     return causes
+
+
+def _reasons(
+    before: Deployed, wanted: Plan, causes: Mapping[str, str], refreshed: Collection[str]
+) -> tuple[tuple[str, str], ...]:
+    """Why queries are rebuilt although nothing changed, for the next deployment to say; none where it was asked for."""
+    known = dict(before.reasons)
+    own = {q: why for q, why in causes.items() if why and wanted.query(why) is None}
+    found = {q: own.get(q) or known.get(q, ASKED) for q in refreshed}
+    return tuple((q, why) for q, why in found.items() if why != ASKED)
 
 
 def _renewed_themselves(before: Deployed, wanted: Plan) -> dict[str, str]:

@@ -65,6 +65,7 @@ from flowql.runtime.topology.query import BuiltQuery, build_inserts
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
 Histories = Mapping[str, Handed]  # by the id of a query that begins: where its generation goes on
 NO_HISTORIES: Histories = {}
+STATE_LOST = "its state is lost"
 # The whole history of a generation, as its readers begin with it; and by what such a topic is known, where that can be said.
 WHOLE = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STAGING = {**WHOLE, "flowql.staging": "true"}
@@ -138,7 +139,7 @@ class Deployment:
         host.serve(stored, host.commit.next_sequence - 1)
         gone = {q.id: why for q in plan.queries if (why := self._unreadable_history(plan, q))}
         unbuilt = replace(stored, wanted=None)  # no generation goes on whose tasks have lost their positions
-        change = decide_change(unbuilt, plan, refresh=[q.id for q in plan.queries if q.id not in gone])
+        change = decide_change(unbuilt, plan, refresh=[q.id for q in plan.queries if q.id not in gone], why=STATE_LOST)
         lost = tuple((runtime_name(q), gone.get(q.id, "")) for q in change.deployed.serving.queries)
         host.running = Plan()
         yield from self.changed(replace(change.deployed, lost=lost))

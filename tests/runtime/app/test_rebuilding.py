@@ -375,7 +375,10 @@ def test_lost_state_is_made_anew_although_the_process_dies_meanwhile() -> None:
     world = reopened(world, physical)
     assert not world.instance.state_lost
     assert all(name.endswith("@2") for name in world.instance.queries), "the old ones have no state to go on with"
+    assert {c.because for c in world.deploy(CHAIN.format(over=10)) if c.action == "change"} == {"its state is lost"}
+    assert {c.because for c in world.deploy(CHAIN.format(over=10)) if c.action == "change"} <= {"its state is lost"}
     world.settle()
+    assert not world.instance.deployed.reasons
     assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))
 
 
