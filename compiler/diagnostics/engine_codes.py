@@ -22,8 +22,12 @@ ENGINE_CODES: dict[str, CodePage] = {
     "FQ4003": CodePage(
         "The log's files are damaged",
         "The damage was not caused by a crash, which recovery would repair: bytes of committed records have changed, or files are "
-        "missing. Put back the file that the message names, or restore a backup (`flowql restore DIR --replace`). Without either, move the "
-        "data directory away and import the records of the sources again: `flowql run` then computes all results.",
+        "missing. Put back the file that the message names, or restore a backup (`flowql restore DIR --replace`). Without either, `flowql log "
+        "verify --skip-damaged` leaves out the records of missing and shortened segments, and names the queries that they concern: all others "
+        "continue as before. If the commit log itself is damaged, move the data directory away and import the records of the sources "
+        "again: `flowql run` then computes all results.",
+        "flowql run",
+        "flowql log verify --skip-damaged\nflowql run",
     ),
     "FQ4004": CodePage(
         "There is no space left",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from typing import Annotated
 
@@ -9,10 +10,12 @@ import typer
 
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows
+from flowql.compiler.plan.deployed import Deployed, running_plan
+from flowql.compiler.plan.generations import topic_written, topics_read
 from flowql.config.storage import open_log
 from flowql.errors import CommandError
 from flowql.runtime.app.lost_record import forget_deployed
-from flowql.runtime.app.plan_topic import topic_name
+from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.verify import Damage, Verified
@@ -47,7 +50,8 @@ def verify_log(
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     loaded = scope.load()
-    log, forgotten, application_id = open_log(loaded), False, loaded.target.app_id or loaded.name
+    log, forgotten, application_id = open_log(loaded, damaged=True), False, loaded.target.app_id or loaded.name
+    concerned: list[str] = []
     with closing(log):
         if not isinstance(log, EmbeddedLog):
             raise CommandError("the target's log is on Kafka, whose brokers verify it", code=NO_FILES)
@@ -57,10 +61,13 @@ def verify_log(
             log.skip_damaged(new)
             of_plans = [d.end for d in new if d.tp.topic == topic_name(application_id)]
             forgotten = forget_deployed(log, application_id, of_plans, SystemClock().wall_ms())
+            concerned = [] if forgotten else list(_concerned(log, application_id, {d.tp.topic for d in new}))
     if as_json:
         print_json(_as_data(found, left_out=skip_damaged))
     else:
         _tell(found, new, left_out=skip_damaged)
+    for sentence in concerned:
+        note(sentence)
     if forgotten:
         note(
             "with them the record of what is deployed; flowql deploy, after flowql stop, computes all queries from the beginning"
@@ -80,6 +87,20 @@ def _tell(found: Verified, new: list[Damage], *, left_out: bool) -> None:
         note(f"{records:,} records are left out from now on, by readers and by rebuilds")
     elif records:
         note("restore a backup (flowql restore), or leave these records out:  flowql log verify --skip-damaged")
+
+
+def _concerned(log: EmbeddedLog, application_id: str, topics: Collection[str]) -> Iterator[str]:
+    """A sentence for each topic: which queries made or read what is left out, and what becomes of their results."""
+    deployed = read_deployed(log, application_id) or Deployed()
+    plan = running_plan(deployed)
+    for topic in sorted(topics):
+        makers = [q.id.partition("@")[0] for q in plan.queries if topic_written(q) == topic]
+        readers = [q.id for q in plan.queries if topic in topics_read(q)]
+        if makers:
+            refresh = " ".join(f"--full-refresh {q}" for q in dict.fromkeys(makers))
+            yield f"{topic} is computed by {', '.join(makers)}: to have its records computed again:  flowql deploy {refresh}"
+        elif readers:
+            yield f"{topic} is read by {', '.join(readers)}: results keep what was read of these records before, until a rebuild"
 
 
 def _verdict(found: Verified) -> str:

@@ -14,11 +14,15 @@ from flowql.runtime.log.kafka.settings import KafkaSettings
 NOWHERE, OTHER_ENGINE = "FQ5505", "FQ5508"
 
 
-def open_log(project: Project) -> Log:
-    """The log of the project's target; the embedded one is made if missing."""
+def open_log(project: Project, *, damaged: bool = False) -> Log:
+    """The log of the project's target; the embedded one is made if missing.
+
+    damaged: open it also where committed bytes of its files are missing, to say which and to leave them out.
+    """
     target = project.target
     if target.kafka is None:
         DiskFiles().makedirs(str(target.log_dir.absolute()))
+        return EmbeddedLog(target.log_dir, damaged=damaged)
     return log_at(target.log_dir, target.kafka, target.app_id or project.name)
 
 

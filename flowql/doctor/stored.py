@@ -34,7 +34,8 @@ def examine_stored(name: str, target: Target, application_id: str) -> Iterator[F
                 return
             found = list(islice(damages(files, log, directory), SHOWN + 1))
             if found:
-                yield failed(f"{name}: log", _listed(found), f"{restore}   # DIR: a backup")
+                skip = f"without a backup:  flowql log verify --skip-damaged -t {target.name}   # goes on without these records"
+                yield failed(f"{name}: log", _listed(found), f"{restore}   # DIR: a backup\n  {skip}")
                 return
             yield ok(f"{name}: log", f"{len(log.topics)} topics, all committed bytes are there")
             yield _state(f"{name}: state", target, log, application_id, restore)

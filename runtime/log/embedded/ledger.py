@@ -35,7 +35,8 @@ class Ledger:
     and no writer does I/O that may take long while holding it. Under `append.lock` only the commit log is written.
     """
 
-    def __init__(self, files: Files, directory: str) -> None:
+    def __init__(self, files: Files, directory: str, *, damaged: bool = False) -> None:
+        """damaged: open it also where committed bytes of segments are missing."""
         self.directory = directory
         self.lock = threading.RLock()
         self.state = LogState(self.topics_directory)
@@ -48,7 +49,7 @@ class Ledger:
         self._tidied = False
         self._owned_generation = -1  # of the commit log; its name is durable and older ones are gone
         self._failure: str | None = None
-        self._open_or_create()
+        self._open_or_create(damaged=damaged)
 
     @property
     def topics_directory(self) -> str:
@@ -162,7 +163,7 @@ class Ledger:
                 raise LogFull(f"no space left for the log in {self.directory}: {e}") from e
             raise LogIOError(f"the log in {self.directory} cannot be read or written: {e}") from e
 
-    def _open_or_create(self) -> None:
+    def _open_or_create(self, *, damaged: bool) -> None:
         with self.errors():
             self._files.makedirs(self.directory)
             self._files.makedirs(self.topics_directory)
@@ -184,8 +185,9 @@ class Ledger:
             try:
                 self._check_lengths()
             except LogCorrupt:
-                with self.appending():  # a topic may have been deleted meanwhile: look again without a writer
-                    self._check_lengths()
+                if not damaged:
+                    with self.appending():  # a topic may have been deleted meanwhile: look again without a writer
+                        self._check_lengths()
 
     def _check_mark(self) -> None:
         """LogCorrupt if the commit log ends before what was committed, or lacks its snapshot."""
@@ -206,7 +208,7 @@ class Ledger:
     def _check_lengths(self) -> None:
         for topic in self.state.topics.values():
             for partition in topic.partitions:
-                if partition.segments:
+                if partition.segments and not partition.is_cut_off(partition.segments[-1]):
                     self.segments.check_length(partition.segments[-1])
 
     def _create_journal(self) -> Journal:

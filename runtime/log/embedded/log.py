@@ -52,6 +52,7 @@ from flowql.runtime.log.embedded.records import (
     Skip,
     TrimRedo,
 )
+from flowql.runtime.log.embedded.segment import MISSING
 from flowql.runtime.log.embedded.state import Partition, ProducerState, Stored, Topic, topic_directory
 from flowql.runtime.log.embedded.upkeep import Upkeep
 from flowql.runtime.log.embedded.verify import Damage, Verified, verify
@@ -69,11 +70,12 @@ class EmbeddedLog:
     supports_redo = True
     drops_with_commits = True
 
-    def __init__(self, path: str | os.PathLike[str], files: Files | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], files: Files | None = None, *, damaged: bool = False) -> None:
+        """damaged: open it also where committed bytes of segments are missing, for `verify` and `skip_damaged`."""
         self._clients = OpenClients()
         self._files: Files = files or DiskFiles()
         self._directory = os.path.abspath(path)
-        self._ledger = Ledger(self._files, self._directory)
+        self._ledger = Ledger(self._files, self._directory, damaged=damaged)
         self._lock, self._state, self._segments = self._ledger.lock, self._ledger.state, self._ledger.segments
         self._instance: Lock | None = None
         self._runs: dict[str, int] = {}  # of producers that are the runtime's own, by transactional id
@@ -311,10 +313,10 @@ class EmbeddedLog:
 
     def _stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
         missing = ""
-        while (stored := self._locate(tp, offset)) is not None:
-            offset = max(offset, self._after_skipped(tp, offset))
-            if offset >= stored.end_offset:
-                continue
+        while True:
+            offset = self._after_skipped(tp, offset)  # first: what is left out may be missing
+            if (stored := self._locate(tp, offset)) is None:
+                return None
             try:
                 batch = self._segments.read(stored)
             except BatchDamaged as e:
@@ -322,7 +324,7 @@ class EmbeddedLog:
                 raise BatchDamaged(e.path, e.start, e.problem, whose) from e
             except FileNotFoundError as e:
                 if stored.path == missing:
-                    raise LogCorrupt(f"{stored.path} is missing") from e
+                    raise BatchDamaged(stored.path, stored.start, MISSING, f"from offset {offset} of {tp} on") from e
                 missing = stored.path  # gone, or written again by compaction: what the commit log says now decides
                 self.refresh()
                 begin, _ = self.bounds(tp)
@@ -332,7 +334,6 @@ class EmbeddedLog:
             if batch.column(0)[-1].as_py() >= offset:
                 return batch
             offset = stored.end_offset  # compaction left a gap there
-        return None
 
     def _after_skipped(self, tp: TopicPartition, offset: int) -> int:
         with self._lock:

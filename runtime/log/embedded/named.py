@@ -17,7 +17,10 @@ from flowql.runtime.log.files import Files
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A file and its first `length` bytes, which are committed. required: False for indexes, which may be missing or shorter."""
+    """A file and its first `length` bytes, which are committed.
+
+    required: False for what may be missing or shorter: indexes, and segments of which readers leave out the end.
+    """
 
     path: str
     length: int
@@ -29,7 +32,7 @@ def named_files(state: LogState, directory: str) -> Iterator[Named]:
     for topic in state.topics.values():
         for partition in topic.partitions:
             for segment in partition.segments:
-                yield Named(segment.path, segment.length)
+                yield Named(segment.path, segment.length, required=not partition.is_cut_off(segment))
                 if segment.index_bytes:
                     yield Named(index_path(segment.path), segment.index_bytes, required=False)
     yield from _redo_files(state, directory)

@@ -23,9 +23,11 @@ import pyarrow.compute as pc
 from flowql.runtime.errors import BatchDamaged, LogCorrupt
 from flowql.runtime.log.base import RECORD_SCHEMA
 from flowql.runtime.log.embedded.checksum import Piece, damage, sealed
-from flowql.runtime.log.embedded.state import Segment, Stored
+from flowql.runtime.log.embedded.state import Segment, Stored, after_ranges
 from flowql.runtime.log.files import PAGE, File, Files
 
+MISSING = "the file is missing"
+_WAYS = "; restore a backup (flowql restore), or go on without its records:  flowql log verify --skip-damaged"
 OLD_HEADER: pa.Buffer = RECORD_SCHEMA.serialize()  # segments from before there were checksums
 HEADER: pa.Buffer = RECORD_SCHEMA.with_metadata({"flowql.checksum": "crc32"}).serialize()
 # Batches are mapped through windows of this size: large enough that many small batches share one, small enough that
@@ -100,7 +102,8 @@ class SegmentFiles:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._lock = threading.Lock()  # guards _windows
-        self._windows: OrderedDict[tuple[str, int], pa.Buffer] = OrderedDict()
+        # Each with how long the file was seen to be: what a window shows behind the end of its file must not be touched.
+        self._windows: OrderedDict[tuple[str, int], tuple[pa.Buffer, int]] = OrderedDict()
         self._headers: dict[str, int] = {}  # path -> size of the header of a segment that has been looked at
         # Batches whose bytes have been verified, the newest last: one is read in pieces, and by many.
         self._verified: OrderedDict[tuple[str, int], None] = OrderedDict()
@@ -126,10 +129,12 @@ class SegmentFiles:
 
         skipped: ranges of offsets that are left out, each of whole batches.
         """
+        if after_ranges(skipped, segment.base) >= segment.end_offset:
+            return
         header = self.header_size(segment.path)
         file = self._files.open(segment.path)
         try:
-            mapped = file.map(0, segment.length)
+            mapped = file.map(0, min(segment.length, file.size()))
         finally:
             file.close()
         bases, starts = self._places(segment)
@@ -138,6 +143,8 @@ class SegmentFiles:
                 continue
             stop = starts[i + 1] if i + 1 < len(starts) else segment.length
             assert start >= header, "a batch begins behind the header"
+            if stop > mapped.size:
+                raise BatchDamaged(segment.path, start, ends_early(mapped.size))
             message = mapped.slice(start, stop - start)
             self._verify(segment.path, start, message)
             try:
@@ -272,11 +279,11 @@ class SegmentFiles:
         try:
             file = self._files.open(segment.path)
         except FileNotFoundError as e:
-            raise LogCorrupt(f"{segment.path} is missing, but {segment.length} bytes of it are committed") from e
+            raise LogCorrupt(f"{segment.path} is missing, but {segment.length} bytes of it are committed{_WAYS}") from e
         size = file.size()
         file.close()
         if size < segment.length:
-            raise LogCorrupt(f"{segment.path} has {size} bytes, but {segment.length} are committed")
+            raise LogCorrupt(f"{segment.path} has {size} bytes, but {segment.length} are committed{_WAYS}")
 
     def remove(self, path: str) -> None:
         """Unlink a segment and its index. Batches already read stay valid."""
@@ -306,22 +313,23 @@ class SegmentFiles:
         first = start // WINDOW_BYTES * WINDOW_BYTES
         key = (path, first)
         with self._lock:
-            window = self._windows.get(key)
-            if window is not None and first + window.size >= stop:
+            window, size = self._windows.get(key, (None, 0))
+            if window is not None and min(first + window.size, size) >= stop:
                 self._windows.move_to_end(key)
                 return window, start - first
         file = self._files.open(path)
         try:
-            if file.size() < stop:
-                raise LogCorrupt(f"{path} has {file.size()} bytes, but {stop} are committed")
+            if (size := file.size()) < stop:
+                raise BatchDamaged(path, start, ends_early(size))
             if stop - first > 2 * WINDOW_BYTES:  # one large batch: its own mapping, gone with its last reader
                 own = start // PAGE * PAGE
                 return file.map(own, stop - own), start - own
-            window = file.map(first, max(stop - first, WINDOW_BYTES))
+            if window is None or first + window.size < stop:
+                window = file.map(first, max(stop - first, WINDOW_BYTES))
         finally:
             file.close()
         with self._lock:
-            self._windows[key] = window
+            self._windows[key] = window, size
             while len(self._windows) > WINDOWS_KEPT:
                 self._windows.popitem(last=False)
         return window, start - first
@@ -350,13 +358,13 @@ class SegmentFiles:
 
     def _scan(self, segment: Segment, bases: array[int], starts: array[int], limit: int) -> None:
         """Append the batches of bytes [end of the last one in `starts`, limit), read from the segment."""
-        # The last known batch is read again, because its end is not known.
+        # The last known batch is read again, because its end is not known. What cannot be read counts as one batch, with all behind it.
         header = self.header_size(segment.path)
         at = starts.pop() if starts else header
-        if bases:
-            bases.pop()
+        base = bases.pop() if bases else segment.base
+        wanted, limit = limit, min(limit, self._size(segment.path))
         window, shift = self._window(segment.path, at, limit) if limit > at else (pa.py_buffer(b""), 0)
-        source = pa.BufferReader(window.slice(shift, limit - at))
+        source = pa.BufferReader(window.slice(shift, max(0, limit - at)))
         reader = pa.ipc.MessageReader.open_stream(source)
         while at + source.tell() < limit:
             start = at + source.tell()
@@ -364,11 +372,30 @@ class SegmentFiles:
                 message = reader.read_next_message()
                 whole = window.slice(shift + start - at, at + source.tell() - start)
                 self._verify(segment.path, start, whole)
-                first = pa.ipc.read_record_batch(message, RECORD_SCHEMA).column(0)[0].as_py()
-            except (StopIteration, pa.ArrowInvalid, OSError, IndexError) as e:
-                raise BatchDamaged(segment.path, start, f"no Arrow batch: {e}") from e
-            bases.append(first + (segment.shift or 0))
+                offsets = pa.ipc.read_record_batch(message, RECORD_SCHEMA).column(0)
+                first, last = (offsets[i].as_py() + (segment.shift or 0) for i in (0, -1))
+            except (BatchDamaged, StopIteration, pa.ArrowInvalid, OSError, IndexError):
+                bases.append(base)
+                starts.append(start)
+                return
+            bases.append(first)
             starts.append(start)
+            base = last + 1
+        if limit < wanted:
+            bases.append(base)
+            starts.append(max(at, limit))
+
+    def _size(self, path: str) -> int:
+        file = self._files.open(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+
+def ends_early(size: int) -> str:
+    """What is wrong with a segment that is shorter than what is committed."""
+    return f"the file ends at byte {size}"
 
 
 def index_path(segment_path: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from flowql.runtime.errors import LogCorrupt, LogError
@@ -134,6 +135,14 @@ class Stored:
     shift: int = 0
 
 
+def after_ranges(ranges: Sequence[tuple[int, int]], offset: int) -> int:
+    """The offset itself, or the first one behind the ranges (first, end), in order, that it lies in."""
+    for first, end in ranges:
+        if first <= offset < end:
+            offset = end
+    return offset
+
+
 class Partition:
     """Segments in offset order; the last one is written to. skipped: ranges of damaged records that readers leave out."""
 
@@ -150,11 +159,12 @@ class Partition:
         self.skipped = sorted({*self.skipped, (first, end)})
 
     def after_skipped(self, offset: int) -> int:
-        """The offset itself, or the first one behind the skipped range that it lies in."""
-        for first, end in self.skipped:
-            if first <= offset < end:
-                offset = end
-        return offset
+        """The offset itself, or the first one behind the skipped ranges that it lies in."""
+        return after_ranges(self.skipped, offset)
+
+    def is_cut_off(self, segment: Segment) -> bool:
+        """Whether readers leave out the end of a segment: nothing more is written to it, and its file may be shorter, or gone."""
+        return self.after_skipped(segment.end_offset - 1) >= segment.end_offset > segment.base
 
     def written_by(self, transactional_id: str) -> None:
         if len(self.writers) < WRITERS_MAX:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from flowql.runtime.errors import BatchDamaged, LogCorrupt
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.ledger import Ledger
+from flowql.runtime.log.embedded.segment import MISSING
 from flowql.runtime.log.embedded.state import Partition, Segment, Stored
 from flowql.runtime.log.embedded.writer import read_redo
 from flowql.runtime.log.files import Files
@@ -48,10 +48,14 @@ def verify(files: Files, ledger: Ledger) -> Verified:
     for name, partitions in topics:
         for partition in partitions:
             for segment in list(partition.segments):
-                with contextlib.suppress(FileNotFoundError):  # compacted or dropped meanwhile
-                    found.damages += _of_segment(
-                        ledger, TopicPartition(name, partition.number), partition, segment, found
-                    )
+                tp = TopicPartition(name, partition.number)
+                try:
+                    found.damages += _of_segment(ledger, tp, partition, segment, found)
+                except FileNotFoundError:
+                    ledger.refresh()
+                    if _is_named(ledger, name, partition, segment):  # else compacted or dropped meanwhile
+                        whole = Stored(segment.path, 0, segment.length, segment.base, segment.end_offset)
+                        found.damages.append(_damage(tp, partition, whole, MISSING))
     for each in redo:
         try:
             read_redo(files, ledger.directory, each)
@@ -60,20 +64,25 @@ def verify(files: Files, ledger: Ledger) -> Verified:
     return found
 
 
+def _is_named(ledger: Ledger, topic: str, partition: Partition, segment: Segment) -> bool:
+    with ledger.lock:
+        known = ledger.state.topics.get(topic)
+        return known is not None and partition in known.partitions and segment in partition.segments
+
+
 def _of_segment(
     ledger: Ledger, tp: TopicPartition, partition: Partition, segment: Segment, found: Verified
 ) -> Iterator[Damage]:
     found.segments += 1
-    try:
-        with ledger.lock:
-            if not segment.is_loaded:
+    with ledger.lock:
+        try:
+            if not segment.covers(segment.base):
                 ledger.segments.load_index(segment)
-            places = list(segment.bases)
-            stored = [segment.locate(base) for base in places]
-    except BatchDamaged as e:  # what is behind it cannot be found
-        known = segment.bases[0] if segment.bases else segment.end_offset
-        yield _damage(tp, partition, Stored(e.path, e.start, segment.length, segment.base, known), e.problem)
-        return
+        except BatchDamaged as e:  # what lies before the batches that are known cannot be found
+            known = segment.bases[0] if segment.bases else segment.end_offset
+            first = Stored(e.path, e.start, segment.length, segment.base, known)
+            yield _damage(tp, partition, first, e.problem)
+        stored = [segment.locate(base) for base in segment.bases]
     for each in stored:
         found.batches += 1
         found.bytes += each.stop - each.start

@@ -116,7 +116,7 @@ class Writer:
         is_full = last is not None and (
             last.length >= topic.policy.segment_limit or topic.policy.begins_segment(last.max_timestamp, newest)
         )
-        if last is not None and last.shift is None and not gone and not is_full:
+        if last is not None and last.shift is None and not gone and not is_full and not partition.is_cut_off(last):
             base, committed = last.base, last.length
         else:
             base, committed = end, 0

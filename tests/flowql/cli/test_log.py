@@ -34,6 +34,28 @@ def test_damage_is_shown_and_left_out(flowql: Program, tmp_path: Path) -> None:
     assert [(d["first"], d["skipped"]) for d in found["damages"]] == [(1, True)]
 
 
+def test_a_missing_segment_is_left_out_and_queries_go_on(flowql: Program, tmp_path: Path) -> None:
+    """It stopped all of the target, `flowql log verify` too, though only one query reads it."""
+    (tmp_path / "flowql.yaml").write_text("name: demo\nsql: [q.sql]\n")
+    where = ("-p", str(tmp_path))
+    (tmp_path / "q.sql").write_text(BILLS + QUERIES)
+    flowql("topic", "produce", "bills", '7:{"V": 6}', '8:{"V": 9}', *where)
+    assert flowql("run", "--until-caught-up", *where).code == 0
+    for name in ("bills", "LARGE"):
+        (segment,) = tmp_path.glob(f".flowql/**/{name}.*/0-*.arrows")
+        segment.unlink()
+    stopped = flowql("run", "--until-caught-up", *where)
+    assert (stopped.code, "FQ4003" in stopped.err, "flowql log verify --skip-damaged" in stopped.err) == (1, True, True)
+    assert flowql("log", "verify", *where).out.count("the file is missing") == 2
+    said = flowql("log", "verify", "--skip-damaged", *where).err
+    assert "bills is read by CSAS_LARGE" in said
+    assert "LARGE is computed by CSAS_LARGE: to have its records computed again:  flowql deploy --full-refresh" in said
+    flowql("topic", "produce", "bills", '7:{"V": 8}', *where)
+    assert flowql("run", "--until-caught-up", *where).code == 0
+    found = flowql("query", "SELECT id, c FROM n ORDER BY id", "-o", "csv", *where).out
+    assert found.splitlines()[1:] == ["7,2", "8,1"], "what was read of it stays in results"
+
+
 BILLS = "CREATE STREAM bills (id INT KEY, v INT) WITH (KAFKA_TOPIC = 'bills', PARTITIONS = 1, VALUE_FORMAT = 'JSON');\n"
 INSERTED = "INSERT INTO bills VALUES (1, 10);\n"
 QUERIES = "CREATE STREAM large AS SELECT id, v FROM bills WHERE v > 5; CREATE TABLE n AS SELECT id, COUNT(*) AS c FROM large GROUP BY id;"

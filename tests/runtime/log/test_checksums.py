@@ -217,3 +217,63 @@ def test_checksums_are_those_of_zlib_whichever_library_computes_them() -> None:
         assert checksum.crc32(memoryview(data)[start:]) == zlib.crc32(data[start:])
         assert checksum.crc32(pa.py_buffer(data), 12_345) == zlib.crc32(data, 12_345)
     assert checksum.crc32(b"", 99) == zlib.crc32(b"", 99)
+
+
+@pytest.mark.parametrize(("length", "lost"), [(None, 10), (0, 10), (100, 10), (-1, 1), ("of 7", 3), ("in 7", 4)])
+@pytest.mark.parametrize("known", ["in memory", "in the index", "nowhere"])
+def test_a_log_goes_on_without_records_of_a_segment_that_is_not_whole(
+    tmp_path: Path, length: int | str | None, lost: int, known: str
+) -> None:
+    """A missing segment stopped all of a target, `log verify` too, also for those who never read it."""
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("A", 2)
+    for i in range(10):
+        produce(log, "p", (A0, [b"%d" % i]))
+    produce(log, "p", (A1, [b"other"]))
+    (segment_,) = log._state.topics["A"].partitions[0].segments
+    sizes = {"of 7": segment_.starts[7], "in 7": segment_.starts[7] - 1, -1: segment_.length - 1}
+    path = segment_.path
+    if known != "in memory":
+        with log._ledger.appending():
+            log._ledger.segments.write_index(segment_)
+            log._ledger._journal = journal.Journal.create(
+                log._files, str(tmp_path / "log"), 1, log._ledger.state.snapshot()
+            )
+    log.close()
+    if known == "nowhere":
+        Path(segment.index_path(path)).unlink()
+    Path(path).unlink() if length is None else os.truncate(path, sizes.get(length, length))
+    with pytest.raises(LogCorrupt, match=r"flowql log verify --skip-damaged"):
+        EmbeddedLog(tmp_path / "log")
+    log = EmbeddedLog(tmp_path / "log", damaged=True)
+    found = log.verify().damages
+    assert (min(d.first for d in found), max(d.end for d in found)) == (10 - lost, 10)
+    log.skip_damaged(found)
+    log.close()
+    expected = [b"%d" % i for i in range(10 - lost)]
+    for turn in range(3):
+        log = EmbeddedLog(tmp_path / "log")
+        assert (values(log, A0), values(log, A1)) == (expected, [b"other"])
+        produce(log, "p", (A0, [b"more"]))
+        expected.append(b"more")
+        assert values(log, A0) == expected
+        assert all(d.skipped for d in log.verify().damages)
+        log.pin(tmp_path / f"pinned-{turn}")
+        log.close()
+
+
+def test_a_missing_segment_before_the_last_one_is_found_and_named(tmp_path: Path) -> None:
+    """`log verify` took it for one that was compacted meanwhile, and said that all was well."""
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("A", 1, {"segment.bytes": "1"})
+    for i in range(3):
+        produce(log, "p", (A0, [b"%d" % i]))
+    path = Path(log._state.topics["A"].partitions[0].segments[1].path)
+    path.unlink()
+    assert [(d.path, d.first, d.end) for d in log.verify().damages] == [(str(path), 1, 2)]
+    log.close()
+    log = EmbeddedLog(tmp_path / "log")
+    with pytest.raises(BatchDamaged, match=r"the file is missing.*log verify --skip-damaged"):
+        read_all(log, A0)
+    log.skip_damaged(log.verify().damages)
+    assert values(log, A0) == [b"0", b"2"]
