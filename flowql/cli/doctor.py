@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.progress import progress
 from flowql.cli.render import print_json, print_rows, print_text
 from flowql.doctor.examine import examine
 from flowql.doctor.stored import examine_backup
@@ -27,19 +28,27 @@ def command(
             "--backup", help="Verify this backup instead, every byte of it.", metavar="DIR", show_default=False
         ),
     ] = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also read all records of the log and all rows of the state.")
+    ] = False,
 ) -> None:
     """Check this machine, the project and its targets, and suggest how to correct problems.
 
-    Nothing is started or changed. Exit code 1 if a check fails.
+    Nothing is started or changed, except that damage found in the state is noted beside it, so that the next start
+    recomputes it. Exit code 1 if a check fails.
 
     flowql doctor                everything
     flowql doctor -t kafka       one target: do its brokers answer?
+    flowql doctor --deep         every record and row: are they as they were written?
     flowql doctor --backup DIR   a backup: is it whole?
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    bar = progress if deep else None
     looked_at = (
-        examine(scope.start, scope.target, scope.variables, os.environ) if backup is None else [examine_backup(backup)]
+        examine(scope.start, scope.target, scope.variables, os.environ, bar)
+        if backup is None
+        else [examine_backup(backup)]
     )
     found = list(looked_at)
     if as_json:

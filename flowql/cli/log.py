@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.progress import progress
 from flowql.cli.render import note, print_json, print_rows
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import topic_written, topics_read
@@ -55,7 +56,8 @@ def verify_log(
     with closing(log):
         if not isinstance(log, EmbeddedLog):
             raise CommandError("the target's log is on Kafka, whose brokers verify it", code=NO_FILES)
-        found = log.verify()
+        with progress("reading the log", log.stored_bytes(), in_bytes=True) as advance:
+            found = log.verify(advance)
         new = [d for d in found.damages if not d.skipped]
         if skip_damaged and new:
             log.skip_damaged(new)

@@ -8,6 +8,7 @@ from pathlib import Path
 from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
 from flowql.config.project import Project
+from flowql.doctor.deep import Bar, examine_deep
 from flowql.doctor.finding import Finding, failed, ok
 from flowql.doctor.machine import examine_machine
 from flowql.doctor.target import examine_target
@@ -17,9 +18,16 @@ NO_PROJECT = "FQ3002"
 
 
 def examine(
-    start: Path, target: str | None, variables: Mapping[str, str], environment: Mapping[str, str]
+    start: Path,
+    target: str | None,
+    variables: Mapping[str, str],
+    environment: Mapping[str, str],
+    deep: Bar | None = None,
 ) -> Iterator[Finding]:
-    """The machine, the project at `start` if there is one, and its targets (or the one that is named)."""
+    """The machine, the project at `start` if there is one, and its targets (or the one that is named).
+
+    deep: shows the progress of reading all data of the targets; without it only sizes and numbers are compared.
+    """
     yield from examine_machine()
     try:
         project = read_project(start, target=target, variables=variables)
@@ -30,6 +38,8 @@ def examine(
     yield _compiles(project)
     for each in [project.target] if target else project.targets.values():
         yield from examine_target(each, each.app_id or project.name, dict(environment))
+        if deep is not None:
+            yield from examine_deep(f"target {each.name}", each, deep)
 
 
 def _compiles(project: Project) -> Finding:

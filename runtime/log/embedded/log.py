@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 
 import pyarrow as pa
@@ -345,10 +345,16 @@ class EmbeddedLog:
         with self._lock:
             return list(self._partition(tp).skipped)
 
-    def verify(self) -> Verified:
-        """Read all there is and compare it with its checksums."""
+    def stored_bytes(self) -> int:
+        """Committed bytes of all segments."""
         self.refresh()
-        return verify(self._files, self._ledger)
+        with self._lock:
+            return sum(s.length for t in self._state.topics.values() for p in t.partitions for s in p.segments)
+
+    def verify(self, advance: Callable[[int], None] = lambda n: None) -> Verified:
+        """Read all there is and compare it with its checksums. advance: told of each segment's bytes that were read."""
+        self.refresh()
+        return verify(self._files, self._ledger, advance)
 
     def skip_damaged(self, damages: Sequence[Damage]) -> None:
         """From now on readers leave these records out, and so do rebuilds."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from flowql.runtime.errors import BatchDamaged, LogCorrupt
@@ -38,7 +38,7 @@ class Verified:
     other: list[str] = field(default_factory=list)  # of redo files, a sentence each
 
 
-def verify(files: Files, ledger: Ledger) -> Verified:
+def verify(files: Files, ledger: Ledger, advance: Callable[[int], None] = lambda n: None) -> Verified:
     """The commit log was verified when it was read."""
     found = Verified()
     with ledger.lock:
@@ -56,6 +56,7 @@ def verify(files: Files, ledger: Ledger) -> Verified:
                     if _is_named(ledger, name, partition, segment):  # else compacted or dropped meanwhile
                         whole = Stored(segment.path, 0, segment.length, segment.base, segment.end_offset)
                         found.damages.append(_damage(tp, partition, whole, MISSING))
+                advance(segment.length)
     for each in redo:
         try:
             read_redo(files, ledger.directory, each)

@@ -7,6 +7,8 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pexpect
@@ -148,6 +150,52 @@ def test_damage_that_a_reader_of_the_state_has_found(shop: Path) -> None:
     assert (state.state, "block checksum mismatch" in state.says) == ("warning", True)
     run(shop)
     assert found_in(shop)[1].state == "ok"
+
+
+def deep(folder: Path) -> dict[str, Finding]:
+    """What is found where everything is read, by the end of the name of a check."""
+    bars: list[str] = []
+
+    @contextmanager
+    def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+        read: list[int] = []
+        yield read.append
+        bars.append(title)
+        assert total > 0
+        assert sum(read) > 0
+
+    found = {f.check.rpartition(": ")[2]: f for f in examine(folder, "default", {}, os.environ, bar)}
+    assert "reading the log" in bars
+    return found
+
+
+def test_all_records_and_rows_are_read_where_it_is_asked_for(shop: Path) -> None:
+    """A damaged block of the state was found by the query that read it, perhaps months later."""
+    found = deep(shop)
+    assert [found[check].state for check in ("records", "rows")] == ["ok", "ok"]
+    assert "all can be read" in found["rows"].says
+    with hosted(settings_in(shop / "data"), sql=None):
+        assert deep(shop)["rows"].state == "ok", "beside an instance"
+    (table, *_) = sorted((shop / "data" / "state").glob("*.sst"))
+    change(table, 100)
+    (segment,) = (shop / "data" / "log" / "topics").glob("s.*/0-*.arrows")
+    change(segment, segment.stat().st_size - 20)
+    assert found_in(shop)[1].state == "ok", "without reading all"
+    found = deep(shop)
+    assert [found[check].state for check in ("records", "rows")] == ["failed", "warning"]
+    assert "s-0 offsets 0 to " in found["records"].says
+    assert "flowql log verify" in found["records"].fix
+    assert "checksum mismatch" in found["rows"].says
+    assert found["rows"].fix.startswith("flowql run -t default")
+    change(segment, segment.stat().st_size - 20)
+    run(shop)
+    assert deep(shop)["rows"].state == "ok", "it was made anew"
+
+
+def change(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("damage", ["removed", "removed with its lock", "cut"])
