@@ -28,6 +28,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 # change: rebuilt, for its own text or because of another. forward: a new text for what comes. priority: metadata alone.
 Action = Literal["add", "change", "forward", "remove", "priority", "none"]
 StateFate = Literal["kept", "rebuilt", "dropped"]
+Building = Literal["", "continued", "dropped"]
 ASKED = "asked for"
 
 
@@ -36,6 +37,7 @@ class QueryChange:
     """One query's fate. `state`: what happens to its stores; None when it has none to lose (added).
 
     because: why it is rebuilt, if not for its own text, or goes on with a new one; as it is printed. generation: the number under which it will run.
+    building: what becomes of a generation that an earlier deployment has begun to build; empty if there is none.
     """
 
     query: str
@@ -43,6 +45,7 @@ class QueryChange:
     state: StateFate | None
     because: str = ""
     generation: int = 1
+    building: Building = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,7 @@ def decide_change(
         forwards=forwards_of((*before.forwards, *begun), serving),
     )
     deployed = replace(deployed, held=_held(before, deployed, swap))
-    return Change(deployed, _changes(before, wanted, causes, onward))
+    return Change(deployed, _changes(before, deployed, wanted, causes, onward))
 
 
 def _onward(before: Deployed, wanted: Plan, refresh: Collection[str], forward: Collection[str]) -> dict[str, str]:
@@ -395,12 +398,17 @@ def _last(before: Deployed, wanted: Plan) -> tuple[tuple[str, int], ...]:
 
 
 def _changes(
-    before: Deployed, wanted: Plan, causes: Mapping[str, str], onward: Mapping[str, str]
+    before: Deployed, after: Deployed, wanted: Plan, causes: Mapping[str, str], onward: Mapping[str, str]
 ) -> tuple[QueryChange, ...]:
     changes = [_fate(before.serving.query(q.id), q, causes, onward) for q in wanted.queries]
-    removed: Iterable[QueryPlan] = (q for q in before.serving.queries if wanted.query(q.id) is None)
+    known = {q.id: q for q in (*before.building, *before.serving.queries)}
+    removed: Iterable[QueryPlan] = (q for q in known.values() if wanted.query(q.id) is None)
     changes += [QueryChange(q.id, "remove", "dropped", generation=q.generation) for q in removed]
-    return tuple(changes)
+    was, now = ({q.id: q.generation for q in deployed.building} for deployed in (before, after))
+    return tuple(
+        replace(c, building="continued" if now.get(c.query) == was[c.query] else "dropped") if c.query in was else c
+        for c in changes
+    )
 
 
 def _fate(old: QueryPlan | None, new: QueryPlan, causes: Mapping[str, str], onward: Mapping[str, str]) -> QueryChange:

@@ -33,13 +33,20 @@ def show_deployment(done: Mapping[str, Any], *, as_json: bool = False) -> None:
     if waiting := [q for q in done["waiting"] if not done["applied"]]:
         let = "" if set(waiting) <= set(done["held"]) else "; without --shadow it serves"
         note(f"{', '.join(waiting)}: built, waits for promote{let}")
-    changed = sum(c["action"] != "none" and c["query"] not in withheld for c in changes)
+    held = set(done["waiting"]) ^ set(done["held"])  # is held from now on, or not any more
+    changed = sum((_is_changed(c) or c["query"] in held) and c["query"] not in withheld for c in changes)
     if not done["applied"]:
         if done["disk_bytes"]:
             note(f"until the swap two generations take about {shown_size(done['disk_bytes'])} more")
         note(f"{changed} to change; nothing was done (--dry-run)")
     else:
         note(f"{changed} changed" if changed else "no changes")
+
+
+def _is_changed(change: Change) -> bool:
+    """Whether this deployment changes it, and not an earlier one that is still building it."""
+    building = change.get("building")
+    return building == "dropped" or (change["action"] != "none" and building != "continued")
 
 
 def note_rows(done: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from flowql.compiler.functions.registry import lookup
@@ -18,6 +18,7 @@ from flowql.compiler.plan.visit import functions_called
 # metadata: its priority, or how its text is written. compatible: what it reads has changed, and its state is still right.
 # forward: its new text is for what comes.
 Class = Literal["unchanged", "metadata", "compatible", "added", "forward", "rebuilt", "removed"]
+_BUILDING = {"": "", "continued": "it is being built already", "dropped": "what was being built of it is dropped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ class Fate:
 
 def fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Collection[str]) -> Fate:
     """plan: what will run."""
+    fate = _fate_of(change, deployed, plan, withheld)
+    said = [s for s in (fate.why, _BUILDING[change.building]) if s]
+    return replace(fate, why="; ".join(said))
+
+
+def _fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Collection[str]) -> Fate:
     old, new = deployed.serving.query(change.query), plan.query(change.query)
     parent = change.because if plan.query(change.because) is not None else ""
     if change.action == "remove" and new is not None:

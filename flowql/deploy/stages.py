@@ -76,6 +76,7 @@ class Deployment:
             "because": fate.parent or None,
             "why": fate.why,
             "generation": c.generation,
+            "building": c.building or None,
             "reads": None if reads is None else reads.to_data(),
         }
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from flowql.cli.deployment import show_deployment
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.topology import Plan
 from flowql.deploy.request import DeployRequest
@@ -216,6 +217,29 @@ def test_a_rebuild_that_is_under_way_is_compared_with_what_is_wanted() -> None:
     assert again.change.deployed.building == building.building, "it goes on"
     beside = decide_on(building, plan_of(SOURCE + A + B.replace("V > 0", "V > 1")), DeployRequest(("CSAS_B",)))
     assert {q.id for q in beside.change.deployed.building} == {"CTAS_A", "CSAS_B"}, "the other rebuild goes on"
+
+
+def test_what_becomes_of_a_generation_that_is_being_built_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """An edit that was taken back while it was being built was "unchanged", and "no changes" was the answer."""
+    edited = SOURCE + A.replace("COUNT(*)", "SUM(V)") + B.replace("V > 0", "V > 1")
+    building = decide(plan_of(SOURCE + A + B), plan_of(edited), prune=False).change.deployed
+
+    def said(sql: str, *, shadow: bool = False) -> tuple[dict[str, str], str]:
+        found = decide_on(building, plan_of(sql), Asked(None, prune=True, shadow=shadow))
+        show_deployment(found.to_data(applied=True))
+        return {f.change.query: f"{f.kind}: {f.why}" for f in found.fates}, capsys.readouterr().err.splitlines()[-1]
+
+    fates, last = said(edited)
+    assert fates["CTAS_A"] == "rebuilt: its text has changed; it is being built already"
+    assert last == "no changes"
+    assert said(edited, shadow=True)[1] == "2 changed"
+    fates, last = said(SOURCE + A + B.replace("V > 0", "V > 2"))
+    dropped = "what was being built of it is dropped"
+    assert (fates["CTAS_A"], fates["CSAS_B"]) == (f"unchanged: {dropped}", f"rebuilt: its text has changed; {dropped}")
+    assert last == "2 changed"
+    staged = decide(plan_of(SOURCE + B), plan_of(SOURCE + B.replace("V > 0", "V > 1") + C), prune=False)
+    building = staged.change.deployed
+    assert said(SOURCE + B)[0] == {"CSAS_B": f"unchanged: {dropped}", "CTAS_C": f"removed: {dropped}"}
 
 
 def test_what_stays_comes_before_its_readers() -> None:
