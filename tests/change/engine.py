@@ -37,6 +37,7 @@ from tests.change.places import State, of_query, of_relation, partitions_of
 
 APP = "flowql"
 ROUND_MS = 15
+SLOW_NS = 1_500_000
 LEFTOVER_ROUNDS = 10  # it is not waited for
 ROUNDS_MAX = 6_000  # of one act; a rest takes some dozens
 WALL_MS = 1_800_000_000_000  # what the clock says; no result depends on it
@@ -65,6 +66,15 @@ class MeteredClock(VirtualClock):
         self.spend(self._reading_ns)
         return super().cost_ns()
 
+    @contextmanager
+    def slow(self) -> Iterator[None]:
+        """Work takes longer within."""
+        before, self._reading_ns = self._reading_ns, SLOW_NS
+        try:
+            yield
+        finally:
+            self._reading_ns = before
+
 
 class Engine:
     """One life after the other. kafka: the log can do what brokers can; `member`: of a group, else alone. rounds: how many driver rounds there were in all; look: called after each of them."""
@@ -73,7 +83,7 @@ class Engine:
         self.rng, self.kafka = rng, kafka
         self.life = Life()
         self.machine: Machine = Disk(self.life) if on_disk else Memory(self.life, kafka=bool(kafka))
-        self.clock = MeteredClock(WALL_MS, rng.choice((0, 0, 1_500_000)))
+        self.clock = MeteredClock(WALL_MS, rng.choice((0, 0, SLOW_NS)))
         self.look: Callable[[], None] = lambda: None
         self.rounds = 0
         self._rounds_max = ROUNDS_MAX

@@ -29,7 +29,8 @@ from tests.change.project import Project
 BEGIN = ["begin"]
 DEATHS_MAX = 4
 MOMENTS_MAX = 120  # a death comes within so many
-SWAP_ROUNDS, BETWEEN_ROUNDS = 60, 8  # in which a swap may come, and a commit after it with rows between tasks
+SWAP_ROUNDS, BETWEEN_ROUNDS = 400, 12  # in which a swap may come, and a commit after it with rows between tasks
+FEED_EVERY = 8  # of these rounds: with more input what is built would not come up with what serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +157,21 @@ class Story:
         """Input comes while results are rebuilt, and the engine dies after the first commit that holds rows between tasks of a
         generation that has swapped in: they are nowhere else, and their tasks have just been opened.
         """
-        self._edit()
+        repartitioned = [q.id for q in self.running.queries if q.repartitions]
+        if repartitioned:
+            self._deploy(self.project, ["refresh"], again=[self._chance.choice(repartitioned)])
+        else:
+            self._edit()
+        with self.engine.clock.slow():  # so that rows wait between tasks when a commit comes
+            self._until_rows_between()
+
+    def _until_rows_between(self) -> None:
         before, rounds, swapped = self.engine.record.serving, SWAP_ROUNDS, False
         known = self.engine.channels
         while rounds:
             rounds -= 1
-            self._feed(None if swapped else 6)
+            if swapped or rounds % FEED_EVERY == 0:
+                self._feed(None if swapped else 6)
             self.engine.turn(1)
             if self.engine.record.serving != before:
                 before, rounds, swapped = self.engine.record.serving, BETWEEN_ROUNDS, True
@@ -225,10 +235,17 @@ class Story:
 
     # -- deployment
 
-    def _deploy(self, project: Project, names: list[str], *, watch: bool = False) -> None:
-        """Compile and deploy, as `flowql deploy` does it; sometimes what is rebuilt is held back."""
-        shadow = self.options.edits != "safe" and not watch and names != BEGIN and self._whim.random() < 0.3
-        prune, chosen, again = self.rng.random() < 0.6, self._chosen(project, names), self._again_whole(project, names)
+    def _deploy(
+        self, project: Project, names: list[str], *, watch: bool = False, again: list[str] | None = None
+    ) -> None:
+        """Compile and deploy, as `flowql deploy` does it; sometimes what is rebuilt is held back.
+
+        again: ids of queries that are computed anew; by default sometimes one.
+        """
+        may_hold = self.options.edits != "safe" and not watch and names != BEGIN and again is None
+        shadow = may_hold and self._whim.random() < 0.3
+        prune, chosen = self.rng.random() < 0.6, [] if again else self._chosen(project, names)
+        again = self._again_whole(project, names) if again is None else again
         said = " ".join(["deploy", *(["--prune"] if prune else []), *(f"--select {c}" for c in chosen)])
         said += "".join(f" --refresh {q}" for q in again) + " --shadow" * shadow + f": {', '.join(names)}"
         while True:  # until it is done, or given up after a death
