@@ -225,7 +225,7 @@ def test_what_becomes_of_a_generation_that_is_being_built_is_said(capsys: pytest
     building = decide(plan_of(SOURCE + A + B), plan_of(edited), prune=False).change.deployed
 
     def said(sql: str, *, shadow: bool = False) -> tuple[dict[str, str], str]:
-        found = decide_on(building, plan_of(sql), Asked(None, prune=True, shadow=shadow))
+        found = decide_on(building, plan_of(sql), DeployRequest(None, prune=True, shadow=shadow))
         show_deployment(found.to_data(applied=True))
         return {f.change.query: f"{f.kind}: {f.why}" for f in found.fates}, capsys.readouterr().err.splitlines()[-1]
 
