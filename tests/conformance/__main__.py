@@ -18,9 +18,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.processes import CASE_S, KilledWorld
+from tests.conformance.case_engine import Shape
+from tests.conformance.processes import CASE_S, KilledCaseEngine
 from tests.conformance.runner import Case, Result, run_case
-from tests.conformance.world import Shape
 
 
 def load(folder: Path, tier: str, only: str = "") -> list[Case]:
@@ -59,7 +59,7 @@ def run_in(case: Case, shape: Shape) -> Result:
     """Run a case on the runtime."""
     if shape.kill is None:
         return run_case(case, shape)
-    return run_case(case, world=KilledWorld(shape, case=case), timeout_s=CASE_S)
+    return run_case(case, world=KilledCaseEngine(shape, case=case), timeout_s=CASE_S)
 
 
 @contextmanager
@@ -68,11 +68,15 @@ def runner(engine: str, shape: Shape) -> Iterator[Callable[[Case], Result]]:
     if engine == "runtime":
         yield lambda case: run_in(case, shape)
         return
-    from tests.conformance.on_spark import TIMEOUT_S, SparkWorld, session  # needs an extra that need not be installed
+    from tests.conformance.on_spark import (  # needs an extra that need not be installed
+        TIMEOUT_S,
+        SparkCaseEngine,
+        session,
+    )
 
     ways: Counter[str] = Counter()
     with session() as spark:
-        yield lambda case: run_case(case, world=SparkWorld(spark=spark, ways=ways), timeout_s=TIMEOUT_S)
+        yield lambda case: run_case(case, world=SparkCaseEngine(spark=spark, ways=ways), timeout_s=TIMEOUT_S)
     print(", ".join(f"{n} queries {way}" for way, n in ways.most_common()))
 
 

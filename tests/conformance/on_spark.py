@@ -15,7 +15,7 @@ import pyarrow as pa
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.log.base import RECORD_SCHEMA
 from flowql.runtime.spark.settings import SparkSettings
-from tests.conformance.world import NotSupported, Record, World
+from tests.conformance.case_engine import CaseEngine, NotSupported, Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ LETTERS = "letters"  # in a count of ways
 
 
 @dataclass(slots=True)
-class SparkWorld(World):
+class SparkCaseEngine(CaseEngine):
     """Runs queries on Spark, natively where the engine would. Only what a run ends in can be compared."""
 
     spark: SparkSession | None = None

@@ -23,20 +23,20 @@ from flowql.runtime.clock import SystemClock, VirtualClock
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.files import DiskFile, DiskFiles
 from flowql.runtime.state.rocks import open_rocks
-from tests.conformance.functions import registered
-from tests.conformance.world import (
+from tests.conformance.case_engine import (
     FEED,
+    CaseEngine,
     QueryFailed,
     Record,
     Shape,
     Step,
-    World,
     alone,
     check,
     create_topics,
     send,
     settle,
 )
+from tests.conformance.functions import registered
 
 WRITES, FAILED = "writes", "failed"  # files in which a process leaves how many writes it made, or why it failed
 LIFE_S, CASE_S = 60, 300
@@ -55,7 +55,7 @@ class Work:
 
 
 @dataclass(slots=True)
-class KilledWorld(World):
+class KilledCaseEngine(CaseEngine):
     """Runs each query once undisturbed and once in a process that is killed and succeeded by another."""
 
     case: dict[str, Any] = field(default_factory=dict)

@@ -14,11 +14,11 @@ from flowql.compiler.diagnostics.render import render
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Session
 from flowql.compiler.plan.topology import Plan, SourceDef
+from tests.conformance.case_engine import CaseEngine, NotSupported, QueryFailed, Shape, input_record, output_record
 from tests.conformance.compare import difference
 from tests.conformance.final import different_stream, different_table
 from tests.conformance.functions import registered
 from tests.conformance.registry import CaseRegistry
-from tests.conformance.world import NotSupported, QueryFailed, Shape, World, input_record, output_record
 
 TIMEOUT_S = 10
 Case = dict[str, Any]
@@ -58,13 +58,13 @@ def time_limit(seconds: int) -> Iterator[None]:
 
 
 def run_case(
-    case: Case, shape: Shape | None = None, *, world: World | None = None, timeout_s: int = TIMEOUT_S
+    case: Case, shape: Shape | None = None, *, world: CaseEngine | None = None, timeout_s: int = TIMEOUT_S
 ) -> Result:
     """Run and judge a case in a fresh world: the given one, which must be new, or one on the runtime."""
     kind = "error" if "error" in case else "positive"
     try:
         with time_limit(timeout_s), registered(case.get("needs_test_functions", [])):
-            reason, post = _judge(case, world or World(shape or Shape()))
+            reason, post = _judge(case, world or CaseEngine(shape or Shape()))
     except TimedOut:
         reason, post = f"took more than {timeout_s} s", None
     except NotSupported as error:
@@ -74,7 +74,7 @@ def run_case(
     return Result(case["id"], kind, reason, post)
 
 
-def _judge(case: Case, world: World) -> tuple[str, str | None]:
+def _judge(case: Case, world: CaseEngine) -> tuple[str, str | None]:
     several = world.shape.partitions
     partitions = {t["name"]: several if several > 1 else t.get("partitions", 1) for t in case.get("topics", [])}
     session = Session(properties=case.get("properties", {}), topic_partitions=partitions, registry=CaseRegistry(case))
@@ -115,7 +115,7 @@ def _judge_error(raised: CompileError, error: dict[str, Any]) -> str:
     return ""
 
 
-def _process(case: Case, plan: Plan, world: World) -> None:
+def _process(case: Case, plan: Plan, world: CaseEngine) -> None:
     inputs = [(r["topic"], input_record(r, source_over(plan, r["topic"]))) for r in case.get("inputs", [])]
     for topic, record in inputs:
         world.add(topic, [record])
@@ -129,7 +129,7 @@ def source_over(plan: Plan, topic: str) -> SourceDef | None:
     return next((s for s in over if s.query is not None), over[0] if over else None)
 
 
-def _compare(case: Case, plan: Plan, world: World) -> str:
+def _compare(case: Case, plan: Plan, world: CaseEngine) -> str:
     expected: dict[str, list[dict[str, Any]]] = {}
     for record in case.get("outputs", []):
         expected.setdefault(record["topic"], []).append(record)

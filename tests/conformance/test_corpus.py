@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.conformance.__main__ import load, run_in, sample
+from tests.conformance.case_engine import Shape
 from tests.conformance.runner import run_case
-from tests.conformance.world import Shape
 
 PASSING = Path(__file__).with_name("passing.txt")
 BATCHES = Shape(rows=1000, vector=True, coalesce=True)

@@ -9,7 +9,7 @@ import pytest
 
 from flowql.runtime.spark.session import close_session, open_session
 from tests.conformance.__main__ import load, sample
-from tests.conformance.on_spark import SHARED, TIMEOUT_S, SparkWorld
+from tests.conformance.on_spark import SHARED, TIMEOUT_S, SparkCaseEngine
 from tests.conformance.runner import run_case
 from tests.conformance.test_corpus import corpus, passing
 from tests.spark_here import skip_without_spark
@@ -48,7 +48,7 @@ def test_a_sample_ends_on_spark_as_the_corpus_says(spark: SparkSession) -> None:
     # Workers of a shared Spark do not know functions that only the corpus needs.
     cases = [c for c in load(folder, "core") if c["id"] in known and "error" not in c and not _own_functions(c)]
     print(f"{CASES} cases of {len(cases)}, seed {SEED}")
-    results = [run_case(c, world=SparkWorld(spark=spark), timeout_s=TIMEOUT_S) for c in sample(cases, CASES, SEED)]
+    results = [run_case(c, world=SparkCaseEngine(spark=spark), timeout_s=TIMEOUT_S) for c in sample(cases, CASES, SEED)]
     assert {r.id: r.reason for r in results if not r.passed} == {}
 
 

@@ -38,7 +38,7 @@ from flowql.runtime.task.input_buffer import topic_named
 from flowql.server.address import is_alive
 from flowql.server.client import Client
 from flowql.server.spawn import spawn
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 from tests.kafka_broker import QUICK
 
 APP, PARTITIONS, IDS, CUSTOMERS = "rounds", 6, 200, 37

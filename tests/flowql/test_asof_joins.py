@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 TABLES = ("CREATE TABLE a (id INT PRIMARY KEY, k INT, ts INT)", "CREATE TABLE b (id INT PRIMARY KEY, k INT, ts INT)")
 VIEWS = [
@@ -21,7 +21,7 @@ VIEWS = [
 @pytest.mark.parametrize(("seed", "partitions"), [(1, 1), (2, 3), (3, 8)])
 def test_it_is_what_duckdb_answers_after_each_change(seed: int, partitions: int) -> None:
     random = Random(seed)
-    world, oracle = World(Shape(vector=[None, True, False][seed % 3], partitions=partitions)), duckdb.connect()
+    world, oracle = SqlSession(Shape(vector=[None, True, False][seed % 3], partitions=partitions)), duckdb.connect()
     try:
         for table in TABLES:
             world.execute(table)
@@ -73,7 +73,7 @@ def _change(random: Random) -> str:
     ],
 )
 def test_what_it_is_not_is_refused_by_name(join: str, named: str) -> None:
-    world = World(Shape())
+    world = SqlSession(Shape())
     try:
         for table in TABLES:
             world.execute(table)

@@ -17,7 +17,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.task.dead_letters import topic_name
 from tests.runtime.log.records import produce, read_all
-from tests.slt.world import APPLICATION, Shape, World
+from tests.slt.session import APPLICATION, Shape, SqlSession
 
 TABLE = (
     "CREATE TABLE c (id INT PRIMARY KEY, name TEXT, v BIGINT) "
@@ -46,7 +46,7 @@ class Topic:
     """A world with tables, and their topics."""
 
     def __init__(self, *statements: str, partitions: int = 1, vector: bool | None = None) -> None:
-        self.world = World(Shape(vector=vector, partitions=partitions))
+        self.world = SqlSession(Shape(vector=vector, partitions=partitions))
         self.partitions = partitions
         for statement in statements:
             self.world.execute(statement)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 TABLE = "CREATE TABLE t (a INT, h INT, id INT PRIMARY KEY)"
 ROWS = "INSERT INTO t VALUES (1, 5, 1), (2, 5, 2), (NULL, 6, 3)"
@@ -21,7 +21,7 @@ ROWS = "INSERT INTO t VALUES (1, 5, 1), (2, 5, 2), (NULL, 6, 3)"
     ],
 )
 def test_a_column_that_another_set_groups_by_is_null(view: str) -> None:
-    world, oracle = World(Shape()), duckdb.connect()
+    world, oracle = SqlSession(Shape()), duckdb.connect()
     try:
         for sql in (TABLE, f"CREATE VIEW v AS {view}", ROWS, "DELETE FROM t WHERE id = 2"):
             world.execute(sql)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 COLUMNS = "(k INT PRIMARY KEY, a INT, b TEXT, v INT, twice INT GENERATED ALWAYS AS (a * 2) STORED)"
 
 
 def rows_after(clause: str, *statements: str, columns: str = COLUMNS) -> list[tuple[object, ...]]:
     """The rows of a view over the table, sorted."""
-    world = World(Shape())
+    world = SqlSession(Shape())
     try:
         world.execute(f"CREATE TABLE t {columns} {clause}")
         world.execute("CREATE VIEW w AS SELECT * FROM t")

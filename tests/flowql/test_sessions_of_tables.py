@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, k INT, n INT, ts TIMESTAMP) ON CONFLICT OVERWRITE"
 VIEWS = {
@@ -57,7 +57,7 @@ def expected(rows: list[tuple[int, int | None, int, int | None]]) -> dict[str, l
 @pytest.mark.parametrize(("seed", "partitions", "vector"), [(11, 1, True), (12, 3, None), (13, 2, False)])
 def test_each_row_is_in_the_session_of_its_time(seed: int, partitions: int, vector: bool | None) -> None:
     random = Random(seed)
-    world = World(Shape(vector=vector, partitions=partitions))
+    world = SqlSession(Shape(vector=vector, partitions=partitions))
     rows: dict[int, tuple[int, int | None, int, int | None]] = {}
     try:
         world.execute(TABLE)
@@ -109,7 +109,7 @@ def _minute(value: Any) -> Any:
     ],
 )
 def test_what_it_does_not_take_is_named(source: str, named: str) -> None:
-    world = World(Shape())
+    world = SqlSession(Shape())
     try:
         world.execute(TABLE)
         with pytest.raises(CompileError, match=named):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 TABLES = (
     "CREATE TABLE orders (id INT PRIMARY KEY, item TEXT, pieces INT)",
@@ -21,8 +21,8 @@ VIEW = f"CREATE MATERIALIZED VIEW {{name}} AS SELECT o.id AS id, o.pieces AS pie
 
 
 @contextmanager
-def world(*statements: str, partitions: int = 1) -> Iterator[World]:
-    made = World(Shape(partitions=partitions))
+def world(*statements: str, partitions: int = 1) -> Iterator[SqlSession]:
+    made = SqlSession(Shape(partitions=partitions))
     try:
         for s in (*TABLES, *statements):
             made.execute(s)
@@ -35,7 +35,7 @@ def view(name: str, kind: str = "") -> str:
     return VIEW.format(name=name, kind=kind)
 
 
-def rows(of: World, sql: str) -> list[tuple[Any, ...]]:
+def rows(of: SqlSession, sql: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(r.values()) for r in of.ask(sql).to_pylist()), key=str)
 
 

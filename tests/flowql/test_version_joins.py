@@ -13,7 +13,7 @@ import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from tests.flowql.test_watermarks import CLOSE, MINUTE, START, TABLE, Oracle, at, shown, values, world
-from tests.slt.world import World
+from tests.slt.session import SqlSession
 
 AS_OF = "b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k"
 VERSIONS = "(SELECT DISTINCT ON (k, ts) k, ts, id, v FROM b WHERE ts IS NOT NULL ORDER BY k, ts, id DESC) b ON a.k = b.k AND a.ts >= b.ts"
@@ -115,7 +115,7 @@ def test_a_waiting_row_that_changes_in_the_run_that_the_watermark_passes_it_in()
         assert [(n, other) for _, n, other in shown(w, "v")] == [(2, 1)]
 
 
-def versions_kept(w: World) -> int:
+def versions_kept(w: SqlSession) -> int:
     """Rows of state of the join."""
     stores = (s for q in w._instance.queries.values() for task in q.built.tasks for s in task.state.stores.items())
     return sum(

@@ -20,7 +20,7 @@ import pytest
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.runtime.log.base import TopicPartition
 from tests.runtime.log.records import read_all
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 DELAY_S = 20
 TABLE = (
@@ -117,8 +117,8 @@ OPEN_ROWS = f"CREATE MATERIALIZED VIEW open_rows AS SELECT window_start, k, coun
 
 
 @contextmanager
-def world(*statements: str, partitions: int = 1, vector: bool | None = None) -> Iterator[World]:
-    made = World(Shape(partitions=partitions, vector=vector))
+def world(*statements: str, partitions: int = 1, vector: bool | None = None) -> Iterator[SqlSession]:
+    made = SqlSession(Shape(partitions=partitions, vector=vector))
     try:
         for s in statements:
             made.execute(s)
@@ -144,7 +144,7 @@ def values(rng: random.Random, ids: Iterator[int], now_s: int) -> str:
 class Oracle:
     """DuckDB with the rows of the log that are not late. low: the watermark of a table, of none that is known minus infinity."""
 
-    def __init__(self, w: World, tables: Sequence[str], partitions: int) -> None:
+    def __init__(self, w: SqlSession, tables: Sequence[str], partitions: int) -> None:
         self.db = duckdb.connect()
         self.late = 0
         low: dict[str, list[int | None]] = {}
@@ -158,7 +158,7 @@ class Oracle:
         cases = " ".join(f"WHEN {n} THEN {_literal(x)}" for n, x in enumerate(low["a"]))
         self.db.execute(f"CREATE MACRO own_low(part) AS CASE part {cases} END")
 
-    def _fill(self, w: World, table: str, part: int) -> int | None:
+    def _fill(self, w: SqlSession, table: str, part: int) -> int | None:
         """The rows of one partition, in the order of its records; its watermark in ms."""
         reached: int | None = None
         for _, _, _, value in read_all(w._log, TopicPartition(table, part)):
@@ -184,7 +184,7 @@ def _literal(low_ms: int | None) -> str:
     return "TIMESTAMP '-infinity'" if low_ms is None else f"make_timestamp({low_ms * 1000})"
 
 
-def shown(w: World, view: str) -> Counter[Any]:
+def shown(w: SqlSession, view: str) -> Counter[Any]:
     return Counter(tuple(r.values()) for r in w.ask(f"SELECT * FROM {view}").to_pylist())
 
 
@@ -213,7 +213,7 @@ def test_views_show_the_rows_that_are_not_late_and_close_with_the_watermark(
     assert closed > 150, "and closed ones"
 
 
-def kept(w: World) -> dict[str, int]:
+def kept(w: SqlSession) -> dict[str, int]:
     """Rows of state by operator, those of results left out."""
     found: Counter[str] = Counter()
     for query in w._instance.queries.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from tests.slt.world import Shape, World
 )
 @pytest.mark.parametrize("unit", ["ROWS", "RANGE", "GROUPS"])
 def test_a_frame_that_ends_before_it_starts_is_empty(unit: str, frame: str) -> None:
-    world = World(Shape())
+    world = SqlSession(Shape())
     try:
         world.execute("CREATE TABLE a (id INT PRIMARY KEY, k INT, ts INT)")
         over = f"OVER (ORDER BY ts {unit} BETWEEN {frame})"

@@ -12,7 +12,7 @@ from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.uncommitted import Uncommitted
-from tests.flowql.query.world import World
+from tests.flowql.query.harness import QueryHarness
 from tests.runtime.app.engine import read
 from tests.runtime.state.support import commit, put, table
 
@@ -82,7 +82,7 @@ CREATE TABLE T AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;
 
 
 def test_processing_waits_for_a_commit_when_uncommitted_state_takes_its_part() -> None:
-    world = World(SQL)
+    world = QueryHarness(SQL)
     instance, state = world.instance, world.instance.state
     world.send("s", [(f"k{i % 100}", {"V": i}, i) for i in range(300)])
     world.driver.run_until_idle()
@@ -102,7 +102,7 @@ def test_processing_waits_for_a_commit_when_uncommitted_state_takes_its_part() -
 
 
 def test_rows_written_again_count_once() -> None:
-    world = World(SQL)
+    world = QueryHarness(SQL)
     world.send("s", [("k", {"V": i}, i) for i in range(500)])
     world.driver.run_until_idle()
     assert world.instance.state.uncommitted.size_bytes <= 10 * world.instance.state.uncommitted.row_bytes
@@ -111,7 +111,7 @@ def test_rows_written_again_count_once() -> None:
 def test_processing_waits_for_a_commit_when_uncommitted_outputs_take_their_part() -> None:
     """A log that does not answer must not make the process grow until it is killed."""
     copy = "CREATE STREAM C WITH (KAFKA_TOPIC = 'c') AS SELECT K, V FROM S EMIT CHANGES;"
-    world = World(SQL.partition("CREATE TABLE")[0] + copy)
+    world = QueryHarness(SQL.partition("CREATE TABLE")[0] + copy)
     instance = world.instance
     assert instance.collector._bytes_max == instance.config.budget.uncommitted_output_bytes
     instance.collector._bytes_max = 1_000
@@ -151,7 +151,7 @@ def test_the_size_of_rows_is_learned_of_all_stores() -> None:
 
 
 def test_a_commit_comes_at_once_when_there_is_no_more_room() -> None:
-    world = World(SQL)
+    world = QueryHarness(SQL)
     instance = world.instance
     instance.state.uncommitted._limits = StateLimits(50 * instance.state.uncommitted.row_bytes)
     instance.commit._cut_ms, instance.commit._next_ms = 0, 1 << 40

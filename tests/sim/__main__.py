@@ -10,19 +10,19 @@ from dataclasses import replace
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests.sim import project
+from tests.sim.cluster import SimulatedCluster
 from tests.sim.faults import DISKS, REBUILDS
 from tests.sim.groups import Violation
 from tests.sim.plants import PLANTS, planted
-from tests.sim.world import World
 
 
-def live(seed: int, *, rebuilds: bool = False, disk: bool = False) -> tuple[World, list[str]]:
+def live(seed: int, *, rebuilds: bool = False, disk: bool = False) -> tuple[SimulatedCluster, list[str]]:
     """A world's life, and what is wrong with it. rebuilds: queries are changed, again and again. disk: disks fail, too."""
     if rebuilds:
         faults = replace(REBUILDS, count=18, kinds=(*REBUILDS.kinds, *DISKS.kinds)) if disk else REBUILDS
-        world = World(seed, faults, change=project.CHANGES[0])
+        world = SimulatedCluster(seed, faults, change=project.CHANGES[0])
     else:
-        world = World(seed, DISKS if disk else None)
+        world = SimulatedCluster(seed, DISKS if disk else None)
     try:
         return world, world.run()
     except Violation as violation:

@@ -19,9 +19,9 @@ from flowql.compiler.functions.registry import Function, Registered
 from flowql.compiler.functions.user import udf
 from flowql.runtime.functions.call_results import CallResult, Done
 from tests.sim.__main__ import live
+from tests.sim.cluster import SimulatedCluster
 from tests.sim.declared import declared
 from tests.sim.faults import Disturbed
-from tests.sim.world import World
 
 LATENCIES_MS = (0, 5, 5, 20, 60, 200, 1_500)
 # In order: of a key, by way of a query whose rows overtake each other; of all rows, since an aggregate is behind; of a table.
@@ -39,7 +39,7 @@ def slowly(qty: int) -> int:
 class WorldCalls:
     """Implements `flowql.runtime.functions.call_results.Calls` by the heap of the world that lives."""
 
-    world: World
+    world: SimulatedCluster
 
     def __init__(self) -> None:
         self.begun = self.failed = 0
@@ -69,14 +69,14 @@ class WorldCalls:
 @contextmanager
 def calling(patch: pytest.MonkeyPatch) -> Iterator[WorldCalls]:
     """Within, worlds call the function."""
-    calls, init = WorldCalls(), World.__init__
+    calls, init = WorldCalls(), SimulatedCluster.__init__
 
     def with_home(entry: Registered) -> Registered:
         assert isinstance(entry, Function)
         assert entry.asynchronous is not None
         return replace(entry, asynchronous=replace(entry.asynchronous, home=calls))
 
-    def made(world: World, *args: Any, **options: Any) -> None:
+    def made(world: SimulatedCluster, *args: Any, **options: Any) -> None:
         init(world, *args, **options)
         calls.world = world
 
@@ -90,7 +90,7 @@ def calling(patch: pytest.MonkeyPatch) -> Iterator[WorldCalls]:
         program.link.work()
         return found
 
-    patch.setattr(World, "__init__", made)
+    patch.setattr(SimulatedCluster, "__init__", made)
     # Runs fail when the operator has done its part: what it has done is dropped then.
     patch.setattr(Disturbed, "execute", execute)
     patch.setattr(Disturbed, "tick", tick, raising=False)

@@ -15,7 +15,7 @@ from tests.sim.broker import Broker
 from tests.sim.groups import Violation
 
 if TYPE_CHECKING:
-    from tests.sim.world import Process, World
+    from tests.sim.cluster import Process, SimulatedCluster
 
 APP = "flowql"
 
@@ -29,7 +29,7 @@ def one_owner(process: Process) -> None:
         raise Violation(f"{process.name} runs {sorted(manager)} and restores {sorted(restoration)}")
 
 
-def one_process(world: World) -> None:
+def one_process(world: SimulatedCluster) -> None:
     """A task is at one process, among those that know what became of their membership."""
     owners: dict[object, str] = {}
     for p in world.processes:
@@ -40,7 +40,7 @@ def one_process(world: World) -> None:
                 owners[task] = p.name
 
 
-def _up_to_date(world: World, process: Process) -> bool:
+def _up_to_date(world: SimulatedCluster, process: Process) -> bool:
     client = process.client
     if client is None or client.fenced or client.member not in world.broker.group(APP).members:
         return False
@@ -69,7 +69,7 @@ class Watch:
             self._positions[tp] = position.offset
 
 
-def is_done(world: World) -> bool:
+def is_done(world: SimulatedCluster) -> bool:
     """Everything is processed and committed, and every task runs somewhere."""
     alive = world.processes
     if world.later and any(p.instance.plan.query("CTAS_CITIES") is None for p in alive):
@@ -96,7 +96,7 @@ def _has_changed(process: Process, wanted: Plan) -> bool:
     return deployed.wanted is None and serving == {q.id: q.definition for q in wanted.queries}
 
 
-def judge(world: World) -> list[str]:
+def judge(world: SimulatedCluster) -> list[str]:
     """Sentences about what is wrong at the end: topics against DuckDB, every owner's state against its changelogs."""
     return [
         *project.differences(world.outside, later=world.later, change=world.change or project.CHANGES[0]),
@@ -104,7 +104,7 @@ def judge(world: World) -> list[str]:
     ]
 
 
-def _state_of(world: World, process: Process) -> list[str]:
+def _state_of(world: SimulatedCluster, process: Process) -> list[str]:
     wrong, state = [], process.instance.state
     for name, task in sorted(process.group._tasks.items()):
         record = state.local_record(str(name))
@@ -122,7 +122,7 @@ def _state_of(world: World, process: Process) -> list[str]:
     return wrong
 
 
-def _folded(world: World, tp: TopicPartition) -> dict[bytes, bytes]:
+def _folded(world: SimulatedCluster, tp: TopicPartition) -> dict[bytes, bytes]:
     rows: dict[bytes, bytes] = {}
     for partition, key, value in project.records_of(world.outside, tp.topic):
         if partition != tp.partition or key == BOUND_RECORD:

@@ -13,7 +13,7 @@ from tests.sim import project
 from tests.sim.groups import Violation
 
 if TYPE_CHECKING:
-    from tests.sim.world import Process, World
+    from tests.sim.cluster import Process, SimulatedCluster
 
 PROCESSES_MAX = 3
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -67,7 +67,7 @@ CALM = Faults(paces=(1,), slow=0, fails=0, unknown=0, late_markers=0, slow_runs=
 class Link:
     """The network of one process (`tests.sim.log.Network`), and what its functions meet."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SimulatedCluster, name: str) -> None:
         self.world, self.name = world, name
         self.process: Process | None = None  # None while it starts
         self.broken: Callable[[str], None] = lambda what: None  # of scenarios: may raise for a call
@@ -165,7 +165,7 @@ class Disturbed:
         return self.program.execute_raw(raw, run)
 
 
-def strike(world: World) -> None:
+def strike(world: SimulatedCluster) -> None:
     """One fault of a process, chosen by the world's seed."""
     kind = world.rng.choice(world.faults.kinds)
     world.happened[kind] = world.happened.get(kind, 0) + 1
@@ -191,50 +191,50 @@ def strike(world: World) -> None:
         _HAPPEN[kind](world, world.rng.choice(awake))
 
 
-def _kill(world: World, process: Process) -> None:
+def _kill(world: SimulatedCluster, process: Process) -> None:
     world.kill(process, wiped=world.rng.random() < 0.4)
     if world.rng.random() < 0.8 or not world.processes:
         world.at(world.now + world.rng.choice((10, 200, 700)), partial(world.start, process.name))
 
 
-def _leave(world: World, process: Process) -> None:
+def _leave(world: SimulatedCluster, process: Process) -> None:
     world.leave(process)
     world.at(world.now + world.rng.choice((300, 900)), partial(come_back, world))
 
 
-def come_back(world: World) -> None:
+def come_back(world: SimulatedCluster) -> None:
     """A process that has left, with its disk, or a new one."""
     if len(world.processes) < PROCESSES_MAX:
         known = sorted(set(world.disks) - {p.name for p in world.processes})
         world.start(world.rng.choice(known) if known else None)
 
 
-def _freeze(world: World, process: Process) -> None:
+def _freeze(world: SimulatedCluster, process: Process) -> None:
     world.freeze(process, world.rng.choice((100, 600, 1_200)))
 
 
-def _outage(world: World, process: Process) -> None:
+def _outage(world: SimulatedCluster, process: Process) -> None:
     world.cut_off(process, world.rng.choice((100, 600, 1_200)))
 
 
-def _stall(world: World, process: Process) -> None:
+def _stall(world: SimulatedCluster, process: Process) -> None:
     world.stall(process, world.rng.choice(sorted(process.steps)), world.rng.choice((200, 900)))
 
 
-def _deploy(world: World, process: Process) -> None:
+def _deploy(world: SimulatedCluster, process: Process) -> None:
     if not world.later and world.change is None:
         world.later = world.watch.rereads = True
         world.deploy(process, project.later_plan())
 
 
-def _rebuild(world: World, process: Process) -> None:
+def _rebuild(world: SimulatedCluster, process: Process) -> None:
     """To something else than what was wanted last; that may be what serves."""
     others = [c for c in project.CHANGES if c != world.change]
     world.change, world.watch.rereads = world.rng.choice(others), True
     world.deploy(process, project.changed_plan(world.change))
 
 
-def _disk(world: World, process: Process) -> None:
+def _disk(world: SimulatedCluster, process: Process) -> None:
     """Its disk fails: nothing can be written any more, nor after that, until the state is opened again."""
     disk, ms = process.disk, world.rng.choice((0, 0, 50, 400, 1_500))
     world.note(f"{process.name} an I/O error, the disk takes nothing for {ms} ms")

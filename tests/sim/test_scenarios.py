@@ -13,16 +13,16 @@ from flowql.runtime.scheduler import executor
 from flowql.runtime.state.changelog import changelog_topic
 from tests.sim import project
 from tests.sim.checks import APP, judge
+from tests.sim.cluster import PURGE_MS, SimulatedCluster
 from tests.sim.faults import CALM
 from tests.sim.groups import SESSION_MS, Violation
-from tests.sim.world import PURGE_MS, World
 
 REPARTITION = f"{APP}-CTAS_ITEMS-aggregate-1-repartition"
 
 
 @pytest.fixture
 def world():
-    return World(1, CALM, orders=20)
+    return SimulatedCluster(1, CALM, orders=20)
 
 
 def running(world):
@@ -539,7 +539,7 @@ def test_a_frozen_member_that_is_back_in_time_keeps_its_tasks(world):
 
 def test_what_another_member_deployed_just_before_is_not_taken_for_no_change():
     """The second deployment compared its plan with what its member knew to run, and answered that nothing changes."""
-    world = World(1, CALM, orders=20, change=project.CHANGES[0])
+    world = SimulatedCluster(1, CALM, orders=20, change=project.CHANGES[0])
     first = running(world)
     second = world.start()
     world.run_for(1_000)

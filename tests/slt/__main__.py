@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.slt.runner import Case, Failure, Result, run_case
-from tests.slt.world import Shape
+from tests.slt.session import Shape
 
 TIERS = ("core", "window", "types", "special")
 

@@ -14,7 +14,7 @@ from flowql.errors import CommandError
 from flowql.runtime.errors import StatementFailed
 from tests.conformance.runner import TimedOut, time_limit
 from tests.slt.rows import difference, inserts, rendered
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 STEP_S = 10  # for each statement and interactive query
 Case = dict[str, Any]
@@ -63,7 +63,7 @@ class _Problem(Exception):
 def run_case(case: Case, data: Path, shape: Shape | None = None, *, step_s: int = STEP_S) -> Result:
     """Run and judge a case in a fresh world. step_s: how long a statement or an interactive query may take."""
     result = Result(case["id"], case["tier"])
-    world = World(shape or Shape())
+    world = SqlSession(shape or Shape())
     try:
         for n, step in enumerate(case["steps"]):
             _judge(world, step, n, data, result, step_s)
@@ -72,7 +72,7 @@ def run_case(case: Case, data: Path, shape: Shape | None = None, *, step_s: int 
     return result
 
 
-def _judge(world: World, step: dict[str, Any], n: int, data: Path, result: Result, step_s: int) -> None:
+def _judge(world: SqlSession, step: dict[str, Any], n: int, data: Path, result: Result, step_s: int) -> None:
     """A failed statement fails the case; the rest is run to report more."""
     expects_error = step.get("expect") == "error"
     problem = _attempt(lambda: _run(world, step, data), step_s)
@@ -121,7 +121,7 @@ def _attempt(run: Callable[[], None], step_s: int) -> _Problem | None:
     return None
 
 
-def _run(world: World, step: dict[str, Any], data: Path) -> None:
+def _run(world: SqlSession, step: dict[str, Any], data: Path) -> None:
     match step["kind"]:
         case "statement":
             world.execute(step["sql"])
@@ -140,7 +140,7 @@ def _run(world: World, step: dict[str, Any], data: Path) -> None:
             raise AssertionError(f"unknown kind of step {other}")
 
 
-def _compare(world: World, step: dict[str, Any]) -> None:
+def _compare(world: SqlSession, step: dict[str, Any]) -> None:
     """Everything has been processed when an interactive query is asked: an answer that is wrong stays wrong, however long one waits."""
     answer = world.ask(step["sql"])
     found = difference(step.get("rows") or [], rendered(answer), ordered=step.get("sort") == "nosort")

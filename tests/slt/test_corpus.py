@@ -21,7 +21,7 @@ from tests.slt.__main__ import data_of, load, summary
 from tests.slt.passing import passing
 from tests.slt.rows import difference, inserts, normalised, rendered
 from tests.slt.runner import ACCEPTED, INTERNAL, REFUSED, WRONG, run_case
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 SAMPLE, SEED = 40, 20260131  # cases that the test runs, up to some seconds each
 BUSY_S = 120  # for a statement beside other tests: some load thousands of rows
@@ -101,7 +101,7 @@ def test_an_error_counts_only_where_it_is_the_users() -> None:
 
 def test_a_view_that_no_query_runs_is_an_error_of_the_runner() -> None:
     """DuckDB must never be what computes a view."""
-    world = World(Shape())
+    world = SqlSession(Shape())
     try:
         world.execute(SOURCE)
         world.execute(VIEW)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 
-from tests.slt.world import Shape
+from tests.slt.session import Shape
 from tests.standard_views.case import case
 from tests.standard_views.check import CaseResult, Failed, run
 from tests.standard_views.reduce import reduced

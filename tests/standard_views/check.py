@@ -17,7 +17,7 @@ import duckdb
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from tests.incremental.check import inline_max
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 from tests.standard_views.case import Step
 
 Row = tuple[Any, ...]
@@ -65,8 +65,8 @@ def run(
 
 
 @contextmanager
-def _world(shape: Shape) -> Iterator[World]:
-    world = World(shape)
+def _world(shape: Shape) -> Iterator[SqlSession]:
+    world = SqlSession(shape)
     try:
         yield world
     finally:
@@ -77,7 +77,7 @@ def _world(shape: Shape) -> Iterator[World]:
 class _Judge:
     """Both databases. tables, views: those that both have. missing: names that one of them refused. project: what is deployed."""
 
-    world: World
+    world: SqlSession
     reference: duckdb.DuckDBPyConnection
     outcome: CaseResult
     kill: Random | None

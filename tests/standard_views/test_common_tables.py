@@ -8,7 +8,7 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Session
 from flowql.compiler.plan.changes import GroupAggregate
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 TABLE = "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)"
 COUNTED = "WITH c AS (SELECT a, b, count(*) AS n FROM t GROUP BY a, b) "
@@ -35,7 +35,7 @@ def test_what_two_names_need_is_computed_once(query: str, count: int) -> None:
 @pytest.mark.parametrize("vector", [True, False])
 @pytest.mark.parametrize("query", [MOST, BY_KEY])
 def test_a_query_over_two_names_of_one_common_table_equals_the_database(query: str, vector: bool) -> None:
-    world = World(Shape(vector, 3))
+    world = SqlSession(Shape(vector, 3))
     try:
         world.execute(TABLE)
         world.execute(f"CREATE VIEW v AS {query}")

@@ -7,7 +7,7 @@ from string import Template
 
 import pytest
 
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 from tests.standard_views.case import Step
 from tests.standard_views.check import run
 
@@ -125,7 +125,7 @@ HISTORY = (
     ],
 )
 def test_a_row_that_fails_is_a_dead_letter_once(view: str, vector: bool) -> None:
-    world = World(Shape(vector, 1))
+    world = SqlSession(Shape(vector, 1))
     try:
         world.execute("CREATE TABLE t (k INT PRIMARY KEY, b INT, s TEXT)")
         world.execute(f"CREATE MATERIALIZED VIEW v AS {view}")
@@ -147,7 +147,7 @@ def test_a_row_that_fails_is_a_dead_letter_once(view: str, vector: bool) -> None
     ],
 )
 def test_a_result_that_its_type_cannot_hold_is_not_shown(view: str) -> None:
-    world = World(Shape(None, 1))
+    world = SqlSession(Shape(None, 1))
     try:
         world.execute("CREATE TABLE t (k INT PRIMARY KEY, b INT, w DECIMAL(38, 0))")
         world.execute(f"CREATE MATERIALIZED VIEW v AS {view}")

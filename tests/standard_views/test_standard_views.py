@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from flowql.runtime.operators.changes import equi_join
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 from tests.standard_views.case import Step, case
 from tests.standard_views.check import Failed, difference, run
 from tests.standard_views.reduce import reduced
@@ -50,7 +50,7 @@ EDITED = (
 
 def test_an_edit_reaches_what_is_made_of_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
     run(EDITED, Shape())
-    monkeypatch.setattr(World, "redefine", lambda world, project, *, rounds=None: None)
+    monkeypatch.setattr(SqlSession, "redefine", lambda world, project, *, rounds=None: None)
     with pytest.raises(Failed, match="missing: 1"):
         run(EDITED, Shape())
 

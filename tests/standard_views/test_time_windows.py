@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 MINUTE = dt.timedelta(minutes=1)
 EPOCH = dt.datetime(1970, 1, 1)
@@ -35,7 +35,7 @@ def test_a_row_is_in_the_windows_of_its_time(call: str, size: int, slide: int, o
     seed = 20260401
     rng = random.Random(seed)
     rows = {n: EPOCH + dt.timedelta(seconds=rng.randint(-2000, 2000)) for n in range(60)}
-    world = World(Shape(vector, 3))
+    world = SqlSession(Shape(vector, 3))
     try:
         world.execute("CREATE TABLE t (id INT PRIMARY KEY, at TIMESTAMP)")
         world.execute(f"CREATE VIEW v AS SELECT id, window_start, window_end FROM {call}")

@@ -9,7 +9,7 @@ import pytest
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 STREAM = "CREATE STREAM clicks (id BIGINT KEY, who INT, page TEXT, amount INT) WITH (KAFKA_TOPIC='clicks', VALUE_FORMAT='JSON', PARTITIONS=3)"
 ROWS = [(n, n % 4 or None, "abc"[n % 3] if n % 5 else None, n * n % 17 - 5) for n in range(60)]
@@ -30,7 +30,7 @@ def test_views_over_streams_hold_what_the_database_answers(shape: Shape) -> None
     """At each moment, and over a restart."""
     database = duckdb.connect()
     database.sql("CREATE TABLE clicks (id BIGINT, who INT, page TEXT, amount INT)")
-    world = World(shape)
+    world = SqlSession(shape)
     try:
         world.execute(STREAM)
         for name, query in VIEWS.items():

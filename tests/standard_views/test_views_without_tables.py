@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 from tests.standard_views.case import CHOICE, Step
 from tests.standard_views.check import run
 
@@ -51,7 +51,7 @@ def test_views_without_tables_hold_what_the_database_answers(shape: Shape, kills
 
 
 def test_their_rows_are_made_once_however_often_the_instance_starts() -> None:
-    world = World(Shape())
+    world = SqlSession(Shape())
     try:
         world.execute("CREATE MATERIALIZED VIEW v AS SELECT n FROM generate_series(1, 3) AS g (n)")
         world.execute("CREATE MATERIALIZED VIEW c AS SELECT COUNT(*) AS n FROM v")
@@ -65,7 +65,7 @@ def test_their_rows_are_made_once_however_often_the_instance_starts() -> None:
 
 
 def test_the_table_that_they_read_is_in_the_plan_only_while_one_does() -> None:
-    world = World(Shape())
+    world = SqlSession(Shape())
     try:
         world.execute("CREATE TABLE t (k INT PRIMARY KEY)")
         world.execute("CREATE MATERIALIZED VIEW v AS SELECT 1 AS a")

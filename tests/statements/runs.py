@@ -14,9 +14,9 @@ from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.compiler.plan.types import BIGINT, Kind, SqlType
 from flowql.runtime.batch import DELETE, INSERT, from_rows
 from flowql.runtime.operators.encode import Encoder
+from tests.conformance.case_engine import CaseEngine, QueryFailed, Record, Shape, output_record, topics_of
 from tests.conformance.final import different_stream, different_table
 from tests.conformance.runner import source_over
-from tests.conformance.world import QueryFailed, Record, Shape, World, output_record, topics_of
 
 BY_RECORD = Shape(vector=False)
 BY_BATCH = Shape(rows=1000, vector=True, coalesce=True)
@@ -70,7 +70,7 @@ def _windows_per_row(node: Node) -> float:
 
 def _end(query: QueryPlan, plan: Plan, feed: list[tuple[str, Record]], shape: Shape) -> dict[str, list[Record]] | str:
     """The topics it writes, or how it failed."""
-    world = World(shape)
+    world = CaseEngine(shape)
     try:
         world.process(query, plan, feed, topics_of(query, Sink))
     except QueryFailed as failed:

@@ -11,7 +11,7 @@ import logging
 import sys
 from collections import Counter
 
-from tests.slt.world import Shape
+from tests.slt.session import Shape
 from tests.styles.cases import STYLES, load
 from tests.styles.check import Result, check
 

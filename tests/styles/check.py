@@ -13,7 +13,7 @@ import pyarrow as pa
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.errors import CommandError
 from flowql.runtime.errors import StatementFailed
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 from tests.standard_views.check import difference
 from tests.styles.cases import Case
 
@@ -44,7 +44,7 @@ class _Wrong(Exception):
 
 def check(case: Case, shape: Shape | None = None) -> Result:
     """DuckDB must know what the product accepts."""
-    world = World(shape or Shape())
+    world = SqlSession(shape or Shape())
     try:
         with duckdb.connect(config={"threads": 1}) as reference:
             for setting in _SETTINGS:
@@ -66,7 +66,7 @@ def check(case: Case, shape: Shape | None = None) -> Result:
     return Result(case, "right")
 
 
-def _run(case: Case, world: World, reference: duckdb.DuckDBPyConnection) -> None:
+def _run(case: Case, world: SqlSession, reference: duckdb.DuckDBPyConnection) -> None:
     made: dict[str, str] = {}
     for step in case.steps:
         if _ASKED.match(step.sql):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.slt.world import Shape
+from tests.slt.session import Shape
 from tests.styles.cases import STYLES, Case, load, steps
 from tests.styles.check import check
 

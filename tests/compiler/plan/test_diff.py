@@ -9,7 +9,7 @@ from flowql.compiler.plan.deployed import Deployed, groups_of, running_plan, swa
 from flowql.compiler.plan.diff import decide_change
 from flowql.compiler.plan.generations import at_generation, runtime_name, topic_written, topics_read, user_id
 from flowql.compiler.plan.topology import Plan
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 SOURCE = "CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
 A = "CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;\n"

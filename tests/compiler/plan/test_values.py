@@ -46,7 +46,7 @@ from flowql.compiler.plan.types import (
     struct,
 )
 from tests.compiler.plan.test_diff import ALL, SOURCE, A, B, C, E, generations, serving
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 DAY_MS = 86_400_000
 NESTED = struct(("a", array(map_of(STRING, decimal(9, 2)))), ('q"x', BIGINT))

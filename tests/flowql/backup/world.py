@@ -21,7 +21,7 @@ from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.server.host import Host
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 APP, PARTITIONS = "demo", 2
 SQL = f"""

@@ -9,7 +9,7 @@ from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.server.host import Host
 from tests.flowql.cli.program import Program
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');

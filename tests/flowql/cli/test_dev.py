@@ -14,7 +14,7 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.topics.codecs import KeyWriter, ValueWriter
 from flowql.topics.records import parse_record, write_records
 from tests.flowql.cli.terminal import Terminal
-from tests.flowql.query.world import World, plan_of
+from tests.flowql.query.harness import QueryHarness, plan_of
 
 SOURCES = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -28,7 +28,7 @@ class Watched:
     """A world and the news of its results."""
 
     def __init__(self) -> None:
-        self.world = World(SOURCES + COPY + LARGE)
+        self.world = QueryHarness(SOURCES + COPY + LARGE)
         self.results = Results(self.world.log)
         self.results.follow(self.world.instance.plan)
         self.results.learn()
@@ -56,7 +56,7 @@ def test_rows_of_a_stream_and_rows_of_a_table() -> None:
 
 
 def test_what_was_there_before_and_rows_that_stay_are_no_news() -> None:
-    world = World(SOURCES + LARGE)
+    world = QueryHarness(SOURCES + LARGE)
     world.feed("t", [("x", {"V": 7}, 1), ("y", {"V": 8}, 1)])
     results = Results(world.log)
     results.follow(world.instance.plan)

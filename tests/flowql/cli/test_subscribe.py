@@ -22,7 +22,7 @@ from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
 from tests.flowql.cli.conftest import SQL
 from tests.flowql.cli.program import Program
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 from tests.runtime.log.records import produce
 
 

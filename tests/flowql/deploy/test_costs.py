@@ -10,7 +10,7 @@ import pytest
 from flowql.compiler.plan.deployed import Deployed
 from flowql.deploy.costs import costs_of
 from flowql.deploy.extents import Extent
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V BIGINT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, VALUE_FORMAT = 'JSON');

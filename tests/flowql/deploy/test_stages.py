@@ -14,7 +14,7 @@ from flowql.deploy.selection import chosen, select
 from flowql.deploy.stages import Deployment
 from flowql.deploy.stages import decide as decide_on
 from flowql.errors import CommandError
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 
 def decide(running: Plan, wanted: Plan, *, prune: bool, selected: tuple[str, ...] | None = None) -> Deployment:

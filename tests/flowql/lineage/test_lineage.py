@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flowql.lineage import columns, graph, mermaid, page, svg
 from flowql.lineage.layout import lay_out
 from tests.flowql.cli.conftest import flowql
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 __all__ = ["flowql"]
 

@@ -8,7 +8,7 @@ from flowql.query.committed import queries_behind
 from flowql.query.errors import APART
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
-from tests.flowql.query.world import World
+from tests.flowql.query.harness import QueryHarness
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
@@ -29,11 +29,11 @@ SUMS = "SELECT (SELECT sum(n) FROM a) AS a, (SELECT sum(n) FROM b) AS b, (SELECT
     ],
 )
 def test_every_relation_has_a_query_behind_it_but_sources(relations: tuple[str, ...], queries: set[str]) -> None:
-    assert queries_behind(World(SQL).instance.plan, relations) == queries
+    assert queries_behind(QueryHarness(SQL).instance.plan, relations) == queries
 
 
 def test_tables_and_streams_of_one_input_agree_and_an_answer_says_when_not() -> None:
-    world = World(SQL)
+    world = QueryHarness(SQL)
     world.feed("s", [(f"k{i}", {"V": i % 3}, 0) for i in range(20)])
     service, instance = Service(RuntimeEngine(world.instance)), world.instance
     instance.manager.hold("CTAS_B")

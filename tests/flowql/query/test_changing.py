@@ -13,7 +13,7 @@ import pytest
 from flowql.errors import CommandError, CompileError, RuntimeFailure
 from flowql.query.errors import QueryError
 from flowql.runtime.errors import StatementFailed, TableBusy
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 SEEDS, STATEMENTS = 12, 36
 CREATE = {
@@ -25,8 +25,8 @@ CREATE = {
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World(Shape(partitions=3))
+def world() -> Iterator[SqlSession]:
+    made = SqlSession(Shape(partitions=3))
     yield made
     made.close()
 
@@ -166,7 +166,7 @@ class Statements:
         return f"INSERT INTO {table} (s, k, a) SELECT s, k + {shift}, a FROM {table}{self._where()}"
 
 
-def run(world: World, oracle: duckdb.DuckDBPyConnection, sql: str) -> bool:
+def run(world: SqlSession, oracle: duckdb.DuckDBPyConnection, sql: str) -> bool:
     """Whether both carried it out; both refuse it otherwise."""
     try:
         oracle.execute(sql.replace("n = DEFAULT", "n = NULL"))
@@ -183,7 +183,7 @@ def rows(found: list[tuple[object, ...]]) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_random_statements_leave_the_rows_that_duckdb_has(world: World, seed: int) -> None:
+def test_random_statements_leave_the_rows_that_duckdb_has(world: SqlSession, seed: int) -> None:
     oracle = duckdb.connect()
     for sql in CREATE.values():
         world.execute(sql)
@@ -202,7 +202,7 @@ def test_random_statements_leave_the_rows_that_duckdb_has(world: World, seed: in
     assert done > STATEMENTS / 2, "most are refused: nothing is compared"
 
 
-def test_a_statement_that_fails_changes_nothing(world: World) -> None:
+def test_a_statement_that_fails_changes_nothing(world: SqlSession) -> None:
     world.execute(CREATE["t"])
     world.execute("INSERT INTO t (k, a) VALUES (1, 0), (2, 5)")
     for sql in (
@@ -224,7 +224,7 @@ def test_a_statement_that_fails_changes_nothing(world: World) -> None:
         )
 
 
-def test_other_relations_decide_which_rows_change(world: World) -> None:
+def test_other_relations_decide_which_rows_change(world: SqlSession) -> None:
     """UPDATE ... FROM, DELETE ... USING and sub-queries, also over views; a column may get its DEFAULT in the same statement."""
     world.execute("CREATE TABLE stock (id INT PRIMARY KEY, pieces INT, note TEXT DEFAULT 'new')")
     world.execute("CREATE TABLE sold (id INT, pieces INT)")
@@ -242,7 +242,7 @@ def test_other_relations_decide_which_rows_change(world: World) -> None:
     assert found == [{"id": 1, "pieces": 3, "note": "new!"}, {"id": 3, "pieces": 7, "note": "c"}]
 
 
-def test_a_row_that_several_rows_of_from_meet_has_to_get_one_value(world: World) -> None:
+def test_a_row_that_several_rows_of_from_meet_has_to_get_one_value(world: SqlSession) -> None:
     """PostgreSQL takes any of them."""
     world.execute("CREATE TABLE p (id INT PRIMARY KEY, v INT)")
     world.execute("CREATE TABLE q (id INT, v INT)")
@@ -255,7 +255,7 @@ def test_a_row_that_several_rows_of_from_meet_has_to_get_one_value(world: World)
 
 
 def test_a_row_written_after_the_query_of_an_update_was_asked_is_not_missed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: SqlSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.execute("CREATE TABLE p (id INT PRIMARY KEY, v INT)")
     world.execute("INSERT INTO p VALUES (1, 1)")
@@ -286,7 +286,7 @@ def test_a_row_written_after_the_query_of_an_update_was_asked_is_not_missed(
         ("UPDATE p SET v = (SELECT MAX(s) FROM q)", "the query gives"),
     ],
 )
-def test_mistakes_with_other_relations_are_refused(world: World, statement: str, says: str) -> None:
+def test_mistakes_with_other_relations_are_refused(world: SqlSession, statement: str, says: str) -> None:
     world.execute("CREATE TABLE p (id INT PRIMARY KEY, v INT, twice INT GENERATED ALWAYS AS (v * 2))")
     world.execute("CREATE TABLE q (v INT, s TEXT)")
     world.execute("INSERT INTO p (id, v) VALUES (1, 1)")
@@ -296,7 +296,7 @@ def test_mistakes_with_other_relations_are_refused(world: World, statement: str,
     assert world.ask("SELECT v FROM p").to_pylist() == [{"v": 1}]
 
 
-def test_generated_columns_are_values_of_their_row(world: World) -> None:
+def test_generated_columns_are_values_of_their_row(world: SqlSession) -> None:
     """In views, in conditions, as a key, and after each change; one that fails changes nothing."""
     world.execute(
         "CREATE TABLE p (cents INT, n INT NOT NULL, code TEXT AS (n || '/' || cents) PRIMARY KEY, each INT AS (cents / n) NOT NULL)"
@@ -320,7 +320,7 @@ def test_generated_columns_are_values_of_their_row(world: World) -> None:
         assert found == [{"code": "2/18", "each": 9}, {"code": "6/24", "each": 4}], relation
 
 
-def test_keys_that_change_places_are_compared_at_the_end_of_a_statement(world: World) -> None:
+def test_keys_that_change_places_are_compared_at_the_end_of_a_statement(world: SqlSession) -> None:
     world.execute(CREATE["t"])
     world.execute("INSERT INTO t (k, a) VALUES (1, 10), (2, 20), (3, 30)")
     world.execute("UPDATE t SET k = 4 - k")
@@ -331,7 +331,7 @@ def test_keys_that_change_places_are_compared_at_the_end_of_a_statement(world: W
     ]
 
 
-def test_zero_is_one_key_whatever_its_sign(world: World) -> None:
+def test_zero_is_one_key_whatever_its_sign(world: SqlSession) -> None:
     world.execute("CREATE TABLE d (k DOUBLE PRIMARY KEY)")
     world.execute("INSERT INTO d VALUES (-0.0)")
     with pytest.raises(StatementFailed):
@@ -340,7 +340,7 @@ def test_zero_is_one_key_whatever_its_sign(world: World) -> None:
     assert world.ask("SELECT * FROM d").num_rows == 0
 
 
-def test_values_of_every_type_come_back_as_they_were_written(world: World) -> None:
+def test_values_of_every_type_come_back_as_they_were_written(world: SqlSession) -> None:
     world.execute(
         "CREATE TABLE v (i INT, l BIGINT, d DOUBLE, n NUMERIC, s TEXT, y DATE, h TIME, ts TIMESTAMP, o BOOLEAN, a INT[])"
     )
@@ -370,7 +370,7 @@ def test_values_of_every_type_come_back_as_they_were_written(world: World) -> No
     ]
 
 
-def test_the_query_of_an_insert_is_assigned_as_values_are(world: World) -> None:
+def test_the_query_of_an_insert_is_assigned_as_values_are(world: SqlSession) -> None:
     world.execute("CREATE TABLE n (i INT, s TEXT, d NUMERIC(6, 2))")
     world.execute("INSERT INTO n SELECT 1.5, 7, 2.345")
     world.execute("INSERT INTO n (d) SELECT CAST(x AS INT) FROM (VALUES (1), (2)) AS q(x)")

@@ -11,7 +11,7 @@ import pytest
 from flowql.query.errors import REFUSED, TOO_LARGE, QueryError
 from flowql.query.growth import MACROS, MADE_MAX, REPLACED_MAX
 from flowql.query.session import evaluate
-from tests.flowql.query.world import World
+from tests.flowql.query.harness import QueryHarness
 
 SQL = "CREATE STREAM S (K STRING KEY, V STRING) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, VALUE_FORMAT = 'JSON');"
 # Arguments of each, within the limit: all signatures, both directions, dates, NULL in each position.
@@ -43,11 +43,11 @@ BEYOND = [
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    return World(SQL)
+def world() -> QueryHarness:
+    return QueryHarness(SQL)
 
 
-def test_within_the_limit_they_are_those_of_duckdb(world: World) -> None:
+def test_within_the_limit_they_are_those_of_duckdb(world: QueryHarness) -> None:
     plain = duckdb.connect()
     plain.execute("SET TimeZone = 'UTC'")
     for call in WITHIN:
@@ -57,7 +57,7 @@ def test_within_the_limit_they_are_those_of_duckdb(world: World) -> None:
 
 @pytest.mark.parametrize("call", BEYOND)
 @pytest.mark.parametrize("source", ["", " FROM range(3) AS R(N)", " WHERE 1 = 0 OR 1 = 1"])
-def test_beyond_it_they_are_an_error_that_names_them(world: World, call: str, source: str) -> None:
+def test_beyond_it_they_are_an_error_that_names_them(world: QueryHarness, call: str, source: str) -> None:
     with pytest.raises(QueryError, match=rf"{call.partition('(')[0]}\(\) makes at most [0-9,]+") as error:
         evaluate(f"SELECT length(({call})::VARCHAR) AS X{source}", world.commit)
     assert error.value.code == TOO_LARGE
@@ -71,13 +71,13 @@ def test_beyond_it_they_are_an_error_that_names_them(world: World, call: str, so
         "format('{:>100000}', 1)", "format('{:>{}}', 1, 5)", "format('{:.100000f}', 1.5)", "format(V, 1)",
     ],
 )  # fmt: skip
-def test_what_would_get_around_it_is_refused(world: World, call: str) -> None:
+def test_what_would_get_around_it_is_refused(world: QueryHarness, call: str) -> None:
     with pytest.raises(QueryError) as error:
         evaluate(f"SELECT {call} FROM S", world.commit)
     assert error.value.code == REFUSED
 
 
-def test_rows_have_no_such_limit(world: World) -> None:
+def test_rows_have_no_such_limit(world: QueryHarness) -> None:
     sql = "SELECT COUNT(*) AS N FROM (SELECT * FROM range(100000)), (VALUES (20000)) AS V(M), generate_series(1, M) LIMIT 1"
     assert evaluate(sql, world.commit).to_pylist() == [{"N": 2_000_000_000}]
 

@@ -12,17 +12,17 @@ from flowql.compiler.driver import compile_project
 from flowql.errors import CompileError
 from flowql.runtime.errors import StatementFailed
 from flowql.runtime.topology import table_changes
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    made = World(Shape(partitions=3))
+def world() -> Iterator[SqlSession]:
+    made = SqlSession(Shape(partitions=3))
     yield made
     made.close()
 
 
-def test_rows_are_numbered_in_views_too(world: World) -> None:
+def test_rows_are_numbered_in_views_too(world: SqlSession) -> None:
     world.execute("CREATE TABLE users (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT)")
     world.execute("CREATE TABLE orders (no SERIAL, user_id BIGINT, twice INT GENERATED ALWAYS AS (no * 2))")
     world.execute("CREATE VIEW placed AS SELECT o.no, o.twice, u.name FROM orders o JOIN users u ON u.id = o.user_id")
@@ -36,7 +36,7 @@ def test_rows_are_numbered_in_views_too(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_number_is_never_given_twice(world: World, seed: int) -> None:
+def test_a_number_is_never_given_twice(world: SqlSession, seed: int) -> None:
     """Not after rows were deleted or changed their key, and not where ON CONFLICT leaves rows out; whatever is restarted."""
     chosen, ever, last = random.Random(seed), dict[int, tuple[int, int]](), 0
     world.execute("CREATE TABLE t (k INT PRIMARY KEY, id BIGSERIAL, n INT)")
@@ -82,7 +82,7 @@ def test_a_number_is_never_given_twice(world: World, seed: int) -> None:
 )
 def test_mistakes_with_identity_columns_are_refused(sql: str, says: str) -> None:
     tables = "CREATE TABLE u (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name TEXT);\nCREATE TABLE m (email TEXT PRIMARY KEY, id SERIAL);\n"
-    world = World(Shape())
+    world = SqlSession(Shape())
     try:
         for statement in tables.strip().split("\n"):
             world.execute(statement)
@@ -94,7 +94,7 @@ def test_mistakes_with_identity_columns_are_refused(sql: str, says: str) -> None
         assert not compile_project([SourceText("t.sql", tables + sql)], dialect="standard").ok
 
 
-def test_numbers_of_an_int_end_with_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_an_int_end_with_an_error(world: SqlSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_changes, "INT_MAX", 2)
     world.execute("CREATE TABLE t (id SERIAL, v INT)")
     world.execute("INSERT INTO t (v) VALUES (1), (2)")

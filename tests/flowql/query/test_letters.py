@@ -21,7 +21,7 @@ from flowql.query.statement import parse
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.dead_letters import SCHEMA as WRITTEN
 from flowql.runtime.task.dead_letters import topic_name
-from tests.flowql.query.world import World
+from tests.flowql.query.harness import QueryHarness
 from tests.runtime.log.records import produce
 
 SQL = """
@@ -33,11 +33,11 @@ CREATE STREAM OTHERS AS SELECT K, W FROM S;
 
 
 @pytest.fixture
-def world() -> World:
-    return World(SQL)
+def world() -> QueryHarness:
+    return QueryHarness(SQL)
 
 
-def test_a_record_is_one_row_with_the_queries_that_it_failed(world: World) -> None:
+def test_a_record_is_one_row_with_the_queries_that_it_failed(world: QueryHarness) -> None:
     world.feed("s", [("a", {"V": "x", "W": 1}, 5), ("a", {"V": 1, "W": "y"}, 6), ("a", {"V": "z", "W": "z"}, 7)])
     found = world.ask('SELECT QUERIES, "OFFSET", CODE, MESSAGE, len(FAILURES) AS N FROM DEAD_LETTERS ORDER BY "OFFSET"')
     assert [row["QUERIES"] for row in found] == [
@@ -56,7 +56,7 @@ def test_a_record_is_one_row_with_the_queries_that_it_failed(world: World) -> No
 
 
 @pytest.mark.parametrize("sql", [LISTED, "SELECT QUERIES, CODE, MESSAGE FROM DEAD_LETTERS", WITH_VALUES])
-def test_records_of_letters_are_read_if_they_are_asked_for(world: World, sql: str) -> None:
+def test_records_of_letters_are_read_if_they_are_asked_for(world: QueryHarness, sql: str) -> None:
     world.feed("s", [("a", {"V": "x", "W": 1, "LONG": "x" * 1_000}, n) for n in range(50)])
     query = InteractiveQuery(sql, QueryDatabase())
     relation = world.commit().relations()["DEAD_LETTERS"]()
@@ -69,14 +69,14 @@ def test_records_of_letters_are_read_if_they_are_asked_for(world: World, sql: st
     assert (taken > 100_000) is (sql == WITH_VALUES)
 
 
-def test_letters_without_a_record_stay_single_and_records_without_a_value_are_none(world: World) -> None:
+def test_letters_without_a_record_stay_single_and_records_without_a_value_are_none(world: QueryHarness) -> None:
     tp = TopicPartition(topic_name("flowql"), 0)
     letter = orjson.dumps({"QUERY": "Q", "CODE": "FQ4020", "MESSAGE": "m", "GENERATION": 1})
     produce(world.log, "test", (tp, [(1, None, letter), (2, None, None), (3, None, letter)]))
     assert world.ask("SELECT QUERIES, TOPIC FROM DEAD_LETTERS") == [{"QUERIES": ["Q"], "TOPIC": None}] * 2
 
 
-def test_more_letters_than_there_is_room_for_are_read_in_parts(world: World) -> None:
+def test_more_letters_than_there_is_room_for_are_read_in_parts(world: QueryHarness) -> None:
     """Nobody could list or replay the letters of a month in a target of 512 MB."""
     world.feed("s", [("a", {"V": "x", "W": n % 3 or "y", "LONG": "x" * 100}, n) for n in range(2_000)])
     letter = {"QUERY": "Q", "CODE": "FQ4020", "GENERATION": 1}

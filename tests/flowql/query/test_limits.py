@@ -33,7 +33,7 @@ from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.server import parts
-from tests.flowql.query.world import World
+from tests.flowql.query.harness import QueryHarness
 
 MB = 1 << 20
 SQL = """
@@ -46,8 +46,8 @@ ROWS, TEXT = 16_000, "x" * 1_500  # 24 MB
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
-    made = World(SQL)
+def world() -> QueryHarness:
+    made = QueryHarness(SQL)
     made.producer.begin()
     for p in (0, 1):
         rows = range(p, ROWS, 2)
@@ -69,7 +69,7 @@ def database(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []  # nothing that was spilled stays
 
 
-def refused(world: World, sql: str, database: QueryDatabase) -> QueryError:
+def refused(world: QueryHarness, sql: str, database: QueryDatabase) -> QueryError:
     with pytest.raises(QueryError) as raised:
         evaluate(sql, world.commit, database)
     return raised.value
@@ -77,7 +77,7 @@ def refused(world: World, sql: str, database: QueryDatabase) -> QueryError:
 
 @pytest.mark.parametrize("relation", ["T", "S"])
 def test_a_relation_that_is_larger_than_the_memory_of_interactive_queries_is_spilled(
-    world: World, database: QueryDatabase, relation: str
+    world: QueryHarness, database: QueryDatabase, relation: str
 ) -> None:
     found = evaluate(f"SELECT COUNT(*) AS N, SUM(LENGTH(V)) AS S FROM {relation}", world.commit, database).to_pylist()
     assert found == [{"N": ROWS, "S": sum(len(f"{i} {TEXT}") for i in range(ROWS))}]
@@ -96,7 +96,7 @@ def test_a_relation_that_is_larger_than_the_memory_of_interactive_queries_is_spi
     ],
 )
 def test_what_does_not_fit_is_an_error_that_says_so_and_others_go_on(
-    world: World, database: QueryDatabase, sql: str, monkeypatch: pytest.MonkeyPatch
+    world: QueryHarness, database: QueryDatabase, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "WAIT_S", 0.1)
     error = refused(world, sql, database)
@@ -109,7 +109,9 @@ def test_what_does_not_fit_is_an_error_that_says_so_and_others_go_on(
     assert evaluate("SELECT COUNT(*) AS N FROM T", world.commit, database).to_pylist() == [{"N": ROWS}]
 
 
-def test_many_heavy_interactive_queries_at_once_stay_within_memory(world: World, database: QueryDatabase) -> None:
+def test_many_heavy_interactive_queries_at_once_stay_within_memory(
+    world: QueryHarness, database: QueryDatabase
+) -> None:
     sql = "SELECT range % 100000 AS k, COUNT(*) AS n, MAX(hash(range)) AS h FROM range(300000) GROUP BY 1 ORDER BY h LIMIT 3"
     ends: list[str] = []
 
@@ -131,7 +133,7 @@ def test_many_heavy_interactive_queries_at_once_stay_within_memory(world: World,
     assert psutil.Process().memory_info().rss - before < 150 * MB
 
 
-def test_the_rows_of_an_answer_have_a_limit(world: World, database: QueryDatabase) -> None:
+def test_the_rows_of_an_answer_have_a_limit(world: QueryHarness, database: QueryDatabase) -> None:
     assert evaluate("SELECT * FROM range(60000)", world.commit, database).num_rows == 60_000
     error = refused(world, "SELECT * FROM range(70000)", database)
     assert error.code == TOO_LONG
@@ -145,7 +147,7 @@ def test_the_rows_of_an_answer_have_a_limit(world: World, database: QueryDatabas
         "SELECT * FROM range(10000000) a, range(1000000) b WHERE hash(a.range + b.range) % 1000000007 = 1",
     ],
 )
-def test_an_interactive_query_has_a_time(world: World, sql: str) -> None:
+def test_an_interactive_query_has_a_time(world: QueryHarness, sql: str) -> None:
     database = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(time_ms=300)))
     begun = time.monotonic()
     error = refused(world, sql, database)
@@ -153,7 +155,7 @@ def test_an_interactive_query_has_a_time(world: World, sql: str) -> None:
     assert evaluate("SELECT 1 AS A", world.commit, database).to_pylist() == [{"A": 1}]
 
 
-def test_an_answer_that_is_taken_slowly_ends_in_time(world: World) -> None:
+def test_an_answer_that_is_taken_slowly_ends_in_time(world: QueryHarness) -> None:
     database = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(time_ms=2_000)))
     taken = answer("SELECT * FROM range(1000000)", world.commit, database=database)
     next(taken.batches)
@@ -162,7 +164,7 @@ def test_an_answer_that_is_taken_slowly_ends_in_time(world: World) -> None:
         list(taken.batches)
 
 
-def test_what_a_killed_process_has_spilled_is_removed(tmp_path: Path, world: World) -> None:
+def test_what_a_killed_process_has_spilled_is_removed(tmp_path: Path, world: QueryHarness) -> None:
     left = tmp_path / "spill-99999999"
     left.mkdir()
     (left / "x.tmp").write_bytes(b"x")
@@ -170,7 +172,7 @@ def test_what_a_killed_process_has_spilled_is_removed(tmp_path: Path, world: Wor
     assert not left.exists()
 
 
-def test_what_others_spill_stays_while_they_live(tmp_path: Path, world: World) -> None:
+def test_what_others_spill_stays_while_they_live(tmp_path: Path, world: QueryHarness) -> None:
     """Whatever their number is, here or in a container that has the same directory."""
     script = "import sys, time; from pathlib import Path; from flowql.query.spilling import SpillFolder as S; "
     script += "s = S.made(Path(sys.argv[1])); s.files.mkdir(); print(s.path, flush=True); time.sleep(60)"
@@ -241,7 +243,7 @@ def test_rooms_of_instances_that_ask_each_other() -> None:
 
 
 def test_a_heavy_interactive_query_waits_for_others_without_the_rows_it_has_read(
-    world: World, database: QueryDatabase, monkeypatch: pytest.MonkeyPatch
+    world: QueryHarness, database: QueryDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixteen that waited held 8 MB each: the exception that made them wait kept the frames in which they had read."""
     database.heavy.acquire()
@@ -264,7 +266,9 @@ def test_a_heavy_interactive_query_waits_for_others_without_the_rows_it_has_read
     assert database.memory.taken == 0
 
 
-def test_the_piece_of_an_answer_that_a_client_has_not_taken_is_counted(world: World, database: QueryDatabase) -> None:
+def test_the_piece_of_an_answer_that_a_client_has_not_taken_is_counted(
+    world: QueryHarness, database: QueryDatabase
+) -> None:
     given = answer("SELECT K, V FROM T", world.commit, database=database)
     first = next(given.batches)
     assert first.nbytes > MB
@@ -276,7 +280,7 @@ def test_the_piece_of_an_answer_that_a_client_has_not_taken_is_counted(world: Wo
 
 
 def test_a_heavy_interactive_query_waits_for_others_without_holding_a_commit(
-    world: World, database: QueryDatabase
+    world: QueryHarness, database: QueryDatabase
 ) -> None:
     taken: list[StateSnapshot] = []
 
@@ -301,14 +305,16 @@ def test_a_heavy_interactive_query_waits_for_others_without_holding_a_commit(
 
 
 @pytest.fixture
-def crowded(world: World, tmp_path: Path):
+def crowded(world: QueryHarness, tmp_path: Path):
     """Memory for one answer that is in memory as a whole, as its HUGEINT needs, and not for two; and one of them that is not read yet."""
     database = QueryDatabase(QueryLimits(40 * MB, folder=tmp_path))
     yield database, answer(WHOLE, world.commit, database=database)
     database.close()
 
 
-def test_interactive_queries_at_once_share_one_memory(world: World, crowded: tuple[QueryDatabase, Answer]) -> None:
+def test_interactive_queries_at_once_share_one_memory(
+    world: QueryHarness, crowded: tuple[QueryDatabase, Answer]
+) -> None:
     """Each had as much as all of them may have together: sixteen took sixteen times that."""
     database, first = crowded
     held = database.memory.taken
@@ -329,7 +335,7 @@ def test_interactive_queries_at_once_share_one_memory(world: World, crowded: tup
 
 
 def test_an_interactive_query_that_finds_no_room_in_time_is_refused(
-    world: World, crowded: tuple[QueryDatabase, Answer], monkeypatch: pytest.MonkeyPatch
+    world: QueryHarness, crowded: tuple[QueryDatabase, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "WAIT_S", 0.1)
     database, first = crowded
@@ -342,7 +348,7 @@ def test_an_interactive_query_that_finds_no_room_in_time_is_refused(
     assert evaluate(WHOLE, world.commit, database).num_rows == ROWS
 
 
-def asking(sql: str, world: World, database: QueryDatabase) -> tuple[threading.Thread, list[str]]:
+def asking(sql: str, world: QueryHarness, database: QueryDatabase) -> tuple[threading.Thread, list[str]]:
     """A thread that asks, and the code of what it is refused with."""
     codes: list[str] = []
 
@@ -358,7 +364,7 @@ def asking(sql: str, world: World, database: QueryDatabase) -> tuple[threading.T
 
 
 def test_an_interactive_query_that_waits_for_room_can_be_cancelled(
-    world: World, crowded: tuple[QueryDatabase, Answer], monkeypatch: pytest.MonkeyPatch
+    world: QueryHarness, crowded: tuple[QueryDatabase, Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "WAIT_S", 60)
     database, first = crowded
@@ -374,7 +380,7 @@ def test_an_interactive_query_that_waits_for_room_can_be_cancelled(
 
 
 def test_an_interactive_query_that_begins_as_the_database_is_closed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: QueryHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was told that its SQL is wrong: Connection already closed."""
     database = QueryDatabase()
@@ -386,7 +392,7 @@ def test_an_interactive_query_that_begins_as_the_database_is_closed(
     assert caught.value.code == TOO_LONG
 
 
-def test_a_database_that_is_closed_breaks_off_its_interactive_queries(world: World) -> None:
+def test_a_database_that_is_closed_breaks_off_its_interactive_queries(world: QueryHarness) -> None:
     database = QueryDatabase()
     thread, codes = asking("SELECT SUM(a.range * b.range) FROM range(10000000) a, range(1000000) b", world, database)
     while not database.running:
@@ -404,7 +410,7 @@ def closed(snapshot: StateSnapshot) -> bool:
 @pytest.mark.parametrize("name", ["S", "DEAD_LETTERS"])
 def test_records_that_go_while_an_interactive_query_begins_are_left_out(name: str) -> None:
     """A rebuild replaces them, or their time is over."""
-    world = World(SQL)
+    world = QueryHarness(SQL)
     world.feed("s", [("a", {"V": "x"}, 0), ("a", "no object", 1), ("a", {"V": "y"}, 2), ("a", "no object", 3)])
     relation = world.commit().relations()[name]()
     source = (relation.letters if isinstance(relation, LettersRelation) else relation).source  # type: ignore[attr-defined]
@@ -419,7 +425,7 @@ def test_records_that_go_while_an_interactive_query_begins_are_left_out(name: st
 
 
 def test_records_that_were_read_in_vain_take_no_memory() -> None:
-    world = World(SQL)
+    world = QueryHarness(SQL)
     keys = [next(k for n in range(99) if partition_for((k := f"k{n}").encode(), 2) == p) for p in (0, 1)]
     world.feed("s", [(key, {"V": "x"}, n) for n in range(3) for key in keys])
     relation = world.commit().relations()["U"]()
@@ -436,7 +442,7 @@ def test_records_that_were_read_in_vain_take_no_memory() -> None:
     assert taken[0] == taken[1] > 0
 
 
-def test_rows_that_were_gathered_in_vain_take_no_memory(world: World, tmp_path: Path) -> None:
+def test_rows_that_were_gathered_in_vain_take_no_memory(world: QueryHarness, tmp_path: Path) -> None:
     """A partition on its way from one instance to another: the interactive query asks again, each time for all rows."""
     base = world.commit()
     assert isinstance(base.snapshot, StateSnapshot)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.slt.rows import rendered
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 TABLE = "CREATE TABLE t (k INT PRIMARY KEY, seen TIMESTAMPTZ, all_of TIMESTAMPTZ[], plain TIMESTAMP)"
 ROWS = (
@@ -19,14 +19,14 @@ ROWS = (
 
 
 @pytest.fixture(params=[None, True, False], ids=["as it chooses", "by column", "by row"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    made = World(Shape(vector=request.param))
+def world(request: pytest.FixtureRequest) -> Iterator[SqlSession]:
+    made = SqlSession(Shape(vector=request.param))
     made.execute(TABLE)
     yield made
     made.close()
 
 
-def test_a_column_and_what_is_computed_of_it_are_shown_with_their_zone(world: World) -> None:
+def test_a_column_and_what_is_computed_of_it_are_shown_with_their_zone(world: SqlSession) -> None:
     world.execute(
         "CREATE MATERIALIZED VIEW v AS SELECT k, seen, all_of, seen + INTERVAL '1 month' AS later, CAST(seen AS VARCHAR) AS text,"
         " seen AT TIME ZONE 'Europe/Oslo' AS there, seen = plain AS same FROM t WHERE seen < '2022-10-01T13:00:00+01'"
@@ -45,20 +45,20 @@ def test_a_column_and_what_is_computed_of_it_are_shown_with_their_zone(world: Wo
     assert [(g["n"], g["last"]) for g in groups] == [(0, None), (2, dt.datetime(2022, 10, 1, 10, 30, tzinfo=dt.UTC))]
 
 
-def test_an_interactive_query_compares_moments(world: World) -> None:
+def test_an_interactive_query_compares_moments(world: SqlSession) -> None:
     world.execute(ROWS)
     found = world.ask("SELECT k FROM t WHERE seen BETWEEN '2022-10-01T11:59:00+02:00' AND '2022-10-01T10:01:00Z'")
     assert found.to_pylist() == [{"k": 1}]
 
 
-def test_rows_of_a_query_keep_their_moments(world: World) -> None:
+def test_rows_of_a_query_keep_their_moments(world: SqlSession) -> None:
     world.execute(ROWS)
     world.execute("CREATE TABLE u (k INT PRIMARY KEY, seen TIMESTAMPTZ)")
     world.execute("INSERT INTO u SELECT k, seen FROM t")
     assert rendered(world.ask("SELECT * FROM u ORDER BY k LIMIT 1")) == ["1 2022-10-01 10:00:00+00:00"]
 
 
-def test_now_is_a_moment_of_the_statement(world: World) -> None:
+def test_now_is_a_moment_of_the_statement(world: SqlSession) -> None:
     world.execute("INSERT INTO t VALUES (1, NOW(), NULL, LOCALTIMESTAMP)")
     ((at, plain),) = [tuple(r.values()) for r in world.ask("SELECT seen, plain FROM t").to_pylist()]
     assert abs(at - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=5)

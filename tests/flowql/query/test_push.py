@@ -17,7 +17,7 @@ from flowql.query.push import Start, Subscription, compile_push_query
 from flowql.query.tail import Tail
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import TopicPartition
-from tests.flowql.query.world import APPLICATION, World, plan_of
+from tests.flowql.query.harness import APPLICATION, QueryHarness, plan_of
 
 WAIT_S = 60.0
 SQL = """
@@ -30,8 +30,8 @@ CREATE TABLE HOURLY AS SELECT K, COUNT(*) AS N FROM S WINDOW TUMBLING (SIZE 1 HO
 
 
 @pytest.fixture
-def world() -> World:
-    return World(SQL)
+def world() -> QueryHarness:
+    return QueryHarness(SQL)
 
 
 class Unclosed:
@@ -48,7 +48,7 @@ class Unclosed:
 
 
 @contextmanager
-def listening(world: World, sql: str, start: Start = "earliest") -> Iterator[Subscription]:
+def listening(world: QueryHarness, sql: str, start: Start = "earliest") -> Iterator[Subscription]:
     topics = {name: info.partitions for name, info in world.log.topics().items()}
     query = compile_push_query(sql, world.instance.plan, APPLICATION, topics)
     with closing(Subscription(query, Unclosed(world.log), start)) as subscription:
@@ -85,7 +85,7 @@ def folded(changes: Sequence[Change], *keys: str) -> list[dict[str, Any]]:
     return sorted(table.values(), key=str)
 
 
-def feed(world: World, seed: int, count: int = 200) -> None:
+def feed(world: QueryHarness, seed: int, count: int = 200) -> None:
     chance = random.Random(seed)
     for _ in range(4):
         times = sorted(chance.randrange(10_000_000) for _ in range(count // 4))
@@ -96,7 +96,7 @@ def feed(world: World, seed: int, count: int = 200) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_comes_is_what_is_there(world: World, seed: int) -> None:
+def test_what_comes_is_what_is_there(world: QueryHarness, seed: int) -> None:
     """Half of it before the push query starts and half of it after, each against an interactive query at rest."""
     feed(world, seed)
     with (
@@ -124,7 +124,7 @@ def test_what_comes_is_what_is_there(world: World, seed: int) -> None:
     assert folded(changes[5], "V") == at_rest("SELECT V, COUNT(*) AS N FROM s GROUP BY V")
 
 
-def test_from_now_on(world: World) -> None:
+def test_from_now_on(world: QueryHarness) -> None:
     world.feed("s", [("a", {"V": 1}, 1)])
     world.feed("t", [("x", {"V": 70}, 1)])
     with (
@@ -155,14 +155,14 @@ def test_from_now_on(world: World) -> None:
         ("SELECT V AS K FROM S PARTITION BY K EMIT CHANGES", {"K": 5}),
     ],
 )
-def test_the_key_need_not_be_selected(world: World, sql: str, expected: dict[str, Any]) -> None:
+def test_the_key_need_not_be_selected(world: QueryHarness, sql: str, expected: dict[str, Any]) -> None:
     world.feed("t", [("a", {"V": 1}, 0)])
     world.feed("s", [("a", {"V": 5}, 1)])
     with listening(world, sql) as subscription:
         assert rows(taken(subscription)) == [expected]
 
 
-def test_dead_letters_can_be_listened_to(world: World) -> None:
+def test_dead_letters_can_be_listened_to(world: QueryHarness) -> None:
     with listening(world, "SELECT TOPIC, CODE FROM DEAD_LETTERS EMIT CHANGES", "latest") as subscription:
         assert taken(subscription) == []
         world.send("s", [("a", {"V": "no number"}, 1)])
@@ -170,7 +170,7 @@ def test_dead_letters_can_be_listened_to(world: World) -> None:
         assert {c.row["TOPIC"] for c in taken(subscription)} == {"s"}
 
 
-def test_it_leaves_no_trace_in_the_log(world: World) -> None:
+def test_it_leaves_no_trace_in_the_log(world: QueryHarness) -> None:
     world.feed("s", [("a", {"V": 5}, 1)])
     commits, topics = world.instance.metrics.commits, dict(world.log.topics())
     with listening(world, "SELECT V, COUNT(*) AS N FROM S GROUP BY V EMIT CHANGES") as subscription:
@@ -184,7 +184,7 @@ def test_it_leaves_no_trace_in_the_log(world: World) -> None:
     assert world.log.committed("push") == {}
 
 
-def test_a_source_that_goes_away_ends_it_with_the_reason(world: World) -> None:
+def test_a_source_that_goes_away_ends_it_with_the_reason(world: QueryHarness) -> None:
     world.feed("t", [("a", {"V": 5}, 1)])
     with listening(world, "SELECT * FROM T EMIT CHANGES") as subscription:
         assert taken(subscription)
@@ -194,7 +194,7 @@ def test_a_source_that_goes_away_ends_it_with_the_reason(world: World) -> None:
 
 
 @pytest.mark.parametrize("partitions", [6, 1])
-def test_other_partitions_end_it_with_the_reason(world: World, partitions: int) -> None:
+def test_other_partitions_end_it_with_the_reason(world: QueryHarness, partitions: int) -> None:
     """Their records come once more, in other partitions."""
     world.feed("t", [(k, {"V": 7}, 0) for k in "abcdef"])
     with listening(world, "SELECT K, V FROM T EMIT CHANGES") as push:
@@ -212,7 +212,7 @@ def test_other_partitions_end_it_with_the_reason(world: World, partitions: int) 
 def test_a_stream_that_is_rebuilt_ends_it_with_the_reason() -> None:
     """Its new records would be counted beside the old ones."""
     big = "CREATE STREAM BIG AS SELECT K, V FROM S WHERE V > {over};\n"
-    world = World(SQL + big.format(over=5))
+    world = QueryHarness(SQL + big.format(over=5))
     world.feed("s", [("a", {"V": v}, v) for v in range(10)])
     with listening(world, "SELECT K, COUNT(*) AS N FROM BIG GROUP BY K EMIT CHANGES") as subscription:
         assert taken(subscription)[-1].row["N"] == 4
@@ -231,12 +231,12 @@ def test_a_stream_that_is_rebuilt_ends_it_with_the_reason() -> None:
         ("SELECT K, SUM(K) AS X FROM S GROUP BY K EMIT CHANGES", "FQ2005", 11),
     ],
 )
-def test_mistakes_have_a_place(world: World, sql: str, code: str, column: int) -> None:
+def test_mistakes_have_a_place(world: QueryHarness, sql: str, code: str, column: int) -> None:
     with pytest.raises(CompileError) as found:
         compile_push_query(sql, world.instance.plan, APPLICATION, {})
     (mistake,) = found.value.diagnostics
     assert (mistake.code, mistake.span.line, mistake.span.column) == (code, 1, column)
 
 
-def test_a_limit_is_for_who_reads(world: World) -> None:
+def test_a_limit_is_for_who_reads(world: QueryHarness) -> None:
     assert compile_push_query("SELECT * FROM S EMIT CHANGES LIMIT 3", world.instance.plan, APPLICATION, {}).limit == 3

@@ -14,14 +14,14 @@ from flowql.query.errors import QueryError
 from flowql.query.standard import in_duckdb
 from tests.compiler.functions.test_sql_values import POSTGRESQL
 from tests.slt.rows import difference, rendered
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 DIFFERENT = ("ROUND(2.5e0)",)  # which depends on a type that only DuckDB knows
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    made = World(Shape())
+def world() -> Iterator[SqlSession]:
+    made = SqlSession(Shape())
     made.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT, s VARCHAR, at_ TIMESTAMP, n NUMERIC, r REAL, a INT[])")
     made.execute(
         "INSERT INTO t VALUES (1, 7, 'Abc', '2024-02-29 13:05:28.5', 1.23456, 1.5, ARRAY[1, 2, 3]), (2, NULL, NULL, NULL, NULL, NULL, NULL)"
@@ -30,7 +30,7 @@ def world() -> Iterator[World]:
     made.close()
 
 
-def test_an_interactive_query_gives_what_a_view_gives(world: World) -> None:
+def test_an_interactive_query_gives_what_a_view_gives(world: SqlSession) -> None:
     same, refused, wrong = 0, 0, []
     for line in POSTGRESQL.strip().splitlines():
         text, wanted = line.rsplit(" => ", 1)
@@ -74,7 +74,7 @@ def test_an_interactive_query_gives_what_a_view_gives(world: World) -> None:
         ("TO_DATE('29.02.2024', 'DD.MM.YYYY'), OVERLAY(s PLACING 'x' FROM 2 FOR 1)", "2024-02-29 Axc"),
     ],
 )  # fmt: skip
-def test_columns_are_asked_as_views_compute(world: World, select: str, wanted: str) -> None:
+def test_columns_are_asked_as_views_compute(world: SqlSession, select: str, wanted: str) -> None:
     assert difference([wanted], rendered(world.ask(f"SELECT {select} FROM t WHERE k = 1")), ordered=True) == ""
     nothing = world.ask(f"SELECT {select} FROM t WHERE k = 2")  # no function fails for NULL
     assert nothing.num_rows == 1
@@ -97,7 +97,7 @@ RELATIONS = (
 )
 
 
-def test_relations_are_asked_as_views_compute_them(world: World) -> None:
+def test_relations_are_asked_as_views_compute_them(world: SqlSession) -> None:
     errors = world.define([f"CREATE VIEW asked{n} AS {sql}" for n, sql in enumerate(RELATIONS)])
     assert errors == [None] * len(RELATIONS)
     for n, sql in enumerate(RELATIONS):
@@ -106,11 +106,11 @@ def test_relations_are_asked_as_views_compute_them(world: World) -> None:
         assert difference(rendered(held), rendered(asked), ordered=False) == "", sql
 
 
-def test_columns_of_values_are_called_column1_and_so_on(world: World) -> None:
+def test_columns_of_values_are_called_column1_and_so_on(world: SqlSession) -> None:
     assert world.ask("VALUES (1, 'a') ORDER BY 1 LIMIT 1").column_names == ["column1", "column2"]
 
 
-def test_columns_have_the_names_that_postgresql_gives_them(world: World) -> None:
+def test_columns_have_the_names_that_postgresql_gives_them(world: SqlSession) -> None:
     asked = world.ask("SELECT v + 1, COUNT(*), *, UPPER(s), a::text, v::bigint FROM t GROUP BY k, v, s, at_, n, r, a")
     assert asked.column_names == ["?column?", "count", "k", "v", "s", "at_", "n", "r", "a", "upper", "a_1", "v_1"]
     inner = (
@@ -119,20 +119,20 @@ def test_columns_have_the_names_that_postgresql_gives_them(world: World) -> None
     assert sorted(rendered(world.ask(inner))) == ["14", "8"]
 
 
-def test_what_reads_no_table_can_be_asked_beside_a_view_that_reads_none(world: World) -> None:
+def test_what_reads_no_table_can_be_asked_beside_a_view_that_reads_none(world: SqlSession) -> None:
     """The table that such a view reads has no columns, and DuckDB refuses it: no query without a table was answered."""
     world.execute("CREATE VIEW nothing AS SELECT 1 AS one")
     assert rendered(world.ask("SELECT 1 + 1")) == ["2"]
 
 
-def test_ties_of_the_last_row_are_shown(world: World) -> None:
+def test_ties_of_the_last_row_are_shown(world: SqlSession) -> None:
     ask = "SELECT x AS y FROM UNNEST(ARRAY[3, 1, 2, 2]) AS u(x) ORDER BY {} FETCH FIRST 2 ROWS WITH TIES"
     assert [rendered(world.ask(ask.format(by))) for by in ("1", "y", "x")] == [["1", "2", "2"]] * 3
     with pytest.raises(QueryError, match="WITH TIES"):
         world.ask("SELECT k FROM t ORDER BY k OFFSET 1 ROW FETCH FIRST 2 ROWS WITH TIES")
 
 
-def test_null_is_the_largest_value(world: World) -> None:
+def test_null_is_the_largest_value(world: SqlSession) -> None:
     assert rendered(world.ask("SELECT v FROM t ORDER BY v DESC")) == ["NULL", "7"]
     assert rendered(world.ask("SELECT v FROM t ORDER BY v")) == ["7", "NULL"]
 
@@ -155,7 +155,7 @@ def test_null_is_the_largest_value(world: World) -> None:
         "* FROM t UNION CORRESPONDING SELECT k FROM t",
     ],
 )
-def test_what_cannot_be_asked_is_refused(world: World, select: str) -> None:
+def test_what_cannot_be_asked_is_refused(world: SqlSession, select: str) -> None:
     with pytest.raises(QueryError):
         world.ask(f"SELECT {select}")
 

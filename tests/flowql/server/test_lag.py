@@ -16,7 +16,7 @@ from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.server.at_rest import stopped_status
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 from tests.runtime.log.records import batch
 
 pytestmark = pytest.mark.kafka

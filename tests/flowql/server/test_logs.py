@@ -21,7 +21,7 @@ from flowql.server import logs
 from flowql.server.host import Host
 from flowql.server.logs import FILE, LogReader, Wanted, parsed, writing
 from tests.flowql.cli.program import Program
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 from tests.runtime.app.world import World, fail, function
 
 WAIT_S = 60

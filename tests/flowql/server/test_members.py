@@ -27,7 +27,7 @@ from flowql.server.choice import at_rest
 from flowql.server.host import Host
 from flowql.server.running import connect
 from tests.flowql.cli.conftest import flowql
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 from tests.runtime.log.records import batch
 
 __all__ = ["flowql"]
@@ -56,7 +56,7 @@ EXPECTED = {
 }
 
 
-class World:
+class KafkaApplication:
     """An application on the session's broker, and its instances."""
 
     def __init__(self, folder, bootstrap):
@@ -101,7 +101,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path, kafka):
-    made = World(tmp_path, kafka)
+    made = KafkaApplication(tmp_path, kafka)
     yield made
     made.close()
 

@@ -22,7 +22,7 @@ from flowql.server.host import Host
 from flowql.server.prometheus import METRICS, exposition
 from flowql.server.running import connect
 from tests.flowql.cli.program import Program
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');

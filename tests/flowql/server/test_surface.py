@@ -19,7 +19,7 @@ from flowql.server import app as routes
 from flowql.server import connections, limits
 from flowql.server.host import Host
 from flowql.server.running import connect
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');

@@ -28,7 +28,7 @@ def batch(numbers: range) -> Batch:
     return from_rows(SCHEMA, [(f"k{n}", n) for n in numbers], list(numbers), [0] * len(numbers), list(numbers), headers)
 
 
-class World:
+class ExchangeHarness:
     """Exchanges over one store; `waiting` says what each channel must hold."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class World:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_restart_finds_what_waited_at_the_last_cut(seed: int) -> None:
-    chance, world = random.Random(seed), World()
+    chance, world = random.Random(seed), ExchangeHarness()
     committed = {channel: list(v) for channel, v in world.waiting.items()}
     n = 0
     for _ in range(120):
@@ -108,7 +108,7 @@ def test_a_restart_finds_what_waited_at_the_last_cut(seed: int) -> None:
 
 
 def test_a_cut_writes_what_changed_and_not_what_waits() -> None:
-    world, channel = World(), CHANNELS[0]
+    world, channel = ExchangeHarness(), CHANNELS[0]
     for n in range(0, 100, 10):
         world.push(channel, range(n, n + 10))
     assert world.commit() == 10
@@ -137,7 +137,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_cut_encodes_only_what_came_after_the_encoding_ahead_of_it(encoded: list[int]) -> None:
     """While a cut holds the epoch lock, no task can publish."""
-    world, channel = World(), CHANNELS[0]
+    world, channel = ExchangeHarness(), CHANNELS[0]
     world.push(channel, range(5))
     world.push(channel, range(5, 10))
     world.exchanges.encode_ahead()
@@ -155,7 +155,7 @@ def test_a_cut_encodes_only_what_came_after_the_encoding_ahead_of_it(encoded: li
 
 
 def test_a_batch_that_cannot_be_encoded_ahead_fails_its_channel_at_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ExchangeHarness()
     world.push(CHANNELS[0], range(5))
 
     def refuse(_batch: Batch) -> bytes:
@@ -190,7 +190,7 @@ def test_an_instance_encodes_its_remainders_before_it_takes_the_epoch_lock(monke
 
 def test_a_channel_that_is_opened_anew_saves_what_waits_then() -> None:
     """Of a generation that has swapped in: its batches are counted from 0 again, and those below the old number were left out of commits."""
-    world = World()
+    world = ExchangeHarness()
     for n in range(3):
         world.push(CHANNELS[0], range(n, n + 1))
         world.commit()
@@ -204,7 +204,7 @@ def test_a_channel_that_is_opened_anew_saves_what_waits_then() -> None:
 
 
 def test_a_channel_whose_consumer_is_gone_leaves_nothing() -> None:
-    world, channel = World(), CHANNELS[0]
+    world, channel = ExchangeHarness(), CHANNELS[0]
     world.push(channel, range(7))
     world.consume(channel, 3)
     world.commit()
@@ -219,7 +219,7 @@ def test_a_channel_whose_consumer_is_gone_leaves_nothing() -> None:
 
 def test_a_channel_that_is_opened_during_a_cut_waits_for_its_end(monkeypatch):
     """The commit thread died of it ("dictionary changed size"), and with it the instance."""
-    world, write = World(), exchanges._changes
+    world, write = ExchangeHarness(), exchanges._changes
     for channel in CHANNELS:
         world.push(channel, range(3))
     opening = threading.Thread(target=world.open, args=[("c", 0, 0)])

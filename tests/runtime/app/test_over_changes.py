@@ -89,7 +89,7 @@ def _type(node: Node, name: str) -> SqlType:
     return found.type
 
 
-class World:
+class ChangesHarness:
     """An instance over a log with the topic of D."""
 
     def __init__(self, plan: Plan, **config: int) -> None:
@@ -133,7 +133,7 @@ class World:
 
 
 def test_a_global_aggregate_has_a_row_before_the_first_input_and_after_the_last_row_is_gone():
-    world = World(plan_of(totals()))
+    world = ChangesHarness(plan_of(totals()))
     assert world.rows() == [(0, None, None)]
     world.restart()
     assert world.rows() == [(0, None, None)]
@@ -148,7 +148,7 @@ def test_a_global_aggregate_has_a_row_before_the_first_input_and_after_the_last_
 
 @pytest.mark.parametrize("rows_per_run", [1, 3, None])
 def test_a_group_without_rows_is_gone_and_rows_move_between_groups(rows_per_run):
-    world = World(plan_of(totals("V")), rows_per_run=rows_per_run)
+    world = ChangesHarness(plan_of(totals("V")), rows_per_run=rows_per_run)
     assert world.rows() == []
     world.send((1, 5), (2, 5), (3, 9))
     assert world.rows() == [(1, 3, 9), (2, 3, 5)]
@@ -164,7 +164,7 @@ def test_a_full_join_of_a_table_with_itself_through_repartitions(rows_per_run):
     left, right = named(table(), "L"), named(table(), "R")
     keys = (*left.schema.key, *right.schema.key, Field("__missing", INT, "key"))
     schema = Schema((*keys, Field("LK", BIGINT), Field("LV", BIGINT), Field("RK", BIGINT)))
-    world = World(
+    world = ChangesHarness(
         plan_of(Node(EquiJoin("full", ("LV",), ("RK",)), (left, right), schema, "retract")), rows_per_run=rows_per_run
     )
     rows: dict[int, int | None] = {}
@@ -192,7 +192,7 @@ def test_windows_follow_changes_through_repartitions_commits_and_restarts(rows_p
         WindowCall("S", "SUM", ("WK",), BIGINT),
     )
     schema = Schema((*below.schema, *(Field(c.name, c.type) for c in calls)))
-    world = World(
+    world = ChangesHarness(
         plan_of(Node(Over(("WV",), (SortKey("WK"),), calls), (below,), schema, "retract")), rows_per_run=rows_per_run
     )
     rows: dict[int, int | None] = {}

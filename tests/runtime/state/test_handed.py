@@ -34,7 +34,7 @@ from flowql.runtime.state.handed import (
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.reader import Redone
 from tests.compiler.plan.test_diff import ALL
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 from tests.runtime.state.support import manager_on, put, table, window
 
 

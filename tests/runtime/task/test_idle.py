@@ -6,12 +6,12 @@ import pytest
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 
 def test_a_task_upstream_is_asked_once_however_many_ways_lead_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four stages over 8 partitions have 8^3 ways to the first stage, and 64 channels between two stages."""
-    world = World(Shape(partitions=8))
+    world = SqlSession(Shape(partitions=8))
     try:
         world.execute("CREATE TABLE t (a INT, b INT)")
         query = "(SELECT b, COUNT(*) AS a FROM (SELECT a AS b, COUNT(*) AS a FROM t GROUP BY a) GROUP BY b)"
@@ -36,7 +36,7 @@ def test_a_task_upstream_is_asked_once_however_many_ways_lead_to_it(monkeypatch:
 
 def test_a_task_without_rows_asks_no_task_upstream(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scheduler asks every task whether it can run, and most have nothing to do."""
-    world = World(Shape(partitions=8))
+    world = SqlSession(Shape(partitions=8))
     try:
         world.execute("CREATE TABLE t (a INT, b INT)")
         world.execute("CREATE MATERIALIZED VIEW v AS SELECT x.a FROM t AS x JOIN t AS y ON x.a = y.b")

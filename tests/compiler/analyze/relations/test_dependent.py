@@ -9,7 +9,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Session
 from flowql.compiler.plan.changes import EquiJoin
 from flowql.compiler.plan.logical import Explode, Filter, Scan, walk_nodes
-from tests.slt.world import Shape
+from tests.slt.session import Shape
 from tests.standard_views.case import Step
 from tests.standard_views.check import run
 

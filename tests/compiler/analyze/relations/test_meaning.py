@@ -7,7 +7,7 @@ import pytest
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Session, compile_project
-from tests.slt.world import Shape
+from tests.slt.session import Shape
 from tests.standard_views.case import Step
 from tests.standard_views.check import run
 

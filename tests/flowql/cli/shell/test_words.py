@@ -8,7 +8,7 @@ from flowql.cli.names import Names
 from flowql.cli.shell.complete import suggestions
 from flowql.cli.shell.split import blanked, split, without_comments
 from flowql.compiler.functions.registry import all_aggregates, all_functions
-from tests.flowql.query.world import plan_of
+from tests.flowql.query.harness import plan_of
 
 PLAN = plan_of("""
 CREATE STREAM ORDERS (CUSTOMER STRING KEY, AMOUNT DOUBLE) WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 1, VALUE_FORMAT = 'JSON');

@@ -27,7 +27,7 @@ CREATE TABLE BY_REST WITH (KAFKA_TOPIC='{app}-by-rest') AS SELECT V % 3 AS R, CO
 """
 
 
-class World:
+class ForwardHarness:
     def __init__(self, bootstrap, folder):
         self.app, self.sent, self.bootstrap = f"f{uuid.uuid4().hex[:8]}", 0, bootstrap
         self.outside = KafkaLog(Connection(bootstrap), f"{self.app}-outside")
@@ -94,7 +94,7 @@ class World:
 
 
 def test_the_old_text_below_the_recorded_offsets_and_the_new_one_above(kafka, tmp_path):
-    world = World(kafka, tmp_path / "one")
+    world = ForwardHarness(kafka, tmp_path / "one")
     world.deploy(2)
     overs = [2]
     for over in (5, 3):

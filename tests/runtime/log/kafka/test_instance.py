@@ -91,7 +91,7 @@ def plain(kafka_broker, tmp_path_factory, wire):
     broker.kill()
 
 
-class World:
+class BrokerHarness:
     """An instance that comes over the wire, and clients of the test that do not."""
 
     def __init__(self, plain, wire, folder, password="secret"):
@@ -157,7 +157,7 @@ class World:
 
 @pytest.fixture
 def world(plain, wire, tmp_path):
-    made = World(plain, wire, tmp_path)
+    made = BrokerHarness(plain, wire, tmp_path)
     yield made
     wire.mend()
     assert made.instance.stop() == []
@@ -281,7 +281,7 @@ def test_an_outage_is_waited_for(world, wire, monkeypatch):
 
 
 def test_a_wrong_password_is_said_at_once(plain, wire, tmp_path):
-    log = World(plain, wire, tmp_path, password="wrong").log
+    log = BrokerHarness(plain, wire, tmp_path, password="wrong").log
     start = time.monotonic()
     with pytest.raises(LogDenied, match="Invalid username or password"):
         open_on(log, tmp_path / "state", InstanceConfig("app", changelogs=True))

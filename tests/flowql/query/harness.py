@@ -31,7 +31,7 @@ def plan_of(sql: str) -> Plan:
     return compiled.plan
 
 
-class World:
+class QueryHarness:
     """An instance under the driver, with a feed."""
 
     def __init__(self, sql: str) -> None:

@@ -1,4 +1,4 @@
-"""One case's world: a session of the standard dialect, and an instance that runs every view as a deployed query."""
+"""One case: a session of the standard dialect, and an instance that runs every view as a deployed query."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class QueryFailed(Exception):
     """A deployed query stopped."""
 
 
-class World:
+class SqlSession:
     """Everything is in memory and stepped in this thread; time stands still except for `sleep`."""
 
     def __init__(self, shape: Shape) -> None:

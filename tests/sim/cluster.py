@@ -76,10 +76,10 @@ class Process:
         return self.instance.group
 
 
-class World:
+class SimulatedCluster:
     """A cluster, its processes, and a heap of what comes next.
 
-    >>> World(7).run()
+    >>> SimulatedCluster(7).run()
     []
     """
 

@@ -1,4 +1,4 @@
-"""One case's world: topics with their records so far, and running a query over them on an instance of its own."""
+"""The engine of one case: topics with their records so far, and queries over them on an instance of their own."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Shape:
 
 
 @dataclass(slots=True)
-class World:
+class CaseEngine:
     """Topics of a case. `named`: topics that the case's inputs name. letters: how many dead letters there are."""
 
     shape: Shape = field(default_factory=Shape)
