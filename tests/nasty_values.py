@@ -20,7 +20,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.runtime.app.query_state import RUNNING
 from tests.runtime.app import test_values
-from tests.runtime.app.test_values import TextWorld, done, send
+from tests.runtime.app.test_values import TextHarness, done, send
 
 COLUMNS = {
     "L": "BIGINT",
@@ -116,7 +116,7 @@ def live(query: str, column: str, *, vector: bool) -> list[str]:
         *((f"bad {n}", record(column, t), 2 + n) for n, t in enumerate(texts)),
         ("later", good, 90),
     ]
-    world = TextWorld(SOURCES + QUERIES[query].format(c=column), vector=vector)
+    world = TextHarness(SOURCES + QUERIES[query].format(c=column), vector=vector)
     for topic in ("s", "ts"):
         send(world, topic, rows)
     send(world, "u", [(k, b'{"V": 5}', at) for k, _, at in rows])

@@ -29,8 +29,8 @@ from flowql.runtime.app.query_state import RUNNING
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from tests import nasty_values
 from tests.runtime.app import test_values
+from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_values import done
-from tests.runtime.app.world import World
 
 TYPES = {
     **{"l": "BIGINT", "d": "DOUBLE PRECISION", "c": "NUMERIC(20, 4)", "h": "NUMERIC(38, 10)", "t": "TEXT", "a": "DATE"},
@@ -94,7 +94,7 @@ def pairs() -> Iterator[tuple[str, str]]:
             yield view, column
 
 
-class ViewWorld(World):
+class ViewHarness(InstanceHarness):
     """A view over a column, fed with keys that are texts and values as they are."""
 
     def __init__(self, view: str, column: str, *, vector: bool) -> None:
@@ -128,7 +128,7 @@ def live(view: str, column: str, texts: Sequence[str], *, vector: bool) -> Found
     good = orjson.dumps(GOOD)
     bad = [(f"bad {n}", record(column, text), 2 + n) for n, text in enumerate(texts)]
     rows = [("good", good, 1), *bad, ("later", good, 90)]
-    world = ViewWorld(view, column, vector=vector)
+    world = ViewHarness(view, column, vector=vector)
     world.write("u", [(key, b'{"v": 5}', at) for key, _, at in rows])
     for topic in ("ts", "tu"):
         world.write(topic, rows)
@@ -140,7 +140,7 @@ def live(view: str, column: str, texts: Sequence[str], *, vector: bool) -> Found
     return Found([*wrong, *_wrong(world, len(rows))], world.table("r"), letters)
 
 
-def _wrong(world: World, rows: int) -> Iterator[str]:
+def _wrong(world: InstanceHarness, rows: int) -> Iterator[str]:
     if world.instance.commit.blocked:
         yield f"commits are blocked: {world.instance.commit.blocked}"
     if [n for _, n in world.table("beside")] != [5] * rows:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from flowql.runtime.app.query_state import RUNNING
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from tests.runtime.app.harness import InstanceHarness, function
 from tests.runtime.app.narrow_log import NarrowLog
-from tests.runtime.app.world import World, function
 
 PARTITIONS, KEYS = 2, 10_000
 SOURCES = """
@@ -96,7 +96,7 @@ def outcome(case: Case, records: int, *, bad: bool) -> Results:
     """Everything in one epoch, with or without the bad record, which stands two thirds of the way."""
     with function("UNKEPT", unkept):
         log = NarrowLog()
-        world = World(case.sources + case.sql, log=log, changelogs=True, memory_bytes=64 << 30)
+        world = InstanceHarness(case.sources + case.sql, log=log, changelogs=True, memory_bytes=64 << 30)
         world.settle()
         if case.narrow:
             log.bytes_max = {case.narrow: LIMIT}
@@ -122,7 +122,7 @@ def place_of_bad(records: int) -> int:
     return records // PARTITIONS * 2 // 3
 
 
-def fill(world: World, records: int, *, bad: bool, keyed: bool) -> None:
+def fill(world: InstanceHarness, records: int, *, bad: bool, keyed: bool) -> None:
     """Records 0, 1, ... by turns in the partitions; keyed: of 10,000 keys."""
     for p in range(PARTITIONS):
         numbers = np.arange(p, records, PARTITIONS)

@@ -28,7 +28,7 @@ from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.server.on_runtime import RuntimeEngine
 from tests.flowql.projects_with_modules import made, running, until
 from tests.flowql.query.test_copies import small_chunks
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 YAML = "name: shop\nfunctions: [prices]\nsql: [shop.sql]\n"
 PRICES = """
@@ -339,7 +339,7 @@ def test_the_process_that_answers_large_interactive_queries_calls_them(
     begin = query_process._started
     monkeypatch.setattr(query_process, "_started", lambda descriptor: (asked.append("process"), begin(descriptor))[1])
     physical = open_rocks(tmp_path / "state")
-    with World(SQL, physical=physical, data_dir=tmp_path, threads=1) as world:
+    with InstanceHarness(SQL, physical=physical, data_dir=tmp_path, threads=1) as world:
         world.send("s", [(k, {"V": k * 10.0}, k) for k in range(100)])
         world.settle()
         engine = RuntimeEngine(world.instance)

@@ -20,7 +20,7 @@ from flowql.runtime.errors import FatalRecord
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, RunContext
 from flowql.runtime.operators.decode import Decoder
-from tests.runtime.app.world import World, plan_of
+from tests.runtime.app.harness import InstanceHarness, plan_of
 
 COLUMNS = """
 CREATE STREAM S (K STRING KEY, A INT WITH (ON_ERROR = 'null'), B BIGINT WITH (ON_ERROR = 'default', DEFAULT = -1),
@@ -115,7 +115,7 @@ CREATE STREAM BOTH WITH (KAFKA_TOPIC = 'both') AS SELECT K, V, W FROM S;
 
 
 def test_fail_stops_the_queries_that_read_the_column_and_no_other() -> None:
-    world = World(FAIL, tick_ms=10)
+    world = InstanceHarness(FAIL, tick_ms=10)
     world.send("s", [(1, {"V": 1, "W": 1}, 1), (1, {"V": "x", "W": 2}, 2), (1, {"V": 3, "W": "y"}, 3)])
     for _ in range(200):
         world.driver.round()

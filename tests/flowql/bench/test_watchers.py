@@ -13,7 +13,7 @@ from flowql.bench.isolation import BATCH, BATCH_QUERIES, SOURCES, Saturation, pl
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.watchers import QUERIES, SQL, Phase, PhasePairs, check, report, write_bids
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 
 def test_the_cost_is_the_mean_of_the_pairs() -> None:
@@ -37,7 +37,7 @@ def test_the_queries_are_those_that_run() -> None:
 def test_the_records_of_nexmark_can_be_read(tmp_path) -> None:
     """Keys of the generator had become texts while the benchmark declared numbers: it measured dead letters."""
     write_bids(tmp_path, 2_000)
-    with World(SQL, live=True, log=EmbeddedLog(tmp_path / "log")) as world:
+    with InstanceHarness(SQL, live=True, log=EmbeddedLog(tmp_path / "log")) as world:
         world.settle()
         assert [world.instance.metrics.query(q).dead_letters for q in QUERIES] == [0, 0]
         assert [world.instance.metrics.query(q).records_in for q in QUERIES] == [2_000, 2_000]

@@ -10,7 +10,7 @@ from flowql.dlq.letters import Failure, Letter
 from flowql.dlq.repair import assignment_of, repaired
 from flowql.errors import CommandError
 from flowql.runtime.log.base import TopicPartition
-from tests.runtime.app.world import plan_of
+from tests.runtime.app.harness import plan_of
 
 PLAN = plan_of("""
 CREATE STREAM S (K STRING KEY, V INT, W INT) WITH (KAFKA_TOPIC = 'in', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from flowql.dlq.letters import open_letters
-from tests.runtime.app.world import plan_of
+from tests.runtime.app.harness import plan_of
 
 SQL = """CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=1);
 CREATE STREAM A AS SELECT K, V FROM S;

@@ -30,7 +30,7 @@ from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.server.on_runtime import RuntimeEngine, copies_in
 from tests.processes import children_that_run
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 SQL = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT, W STRING)
@@ -51,10 +51,10 @@ RECORDS = 3_000
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstanceHarness]:
     data_dir = tmp_path_factory.mktemp("copies")
     physical = open_rocks(data_dir / "state")
-    with World(SQL, physical=physical, data_dir=data_dir, threads=1) as made:
+    with InstanceHarness(SQL, physical=physical, data_dir=data_dir, threads=1) as made:
         made.send(
             "s", [(i % 83, {"V": i % 7, "W": None if i % 11 == 0 else f"w{i % 5}\0é"}, i * 10) for i in range(RECORDS)]
         )
@@ -73,7 +73,7 @@ def contended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pace, "rest", Pace.end)
 
 
-def copies_of(world: World) -> list[Path]:
+def copies_of(world: InstanceHarness) -> list[Path]:
     assert world.instance.config.data_dir is not None
     folder = copies_in(world.instance.config.data_dir)
     return list(folder.iterdir()) if folder.exists() else []
@@ -83,18 +83,18 @@ def readers() -> list[psutil.Process]:
     return children_that_run(query_process.PROGRAM)
 
 
-def commit_of(world: World, snapshot: StateSnapshot) -> Commit:
+def commit_of(world: InstanceHarness, snapshot: StateSnapshot) -> Commit:
     return Commit(world.instance.plan, snapshot, world.log, world.instance.config.application_id)
 
 
-def ask(world: World, sql: str, database: QueryDatabase | None = None) -> pa.Table:
+def ask(world: InstanceHarness, sql: str, database: QueryDatabase | None = None) -> pa.Table:
     engine = RuntimeEngine(world.instance)
     return answer(sql, engine.take, database=database or QueryDatabase(), copied=engine.take_copied).table()
 
 
 @pytest.mark.turns("load")
 @pytest.mark.usefixtures("contended")
-def test_every_store_has_the_same_rows_in_another_process(world: World) -> None:
+def test_every_store_has_the_same_rows_in_another_process(world: InstanceHarness) -> None:
     rows: dict[str, int] = {}
     with world.instance.state.snapshot() as snapshot:
         commit = commit_of(world, snapshot)
@@ -127,7 +127,7 @@ def test_every_store_has_the_same_rows_in_another_process(world: World) -> None:
     ],
 )
 def test_an_interactive_query_that_queries_wait_for_has_the_same_answer(
-    world: World, sql: str, processes: int, monkeypatch: pytest.MonkeyPatch
+    world: InstanceHarness, sql: str, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = list[Any]()
     started = query_process.subprocess.Popen
@@ -140,7 +140,9 @@ def test_an_interactive_query_that_queries_wait_for_has_the_same_answer(
 
 
 @pytest.mark.parametrize("sql", ["SELECT * FROM T", "SELECT * FROM T WHERE N > 1000 LIMIT 5"])
-def test_no_more_is_read_here_once_queries_wait_for_it(world: World, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_read_here_once_queries_wait_for_it(
+    world: InstanceHarness, sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also of rows that would all fit into memory."""
     read, small = list[int](), small_chunks(StateSnapshot.chunks)
 
@@ -155,7 +157,9 @@ def test_no_more_is_read_here_once_queries_wait_for_it(world: World, sql: str, m
     assert len(read) == 5
 
 
-def test_an_instance_at_rest_is_read_in_its_own_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_at_rest_is_read_in_its_own_process(
+    world: InstanceHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(QueryLimits, "registered_bytes", 1)
     monkeypatch.setattr(query_process.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
     monkeypatch.setattr(Pace, "rest", Pace.end)
@@ -163,7 +167,7 @@ def test_an_instance_at_rest_is_read_in_its_own_process(world: World, monkeypatc
 
 
 @pytest.mark.usefixtures("contended")
-def test_stores_and_topics_together_are_read_between_two_commits(world: World) -> None:
+def test_stores_and_topics_together_are_read_between_two_commits(world: InstanceHarness) -> None:
     """A copy is older than the topics when it is there, as commits come all the time."""
     engine = RuntimeEngine(world.instance)
     refused = lambda _: pytest.fail("a copy was made")  # noqa: E731
@@ -172,7 +176,7 @@ def test_stores_and_topics_together_are_read_between_two_commits(world: World) -
 
 
 @pytest.mark.usefixtures("contended")
-def test_where_no_process_can_be_started_it_reads_here(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_process_can_be_started_it_reads_here(world: InstanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise OSError("Cannot allocate memory")
 
@@ -182,7 +186,7 @@ def test_where_no_process_can_be_started_it_reads_here(world: World, monkeypatch
 
 
 @pytest.mark.usefixtures("contended")
-def test_where_no_copy_can_be_made_it_reads_here(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_copy_can_be_made_it_reads_here(world: InstanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise StateError("no space left on device")
 
@@ -192,7 +196,7 @@ def test_where_no_copy_can_be_made_it_reads_here(world: World, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("contended")
-def test_a_process_that_is_killed_costs_no_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_costs_no_row(world: InstanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     real, killed = query_process._started, list[int]()
 
     def killing(descriptor: int) -> Any:
@@ -209,7 +213,7 @@ def test_a_process_that_is_killed_costs_no_row(world: World, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("contended")
-def test_mistakes_and_limits_are_those_of_an_interactive_query(world: World) -> None:
+def test_mistakes_and_limits_are_those_of_an_interactive_query(world: InstanceHarness) -> None:
     with pytest.raises(QueryError, match='column "NOPE" not found') as first:
         ask(world, "SELECT K, NOPE FROM T")
     assert first.value.code == INVALID
@@ -224,7 +228,7 @@ def test_mistakes_and_limits_are_those_of_an_interactive_query(world: World) -> 
 
 
 @pytest.mark.usefixtures("contended")
-def test_an_answer_that_is_left_leaves_no_file(world: World) -> None:
+def test_an_answer_that_is_left_leaves_no_file(world: InstanceHarness) -> None:
     engine = RuntimeEngine(world.instance)
     found = answer("SELECT K FROM T", engine.take, database=QueryDatabase(), copied=engine.take_copied)
     next(found.batches)
@@ -246,7 +250,7 @@ def small_chunks(real: Any) -> Any:
 
 @pytest.mark.usefixtures("contended")
 def test_an_interactive_query_that_is_broken_off_leaves_no_process_and_no_files(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: InstanceHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, breaks = RuntimeEngine(world.instance), list[Any]()
     waiting = threading.Event()
@@ -278,7 +282,7 @@ def test_the_process_ends_with_its_parent() -> None:
     process.wait(60)
 
 
-def test_a_process_at_work_ends_with_its_parent(world: World, tmp_path: Path) -> None:
+def test_a_process_at_work_ends_with_its_parent(world: InstanceHarness, tmp_path: Path) -> None:
     endless = "SELECT COUNT(*) FROM range(100000000000) a, T"
     with world.instance.state.snapshot() as snapshot:
         relation = commit_of(world, snapshot).relations()["T"]()
@@ -322,7 +326,7 @@ def test_a_process_that_is_stopped_ends_with_its_parent() -> None:
 @pytest.mark.usefixtures("contended")
 @pytest.mark.parametrize("high", [True, False])
 def test_the_process_is_stopped_in_turn_while_queries_need_the_processors(
-    world: World, high: bool, monkeypatch: pytest.MonkeyPatch
+    world: InstanceHarness, high: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Queries lost a fifth of their throughput to a process that had only what they left over."""
     monkeypatch.setattr(query_process.Load, "high", lambda _: high)
@@ -351,7 +355,7 @@ def test_load_is_high_while_this_process_works_and_no_processor_is_idle(monkeypa
 def test_a_copy_shows_the_commit_it_is_of(tmp_path: Path) -> None:
     sql = SQL.split("CREATE TABLE BY_TEXT ", maxsplit=1)[0]
     physical = open_rocks(tmp_path / "state")
-    with World(sql, physical=physical, data_dir=tmp_path, threads=1) as world:
+    with InstanceHarness(sql, physical=physical, data_dir=tmp_path, threads=1) as world:
         world.send("s", [(i, {"V": i, "W": ""}, i) for i in range(100)])
         world.settle()
         with copy_of(world.instance.state, tmp_path / "state" / "copies" / "1") as copy:

@@ -13,9 +13,9 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.restoration import RestorationStep
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.server.on_runtime import RuntimeEngine
+from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_rebuilding import SOURCE, sent
 from tests.runtime.app.test_swapping import LikeKafka
-from tests.runtime.app.world import World
 
 TABLE = SOURCE + "CREATE TABLE R AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;\n"
 
@@ -27,7 +27,7 @@ def asked(instance: Instance, sql: str) -> tuple[list[Any], str]:
 
 
 def test_an_answer_from_half_restored_state_says_which_partitions_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(TABLE, log=LikeKafka(), tick_ms=10, changelogs=True)
+    world = InstanceHarness(TABLE, log=LikeKafka(), tick_ms=10, changelogs=True)
     world.send("s", sent(0, 40))
     world.settle()
     whole = asked(world.instance, "SELECT SUM(N) AS n FROM R")

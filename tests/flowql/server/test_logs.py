@@ -22,7 +22,7 @@ from flowql.server.host import Host
 from flowql.server.logs import FILE, LogReader, Wanted, parsed, writing
 from tests.flowql.cli.program import Program
 from tests.flowql.query.harness import plan_of
-from tests.runtime.app.world import World, fail, function
+from tests.runtime.app.harness import InstanceHarness, fail, function
 
 WAIT_S = 60
 SQL = """
@@ -119,7 +119,7 @@ def test_trouble_is_in_the_log_with_its_task(tmp_path: Path) -> None:
     CREATE STREAM BAD AS SELECT ID, RAISES(V) AS V FROM S;
     """
     with writing(tmp_path, "warning"), function("RAISES", fail):
-        world = World(sql)
+        world = InstanceHarness(sql)
         world.send("s", [(1, {"V": 1}, 0), *[(2, b"{nonsense", n) for n in range(5)]])
         world.rest()
     found = lines(tmp_path)

@@ -19,8 +19,8 @@ from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.dead_letters import LocatedDeadLetter, encode
 from flowql.runtime.task.task import Task
+from tests.runtime.app.harness import InstanceHarness, function
 from tests.runtime.app.narrow_log import NarrowLog
-from tests.runtime.app.world import World, function
 
 SOURCES = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=2);
@@ -53,7 +53,7 @@ def rows_of(world):
 
 
 def live(sql, rows, **config):
-    world = World(SOURCES + sql, **config)
+    world = InstanceHarness(SOURCES + sql, **config)
     world.send("s", [(v % 4, {"V": v}, n) for n, v in enumerate(rows)])
     world.settle()
     return world
@@ -78,7 +78,7 @@ def test_one_bad_record_among_many_of_an_epoch_makes_one_letter(sql, at):
 
 def test_many_bad_records_make_no_query_wait():
     """Each costs a rerun; none of them is a failure after which the next is waited for longer."""
-    world, rows = World(SOURCES + KEPT), []
+    world, rows = InstanceHarness(SOURCES + KEPT), []
     for n in range(40):
         part = [UNKEPT] * (n % 4 == 0) + [3 * n, 3 * n + 1]
         rows += [v for v in part if v != UNKEPT]
@@ -96,13 +96,13 @@ def test_with_crashes_in_the_middle():
     rows = [UNKEPT if rng.random() < 0.05 else v for v in range(400)]
     expected = live(KEPT + "", [v for v in rows if v != UNKEPT]).table("R")
     log, physical = MemoryLog(), MemoryPhysical()
-    world = World(SOURCES + KEPT, log=log, physical=physical, rows_per_run=7)
+    world = InstanceHarness(SOURCES + KEPT, log=log, physical=physical, rows_per_run=7)
     world.send("s", [(v % 4, {"V": v}, n) for n, v in enumerate(rows)])
     for _ in range(6):
         for _ in range(rng.randrange(4, 40)):
             world.driver.round()
         log.crash()
-        world = World(SOURCES + KEPT, log=log, physical=physical, rows_per_run=7)
+        world = InstanceHarness(SOURCES + KEPT, log=log, physical=physical, rows_per_run=7)
     world.settle()
     assert world.table("R") == expected
     assert len(world.dead_letters("CTAS_R")) == rows.count(UNKEPT)
@@ -111,7 +111,7 @@ def test_with_crashes_in_the_middle():
 @pytest.mark.parametrize("sql", [KEPT, REKEYED])
 def test_with_threads(sql):
     rows = [UNKEPT if n % 50 == 13 else n for n in range(600)]
-    with World(SOURCES + sql, live=True, threads=2) as world:
+    with InstanceHarness(SOURCES + sql, live=True, threads=2) as world:
         for start in range(0, len(rows), 100):
             world.send("s", [(v % 4, {"V": v}, start + n) for n, v in enumerate(rows[start : start + 100])])
         world.settle()
@@ -122,7 +122,7 @@ def test_with_threads(sql):
 def test_what_cannot_be_isolated_holds_its_query_alone_which_can_be_paused_and_removed(monkeypatch):
     """All commits were blocked by it; pause and prune were answered with FQ5000."""
     monkeypatch.setattr(CarefulQueries, "attach", lambda *_: None)
-    world = World(SOURCES + KEPT)
+    world = InstanceHarness(SOURCES + KEPT)
     world.send("s", [(1, {"V": v}, v) for v in (1, UNKEPT, 2)])
     world.rest()
     record = world.instance.query_states.of("CTAS_R")
@@ -151,7 +151,7 @@ def test_an_oversized_record_makes_one_letter(sql, topic, query):
     """As a result, and as a row of a changelog."""
     log = NarrowLog()
     log.bytes_max = {topic: 1_000}
-    world = World(SOURCES + sql, log=log, changelogs=True)
+    world = InstanceHarness(SOURCES + sql, log=log, changelogs=True)
     world.send("s", [(n, {"V": v}, n) for n, v in enumerate([3, 4, 5_000, 6, 7])])
     world.settle()
     (letter,) = world.dead_letters(query)
@@ -166,7 +166,7 @@ def test_behind_a_repartition_the_letter_names_the_source_record():
     """Which task finds it is that of the repartition's key; records there are rows of many (`test_origins`)."""
     log = NarrowLog()
     log.bytes_max = {"flowql-CTAS_R-aggregate-1-changelog": 1_000, "R": 100_000}
-    world = World(SOURCES + REKEYED_LISTED, log=log, changelogs=True)
+    world = InstanceHarness(SOURCES + REKEYED_LISTED, log=log, changelogs=True)
     world.send("s", [(n, {"V": v}, n) for n, v in enumerate([3, 4, 901, 5_000, 6, 7])])
     world.settle()
     (letter,) = world.dead_letters("CTAS_R")
@@ -179,7 +179,7 @@ def test_of_a_change_whose_new_row_fails_the_old_row_leaves():
     """What was replaced upstream must not be counted for ever."""
     log = NarrowLog()
     log.bytes_max = {"flowql-CTAS_R-aggregate-1-changelog": 1_000}
-    world = World(SOURCES + REKEYED_LISTED.replace("FROM S", "FROM T"), log=log, changelogs=True)
+    world = InstanceHarness(SOURCES + REKEYED_LISTED.replace("FROM S", "FROM T"), log=log, changelogs=True)
     world.send("t", [(1, {"V": 3}, 1), (2, {"V": 5}, 2)])
     world.settle()
     assert [len(x) for x in world.table("R")[0][1]] == [3, 5]
@@ -195,7 +195,7 @@ def test_of_a_change_whose_new_row_fails_the_old_row_leaves():
 def test_a_dead_letter_that_is_too_large_goes_without_the_bytes_of_its_record():
     log = NarrowLog()
     log.bytes_max = {"flowql-dead-letters": 1_000}
-    world = World(SOURCES + KEPT, log=log)
+    world = InstanceHarness(SOURCES + KEPT, log=log)
     world.send("s", [(1, b"no JSON " + b"x" * 5_000, 1), (1, {"V": 2}, 2), (1, b"no JSON either", 3)])
     world.settle()
     large, small = world.dead_letters("CTAS_R")
@@ -206,7 +206,7 @@ def test_a_dead_letter_that_is_too_large_goes_without_the_bytes_of_its_record():
 def test_many_small_records_that_are_too_large_together_are_not_taken_for_large_ones():
     """Brokers refuse a batch; then the query waits, and no record of it is left out."""
     log = NarrowLog()
-    world = World(SOURCES + LONG, log=log)
+    world = InstanceHarness(SOURCES + LONG, log=log)
     log.bytes_max = {"R": 10}
     log.record_bytes_max = lambda topic: 1_000
     world.send("s", [(n, {"V": 30}, n) for n in range(5)])
@@ -229,7 +229,7 @@ JOINED = "CREATE STREAM J AS SELECT S.K, S.V AS V, T.V AS W FROM S JOIN T ON S.K
 
 def test_a_row_that_comes_between_two_attempts_is_not_taken_for_the_bad_one(monkeypatch):
     """The other input of a join got an earlier row after the attempt that failed: that one became the dead letter, and was lost."""
-    world = World(SOURCES + JOINED)
+    world = InstanceHarness(SOURCES + JOINED)
     world.send("t", [(1, {"V": 1}, 0)])
     world.settle()
     for task in world.instance.queries["CSAS_J"].built.tasks:

@@ -8,8 +8,8 @@ from flowql.runtime.app import polling
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.log.base import EARLIEST, RawBatch, TopicPartition
 from flowql.runtime.task.input_buffer import LogInput
+from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
-from tests.runtime.app.world import World
 
 LATE = "CREATE TABLE LATE AS SELECT K, COUNT(*) AS N, SUM(V) AS S FROM S GROUP BY K;\n"
 
@@ -20,12 +20,12 @@ def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling, "HEAD_GAP", 60)
 
 
-def inputs(world: World, query: str) -> list[LogInput]:
+def inputs(world: InstanceHarness, query: str) -> list[LogInput]:
     return [i for t in world.instance.queries[query].built.tasks for i in t.logs.values()]
 
 
 def test_a_query_added_late_starts_at_the_earliest_record_and_the_others_stay_at_the_head() -> None:
-    world = World(SOURCE.format(n=2) + COPY)
+    world = InstanceHarness(SOURCE.format(n=2) + COPY)
     for i in range(5):
         world.send("s", rows(100 * i, 100))
     world.settle()
@@ -48,7 +48,7 @@ def test_a_query_added_late_starts_at_the_earliest_record_and_the_others_stay_at
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.usefixtures("small_buffers")
 def test_a_query_whose_buffer_is_full_is_detached_catches_up_and_joins_again(seed: int) -> None:
-    world = World(SOURCE.format(n=2) + COPY + GOOD, seed=seed, rows_per_run=20)
+    world = InstanceHarness(SOURCE.format(n=2) + COPY + GOOD, seed=seed, rows_per_run=20)
     manager, slow = world.instance.manager, inputs(world, "CTAS_GOOD")
     manager.hold("CTAS_GOOD")
     for i in range(20):
@@ -76,7 +76,7 @@ def test_a_query_whose_buffer_is_full_is_detached_catches_up_and_joins_again(see
 @pytest.mark.usefixtures("small_buffers")
 def test_the_head_goes_back_to_those_that_stay_when_the_front_query_is_removed(seed: int) -> None:
     """Batches fetched for the front query were handed to the ones behind it, which lost what lies between."""
-    world = World(SOURCE.format(n=2) + COPY + GOOD, seed=seed, rows_per_run=20)
+    world = InstanceHarness(SOURCE.format(n=2) + COPY + GOOD, seed=seed, rows_per_run=20)
     world.instance.manager.hold("CTAS_GOOD")
     for i in range(10):
         world.send("s", rows(50 * i, 50))
@@ -92,7 +92,7 @@ def test_the_head_goes_back_to_those_that_stay_when_the_front_query_is_removed(s
 
 def test_what_was_fetched_from_an_old_position_is_never_handed_out() -> None:
     """The consumer's thread may be anywhere between two fetches when the polling thread moves a position."""
-    world = World(SOURCE.format(n=1) + COPY)
+    world = InstanceHarness(SOURCE.format(n=1) + COPY)
     for i in range(4):
         world.send("s", rows(10 * i, 10))
     tp = TopicPartition("s", 0)
@@ -122,7 +122,7 @@ def test_what_was_fetched_from_an_old_position_is_never_handed_out() -> None:
 
 def test_a_batch_from_before_the_head_moves_it_back_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fetch buffer refuses such batches. Were one handed out all the same, a query that catches up would join the head too early."""
-    world = World(SOURCE.format(n=1) + COPY)
+    world = InstanceHarness(SOURCE.format(n=1) + COPY)
     for i in range(4):
         world.send("s", rows(10 * i, 10))
     world.settle()

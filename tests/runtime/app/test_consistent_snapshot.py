@@ -14,7 +14,7 @@ import pytest
 from flowql.runtime.app.consistent_snapshot import GAP_ROWS_MAX, ConsistentSnapshot
 from flowql.runtime.state.copy import StateCopy, copy_of
 from flowql.runtime.state.rocks import open_rocks
-from tests.runtime.app.world import World, fail, function
+from tests.runtime.app.harness import InstanceHarness, fail, function
 
 SOURCE = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT)
@@ -48,7 +48,9 @@ def totals(taken: ConsistentSnapshot, *tables: str) -> list[tuple[int, int]]:
     return found
 
 
-def ask(world: World, *tables: str, timeout_s: float = 1.0) -> tuple[ConsistentSnapshot, list[tuple[int, int]]]:
+def ask(
+    world: InstanceHarness, *tables: str, timeout_s: float = 1.0
+) -> tuple[ConsistentSnapshot, list[tuple[int, int]]]:
     taken = world.instance.consistent_snapshot([f"CTAS_{t}" for t in tables], timeout_s)
     try:
         return taken, totals(taken, *tables)
@@ -56,25 +58,25 @@ def ask(world: World, *tables: str, timeout_s: float = 1.0) -> tuple[ConsistentS
         taken.snapshot.close()
 
 
-def free(world: World) -> bool:
+def free(world: InstanceHarness) -> bool:
     """Nothing is stopped."""
     tasks = [t for q in world.instance.queries.values() for t in q.built.tasks]
     return all(t.horizon.ms is None and all(i.stop_at is None for i in t.logs.values()) for t in tasks)
 
 
-def steps(world: World, n: int) -> None:
+def steps(world: InstanceHarness, n: int) -> None:
     assert world.driver is not None
     for _ in range(n):
         world.driver.round()
 
 
-def behind(world: World, first: str, second: str) -> bool:
+def behind(world: InstanceHarness, first: str, second: str) -> bool:
     """The first query has read less than the second."""
     a, b = (world.instance.queries[q].built.tasks for q in (first, second))
     return sum(sum(t.positions.values()) for t in a) < sum(sum(t.positions.values()) for t in b)
 
 
-def one_run_per_slice(world: World) -> None:
+def one_run_per_slice(world: InstanceHarness) -> None:
     """Let every slice end after a run, so that queries are caught in the middle of their input."""
     clock = world.clock
     reading = itertools.count(0, 10_000_000)
@@ -82,7 +84,7 @@ def one_run_per_slice(world: World) -> None:
 
 
 def test_what_differs_within_a_commit_agrees_in_a_consistent_one() -> None:
-    world = World(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO, rows_per_run=10)
+    world = InstanceHarness(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO, rows_per_run=10)
     one_run_per_slice(world)
     world.send("s", rows(0, 400))
     steps(world, 9)
@@ -101,7 +103,7 @@ def test_what_differs_within_a_commit_agrees_in_a_consistent_one() -> None:
 
 
 def test_an_instance_at_rest_answers_without_a_commit() -> None:
-    world = World(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO)
+    world = InstanceHarness(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO)
     world.send("s", rows(0, 40))
     world.settle()
     commits = world.instance.metrics.commits
@@ -115,9 +117,9 @@ def test_an_instance_at_rest_answers_without_a_commit() -> None:
 @pytest.mark.parametrize("vector", [True, False])
 def test_a_fused_query_and_a_repartition_agree(vector: bool) -> None:
     """Rows that wait in exchanges for rows of other partitions are processed in the order of time, and all counted."""
-    world = World(SOURCE.format(n=4) + BY_KEY + BY_VALUE + WINDOWS, rows_per_run=10, vector=vector)
+    world = InstanceHarness(SOURCE.format(n=4) + BY_KEY + BY_VALUE + WINDOWS, rows_per_run=10, vector=vector)
     one_run_per_slice(world)
-    reference = World(SOURCE.format(n=4) + BY_KEY + BY_VALUE + WINDOWS, vector=vector)
+    reference = InstanceHarness(SOURCE.format(n=4) + BY_KEY + BY_VALUE + WINDOWS, vector=vector)
     last = (0, 0)
     for turn in range(12):
         world.send("s", rows(100 * turn, 100))
@@ -141,9 +143,9 @@ def test_asking_changes_no_result(seed: int) -> None:
     chosen = random.Random(seed)
     n = chosen.choice([1, 2, 3])
     sql = SOURCE.format(n=n) + BY_KEY + BY_VALUE + BY_KEY_TOO + JOIN.splitlines()[0] + "\n"
-    world = World(sql, seed=seed, rows_per_run=chosen.choice([2, 5, 20, 1000]), threads=chosen.choice([1, 2]))
+    world = InstanceHarness(sql, seed=seed, rows_per_run=chosen.choice([2, 5, 20, 1000]), threads=chosen.choice([1, 2]))
     one_run_per_slice(world)
-    reference = World(sql)
+    reference = InstanceHarness(sql)
     last, sent, consistent = (0, 0), 0, 0
     for _ in range(10):
         count = chosen.randrange(60)
@@ -188,7 +190,7 @@ def test_nobody_waits_for_a_query_that_cannot_come() -> None:
 
     with function("RAISES", body):
         bad = "CREATE TABLE B AS SELECT K, COUNT(*) AS N, SUM(RAISES(V)) AS X FROM S GROUP BY K;\n"
-        world = World(SOURCE.format(n=1) + BY_KEY + bad, rows_per_run=3)
+        world = InstanceHarness(SOURCE.format(n=1) + BY_KEY + bad, rows_per_run=3)
         world.send("s", rows(0, 50))
         world.rest()
         taken, (a, _) = ask(world, "A", "B")
@@ -198,7 +200,7 @@ def test_nobody_waits_for_a_query_that_cannot_come() -> None:
 
 
 def test_a_query_that_does_not_get_on_holds_the_others_for_a_moment_only() -> None:
-    world = World(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO, rows_per_run=10)
+    world = InstanceHarness(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO, rows_per_run=10)
     world.instance.manager.hold("CTAS_B")  # as if it hung
     world.send("s", rows(0, 100))
     steps(world, 5)
@@ -214,7 +216,7 @@ def test_a_query_that_does_not_get_on_holds_the_others_for_a_moment_only() -> No
 
 
 def test_who_is_far_behind_holds_up_nobody() -> None:
-    world = World(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO)
+    world = InstanceHarness(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO)
     world.instance.manager.hold("CTAS_B")
     world.send("s", rows(0, GAP_ROWS_MAX + 1))
     steps(world, 200)
@@ -224,7 +226,7 @@ def test_who_is_far_behind_holds_up_nobody() -> None:
 
 
 def test_a_commit_that_does_not_get_through_leaves_nothing_stopped() -> None:
-    world = World(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO)
+    world = InstanceHarness(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO)
     world.send("s", rows(0, 20))
     steps(world, 3)
     world.log.admin().delete_topic("A")  # a topic that queries write: commits are blocked
@@ -236,7 +238,7 @@ def test_a_commit_that_does_not_get_through_leaves_nothing_stopped() -> None:
 # -- with threads
 
 
-def feeding(world: World, until: threading.Event) -> threading.Thread:
+def feeding(world: InstanceHarness, until: threading.Event) -> threading.Thread:
     def feed() -> None:
         sent = 0
         while not until.is_set():
@@ -254,7 +256,7 @@ def feeding(world: World, until: threading.Event) -> threading.Thread:
 def test_two_hundred_interactive_queries_under_load_agree_and_never_go_back(second: str) -> None:
     sql = SOURCE.format(n=2) + BY_KEY + BY_KEY_TOO + BY_VALUE
     done = threading.Event()
-    with World(sql, live=True, threads=2) as world:
+    with InstanceHarness(sql, live=True, threads=2) as world:
         feed = feeding(world, done)
         try:
             last, sequence, grown = (0, 0), 0, 0
@@ -279,7 +281,7 @@ def test_two_hundred_interactive_queries_under_load_agree_and_never_go_back(seco
 
 def test_copies_under_load_agree_too(tmp_path: Path) -> None:
     numbers, done, physical = itertools.count(), threading.Event(), open_rocks(tmp_path / "state")
-    with World(SOURCE.format(n=2) + BY_KEY + BY_VALUE, live=True, threads=2, physical=physical) as world:
+    with InstanceHarness(SOURCE.format(n=2) + BY_KEY + BY_VALUE, live=True, threads=2, physical=physical) as world:
 
         def copy() -> StateCopy:
             return copy_of(world.instance.state, tmp_path / "state" / "copies" / str(next(numbers)))
@@ -307,7 +309,7 @@ def test_copies_under_load_agree_too(tmp_path: Path) -> None:
             assert [n for n, _ in totals(taken, "A", "C")] == [totals_sent(world)] * 2
 
 
-def totals_sent(world: World) -> int:
+def totals_sent(world: InstanceHarness) -> int:
     return len(world.records("s"))
 
 
@@ -318,7 +320,7 @@ def test_a_function_that_sleeps_is_waited_for_once_and_then_left_alone() -> None
 
     woken = threading.Event()
     slow = "CREATE TABLE B AS SELECT K, COUNT(*) AS N, SUM(NAP(V)) AS X FROM S GROUP BY K;\n"
-    with function("NAP", nap), World(SOURCE.format(n=1) + BY_KEY + slow, live=True, threads=2) as world:
+    with function("NAP", nap), InstanceHarness(SOURCE.format(n=1) + BY_KEY + slow, live=True, threads=2) as world:
         world.send("s", rows(0, 20))
         world.until(lambda: world.lag("CTAS_A") == 0, "read")
         start = time.monotonic()
@@ -335,7 +337,7 @@ def test_a_function_that_sleeps_is_waited_for_once_and_then_left_alone() -> None
 
 def test_a_stopped_instance_is_at_one_place() -> None:
     done = threading.Event()
-    world = World(SOURCE.format(n=2) + BY_KEY + BY_VALUE, live=True, threads=2)
+    world = InstanceHarness(SOURCE.format(n=2) + BY_KEY + BY_VALUE, live=True, threads=2)
     feed = feeding(world, done)
     world.until(lambda: len(world.table("A")) > 2, "begun")
     close, world.instance.close = world.instance.close, lambda: None  # type: ignore[method-assign]
@@ -367,7 +369,7 @@ def test_a_run_under_way_when_an_instance_is_stopped_is_waited_for() -> None:
     asleep, woken = threading.Event(), threading.Event()
     slow = BY_KEY.replace("SUM(V)", "SUM(NAP(V))")
     with function("NAP", nap):
-        world = World(SOURCE.format(n=1) + slow + BY_VALUE, live=True, threads=2)
+        world = InstanceHarness(SOURCE.format(n=1) + slow + BY_VALUE, live=True, threads=2)
         world.instance.manager.hold("CTAS_C")
         world.send("s", rows(0, 20))
         assert asleep.wait(60)

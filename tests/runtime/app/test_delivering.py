@@ -11,7 +11,7 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import Repair
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.engine import resume
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 SQL = """
 CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
@@ -33,7 +33,7 @@ def push(instance: Instance) -> None:
 
 def test_what_was_not_committed_was_not_delivered_and_is_delivered_once_after_a_crash() -> None:
     physical = MemoryPhysical()
-    world = World(SQL, physical=physical)
+    world = InstanceHarness(SQL, physical=physical)
     world.instance.admin.create_topic("flowql-repairs", 1, {"cleanup.policy": "compact"})
     world.send("s", [(1, {"V": 1}, 1), (1, {"V": "x"}, 2), (1, {"V": 1}, 3)])
     world.driver.run_until_caught_up()
@@ -56,7 +56,7 @@ def test_what_was_not_committed_was_not_delivered_and_is_delivered_once_after_a_
 
 def test_a_delivery_that_is_published_in_part_is_never_committed() -> None:
     physical = MemoryPhysical()
-    world = World(SQL, physical=physical)
+    world = InstanceHarness(SQL, physical=physical)
     world.instance.admin.create_topic("flowql-repairs", 1, {"cleanup.policy": "compact"})
     world.send("s", [(1, {"V": 1}, 1), (1, {"V": "x"}, 2), (1, {"V": 1}, 3)])
     world.driver.run_until_caught_up()

@@ -11,15 +11,15 @@ import pytest
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.errors import PartitionsDiffer, TopicMissing
 from flowql.runtime.log.memory import MemoryLog
+from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
-from tests.runtime.app.world import World, plan_of
 
 BASE = SOURCE.format(n=4)
 MAXIMA = "CREATE TABLE MAXIMA AS SELECT K, MAX(V) AS M, COUNT(*) AS N FROM S GROUP BY K;\n"
 
 
 @contextmanager
-def flow(world: World, first: int) -> Iterator[list[int]]:
+def flow(world: InstanceHarness, first: int) -> Iterator[list[int]]:
     """Records arrive all the time; the list holds how many were sent in the end."""
     sent, ended = [first], threading.Event()
 
@@ -37,12 +37,12 @@ def flow(world: World, first: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def actions(world: World, sql: str) -> dict[str, str]:
+def actions(world: InstanceHarness, sql: str) -> dict[str, str]:
     return {c.query: c.action for c in world.deploy(sql)}
 
 
 def test_add_change_remove_and_priority_under_load() -> None:
-    with World(BASE + COPY + GOOD, live=True) as world:
+    with InstanceHarness(BASE + COPY + GOOD, live=True) as world:
         instance = world.instance
         with flow(world, 0) as sent:
             world.until(lambda: sent[0] > 300, "flowing")
@@ -88,7 +88,7 @@ def test_add_change_remove_and_priority_under_load() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_changed_query_is_rebuilt_from_the_start_and_a_removed_one_comes_back_empty(seed: int) -> None:
-    world = World(BASE + COPY + GOOD, seed=seed, rows_per_run=30)
+    world = InstanceHarness(BASE + COPY + GOOD, seed=seed, rows_per_run=30)
     world.send("s", rows(0, 200))
     world.settle()
     world.deploy(BASE + COPY + GOOD.replace("SUM(V)", "SUM(V * 2)"))
@@ -103,7 +103,7 @@ def test_a_changed_query_is_rebuilt_from_the_start_and_a_removed_one_comes_back_
 
 
 def test_a_plan_that_cannot_run_changes_nothing() -> None:
-    world = World(BASE + COPY)
+    world = InstanceHarness(BASE + COPY)
     world.send("s", rows(0, 50))
     world.settle()
     before = (world.instance.plan, dict(world.instance.queries))
@@ -122,7 +122,7 @@ def test_a_plan_that_cannot_run_changes_nothing() -> None:
 
 def test_a_query_is_removed_while_its_task_is_running() -> None:
     """The removal waits for the slice; what the slice published stays, the rest is not processed."""
-    with World(BASE + COPY + GOOD, live=True, rows_per_run=5) as world:
+    with InstanceHarness(BASE + COPY + GOOD, live=True, rows_per_run=5) as world:
         world.send("s", rows(0, 3000))
         world.until(lambda: world.instance.metrics.query("CTAS_GOOD").records_in > 100, "running")
         world.deploy(BASE + COPY)
@@ -148,14 +148,14 @@ def test_commits_follow_the_smallest_latency_target(of_all, of_queries, expected
         f"CREATE STREAM C{n} WITH (LATENCY_TARGET = '{ms} ms') AS SELECT K, V FROM S;\n"
         for n, ms in enumerate(of_queries)
     )
-    with World(sql, latency_target_ms=of_all) as world:
+    with InstanceHarness(sql, latency_target_ms=of_all) as world:
         assert world.instance._commit_interval_ms() == expected
 
 
 def test_another_number_of_partitions_is_an_error_where_a_log_cannot_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It used to be no change at all."""
     monkeypatch.setattr(MemoryLog, "drops_with_commits", False)
-    world = World(BASE + COPY)
+    world = InstanceHarness(BASE + COPY)
     world.send("s", rows(0, 20))
     world.settle()
     before = world.instance.deployed

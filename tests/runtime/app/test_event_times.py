@@ -7,7 +7,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.clock import VirtualClock
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 LONG_MAX, LONG_MIN = 2**63 - 1, -(2**63)
 YEAR_2150, YEAR_2300 = 5_680_281_600_000, 10_413_792_000_000
@@ -44,7 +44,7 @@ def results(world):
 
 
 def live(sql, rows, *, vector=None, value=lambda v, at: {"V": v}, stamp=lambda at: at):
-    world = World(sql, vector=vector, clock=VirtualClock(YEAR_2150))
+    world = InstanceHarness(sql, vector=vector, clock=VirtualClock(YEAR_2150))
     for k, v, at in rows:
         world.send("s", [(k, value(v, at), stamp(at))])
         if at not in (LONG_MAX, LONG_MIN):
@@ -153,7 +153,7 @@ def test_a_dead_letter_of_such_a_record_can_be_read():
 def test_status_says_where_stream_time_is_ahead_of_the_clock():
     """A day in 2150 is inside the range; it makes later rows of its partition late, and nothing told so."""
     sql = BY_RECORD.format(more="").replace("PARTITIONS=1", "PARTITIONS=2") + QUERIES["tumbling"]
-    world = World(sql, clock=VirtualClock(DAY_MS))
+    world = InstanceHarness(sql, clock=VirtualClock(DAY_MS))
     world.send("s", [(n, {"V": n}, DAY_MS) for n in range(8)])
     world.settle()
     assert query_status(world.instance, "CTAS_R")["ahead"] == []
@@ -198,7 +198,7 @@ def test_no_window_holds_a_part_of_its_rows(vector, begins):
 def test_late_rows_of_a_join_of_streams_are_counted():
     """Nobody saw that they met nothing. Of each partition with where its stream time stood."""
     join = "CREATE STREAM R AS SELECT S.K AS K, S.V AS V, T.V AS W FROM S JOIN T WITHIN 1 SECOND GRACE PERIOD 1 SECOND ON S.K = T.K EMIT CHANGES;"
-    world = World(BY_RECORD.format(more="") + join)
+    world = InstanceHarness(BY_RECORD.format(more="") + join)
     for topic, at in (("s", 100_000), ("t", 100_000), ("s", 90_000), ("t", 99_500), ("t", 90_000)):
         world.send(topic, [(1, {"V": at}, at)])
         world.settle()

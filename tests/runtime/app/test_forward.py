@@ -23,7 +23,7 @@ from flowql.runtime.errors import ForwardUnsupported, OutsideRecords
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.runtime.app.world import World, fail, function, plan_of
+from tests.runtime.app.harness import InstanceHarness, fail, function, plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
 BIG = "CREATE STREAM BIG AS SELECT K, V{more} FROM S WHERE V > {over};\n"
@@ -43,13 +43,13 @@ def sent(first: int, n: int) -> list[tuple[int, dict[str, int], int]]:
     return [(i % 5, {"V": i}, i) for i in range(first, first + n)]
 
 
-def forward(world: World, sql: str) -> dict[str, QueryChange]:
+def forward(world: InstanceHarness, sql: str) -> dict[str, QueryChange]:
     plan = plan_of(sql, world.instance.deployed.plan)
     changes = world.instance.deploy(plan, forward=[q.id for q in plan.queries])
     return {c.query: c for c in changes}
 
 
-def crashed(world: World, physical: MemoryPhysical) -> None:
+def crashed(world: InstanceHarness, physical: MemoryPhysical) -> None:
     world.log.crash()
     world.instance = Instance(world.log, physical, VirtualClock(2_000_000), InstanceConfig())
     world.driver = Driver(world.instance)
@@ -57,7 +57,7 @@ def crashed(world: World, physical: MemoryPhysical) -> None:
     world.producer = world.log.producer("feed")
 
 
-def by_definitions(world: World, tests: Sequence[Callable[[int], bool]]) -> list[int]:
+def by_definitions(world: InstanceHarness, tests: Sequence[Callable[[int], bool]]) -> list[int]:
     """Values of `s` that the tests let through, each from the recorded offsets of its definition on."""
     begins = [dict(((t, p), at) for t, p, at in f.reads) for f in world.instance.deployed.forwards]
     found = []
@@ -70,7 +70,7 @@ def by_definitions(world: World, tests: Sequence[Callable[[int], bool]]) -> list
 @pytest.mark.parametrize("seed", range(6))
 def test_the_old_text_below_the_recorded_offsets_and_the_new_one_above(seed: int) -> None:
     """Also in the middle of what is buffered."""
-    world = World(big(10), seed=seed, rows_per_run=7)
+    world = InstanceHarness(big(10), seed=seed, rows_per_run=7)
     world.send("s", sent(0, 60))
     for _ in range(seed * 9):
         world.driver.round()  # type: ignore[union-attr]
@@ -88,7 +88,7 @@ def test_the_old_text_below_the_recorded_offsets_and_the_new_one_above(seed: int
 
 
 def test_results_are_of_the_new_text_from_the_recorded_ends_on() -> None:
-    world = World(big(10), rows_per_run=7)
+    world = InstanceHarness(big(10), rows_per_run=7)
     world.send("s", sent(0, 60))
     world.settle()
     forward(world, big(10, ", 1 AS NEW"))
@@ -101,7 +101,7 @@ def test_results_are_of_the_new_text_from_the_recorded_ends_on() -> None:
 
 
 def test_readers_go_on_as_what_they_read_has_not_changed() -> None:
-    world = World(big(10) + COUNTS)
+    world = InstanceHarness(big(10) + COUNTS)
     world.send("s", sent(0, 60))
     world.settle()
     tasks = world.instance.queries["CTAS_COUNTS"].built.tasks
@@ -116,7 +116,7 @@ def test_readers_go_on_as_what_they_read_has_not_changed() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_a_state_that_means_the_same_goes_on(seed: int) -> None:
     """A filter in front of an aggregate, with a repartition between: nothing is under way when the texts are exchanged."""
-    world = World(by_rest(10), seed=seed, rows_per_run=5)
+    world = InstanceHarness(by_rest(10), seed=seed, rows_per_run=5)
     world.send("s", sent(0, 90))
     for _ in range(seed * 6):
         world.driver.round()  # type: ignore[union-attr]
@@ -135,7 +135,7 @@ def test_what_is_between_the_parts_of_a_query_goes_through_the_old_text(seed: in
         + "CREATE TABLE D (K BIGINT PRIMARY KEY, X INT) WITH (KAFKA_TOPIC='d', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
         + "CREATE STREAM J AS SELECT D.K, S.V AS V FROM S JOIN D ON CAST(S.V % 7 AS BIGINT) = D.K WHERE S.V > D.X * {over} EMIT CHANGES;\n"
     )
-    world = World(sql.format(over=1), seed=seed, rows_per_run=5)
+    world = InstanceHarness(sql.format(over=1), seed=seed, rows_per_run=5)
     world.send("d", [(k, {"X": 10}, 0) for k in range(7)])
     world.settle()
     world.send("s", sent(0, 90))
@@ -151,7 +151,7 @@ def test_what_is_between_the_parts_of_a_query_goes_through_the_old_text(seed: in
 def test_rows_between_parts_survive_a_crash_also_after_a_new_text() -> None:
     """The channels of the new tasks count from their beginning; rows behind the count of the old ones were not saved."""
     physical = MemoryPhysical()
-    world = World(by_rest(10), physical=physical, rows_per_run=5, seed=1)
+    world = InstanceHarness(by_rest(10), physical=physical, rows_per_run=5, seed=1)
     for first, over in ((0, 10), (60, 80)):
         forward(world, by_rest(over))
         world.send("s", sent(first, 60))
@@ -170,7 +170,7 @@ def test_rows_between_parts_survive_a_crash_also_after_a_new_text() -> None:
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_crash_leaves_the_old_text_or_the_new(moment: str) -> None:
     physical = MemoryPhysical()
-    world = World(by_rest(10), physical=physical, seed=3)
+    world = InstanceHarness(by_rest(10), physical=physical, seed=3)
     world.send("s", sent(0, 90))
     for _ in range(20):
         world.driver.round()  # type: ignore[union-attr]
@@ -204,7 +204,7 @@ def test_a_crash_leaves_the_old_text_or_the_new(moment: str) -> None:
 
 def test_what_a_state_does_not_permit_is_refused_and_nothing_changes() -> None:
     sql = "CREATE TABLE T AS SELECT K, SUM(V) AS N FROM S GROUP BY K;\n"
-    world = World(SOURCE + sql)
+    world = InstanceHarness(SOURCE + sql)
     world.send("s", sent(0, 20))
     world.settle()
     before = world.instance.deployed
@@ -217,7 +217,7 @@ def test_what_a_state_does_not_permit_is_refused_and_nothing_changes() -> None:
 
 
 def test_the_offsets_are_on_record() -> None:
-    world = World(big(10))
+    world = InstanceHarness(big(10))
     world.send("s", sent(0, 60))
     world.settle()
     forward(world, big(30))
@@ -233,7 +233,7 @@ def test_the_offsets_are_on_record() -> None:
 
 
 def test_a_rebuild_computes_all_history_with_the_newest_text() -> None:
-    world = World(big(10) + COUNTS)
+    world = InstanceHarness(big(10) + COUNTS)
     world.send("s", sent(0, 60))
     world.settle()
     forward(world, big(30) + COUNTS)
@@ -250,7 +250,7 @@ def test_a_query_that_says_so_itself_goes_forward() -> None:
     def text(over: int) -> str:
         return big(over).replace("BIG AS", "BIG WITH (ON_CHANGE='forward') AS")
 
-    world = World(text(10))
+    world = InstanceHarness(text(10))
     world.send("s", sent(0, 60))
     world.settle()
     (change,) = world.deploy(text(30))
@@ -263,7 +263,7 @@ def test_a_query_that_says_so_itself_goes_forward() -> None:
 
 def test_a_topic_with_records_of_others_is_kept() -> None:
     """What refuses to be rebuilt says that there is another way."""
-    world = World(big(10))
+    world = InstanceHarness(big(10))
     world.send("s", sent(0, 60))
     world.settle()
     other = world.log.producer("by-hand")
@@ -279,7 +279,7 @@ def test_a_topic_with_records_of_others_is_kept() -> None:
 
 
 def test_a_rebuild_under_way_is_abandoned_for_a_text_that_goes_forward() -> None:
-    world = World(big(10))
+    world = InstanceHarness(big(10))
     world.send("s", sent(0, 60))
     world.settle()
     world.deploy(big(30))
@@ -294,7 +294,7 @@ def test_a_rebuild_under_way_is_abandoned_for_a_text_that_goes_forward() -> None
 def test_a_failing_query_goes_on_with_a_text_that_does_not_fail() -> None:
     sql = SOURCE + "CREATE STREAM BAD AS SELECT K, {call} AS W FROM S;\n"
     with function("NOPE", fail):
-        world = World(sql.format(call="NOPE(CAST(V AS BIGINT))"))
+        world = InstanceHarness(sql.format(call="NOPE(CAST(V AS BIGINT))"))
         world.send("s", sent(0, 10))
         world.rest()
         assert world.instance.query_states.of("CSAS_BAD").reason
@@ -305,7 +305,7 @@ def test_a_failing_query_goes_on_with_a_text_that_does_not_fail() -> None:
 
 def test_a_query_that_cannot_come_to_rest_goes_on_with_its_old_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records come in each round, so that rows are between its tasks when it is to rest."""
-    world = World(by_rest(10), rows_per_run=3, seed=1)
+    world = InstanceHarness(by_rest(10), rows_per_run=3, seed=1)
     sends = itertools.count(0, 20)
     step = world.driver.round  # type: ignore[union-attr]
 
@@ -325,7 +325,7 @@ def test_a_query_that_cannot_come_to_rest_goes_on_with_its_old_text(monkeypatch:
 
 def test_a_commit_that_fails_leaves_a_query_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deployment has failed after the tasks of the old text had ended."""
-    world = World(by_rest(10))
+    world = InstanceHarness(by_rest(10))
     world.send("s", sent(0, 60))
     world.settle()
 
@@ -346,7 +346,7 @@ def test_a_commit_that_fails_leaves_a_query_that_goes_on(monkeypatch: pytest.Mon
 
 
 def test_a_paused_query_stays_paused() -> None:
-    world = World(by_rest(10))
+    world = InstanceHarness(by_rest(10))
     world.send("s", sent(0, 60))
     world.settle()
     plan = plan_of(by_rest(10), world.instance.plan)
@@ -362,7 +362,7 @@ def test_a_paused_query_stays_paused() -> None:
 
 
 def test_with_threads_under_continuous_input() -> None:
-    with World(by_rest(10), live=True) as world:
+    with InstanceHarness(by_rest(10), live=True) as world:
         for n in range(30):
             world.send("s", sent(n * 50, 50))
             if n % 10 == 5:
@@ -376,7 +376,7 @@ def test_with_threads_under_continuous_input() -> None:
 def test_a_log_that_cannot_replace_records_in_a_commit_goes_forward_as_well() -> None:
     log = MemoryLog()
     log.drops_with_commits = False
-    world = World(by_rest(10), log=log)
+    world = InstanceHarness(by_rest(10), log=log)
     world.send("s", sent(0, 60))
     world.settle()
     forward(world, by_rest(80))
@@ -386,7 +386,7 @@ def test_a_log_that_cannot_replace_records_in_a_commit_goes_forward_as_well() ->
 
 
 def test_records_of_older_versions_know_of_no_forward() -> None:
-    world = World(big(10))
+    world = InstanceHarness(big(10))
     line = codec.line(world.instance.deployed)
     assert "forward" not in line.lower(), "nothing is written of what is not there"
     assert codec.loads_deployed(line).forwards == ()
@@ -399,7 +399,7 @@ def test_a_state_from_changelogs_is_that_of_all_texts() -> None:
     """As on Kafka, after the disk is lost: the changelogs go on from one text to the next."""
     log = MemoryLog()
     log.drops_with_commits = False
-    world = World(by_rest(10), log=log, changelogs=True)
+    world = InstanceHarness(by_rest(10), log=log, changelogs=True)
     world.send("s", sent(0, 60))
     world.settle()
     forward(world, by_rest(80))
@@ -417,7 +417,7 @@ def test_a_state_from_changelogs_is_that_of_all_texts() -> None:
 
 def test_a_state_that_is_made_anew_is_made_with_the_newest_text(caplog: pytest.LogCaptureFixture) -> None:
     """And the log says so."""
-    world = World(by_rest(10))
+    world = InstanceHarness(by_rest(10))
     world.send("s", sent(0, 60))
     world.settle()
     forward(world, by_rest(30))

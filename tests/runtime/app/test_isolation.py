@@ -14,7 +14,7 @@ from flowql.runtime.app.progress import state_of
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import ROWS_PER_RUN_MIN
 from flowql.runtime.task.dead_letters import topic_name
-from tests.runtime.app.world import World, fail, function
+from tests.runtime.app.harness import InstanceHarness, fail, function
 
 SOURCE = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT)
@@ -40,7 +40,7 @@ def test_a_query_that_fails_on_every_record_fills_the_dead_letters_and_goes_on(v
         raise ValueError(f"cannot take {value}")
 
     with function("BROKEN", broken):
-        world = World(
+        world = InstanceHarness(
             SOURCE.format(n=4) + GOOD + bad,
             vector=vector,
         )
@@ -57,7 +57,7 @@ def test_a_query_that_fails_on_every_record_fills_the_dead_letters_and_goes_on(v
 
 
 def test_malformed_records_are_dead_letters_of_each_reader_and_lose_nothing_else() -> None:
-    world = World(SOURCE.format(n=1) + GOOD + COPY)
+    world = InstanceHarness(SOURCE.format(n=1) + GOOD + COPY)
     world.send("s", [(0, {"V": 0}, 0), (1, b"{nonsense", 1), (2, {"V": 2}, 2)])
     world.settle()
     assert [x["VALUE"] for q in ("CTAS_GOOD", "CSAS_COPY") for x in world.dead_letters(q)] == [b"{nonsense"] * 2
@@ -74,7 +74,7 @@ def test_a_query_that_raises_is_held_and_restarted_later_and_later_alone() -> No
         return fail(value)
 
     with function("RAISES", body):
-        world = World(SOURCE.format(n=1) + GOOD + "CREATE STREAM BAD AS SELECT K, RAISES(V) AS W FROM S;\n")
+        world = InstanceHarness(SOURCE.format(n=1) + GOOD + "CREATE STREAM BAD AS SELECT K, RAISES(V) AS W FROM S;\n")
         assert isinstance(world.clock, VirtualClock)
         sent = 0
         for i in range(700):
@@ -105,7 +105,7 @@ def test_a_query_that_recovers_gives_every_record_once() -> None:
         return fail(value) if broken and value == 7 else value
 
     with function("SOMETIMES", body):
-        world = World(
+        world = InstanceHarness(
             SOURCE.format(n=1) + COPY + "CREATE STREAM BAD AS SELECT K, SOMETIMES(V) AS W FROM S;\n", rows_per_run=3
         )
         world.send("s", rows(0, 20))
@@ -127,7 +127,7 @@ def test_failures_are_forgotten_after_a_long_healthy_time_and_with_the_query() -
 
     with function("PICKY", body):
         bad = "CREATE STREAM BAD AS SELECT K, PICKY(V) AS W FROM S;\n"
-        world = World(SOURCE.format(n=1) + COPY + bad)
+        world = InstanceHarness(SOURCE.format(n=1) + COPY + bad)
         world.send("s", [(0, {"V": -1}, 0)])
         for _ in range(400):
             world.driver.round()
@@ -157,7 +157,7 @@ def test_runs_of_a_function_that_waits_get_shorter() -> None:
         return value
 
     with function("NAP", wait):
-        world = World(SOURCE.format(n=1) + SLOW, clock=clock, threads=1)
+        world = InstanceHarness(SOURCE.format(n=1) + SLOW, clock=clock, threads=1)
         world.send("s", rows(0, 6000))
         runs = []
         while calls < 6000:
@@ -186,7 +186,7 @@ def test_a_function_that_sleeps_delays_nobody(nap_s: float) -> None:
 
     with (
         function("NAP", nap),
-        World(SOURCE.format(n=4) + GOOD + COPY + SLOW, live=True, threads=2, rows_per_run=10) as world,
+        InstanceHarness(SOURCE.format(n=4) + GOOD + COPY + SLOW, live=True, threads=2, rows_per_run=10) as world,
     ):
         world.send("s", rows(0, 50))
         assert asleep.wait(120)
@@ -214,7 +214,7 @@ def test_a_function_that_hangs_for_good_holds_up_no_commit_and_no_end() -> None:
         release.wait(60)
         return value
 
-    with function("NAP", hang), World(SOURCE.format(n=4) + GOOD + SLOW, live=True, threads=2) as world:
+    with function("NAP", hang), InstanceHarness(SOURCE.format(n=4) + GOOD + SLOW, live=True, threads=2) as world:
         world.send("s", rows(0, 100))
         world.until(lambda: bool(world.instance.manager.running()), "running")
         for i in range(1, 6):

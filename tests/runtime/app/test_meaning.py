@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.log.base import TopicPartition
-from tests.runtime.app.world import Row, World
+from tests.runtime.app.harness import InstanceHarness, Row
 
 HOUR, MINUTE = 3_600_000, 60_000
 START = 1_357_000_200_000  # no multiple of an hour
@@ -50,12 +50,12 @@ def shuffled(rows: list[Flight], within_ms: int, seed: int) -> list[Flight]:
     return sorted(rows, key=lambda row: row[2] + rnd.randrange(within_ms + 1))
 
 
-def results(world: World) -> dict[str, list[Row]]:
+def results(world: InstanceHarness) -> dict[str, list[Row]]:
     return {name: world.table(name) for name in TABLES}
 
 
 def ordered_results(rows: list[Flight]) -> dict[str, list[Row]]:
-    world = World(quickstart(1), rows_per_run=50)
+    world = InstanceHarness(quickstart(1), rows_per_run=50)
     world.send("flights", rows)
     world.settle()
     assert all(query_status(world.instance, q)["late_records"] == 0 for q in world.instance.queries)
@@ -68,7 +68,7 @@ def test_input_shuffled_within_grace_gives_the_ordered_results(seed: int) -> Non
     rows = flights(1500, seed)
     want = ordered_results(rows)
     assert all(len(v) > 20 for v in want.values())
-    with World(quickstart(4), live=True, threads=2) as world:
+    with InstanceHarness(quickstart(4), live=True, threads=2) as world:
         mixed = shuffled(rows, 2 * HOUR, seed)
         assert mixed != rows
         for start in range(0, len(mixed), 250):
@@ -87,7 +87,7 @@ def test_rows_later_than_grace_are_counted_and_named_and_change_nothing() -> Non
         (0, {"FLIGHT": 9000 + i, "ORIGIN": "EWR", "SCHED_DEP_TIME": start, "DEP_DELAY": 100}, start)
         for i, start in enumerate(end - h * HOUR for h in (5, 6, 9))
     ]
-    world = World(quickstart(1), rows_per_run=7)
+    world = InstanceHarness(quickstart(1), rows_per_run=7)
     world.send("flights", rows)
     world.settle()
     world.send("flights", late)
@@ -104,7 +104,7 @@ def test_skewed_partitions_lose_nothing_in_a_repartition(seed: int) -> None:
     """One partition has weeks of backlog, the others hours: channels are merged by time, so that no row gets late."""
     rows = flights(900, seed)
     want = ordered_results(rows)
-    world = World(quickstart(4), seed=seed, rows_per_run=11)
+    world = InstanceHarness(quickstart(4), seed=seed, rows_per_run=11)
     by_partition: dict[int, list[Flight]] = {}
     for row in rows:
         by_partition.setdefault(world.partition("flights", row[0]), []).append(row)
@@ -133,7 +133,7 @@ Event = tuple[str, int, int, int]  # topic, key, value, time in s
 
 
 def emitted(events: list[Event], *, rows_per_run: int, seed: int | None, vector: bool | None) -> dict[str, Any]:
-    world = World(SPLITS, rows_per_run=rows_per_run, seed=seed, vector=vector, coalesce=False)
+    world = InstanceHarness(SPLITS, rows_per_run=rows_per_run, seed=seed, vector=vector, coalesce=False)
     columns = {"a": "V", "b": "W", "d": "NAME"}
     producer = world.producer
     producer.begin()

@@ -13,7 +13,7 @@ from flowql.runtime.app.backoff import BACKOFF_MS_MAX
 from flowql.runtime.app.query_state import FAILED, RUNNING
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.state import frozen
-from tests.runtime.app.world import World, function
+from tests.runtime.app.harness import InstanceHarness, function
 
 SOURCES = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=1);
@@ -73,7 +73,7 @@ def raising(execute, error, mended):
 def broken_operator(error):
     """A world in which a task of R cannot process one row. mended: becomes true when something is put in."""
     mended = []
-    world = World(SOURCES + SUMS)
+    world = InstanceHarness(SOURCES + SUMS)
     for task in world.instance.queries["CTAS_R"].built.tasks:
         task.program.execute = raising(task.program.execute, error, mended)
     send(world)
@@ -117,7 +117,7 @@ def with_function(sql, error):
         return value
 
     with function("BROKEN", broken):
-        world = World(SOURCES + sql)
+        world = InstanceHarness(SOURCES + sql)
         send(world)
         world.rest()
     return world, next(q for q in world.instance.queries if q.endswith("_R"))
@@ -159,7 +159,7 @@ def test_of_what_a_store_cannot_keep_as_well(error, letters, monkeypatch):
         return encode(value)
 
     monkeypatch.setattr(frozen, "encode_value", encode_or_raise)
-    world = World(SOURCES + COUNTED)
+    world = InstanceHarness(SOURCES + COUNTED)
     send(world)
     world.settle() if letters else world.rest()
     state = world.instance.query_states.of("CTAS_R")

@@ -12,7 +12,7 @@ import pytest
 
 from flowql.runtime.app.query_state import RUNNING
 from tests.nasty_values import GOOD, NASTY, live, pairs, record
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 PAIRS = list(pairs())
 SAMPLE = random.Random(20).sample(PAIRS, 24)
@@ -45,7 +45,7 @@ def test_a_value_too_deep_or_too_long_for_its_message_makes_a_letter(column):
 
 def test_the_record_with_which_a_decimal_sum_overflows_makes_a_letter():
     """It stopped its query for good."""
-    world = World(SOURCES + SUM.format("S"))
+    world = InstanceHarness(SOURCES + SUM.format("S"))
     world.send("s", [(1, b'{"H": %s}' % h.encode(), n) for n, h in enumerate(["1.5", MOST, MOST, "2.25", f"-{MOST}"])])
     world.settle()
     assert world.instance.query_states.of("CTAS_R").state is RUNNING
@@ -54,7 +54,7 @@ def test_the_record_with_which_a_decimal_sum_overflows_makes_a_letter():
 
 
 def test_of_a_change_whose_new_row_overflows_the_old_row_leaves():
-    world = World(SOURCES + SUM.format("TS"))
+    world = InstanceHarness(SOURCES + SUM.format("TS"))
     for n, (key, h) in enumerate([(1, "1.5"), (2, "2.5"), (1, MOST)]):
         world.send("ts", [(key, b'{"H": %s}' % h.encode(), n)])
         world.settle()
@@ -67,7 +67,7 @@ def test_nan_and_negative_zero_as_keys_of_groups_are_as_duckdb_has_them(vector):
     texts = {"0.0": 0.0, "-0.0": -0.0, '"NaN"': math.nan, "1.5": 1.5, '"-Infinity"': -math.inf, "5e-324": 5e-324}
     chosen = random.Random(3).choices(list(texts), k=400)
     sql = "CREATE TABLE R WITH (KEY_FORMAT='JSON') AS SELECT D, COUNT(*) AS N FROM S GROUP BY D EMIT CHANGES;"
-    world = World(SOURCES + sql, vector=vector)
+    world = InstanceHarness(SOURCES + sql, vector=vector)
     world.send("s", [(1, b'{"D": %s}' % t.encode(), n) for n, t in enumerate(chosen)])
     world.settle()
     given = pa.table({"d": [texts[t] for t in chosen]})
@@ -79,7 +79,7 @@ def test_nan_and_negative_zero_as_keys_of_groups_are_as_duckdb_has_them(vector):
 
 def test_a_text_of_ten_megabytes_is_a_text():
     text = "x" * 10_000_000
-    world = World(SOURCES + "CREATE TABLE R AS SELECT K, MAX(T) AS T FROM S GROUP BY K EMIT CHANGES;")
+    world = InstanceHarness(SOURCES + "CREATE TABLE R AS SELECT K, MAX(T) AS T FROM S GROUP BY K EMIT CHANGES;")
     world.send("s", [(1, {"T": text}, 1), (2, {"T": "a"}, 2)])
     world.settle()
     assert world.table("R") == [(1, text), (2, "a")]

@@ -10,7 +10,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.runtime.app.careful import CarefulQueries
 from tests.one_bad_record import CASES, compare
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 RECORDS = 6_000
 
@@ -37,7 +37,7 @@ def test_a_number_that_an_integer_cannot_hold_is_a_dead_letter_in_standard_sql(r
         CREATE STREAM o WITH (KAFKA_TOPIC='o') AS SELECT k, a FROM s;"""
     compiled = compile_project([SourceText("s.sql", sql)], dialect="standard")
     assert compiled.ok, compiled.diagnostics
-    world = World("", rows_per_run=rows_per_run)
+    world = InstanceHarness("", rows_per_run=rows_per_run)
     world.instance.deploy(compiled.plan)
     bad = {7: 99999999999, 20: 1.5, 33: -(2**31) - 1}
     world.send("s", [(1, {"A": bad.get(at, at)}, at) for at in range(100)])

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 SQL = """
 CREATE TABLE D (K BIGINT PRIMARY KEY, V BIGINT) WITH (KAFKA_TOPIC='d', VALUE_FORMAT='JSON', KEY_FORMAT='KAFKA', PARTITIONS=3);
@@ -18,7 +18,7 @@ CREATE TABLE OUT AS SELECT V, COUNT(*) AS N FROM D GROUP BY V;
 def test_counts_over_a_table_do_not_depend_on_the_length_of_runs(rows_per_run: int) -> None:
     rnd = random.Random(rows_per_run)
     changes = [(rnd.randrange(5), rnd.randrange(3), at) for at in range(200)]
-    world = World(SQL, rows_per_run=rows_per_run)
+    world = InstanceHarness(SQL, rows_per_run=rows_per_run)
     world.send("d", [(k, {"V": v}, at) for k, v, at in changes])
     world.settle()
     final = {k: v for k, v, _ in changes}

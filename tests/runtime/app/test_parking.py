@@ -12,9 +12,9 @@ from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.app.status import statuses
 from flowql.runtime.errors import OffsetOutOfRange, RecordRefused
 from flowql.runtime.log.base import TopicPartition
+from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_rebuilding import CHAIN, as_from_the_beginning, same, sent
 from tests.runtime.app.test_swapping import MEMBER, LikeKafka
-from tests.runtime.app.world import World
 
 
 class Refusing(LikeKafka):
@@ -33,14 +33,14 @@ class Refusing(LikeKafka):
         return super().commit(transactional_id, epoch, transaction)
 
 
-def member(log: LikeKafka) -> World:
-    world = World(CHAIN.format(over=0), log=log, tick_ms=10, **MEMBER)
+def member(log: LikeKafka) -> InstanceHarness:
+    world = InstanceHarness(CHAIN.format(over=0), log=log, tick_ms=10, **MEMBER)
     world.send("s", sent(0, 40))
     world.settle()
     return world
 
 
-def rounds(world: World, done: Callable[[], bool], most: int = 3_000) -> None:
+def rounds(world: InstanceHarness, done: Callable[[], bool], most: int = 3_000) -> None:
     for _ in range(most):
         if done():
             return
@@ -48,7 +48,7 @@ def rounds(world: World, done: Callable[[], bool], most: int = 3_000) -> None:
     raise AssertionError("it does not come to that")
 
 
-def why(world: World) -> list[str]:
+def why(world: InstanceHarness) -> list[str]:
     return [s["building"]["why"] for s in statuses(world.instance) if s["building"]]
 
 
@@ -114,7 +114,7 @@ def test_a_query_that_is_parked_without_tasks_goes_on_when_the_swap_is_taken_bac
 
 def test_a_swap_does_not_begin_where_nobody_knows_what_would_have_to_stop() -> None:
     other = "CREATE STREAM T (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='JSON', PARTITIONS=2);\n"
-    world = World(
+    world = InstanceHarness(
         CHAIN.format(over=0) + other + "CREATE STREAM M AS SELECT K, V FROM T;\n", log=LikeKafka(), tick_ms=10, **MEMBER
     )
     world.send("t", sent(0, 40))
@@ -128,7 +128,7 @@ def test_a_swap_does_not_begin_where_nobody_knows_what_would_have_to_stop() -> N
 
 @pytest.mark.parametrize("config", [MEMBER, {"changelogs": True}], ids=["member", "alone"])
 def test_a_swap_does_not_begin_without_the_topic_it_is_about(config: dict[str, Any]) -> None:
-    world = World(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **config)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **config)
     world.send("s", sent(0, 40))
     world.settle()
     world.deploy(CHAIN.format(over=15))

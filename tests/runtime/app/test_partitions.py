@@ -27,8 +27,8 @@ from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.topology.partitions import planned_partitions
 from flowql.runtime.topology.query import ensure_topics
 from tests.change.machine import Killed, Life, Memory
+from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_rebuilding import folded, reopened, sent
-from tests.runtime.app.world import World
 
 SOURCE = (
     "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS={s}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
@@ -47,7 +47,7 @@ def project(s: int = 2, t: int | None = None, copy: int | None = None, some: int
     return ALL.format(s=s, t=copy if t is None else t, copy=copy, some=some)
 
 
-class Changing(World):
+class Changing(InstanceHarness):
     """Compiled with the topics that there are, as a project is."""
 
     def plan(self, sql: str) -> Plan:
@@ -76,7 +76,7 @@ def fresh(sql: str, rows: int) -> Changing:
     return world
 
 
-def seen(world: World) -> dict[str, Any]:
+def seen(world: InstanceHarness) -> dict[str, Any]:
     """Every result, by the partitions in which its records lie; and what interactive queries see of tables."""
     found: dict[str, Any] = {}
     for topic in RESULTS:
@@ -89,7 +89,7 @@ def seen(world: World) -> dict[str, Any]:
     return found
 
 
-def counts(world: World) -> dict[str, int]:
+def counts(world: InstanceHarness) -> dict[str, int]:
     return {t: world.partitions(t) for t in ("s", *RESULTS)}
 
 

@@ -11,9 +11,9 @@ from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.errors import LogDenied, RebuildUnsupported
 from flowql.runtime.log.base import TopicInfo
 from flowql.runtime.log.memory import MemoryLog
+from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import SOURCE, sent
 from tests.runtime.app.test_swapping import ALONE, MEMBER, LikeKafka
-from tests.runtime.app.world import World, plan_of
 
 AS_STREAM = SOURCE + "CREATE STREAM R AS SELECT K, V FROM S WHERE V > 20;\n"
 AS_TABLE = SOURCE + "CREATE TABLE R AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;\n"
@@ -34,21 +34,21 @@ class Denied(LikeKafka):
         return super().alter_topic(name, changes)
 
 
-def made(sql: str, log: MemoryLog, config: dict[str, Any]) -> World:
-    world = World(sql, log=log, tick_ms=10, **config)
+def made(sql: str, log: MemoryLog, config: dict[str, Any]) -> InstanceHarness:
+    world = InstanceHarness(sql, log=log, tick_ms=10, **config)
     world.send("s", sent(0, 40))
     world.settle()
     return world
 
 
-def become(world: World, sql: str) -> None:
+def become(world: InstanceHarness, sql: str) -> None:
     """The query has another id, by which its topic is known all the same."""
     world.instance.deploy(plan_of(SOURCE, world.instance.plan))
     world.deploy(sql)
     world.settle()
 
 
-def policy(world: World) -> str:
+def policy(world: InstanceHarness) -> str:
     return world.log.topics()["R"].config.get("cleanup.policy", "delete")
 
 

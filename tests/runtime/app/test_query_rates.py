@@ -16,7 +16,7 @@ from flowql.runtime.app.status import instance_figures, statuses
 from flowql.runtime.app.waits import wait_of
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.task.task import Task
-from tests.runtime.app.world import World, plan_of
+from tests.runtime.app.harness import InstanceHarness, plan_of
 
 SOURCES = """
 CREATE STREAM S (ID BIGINT KEY, V BIGINT)
@@ -26,11 +26,11 @@ BY_KEY = "CREATE TABLE A WITH (PRIORITY='high') AS SELECT ID, COUNT(*) AS N FROM
 BY_VALUE = "CREATE TABLE B AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;\n"  # through a repartition
 
 
-def of(world: World, query: str, *, detail: bool = False) -> dict[str, Any]:
+def of(world: InstanceHarness, query: str, *, detail: bool = False) -> dict[str, Any]:
     return next(s for s in statuses(world.instance, detail=detail) if s["id"] == query)
 
 
-def advance(world: World, ms: int) -> None:
+def advance(world: InstanceHarness, ms: int) -> None:
     assert isinstance(world.clock, VirtualClock)
     world.clock.advance(ms)
 
@@ -41,7 +41,7 @@ def rows(n: int) -> list[tuple[int, dict[str, Any], int]]:
 
 @pytest.mark.parametrize(("sql", "query"), [(BY_KEY, "CTAS_A"), (BY_VALUE, "CTAS_B")])
 def test_latency_is_from_when_a_record_is_known_to_the_commit_of_what_follows(sql: str, query: str) -> None:
-    world = World(SOURCES + sql)
+    world = InstanceHarness(SOURCES + sql)
     world.settle()
     world.instance.rates.run_once(world.clock.timer_ms())
     world.send("s", rows(20))
@@ -64,7 +64,7 @@ def test_latency_is_from_when_a_record_is_known_to_the_commit_of_what_follows(sq
 
 
 def test_a_query_that_comes_later_is_not_blamed_for_what_was_there_before() -> None:
-    world = World(SOURCES + BY_KEY)
+    world = InstanceHarness(SOURCES + BY_KEY)
     world.send("s", rows(10))
     world.settle()
     advance(world, 3_600_000)
@@ -76,7 +76,7 @@ def test_a_query_that_comes_later_is_not_blamed_for_what_was_there_before() -> N
 
 
 def test_rates_and_percentiles_are_of_the_last_seconds() -> None:
-    world = World(SOURCES + BY_KEY)
+    world = InstanceHarness(SOURCES + BY_KEY)
     world.instance.rates.run_once(world.clock.timer_ms())
     for _ in range(4):
         world.send("s", rows(50))
@@ -96,7 +96,7 @@ def test_rates_and_percentiles_are_of_the_last_seconds() -> None:
 
 def test_what_a_query_did_before_its_first_sample_counts() -> None:
     """All of a small topic may be processed within a second of the deployment: it was in no figure."""
-    world = World(SOURCES)
+    world = InstanceHarness(SOURCES)
     world.instance.rates.run_once(world.clock.timer_ms())
     world.send("s", rows(30))
     advance(world, 1_000)
@@ -109,7 +109,7 @@ def test_what_a_query_did_before_its_first_sample_counts() -> None:
 
 def test_entitled_shares_follow_the_weights_of_those_that_have_work() -> None:
     """A busy processor, by hand: both have work for 20 slices, then only one of them."""
-    world = World(SOURCES + BY_KEY + BY_VALUE)
+    world = InstanceHarness(SOURCES + BY_KEY + BY_VALUE)
     accounts = world.instance.manager.accounts
     for query in ("CTAS_A", "CTAS_B"):
         accounts.wake(query)
@@ -123,7 +123,7 @@ def test_entitled_shares_follow_the_weights_of_those_that_have_work() -> None:
 
 
 def test_what_a_query_waits_for() -> None:
-    world = World(SOURCES + BY_KEY + BY_VALUE)
+    world = InstanceHarness(SOURCES + BY_KEY + BY_VALUE)
     world.settle()
     assert of(world, "CTAS_A")["waits"] == {"for": "input", "whom": []}
     world.send("s", rows(10))
@@ -142,7 +142,7 @@ def test_what_a_query_waits_for() -> None:
 
 
 def test_a_paused_query_stops_alone_and_goes_on_where_it_was() -> None:
-    world = World(SOURCES + BY_KEY + BY_VALUE)
+    world = InstanceHarness(SOURCES + BY_KEY + BY_VALUE)
     world.send("s", rows(10))
     world.settle()
     world.instance.deploy(paused(world, "CTAS_A"))
@@ -157,7 +157,7 @@ def test_a_paused_query_stops_alone_and_goes_on_where_it_was() -> None:
 
 
 def test_a_paused_query_is_paused_after_a_restart() -> None:
-    world = World(SOURCES + BY_KEY + BY_VALUE)
+    world = InstanceHarness(SOURCES + BY_KEY + BY_VALUE)
     world.instance.deploy(paused(world, "CTAS_B"))
     world.send("s", rows(10))
     physical = world.instance.state._physical
@@ -172,7 +172,7 @@ def test_a_paused_query_is_paused_after_a_restart() -> None:
 
 
 def test_partitions_and_topics_are_in_the_details() -> None:
-    world = World(SOURCES + BY_KEY)
+    world = InstanceHarness(SOURCES + BY_KEY)
     world.send("s", rows(40))
     world.settle()
     found = of(world, "CTAS_A", detail=True)
@@ -182,13 +182,13 @@ def test_partitions_and_topics_are_in_the_details() -> None:
     assert "partitions" not in of(world, "CTAS_A")
 
 
-def paused(world: World, *queries: str) -> Plan:
+def paused(world: InstanceHarness, *queries: str) -> Plan:
     return replace(world.instance.plan, paused=queries)
 
 
 def test_a_query_that_goes_while_status_is_made_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """A generation is dropped at any moment; `deploy`, which looks at status, ended with an internal error."""
-    world = World(SOURCES + BY_KEY + BY_VALUE)
+    world = InstanceHarness(SOURCES + BY_KEY + BY_VALUE)
 
     def vanishing(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -> Any:
         if "CTAS_A" in instance.queries:

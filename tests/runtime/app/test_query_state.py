@@ -18,8 +18,8 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogDenied, LogFull, TopicMissing
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.manager import TaskManager
+from tests.runtime.app.harness import InstanceHarness, fail, function
 from tests.runtime.app.test_refused import RefusingLog
-from tests.runtime.app.world import World, fail, function
 
 Q = "CSAS_BAD"
 SOURCE = """
@@ -253,7 +253,7 @@ class TroubledLog(RefusingLog):
         return super().commit(transactional_id, epoch, transaction)
 
 
-def rounds(world: World, n: int, ms: int = 10) -> None:
+def rounds(world: InstanceHarness, n: int, ms: int = 10) -> None:
     """Each of them checks that what is said of queries is what happens to them."""
     assert world.driver is not None
     assert isinstance(world.clock, VirtualClock)
@@ -263,7 +263,7 @@ def rounds(world: World, n: int, ms: int = 10) -> None:
         world.clock.advance(ms)
 
 
-def check(world: World) -> None:
+def check(world: InstanceHarness) -> None:
     instance = world.instance
     for name in instance.queries:
         record, held = instance.query_states.of(name), name in instance.manager._held_queries
@@ -271,7 +271,7 @@ def check(world: World) -> None:
         assert held == (state_of(instance, name) in ("failed", "paused", "error")) or instance.commit.blocked
 
 
-def pause(world: World, *queries: str) -> None:
+def pause(world: InstanceHarness, *queries: str) -> None:
     world.instance.deploy(replace(world.instance.plan, paused=queries))
 
 
@@ -285,7 +285,7 @@ def test_a_query_that_fails_and_is_refused_runs_only_when_both_have_waited() -> 
         return fail(value) if value == 7 else value
 
     with function("BODY", body):
-        world = World(SOURCE + BAD, log=log, rows_per_run=1)
+        world = InstanceHarness(SOURCE + BAD, log=log, rows_per_run=1)
         rounds(world, 50)
         log.full = True
         world.send("s", [(0, {"V": v}, v) for v in (1, 7)])  # the result of the first waits for its commit
@@ -313,7 +313,7 @@ def test_a_query_paused_while_it_has_failed_stays_so_after_the_retry() -> None:
         return fail(value) if broken else value
 
     with function("BODY", body):
-        world = World(SOURCE + BAD)
+        world = InstanceHarness(SOURCE + BAD)
         world.send("s", [(0, {"V": 1}, 0)])
         rounds(world, 10)
         assert state_of(world.instance, Q) == "failed"
@@ -337,7 +337,7 @@ def test_a_query_let_go_while_it_has_failed_waits_for_its_retry() -> None:
         return fail(value)
 
     with function("BODY", body):
-        world = World(SOURCE + BAD)
+        world = InstanceHarness(SOURCE + BAD)
         world.send("s", [(0, {"V": 1}, 0)])
         for n in range(400):
             rounds(world, 1, 100)
@@ -357,7 +357,7 @@ def test_whatever_happens_to_a_query_what_is_said_of_it_is_true(seed: int) -> No
         return fail(value) if troubled and rng.random() < 0.1 else value
 
     with function("BODY", body):
-        world = World(SOURCE + BAD + counts, log=log, rows_per_run=3, seed=seed)
+        world = InstanceHarness(SOURCE + BAD + counts, log=log, rows_per_run=3, seed=seed)
         for n in range(60):
             world.send("s", [(0, {"V": n}, n)])
             topics = [t for t in ("bad", "counts") if rng.random() < 0.15]

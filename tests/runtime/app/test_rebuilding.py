@@ -17,7 +17,7 @@ from flowql.runtime.errors import EndMoved, OutsideRecords
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.dead_letters import topic_name
-from tests.runtime.app.world import World, plan_of
+from tests.runtime.app.harness import InstanceHarness, plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
 BIG = "CREATE STREAM BIG AS SELECT K, V FROM S WHERE V > {over};\n"
@@ -31,7 +31,7 @@ def sent(first: int, n: int) -> list[tuple[int, dict[str, int], int]]:
     return [(i % 5, {"V": i}, i) for i in range(first, first + n)]
 
 
-def folded(world: World, topic: str) -> dict[bytes | None, Any]:
+def folded(world: InstanceHarness, topic: str) -> dict[bytes | None, Any]:
     """A table's topic as an outside reader sees it who begins now."""
     found: dict[bytes | None, Any] = {}
     for _, _, key, value, _ in world.records(topic):
@@ -42,14 +42,14 @@ def folded(world: World, topic: str) -> dict[bytes | None, Any]:
     return found
 
 
-def as_from_the_beginning(sql: str, rows: int) -> World:
-    fresh = World(sql)
+def as_from_the_beginning(sql: str, rows: int) -> InstanceHarness:
+    fresh = InstanceHarness(sql)
     fresh.send("s", sent(0, rows))
     fresh.settle()
     return fresh
 
 
-def same(world: World, fresh: World) -> bool:
+def same(world: InstanceHarness, fresh: InstanceHarness) -> bool:
     streams = sorted(map(str, world.values("BIG"))) == sorted(map(str, fresh.values("BIG")))
     tables = ("COUNTS", "SOME", "OTHER")
     return streams and all(folded(world, t) == folded(fresh, t) and world.table(t) == fresh.table(t) for t in tables)
@@ -58,7 +58,7 @@ def same(world: World, fresh: World) -> bool:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_filter_is_changed_and_rolled_back(seed: int) -> None:
     """The readers of a changed query are rebuilt with it; it used to leave its topic with the rows of all versions."""
-    world = World(CHAIN.format(over=0), seed=seed, rows_per_run=7)
+    world = InstanceHarness(CHAIN.format(over=0), seed=seed, rows_per_run=7)
     world.send("s", sent(0, 40))
     world.settle()
     for fed, over in ((40, 15), (60, 0), (80, 70)):
@@ -71,7 +71,7 @@ def test_a_filter_is_changed_and_rolled_back(seed: int) -> None:
 
 
 def test_changes_say_why() -> None:
-    world = World(CHAIN.format(over=0))
+    world = InstanceHarness(CHAIN.format(over=0))
     found = {c.query: (c.action, c.because, c.generation) for c in world.deploy(CHAIN.format(over=5))}
     assert found == {
         "CSAS_BIG": ("change", "", 2),
@@ -82,7 +82,7 @@ def test_changes_say_why() -> None:
 
 
 def test_who_follows_a_table_learns_that_keys_are_gone_and_nothing_that_has_not_changed() -> None:
-    world = World(CHAIN.format(over=-1))
+    world = InstanceHarness(CHAIN.format(over=-1))
     world.send("s", sent(0, 20))
     world.settle()
     before = len(world.records("SOME"))
@@ -98,7 +98,7 @@ def test_who_follows_a_table_learns_that_keys_are_gone_and_nothing_that_has_not_
 
 
 def test_the_serving_generation_answers_and_feeds_until_the_swap() -> None:
-    world = World(CHAIN.format(over=0))
+    world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()
     before = world.table("COUNTS"), folded(world, "COUNTS"), world.values("BIG")
@@ -118,7 +118,7 @@ def test_the_serving_generation_answers_and_feeds_until_the_swap() -> None:
 
 
 def test_a_rebuild_that_is_not_wanted_any_more_leaves_nothing() -> None:
-    world = World(CHAIN.format(over=0))
+    world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()
     before, topics, stores = (
@@ -141,7 +141,7 @@ def test_a_rebuild_that_is_not_wanted_any_more_leaves_nothing() -> None:
 
 def test_a_rebuild_goes_on_in_another_process() -> None:
     physical = MemoryPhysical()
-    world = World(CHAIN.format(over=0), physical=physical)
+    world = InstanceHarness(CHAIN.format(over=0), physical=physical)
     world.send("s", sent(0, 40))
     world.settle()
     world.deploy(CHAIN.format(over=10))
@@ -157,7 +157,7 @@ def test_a_rebuild_goes_on_in_another_process() -> None:
 
 def test_staging_topics_that_a_crash_left_are_deleted() -> None:
     physical = MemoryPhysical()
-    world = World(CHAIN.format(over=0), physical=physical)
+    world = InstanceHarness(CHAIN.format(over=0), physical=physical)
     world.send("s", sent(0, 10))
     world.deploy(CHAIN.format(over=10))
     world.settle()
@@ -179,7 +179,7 @@ def test_all_writers_of_a_topic_are_rebuilt_and_rows_are_written_again() -> None
         + "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
         + COUNTS
     )
-    world = World(sql.format(under=5))
+    world = InstanceHarness(sql.format(under=5))
     world.send("s", sent(0, 60))
     world.settle()
     found = {c.query: c.because for c in world.deploy(sql.format(under=2)) if c.action == "change"}
@@ -190,7 +190,7 @@ def test_all_writers_of_a_topic_are_rebuilt_and_rows_are_written_again() -> None
 
 
 def test_a_result_that_comes_back_takes_the_place_of_what_it_left() -> None:
-    world = World(SOURCE + BIG.format(over=0) + COUNTS)
+    world = InstanceHarness(SOURCE + BIG.format(over=0) + COUNTS)
     world.send("s", sent(0, 40))
     world.settle()
     world.deploy(SOURCE)
@@ -207,7 +207,7 @@ def test_who_needs_the_history_of_a_table_that_took_a_difference_gets_that_of_on
     """Its topic holds records of two generations: exact as a table, but not as what happened."""
     joined = "CREATE STREAM J AS SELECT S.K AS K, S.V AS V, C.N AS N FROM S LEFT JOIN COUNTS C ON S.K = C.K;\n"
     sql = SOURCE + BIG + COUNTS
-    world = World(sql.format(over=0))
+    world = InstanceHarness(sql.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()
     world.deploy(sql.format(over=20))
@@ -221,7 +221,7 @@ def test_who_needs_the_history_of_a_table_that_took_a_difference_gets_that_of_on
 
 
 def test_a_topic_that_others_have_written_to_is_not_replaced() -> None:
-    world = World(CHAIN.format(over=0))
+    world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()
     other = world.log.producer("by-hand")
@@ -238,7 +238,7 @@ def test_a_topic_that_others_have_written_to_is_not_replaced() -> None:
 
 def test_who_writes_to_a_topic_in_the_moment_of_its_swap_is_noticed() -> None:
     """Else readers would begin in the middle of the new records."""
-    world = World(CHAIN.format(over=0))
+    world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()
     other, commit = world.log.producer("by-hand"), world.log.commit
@@ -259,7 +259,7 @@ def test_who_writes_to_a_topic_in_the_moment_of_its_swap_is_noticed() -> None:
 def test_a_row_that_was_taken_out_stays_out_through_another_deployment() -> None:
     """The serving plan forgot the row as soon as it was not wanted, so the next deployment saw nothing to rebuild."""
     row = "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
-    world = World(CHAIN.format(over=0) + row)
+    world = InstanceHarness(CHAIN.format(over=0) + row)
     world.send("s", sent(0, 20))
     world.settle()
     assert 1000 in {v["V"] for v in world.values("BIG")}
@@ -276,7 +276,7 @@ def test_a_row_that_was_taken_out_stays_out_through_another_deployment() -> None
 def test_a_row_that_comes_back_before_its_topic_was_replaced_is_there_once() -> None:
     """It was new against the abandoned generation, and written behind itself into the topic that had kept it."""
     row = "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
-    world = World(CHAIN.format(over=0) + row)
+    world = InstanceHarness(CHAIN.format(over=0) + row)
     world.send("s", sent(0, 20))
     world.settle()
     world.deploy(CHAIN.format(over=0))
@@ -288,7 +288,7 @@ def test_a_row_that_comes_back_before_its_topic_was_replaced_is_there_once() -> 
 def test_a_row_that_was_new_with_an_abandoned_generation_is_written() -> None:
     """It lay in the staging topic alone, and was lost with it."""
     row = "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
-    world = World(CHAIN.format(over=0))
+    world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 20))
     world.settle()
     world.deploy(CHAIN.format(over=5) + row)
@@ -301,7 +301,7 @@ def test_a_row_that_was_new_with_an_abandoned_generation_is_written() -> None:
 def test_a_row_that_equals_another_is_a_row_of_its_own(over: int) -> None:
     """A second INSERT with the same values was taken for the first, and not written."""
     row = "INSERT INTO BIG (K, V) VALUES (9, 1000);\n"
-    world = World(CHAIN.format(over=0) + row)
+    world = InstanceHarness(CHAIN.format(over=0) + row)
     world.send("s", sent(0, 20))
     world.settle()
     world.deploy(CHAIN.format(over=over) + row + row)
@@ -317,7 +317,7 @@ def test_a_row_that_equals_another_is_a_row_of_its_own(over: int) -> None:
 
 
 def test_an_unchanged_query_can_be_rebuilt_on_demand() -> None:
-    world = World(CHAIN.format(over=0))
+    world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()
     before = world.table("COUNTS"), folded(world, "COUNTS")
@@ -329,7 +329,7 @@ def test_an_unchanged_query_can_be_rebuilt_on_demand() -> None:
     assert {c.action for c in world.deploy(CHAIN.format(over=0))} == {"none"}
 
 
-def reopened(world: World, physical: MemoryPhysical) -> World:
+def reopened(world: InstanceHarness, physical: MemoryPhysical) -> InstanceHarness:
     """The same log in another process, with this state."""
     world.log.crash()
     world.instance = Instance(world.log, physical, VirtualClock(2_000_000), InstanceConfig())
@@ -339,9 +339,9 @@ def reopened(world: World, physical: MemoryPhysical) -> World:
     return world
 
 
-def without_state(sql: str, rows: int, *, held: str = "") -> World:
+def without_state(sql: str, rows: int, *, held: str = "") -> InstanceHarness:
     """What ran is gone, and the log no longer has the redo of its first commits. held: the project that is built and held back."""
-    world = World(sql)
+    world = InstanceHarness(sql)
     world.send("s", sent(0, rows))
     world.settle()
     if held:
@@ -407,7 +407,7 @@ def test_what_was_being_built_when_the_state_was_lost_begins_again() -> None:
 
 
 def test_dead_letters_of_a_generation_show_with_its_results() -> None:
-    world = World(CHAIN.format(over=0))
+    world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 20))
     world.send("s", [(1, b"no JSON", 5)])
     world.settle()
@@ -422,6 +422,6 @@ def test_dead_letters_of_a_generation_show_with_its_results() -> None:
     assert not [t for t in world.log.topics() if "dead-letters-of" in t]
 
 
-def letters(world: World) -> list[tuple[str, int]]:
+def letters(world: InstanceHarness) -> list[tuple[str, int]]:
     topic = topic_name(world.instance.config.application_id)
     return sorted((v["QUERY"], v["GENERATION"]) for _, _, _, v, _ in world.records(topic))

@@ -16,7 +16,7 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.state import changelog, frozen
 from flowql.runtime.state.changelog import WrittenTasks
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 SQL = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=2);
@@ -27,15 +27,15 @@ SUMS = [(k, sum(range(k, 40, 3))) for k in range(3)]
 
 def left(log: EmbeddedLog, **config: bool) -> None:
     """What an instance leaves that was killed: nothing of its state is on disk."""
-    world = World(SQL, log=log, **config)
+    world = InstanceHarness(SQL, log=log, **config)
     for first in (0, 20):
         world.send("s", [(n % 3, {"V": n}, n) for n in range(first, first + 20)])
         world.settle()
     log.close()
 
 
-def started(folder: Path, **config: bool) -> World:
-    world = World.__new__(World)
+def started(folder: Path, **config: bool) -> InstanceHarness:
+    world = InstanceHarness.__new__(InstanceHarness)
     world.log, world.clock, world.tick_ms = EmbeddedLog(folder), VirtualClock(1_000_000), 10
     world.instance = Instance(world.log, MemoryPhysical(), world.clock, InstanceConfig(**config))
     world.driver = Driver(world.instance, tick=world.tick)

@@ -10,7 +10,7 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.runtime.app.world import World, plan_of
+from tests.runtime.app.harness import InstanceHarness, plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=2);\n"
 FIRST = "CREATE STREAM A WITH (KAFKA_TOPIC='a', VALUE_FORMAT='{}') AS SELECT K, V FROM S;\n"
@@ -27,7 +27,7 @@ def _forget() -> None:
 def _both(fmt: str) -> list[dict[str, int | None]]:
     """What a new process reads of a topic that two versions of a query have written, one after the other."""
     physical = MemoryPhysical()
-    with World(SOURCE + FIRST.format(fmt), physical=physical) as world:
+    with InstanceHarness(SOURCE + FIRST.format(fmt), physical=physical) as world:
         world.send("s", [(1, {"V": 5}, 0), (2, {"V": 6}, 1)])
         world.settle()
         world.deploy(SOURCE + SECOND.format(fmt))

@@ -21,9 +21,9 @@ from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.memory import MemoryLog
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
+from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import CHAIN, SOURCE, as_from_the_beginning, same, sent
 from tests.runtime.app.test_swapping import LikeKafka
-from tests.runtime.app.world import World, plan_of
 
 TWO = SOURCE + "".join(
     f"CREATE TABLE {name} AS SELECT K, COUNT(*) AS N FROM S WHERE V > {{{name.lower()}}} GROUP BY K;\n"
@@ -31,7 +31,7 @@ TWO = SOURCE + "".join(
 )
 
 
-class Shadow(World):
+class Shadow(InstanceHarness):
     def __init__(self, sql: str, **options: Any) -> None:
         super().__init__(sql, **options)
         self.instance.await_step = self.driver.round
@@ -140,8 +140,8 @@ def test_groups_are_promoted_and_abandoned_one_by_one() -> None:
     assert [world.table(t) for t in "AB"] == [fresh.table(t) for t in "AB"]
 
 
-def as_two(a: int, b: int) -> World:
-    world = World(TWO.format(a=a, b=b))
+def as_two(a: int, b: int) -> InstanceHarness:
+    world = InstanceHarness(TWO.format(a=a, b=b))
     world.send("s", sent(0, 40))
     world.settle()
     return world

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from flowql.runtime.state.rocks import open_rocks
-from tests.runtime.app.world import Row, World
+from tests.runtime.app.harness import InstanceHarness, Row
 
 HOUR = 3_600_000
 KEYS = 37
@@ -82,14 +82,14 @@ def oracle(data: dict[str, list[tuple[int, dict[str, Any], int]]], queries: int)
     return out
 
 
-def feed(world: World, data: dict[str, list[tuple[int, dict[str, Any], int]]], cuts: int = 3) -> None:
+def feed(world: InstanceHarness, data: dict[str, list[tuple[int, dict[str, Any], int]]], cuts: int = 3) -> None:
     for topic, rows in data.items():
         size = -(-len(rows) // cuts)
         for start in range(0, len(rows), size):
             world.send(topic, rows[start : start + size])
 
 
-def tables(world: World, queries: int) -> dict[str, list[Row]]:
+def tables(world: InstanceHarness, queries: int) -> dict[str, list[Row]]:
     return {f"T{i}": world.table(f"T{i}") for i in range(queries)}
 
 
@@ -98,7 +98,7 @@ def test_twenty_queries_share_store_fetch_decode_and_clients(tmp_path: Path, thr
     data = records(600)
     physical = open_rocks(tmp_path / "state")
     sql = sources(4) + "".join(query(i) for i in range(20))
-    with World(sql, live=True, threads=threads, physical=physical) as world:
+    with InstanceHarness(sql, live=True, threads=threads, physical=physical) as world:
         instance = world.instance
         stores = [s for q in instance.plan.queries for t in q.subtopologies for o in t.operators for s in o.stores]
         assert len(stores) == 40
@@ -119,11 +119,11 @@ def test_one_query_alone_costs_the_same_fetches_and_decodes() -> None:
     data = records(300)
     counted = []
     for queries in (4, 20):
-        world = World(sources(4) + "".join(query(i) for i in range(queries)))
+        world = InstanceHarness(sources(4) + "".join(query(i) for i in range(queries)))
         feed(world, data)
         world.settle()
         counted.append((dict(world.instance.metrics.fetched), dict(world.instance.metrics.decoded)))
-    alone = World(sources(4) + query(0))
+    alone = InstanceHarness(sources(4) + query(0))
     feed(alone, {"clicks": data["clicks"]})
     alone.settle()
     assert counted[0] == counted[1]
@@ -144,7 +144,7 @@ def test_results_do_not_depend_on_run_size_kernel_or_partitions(
 ) -> None:
     data, queries = (DATA, 8) if rows_per_run != 1 else (records(40), 4)  # a statement per row is slow
     sql = sources(partitions) + "".join(query(i) for i in range(queries))
-    world = World(sql, rows_per_run=rows_per_run, vector=vector, seed=3)
+    world = InstanceHarness(sql, rows_per_run=rows_per_run, vector=vector, seed=3)
     feed(world, data)
     world.settle()
     assert tables(world, queries) == (WANT if data is DATA else oracle(data, queries))
@@ -153,7 +153,7 @@ def test_results_do_not_depend_on_run_size_kernel_or_partitions(
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_results_do_not_depend_on_threads(threads: int) -> None:
-    with World(sources(4) + "".join(query(i) for i in range(8)), live=True, threads=threads) as world:
+    with InstanceHarness(sources(4) + "".join(query(i) for i in range(8)), live=True, threads=threads) as world:
         feed(world, DATA, cuts=10)
         world.settle()
         assert tables(world, 8) == WANT

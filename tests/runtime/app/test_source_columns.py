@@ -15,7 +15,7 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 COLUMNS = "K BIGINT KEY, V BIGINT, U INT"
 GOOD = "CREATE TABLE GOOD AS SELECT K, COUNT(*) AS N, SUM(V) AS S FROM S GROUP BY K;\n"
@@ -36,7 +36,7 @@ def sums(n: int) -> list[tuple[int, int, int]]:
     return [(k, len(range(k, n, 5)), sum(range(k, n, 5))) for k in range(5)]
 
 
-def actions(world: World, sql: str) -> dict[str, str]:
+def actions(world: InstanceHarness, sql: str) -> dict[str, str]:
     return {c.query: c.action for c in world.deploy(sql)}
 
 
@@ -52,7 +52,7 @@ def actions(world: World, sql: str) -> dict[str, str]:
 )
 def test_adding_a_column_that_nobody_uses_rebuilds_no_query(columns: str, vector: bool) -> None:
     """Nor does dropping one, another order or another type: what was counted stays, and what comes is counted once."""
-    world = World(source() + GOOD + COPY, vector=vector)
+    world = InstanceHarness(source() + GOOD + COPY, vector=vector)
     world.send("s", rows(0, 100))
     world.settle()
     tasks = {q: world.instance.queries[q].built.tasks for q in ("CTAS_GOOD", "CSAS_COPY")}
@@ -68,7 +68,7 @@ def test_adding_a_column_that_nobody_uses_rebuilds_no_query(columns: str, vector
 
 def test_a_column_that_a_query_uses_rebuilds_that_query_alone() -> None:
     both = GOOD + "CREATE STREAM USED AS SELECT K, U FROM S;\n"
-    world = World(source() + both)
+    world = InstanceHarness(source() + both)
     world.send("s", rows(0, 100))
     world.settle()
     assert actions(world, source(COLUMNS.replace("U INT", "U STRING")) + both) == {
@@ -81,7 +81,7 @@ def test_a_column_that_a_query_uses_rebuilds_that_query_alone() -> None:
 
 def test_an_instance_that_comes_back_goes_on_with_a_source_of_more_columns() -> None:
     physical = MemoryPhysical()
-    with World(source() + GOOD, physical=physical) as world:
+    with InstanceHarness(source() + GOOD, physical=physical) as world:
         world.send("s", rows(0, 100))
         world.settle()
         assert actions(world, source(COLUMNS + ", NEW INT") + GOOD) == {"CTAS_GOOD": "none"}
@@ -102,7 +102,7 @@ def test_an_instance_that_comes_back_goes_on_with_a_source_of_more_columns() -> 
 def test_the_bad_column_of_one_query_is_no_matter_of_another(vector: bool) -> None:
     """They share the decoding of the topic; a record that one of them cannot read was a dead letter of all."""
     used = "CREATE STREAM USED AS SELECT K, U FROM S;\n"
-    world = World(source() + GOOD + used, vector=vector)
+    world = InstanceHarness(source() + GOOD + used, vector=vector)
     feed = rows(0, 100)
     feed[7] = (2, {"V": 7, "U": "many"}, 7)
     feed[8] = (3, b'{"V":8', 8)
@@ -119,7 +119,7 @@ def test_the_bad_column_of_one_query_is_no_matter_of_another(vector: bool) -> No
 
 def test_queries_planned_before_and_after_a_column_was_added_share_the_decoding() -> None:
     new = "CREATE STREAM MORE AS SELECT K, NEW FROM S;\n"
-    world = World(source() + GOOD)
+    world = InstanceHarness(source() + GOOD)
     world.settle()
     world.deploy(source(COLUMNS + ", NEW INT") + GOOD + new)
     world.settle()
@@ -134,7 +134,7 @@ def test_avro_records_of_the_schema_with_another_column_are_read_by_queries_plan
     """Records name their schema; the one that the source was declared with when a query was planned is not asked."""
     insert = "INSERT INTO S (K, V, U) VALUES ({0}, {0}, 1);\n"
     first = insert.format(1) + insert.format(2)
-    world = World(source(fmt="AVRO") + GOOD + first)
+    world = InstanceHarness(source(fmt="AVRO") + GOOD + first)
     world.settle()
     wide = source("U INT, NEW STRING, " + COLUMNS.replace(", U INT", ""), fmt="AVRO")
     assert actions(world, wide + GOOD + first + insert.format(3)) == {"CTAS_GOOD": "none"}
@@ -145,14 +145,14 @@ def test_avro_records_of_the_schema_with_another_column_are_read_by_queries_plan
 
 
 def test_all_columns_of_a_line_count() -> None:
-    world = World(source(fmt="DELIMITED") + GOOD)
+    world = InstanceHarness(source(fmt="DELIMITED") + GOOD)
     assert actions(world, source(COLUMNS + ", NEW INT", fmt="DELIMITED") + GOOD) == {"CTAS_GOOD": "change"}
 
 
 # -- keys of which a query uses a part, or nothing
 
 
-def send(world: World, key: bytes, value: dict[str, Any]) -> None:
+def send(world: InstanceHarness, key: bytes, value: dict[str, Any]) -> None:
     world.producer.begin()
     record = {"timestamp": 1, "key": key, "value": orjson.dumps(value), "headers": None}
     world.producer.send(TopicPartition("s", 0), pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA))
@@ -162,7 +162,7 @@ def send(world: World, key: bytes, value: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("fmt", "key"), [("JSON", b'{"K1":1,"K2":2}'), ("DELIMITED", b"1,2")])
 def test_a_query_may_use_one_part_of_a_key_of_several(fmt: str, key: bytes) -> None:
     """The other parts were pruned, and every record was a dead letter: its key did not look like one column."""
-    world = World(
+    world = InstanceHarness(
         f"CREATE STREAM S (K1 INT KEY, K2 INT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='{fmt}', VALUE_FORMAT='JSON');"
         "CREATE STREAM O AS SELECT K1, V FROM S PARTITION BY K1;"
     )
@@ -174,7 +174,7 @@ def test_a_query_may_use_one_part_of_a_key_of_several(fmt: str, key: bytes) -> N
 
 def test_the_timestamp_may_be_a_key_that_the_query_does_not_use() -> None:
     """The key was pruned, and the query stopped: its timestamp was no column any more."""
-    world = World(
+    world = InstanceHarness(
         "CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', TIMESTAMP='K');"
         "CREATE TABLE O AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;"
     )
@@ -187,7 +187,7 @@ def test_the_timestamp_may_be_a_key_that_the_query_does_not_use() -> None:
 @pytest.mark.parametrize("vector", [False, True])
 def test_a_query_that_reads_no_column_takes_every_record_with_the_right_structure(vector: bool) -> None:
     """A column was read in its place, the first, so that records were bad by it."""
-    world = World(
+    world = InstanceHarness(
         "CREATE STREAM S (A INT, B INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, VALUE_FORMAT='JSON');"
         "CREATE STREAM O AS SELECT ROWTIME AS T FROM S;",
         vector=vector,

@@ -18,7 +18,7 @@ from flowql.runtime.errors import LogCorrupt, LogUnavailable, StateError
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.crash.simulated import LossyPhysical
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 SQL = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=2);
@@ -76,7 +76,7 @@ def sums(count):
 def test_a_commit_waits_until_the_state_takes_it(call):
     """RocksDB raised outside every try: the commit thread died, and the process ended with a bug of FlowQL."""
     physical = FullPhysical()
-    world = World(SQL, physical=physical)
+    world = InstanceHarness(SQL, physical=physical)
     feed(world, 0)
     physical.failing = {call}
     feed(world, 20)
@@ -94,7 +94,7 @@ def test_a_commit_waits_until_the_state_takes_it(call):
 def test_what_cannot_be_made_durable_is_tried_again_and_the_redo_stays(monkeypatch):
     monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 100)
     physical = FullPhysical()
-    world = World(SQL, physical=physical)
+    world = InstanceHarness(SQL, physical=physical)
     feed(world, 0)
     durable = world.instance.state.applied_sequence
     physical.failing = {"flush"}
@@ -114,7 +114,7 @@ def test_whichever_call_fails_nothing_is_lost_or_doubled(monkeypatch):
     monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 100)
     for n in range(1, 200):
         physical = FullPhysical()
-        world = World(SQL, physical=physical)
+        world = InstanceHarness(SQL, physical=physical)
         physical.calls, physical.fail_at = 0, n
         for start in range(0, 40, 10):
             feed(world, start, 10)
@@ -128,7 +128,7 @@ def test_whichever_call_fails_nothing_is_lost_or_doubled(monkeypatch):
 
 def test_an_instance_stops_on_a_full_disk():
     physical = FullPhysical()
-    world = World(SQL, physical=physical)
+    world = InstanceHarness(SQL, physical=physical)
     feed(world, 0)
     physical.failing = {"flush"}
     world.instance.close()
@@ -145,7 +145,7 @@ def test_after_an_io_error_the_state_is_opened_again_and_redone(moment, source, 
         monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 100)
     physical = LossyPhysical()
     log, config = LOGS[source]
-    world = World(SQL, physical=physical, log=log(), **config)
+    world = InstanceHarness(SQL, physical=physical, log=log(), **config)
     feed(world, 0)
     world.instance.commit.flush()
     feed(world, 20)
@@ -166,7 +166,7 @@ def test_after_an_io_error_the_state_is_opened_again_and_redone(moment, source, 
 def broken():
     """A world with changelogs alone that has met an I/O error: its state has lost all but the first 20 records."""
     physical = LossyPhysical()
-    world = World(MORE, physical=physical, log=NoRedo(), changelogs=True)
+    world = InstanceHarness(MORE, physical=physical, log=NoRedo(), changelogs=True)
     feed(world, 0)
     world.instance.commit.flush()
     feed(world, 20)
@@ -253,7 +253,7 @@ def test_trouble_of_the_log_does_not_open_the_state_again(monkeypatch):
     """The redo could not be trimmed: the state has nothing to do with it."""
     monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 100)
     physical = LossyPhysical()
-    world = World(SQL, physical=physical)
+    world = InstanceHarness(SQL, physical=physical)
 
     def trim_redo(transactional_id, sequence):
         raise LogUnavailable("Input/output error of the log")
@@ -271,7 +271,7 @@ def test_without_opening_it_again_an_io_error_stays(monkeypatch):
     """What the test above shows is shown by the opening."""
     monkeypatch.setattr(mending, "AFTER", 1 << 30)
     physical = LossyPhysical()
-    world = World(SQL, physical=physical)
+    world = InstanceHarness(SQL, physical=physical)
     physical.break_down()
     for _ in range(3):
         feed(world, 0)
@@ -281,7 +281,7 @@ def test_without_opening_it_again_an_io_error_stays(monkeypatch):
 def test_what_does_not_help_is_not_done_again_at_once():
     """Readers wait while the state is opened again."""
     physical = FullPhysical()
-    world = World(SQL, physical=physical)
+    world = InstanceHarness(SQL, physical=physical)
     feed(world, 0)
     opened, reopen = [], physical.reopen
     physical.reopen = lambda bring_forward: opened.append(world.clock.timer_ms()) or reopen(bring_forward)
@@ -302,7 +302,7 @@ from pathlib import Path
 from flowql.runtime.commit import coordinator, mending
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.rocks import open_rocks
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import World
 coordinator.REDO_FLUSH_BYTES = 200_000
 disk = Path(sys.argv[1])
 sql = '''CREATE STREAM S (K BIGINT KEY, V STRING) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=1);
@@ -348,7 +348,7 @@ def test_a_real_disk_that_is_full_for_a_while(tmp_path):
 def test_redo_that_the_state_has_flushed_leaves_the_log(monkeypatch):
     """Else a start would replay all commits since the last flush, and the log would keep them for ever."""
     monkeypatch.setattr(coordinator, "REDO_FLUSH_BYTES", 1_000)
-    world = World(SQL)
+    world = InstanceHarness(SQL)
     for n in range(10):
         feed(world, 20 * n)
     with pytest.raises(LogCorrupt, match="trimmed"):

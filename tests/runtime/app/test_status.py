@@ -9,14 +9,14 @@ import pytest
 
 from flowql.runtime.app.status import statuses
 from flowql.runtime.log.memory import MemoryLog
+from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_rebuilding import CHAIN, sent
 from tests.runtime.app.test_swapping import ALONE, LikeKafka
-from tests.runtime.app.world import World
 
 IDS = ["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME", "CTAS_OTHER"]
 
 
-class Watched(World):
+class Watched(InstanceHarness):
     """seen: what each answer of status holds, by round: ids with their states."""
 
     def __init__(self, sql: str, **config: Any) -> None:
@@ -59,7 +59,7 @@ def test_a_query_that_serves_is_in_every_answer_that_another_thread_gets() -> No
             if sorted(answer) != sorted(IDS):
                 wrong.append(answer)
 
-    with World(CHAIN.format(over=0), live=True) as world:
+    with InstanceHarness(CHAIN.format(over=0), live=True) as world:
         world.send("s", sent(0, 40))
         world.settle()
         looking = Thread(target=look)

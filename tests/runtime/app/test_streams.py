@@ -12,7 +12,7 @@ import pytest
 from flowql import KeyValueStore, Processor, SessionWindow, Stream, StreamsBuilder, TumblingWindow, col, fn, lit
 from flowql.compiler.functions.registry import forget_projects
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.runtime.app.streams_world import Feed, StreamsWorld, results
+from tests.runtime.app.streams_harness import Feed, StreamsHarness, results
 
 MINUTE = timedelta(minutes=1)
 ROWS: Feed = {
@@ -333,7 +333,7 @@ def test_the_stream_job_of_kip_28() -> None:
     above, others = stream2.branch(lambda key, value: value["VALUE"] > 10, lambda key, value: value["VALUE"] <= 10)
     above.to("TOPIC2")
     others.to("TOPIC3")
-    world = StreamsWorld(s)
+    world = StreamsHarness(s)
     world.feed(
         {"topic1": [(1, {"value": "5"}, 1), (2, {"value": "11"}, 2), (3, {"value": "ten"}, 3), (1, {"value": "10"}, 4)]}
     )
@@ -388,7 +388,7 @@ def test_functions_are_given_keys_and_values_as_processors_are() -> None:
     ).peek(lambda key, value: seen.append((key, value))).to("OUT", key_format="JSON")
     none = s.stream("NONE", topic="none", value={"x": float}, partitions=1)
     none.peek(lambda key, value: seen.append((key, value))).to("Q")
-    world = StreamsWorld(s)
+    world = StreamsHarness(s)
     world.feed({"in": [(7, {"N": 1}, 1)], "none": [(None, {"X": 1.5}, 2)]})
     expected = [((7, date(2026, 1, 1)), {"D": date(2026, 1, 2)}), (None, {"X": 1.5})]
     assert sorted(seen, key=repr) == sorted(expected, key=repr)
@@ -420,12 +420,12 @@ def processed() -> StreamsBuilder:
 
 def test_a_processor_between_steps_and_its_state_after_a_restart() -> None:
     physical = MemoryPhysical()
-    world = StreamsWorld(processed(), physical=physical)
+    world = StreamsHarness(processed(), physical=physical)
     world.feed({"in": [(1, {"N": 6}, 1), (1, {"N": 5}, 2), (2, {"N": 7}, 3), (1, {"N": 8}, 4)]})
     assert world.out("OUT") == [(1, {"count": 2, "n": 8}, 4)]
     assert [q.id for q in world.instance.plan.queries] == ["CSAS_S_PROCESS_1_INPUT", "CSAS_OUT", "S_PROCESS_1"]
     world.instance.stop()
-    again = StreamsWorld(processed(), physical=physical, log=world.log)
+    again = StreamsHarness(processed(), physical=physical, log=world.log)
     again.feed({"in": [(2, {"N": 9}, 5)]})
     assert again.written("OUT") == [(1, {"count": 2, "n": 8}, 4), (2, {"count": 2, "n": 9}, 5)]
 
@@ -459,7 +459,7 @@ def test_times_of_joined_rows_are_those_of_the_result() -> None:
 def test_a_row_that_a_function_fails_for_becomes_a_dead_letter() -> None:
     s = StreamsBuilder("S")
     s.stream("IN_").map_values(lambda value: {"inverse": 10 // value["N"]}, value={"inverse": int}).to("OUT")
-    world = StreamsWorld(s)
+    world = StreamsHarness(s)
     world.feed({"in": [(1, {"N": 5}, 1), (1, {"N": 0}, 2), (1, {"N": 2}, 3)]})
     assert [v for _, v, _ in world.out("OUT")] == [{"INVERSE": 2}, {"INVERSE": None}, {"INVERSE": 5}]
     (letter,) = world.dead_letters("CSAS_OUT")
@@ -491,6 +491,6 @@ def test_what_functions_may_not_return(name: str) -> None:
     build, message = WRONG_RESULTS[name]
     s = StreamsBuilder("S")
     build(s)
-    world = StreamsWorld(s)
+    world = StreamsHarness(s)
     world.feed({"in": [(1, {"N": 5, "T": ""}, 1)]})
     assert message in world.dead_letters("CSAS_OUT")[0]["MESSAGE"]

@@ -10,7 +10,7 @@ import pytest
 
 from flowql import Expression, Stream, StreamsBuilder, Table, col, fn, when
 from flowql.compiler.functions.registry import forget_projects
-from tests.runtime.app.streams_world import Feed, StreamsWorld
+from tests.runtime.app.streams_harness import Feed, StreamsHarness
 
 SEEDS = 60
 FEED: Feed = {
@@ -153,7 +153,7 @@ def build(seed: int, *, through: bool) -> tuple[StreamsBuilder, bool]:
 
 def found(seed: int, *, through: bool) -> list[str]:
     builder, is_table = build(seed, through=through)
-    world = StreamsWorld(builder)
+    world = StreamsHarness(builder)
     world.feed(TABLES)
     world.feed(FEED)
     rows = [(key, value) for key, value, _ in world.out("OUT")]

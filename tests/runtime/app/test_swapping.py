@@ -23,6 +23,7 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.server.on_runtime import RuntimeEngine
 from tests.change.places import of_relation
+from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import (
     CHAIN,
     COUNTS,
@@ -32,7 +33,6 @@ from tests.runtime.app.test_rebuilding import (
     same,
     sent,
 )
-from tests.runtime.app.world import World, plan_of
 
 
 class LikeKafka(MemoryLog):
@@ -77,7 +77,7 @@ def tidied_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_a_commit_cannot_replace_records_a_swap_is_a_recorded_procedure(
     seed: int, config: dict[str, Any]
 ) -> None:
-    world = World(CHAIN.format(over=0), log=LikeKafka(), seed=seed, rows_per_run=7, tick_ms=10, **config)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), seed=seed, rows_per_run=7, tick_ms=10, **config)
     world.send("s", sent(0, 40))
     world.settle()
     for fed, over in ((40, 15), (60, 0), (80, 70)):
@@ -90,7 +90,7 @@ def test_where_a_commit_cannot_replace_records_a_swap_is_a_recorded_procedure(
     assert world.instance.plan.queries[0].generation == 4
 
 
-def leftovers(world: World) -> list[str]:
+def leftovers(world: InstanceHarness) -> list[str]:
     """Staging topics, when there was time to delete them."""
     assert world.driver is not None
     for _ in range(20):
@@ -140,10 +140,10 @@ class Dying(LikeKafka):
 
 def rebuilt_with_a_death(
     kill_at: int | None, config: dict[str, Any], *, after: bool = False, kept: bool = True
-) -> tuple[World, int]:
+) -> tuple[InstanceHarness, int]:
     """A filter is changed, and the process dies at that moment of it; another one goes on, with its state or without."""
     log, physical, sql = Dying(), MemoryPhysical(), CHAIN.format(over=15)
-    world = World(CHAIN.format(over=0), log=log, physical=physical, tick_ms=10, **config)
+    world = InstanceHarness(CHAIN.format(over=0), log=log, physical=physical, tick_ms=10, **config)
     world.send("s", sent(0, 40))
     world.send("s", [(1, b"no JSON", 5)])
     world.settle()
@@ -187,7 +187,7 @@ def test_a_recorded_swap_goes_on_wherever_its_process_dies(config: dict[str, Any
 
 def test_a_swap_whose_tasks_do_not_stop_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """What serves goes on, and it is tried again."""
-    world = World(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
     world.send("s", sent(0, 40))
     world.settle()
     before, driver = len(world.values("BIG")), world.driver
@@ -213,7 +213,7 @@ def test_a_swap_whose_tasks_do_not_stop_is_taken_back(monkeypatch: pytest.Monkey
 
 
 def test_a_deployment_while_tasks_are_parked_lets_them_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
     world.send("s", sent(0, 40))
     world.settle()
     driver = world.driver
@@ -232,7 +232,7 @@ def test_a_deployment_while_tasks_are_parked_lets_them_go_on(monkeypatch: pytest
 
 
 def test_a_deployment_waits_until_a_swap_that_has_no_way_back_is_done() -> None:
-    world = World(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
     world.send("s", sent(0, 40))
     world.settle()
     driver = world.driver
@@ -251,7 +251,7 @@ def test_a_stream_in_a_topic_that_is_only_compacted_is_not_rebuilt(config: dict[
     """Brokers would not delete its old records, and the swap would have no way back."""
     log = LikeKafka()
     log.create_topic("BIG", 2, {"cleanup.policy": "compact"})
-    world = World(CHAIN.format(over=0), log=log, tick_ms=10, **config)
+    world = InstanceHarness(CHAIN.format(over=0), log=log, tick_ms=10, **config)
     world.settle()
     before = world.instance.deployed
     with pytest.raises(RebuildUnsupported, match="CSAS_BIG would have to be rebuilt"):
@@ -261,7 +261,7 @@ def test_a_stream_in_a_topic_that_is_only_compacted_is_not_rebuilt(config: dict[
 
 @pytest.mark.parametrize("config", [ALONE, MEMBER], ids=["alone", "member"])
 def test_a_table_becomes_a_stream_whose_old_records_can_be_deleted(config: dict[str, Any]) -> None:
-    world = World(SOURCE + COUNTS.replace("FROM BIG", "FROM S"), log=LikeKafka(), tick_ms=10, **config)
+    world = InstanceHarness(SOURCE + COUNTS.replace("FROM BIG", "FROM S"), log=LikeKafka(), tick_ms=10, **config)
     world.send("s", sent(0, 40))
     world.settle()
     stream = SOURCE + "CREATE STREAM COUNTS AS SELECT K, V FROM S WHERE V > 20;\n"
@@ -277,7 +277,7 @@ def test_nothing_new_is_appended_while_another_partition_holds_old_records(confi
     log = Watched()
     with_number = CHAIN.format(over=0).replace("SELECT K, V FROM S", "SELECT K, V, 1 AS NEW FROM S")
     assert with_number != CHAIN.format(over=0)
-    world = World(CHAIN.format(over=0), log=log, tick_ms=10, **config)
+    world = InstanceHarness(CHAIN.format(over=0), log=log, tick_ms=10, **config)
     world.send("s", sent(0, 40))
     world.settle()
     world.deploy(with_number)
@@ -288,7 +288,7 @@ def test_nothing_new_is_appended_while_another_partition_holds_old_records(confi
 
 def test_topics_of_a_deployment_that_was_never_recorded_are_deleted() -> None:
     """Names of later generations may be anybody's."""
-    world = World(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **ALONE)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **ALONE)
     left = ["flowql-BIG.g2-staging", "flowql-dead-letters-of-CSAS_BIG.g2"]
     for name in (*left, "flowql-BIG.g3-staging"):
         world.log.create_topic(name, 2)
@@ -298,7 +298,7 @@ def test_topics_of_a_deployment_that_was_never_recorded_are_deleted() -> None:
 
 
 def test_a_member_answers_interactive_queries_about_tables_all_through_a_swap() -> None:
-    world = World(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
     world.send("s", sent(0, 40))
     world.settle()
     engine, seen = RuntimeEngine(world.instance), list[Any]()
@@ -314,7 +314,7 @@ def test_a_member_answers_interactive_queries_about_tables_all_through_a_swap() 
 
 def test_what_status_says_to_serve_is_what_interactive_queries_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the cut of a swap's commit and its end `flowql deploy` said that all serves, and the next interactive query got the rows of before."""
-    world = World(CHAIN.format(over=0))
+    world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()
     instance, apply = world.instance, world.instance.state.apply

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from flowql.runtime.errors import RuntimeFailure
+from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, SOURCE, rows
-from tests.runtime.app.world import World
 
 
 def test_a_dead_commit_thread_ends_waits_with_its_error_and_stops_processing() -> None:
-    world = World(SOURCE.format(n=1) + COPY, live=True)
+    world = InstanceHarness(SOURCE.format(n=1) + COPY, live=True)
     world.send("s", rows(0, 10))
     world.settle()
     world.log.producer("flowql")  # a newer producer of the same application: the next commit is fenced
@@ -27,7 +27,7 @@ def test_a_dead_commit_thread_ends_waits_with_its_error_and_stops_processing() -
 
 
 def test_every_loop_is_a_named_thread_and_all_end() -> None:
-    world = World(SOURCE.format(n=1) + COPY, live=True, threads=3)
+    world = InstanceHarness(SOURCE.format(n=1) + COPY, live=True, threads=3)
     names = [s.name for s in world.instance.steps()]
     assert len(set(names)) == len(names)
     assert [n for n in names if n.startswith("processing")] == ["processing-0", "processing-1", "processing-2"]

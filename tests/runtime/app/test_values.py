@@ -11,7 +11,7 @@ import pytest
 
 from flowql.runtime.app.query_state import RUNNING
 from flowql.runtime.log.base import TopicPartition
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 SOURCES = """
 CREATE STREAM S (K STRING KEY, L BIGINT, D DOUBLE, C DECIMAL(20, 4), T STRING, A DATE, AT TIMESTAMP, N STRUCT<X ARRAY<BIGINT>>)
@@ -59,7 +59,7 @@ def send(world, topic, rows):
     world.send_text(topic, rows)
 
 
-class TextWorld(World):
+class TextHarness(InstanceHarness):
     """Its keys are texts."""
 
     def send_text(self, topic, rows):
@@ -80,7 +80,7 @@ def done(world):
 
 
 def live(sql, column, texts, *, vector):
-    world = TextWorld(SOURCES + sql, vector=vector)
+    world = TextHarness(SOURCES + sql, vector=vector)
     rows = [
         ("good", GOOD.encode(), 1),
         *((f"bad {n}", record(column, t), 2 + n) for n, t in enumerate(texts)),
@@ -120,7 +120,7 @@ def test_no_value_stops_its_query_or_another(query, column, vector):
 @pytest.mark.parametrize("key", [None, "", "\x00", "\ud800", "x" * 100_000])
 @pytest.mark.parametrize("query", QUERIES)
 def test_no_key_does(query, key):
-    world = TextWorld(SOURCES + QUERIES[query].format(c="L"))
+    world = TextHarness(SOURCES + QUERIES[query].format(c="L"))
     for topic in ("s", "ts"):
         send(world, topic, [(k, GOOD.encode(), n) for n, k in enumerate(("good", key, "later"))])
     send(world, "u", [(k, b'{"V": 5}', 9) for k in ("good", key, "later")])

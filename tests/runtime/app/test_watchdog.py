@@ -11,7 +11,7 @@ from flowql.cli.status import held_up
 from flowql.runtime.app import watchdog
 from flowql.runtime.app.status import instance_figures
 from flowql.runtime.events import EVENT, LOGGER
-from tests.runtime.app.world import World, function
+from tests.runtime.app.harness import InstanceHarness, function
 
 SQL = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=1);
@@ -52,7 +52,7 @@ def test_a_function_that_hangs_is_named_and_others_go_on(events):
         released.wait(60)
         return value
 
-    with function("HANG", hang), World(SQL, live=True) as world:
+    with function("HANG", hang), InstanceHarness(SQL, live=True) as world:
         try:
             world.send("s", [(1, {"V": 1}, 0)])
             world.until(lambda: stuck_tasks(events), "noticed")
@@ -76,7 +76,7 @@ def test_a_function_that_hangs_is_named_and_others_go_on(events):
 
 def test_a_step_that_is_patient_is_not_named(events):
     with function("HANG", lambda v: v):
-        world = World(SQL)
+        world = InstanceHarness(SQL)
         dog = world.instance.watchdog
         for step in ("cleanup", "polling"):
             dog.begin(step, world.clock.timer_ms())

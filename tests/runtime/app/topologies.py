@@ -13,7 +13,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.compiler.processors.processor import Processor
 from flowql.compiler.processors.stores import StateStore
 from flowql.compiler.processors.topology import Topology
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 SQL = """
 CREATE STREAM IN_ (K BIGINT KEY, N BIGINT) WITH (KAFKA_TOPIC='in', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
@@ -24,7 +24,7 @@ CREATE TABLE KEPT (K BIGINT PRIMARY KEY, N BIGINT) WITH (KAFKA_TOPIC='kept', PAR
 """
 
 
-class Topologies(World):
+class Topologies(InstanceHarness):
     """An instance whose project has topologies besides its SQL."""
 
     def __init__(self, *topologies: Topology, sql: str = SQL, **config: Any) -> None:

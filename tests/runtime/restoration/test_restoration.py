@@ -19,7 +19,7 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.status import IllegalTransition, TaskStatus
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 KEYS = 40
 STREAM = """CREATE STREAM S (K BIGINT KEY, V BIGINT)
@@ -41,7 +41,7 @@ def no_redo() -> MemoryLog:
     return log
 
 
-class Life(World):
+class Life(InstanceHarness):
     """An instance over a log; where something was deployed already it goes on with that."""
 
     def __init__(self, log: MemoryLog, sql: str = "", **options: Any) -> None:

@@ -16,7 +16,7 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.spark.shapes import DEAD, PACKED, SINK, from_ipc, to_ipc
 from flowql.runtime.spark.stage.envelope import Row
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 SOURCES = """
 CREATE STREAM A (K BIGINT KEY, V BIGINT, G STRING) WITH (KAFKA_TOPIC='a', PARTITIONS=3, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
@@ -76,14 +76,14 @@ class Reference:
     coalesce: bool = False
     begins: bool = True
     width: int = 3
-    world: World = field(init=False)
+    world: InstanceHarness = field(init=False)
     physical: MemoryPhysical = field(default_factory=MemoryPhysical)
     cuts: list[dict[TopicPartition, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         sources = SOURCES.replace("PARTITIONS=3", f"PARTITIONS={self.width}")
         sql = sources + (SHAPES[self.shape] if self.begins else "")
-        self.world = World(sql, physical=self.physical, coalesce=self.coalesce)
+        self.world = InstanceHarness(sql, physical=self.physical, coalesce=self.coalesce)
 
     @property
     def plan(self) -> Plan:

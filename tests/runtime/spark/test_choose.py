@@ -24,7 +24,7 @@ from flowql.runtime.spark.choose import NodeChoice, choose, explain_lines, is_na
 from flowql.runtime.spark.errors import FilesUnfit, SparkUnsupported
 from flowql.runtime.spark.history import complete_queries, refuse_overwriting, refuse_shared_files, refuse_unfit_files
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
-from tests.runtime.app.world import plan_of
+from tests.runtime.app.harness import plan_of
 from tests.runtime.spark.stage_world import SHAPES, SOURCES
 
 FILES = {t: TopicFiles("parquet", f"/data/{t}") for t in "abd"}

@@ -11,7 +11,7 @@ from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.spark.native.topics import _columns
 from flowql.runtime.spark.shapes import from_ipc
 from flowql.runtime.state.frozen import UnwritableState
-from tests.runtime.app.world import function
+from tests.runtime.app.harness import function
 from tests.runtime.spark import stage_world
 from tests.runtime.spark.stage_world import SHAPES, Reference, dead_of, final, sink_of
 from tests.runtime.spark.test_stage_program import local

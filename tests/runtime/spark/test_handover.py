@@ -33,7 +33,7 @@ from flowql.runtime.state.handed import (
     write_part,
 )
 from flowql.runtime.state.task_state import ManagedTask
-from tests.runtime.app.world import plan_of
+from tests.runtime.app.harness import plan_of
 from tests.runtime.spark import stage_world
 from tests.runtime.spark.stage_local import LocalStages
 from tests.runtime.spark.stage_world import SHAPES, SOURCES, Reference, comparable, events, final

@@ -10,7 +10,7 @@ from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.spark.native.topics import _decoder
 from flowql.runtime.spark.stage.layout import layout_of, loads
 from flowql.runtime.spark.stage.worker import layout_from
-from tests.runtime.app.world import plan_of
+from tests.runtime.app.harness import plan_of
 
 SOURCE = "CREATE STREAM S (K BIGINT KEY, {}) WITH (KAFKA_TOPIC='workers', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='AVRO');\n"
 QUERY = "CREATE TABLE N WITH (VALUE_FORMAT='JSON') AS SELECT K, SUM(ON_WORKERS) AS V FROM S GROUP BY K;"

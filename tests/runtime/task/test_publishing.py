@@ -12,7 +12,7 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.transaction import Transaction
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.engine import resume
-from tests.runtime.app.world import World
+from tests.runtime.app.harness import InstanceHarness
 
 SQL = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
@@ -24,7 +24,7 @@ CREATE STREAM COPY AS SELECT K, V + 1 AS W FROM T;
 
 def test_a_task_is_not_idle_while_it_publishes() -> None:
     """Its input was consumed and its output not in the exchange yet: the next task took what it had for all there was."""
-    world = World(SQL)
+    world = InstanceHarness(SQL)
     publish, seen = world.instance.publish, []
 
     def watched(task: Any, result: Any) -> None:
@@ -42,17 +42,17 @@ def test_a_task_is_not_idle_while_it_publishes() -> None:
     assert [n for _, n in world.table("OUT")] == [1] * 10
 
 
-def send(world: World, first: int) -> None:
+def send(world: InstanceHarness, first: int) -> None:
     for topic in ("s", "t"):
         world.send(topic, [(0, {"V": v % 7}, v) for v in range(first, first + 10)])
 
 
-def results(world: World) -> tuple[Any, Any]:
+def results(world: InstanceHarness) -> tuple[Any, Any]:
     return world.table("OUT"), world.values("COPY")
 
 
 def undisturbed() -> tuple[Any, Any]:
-    world = World(SQL)
+    world = InstanceHarness(SQL)
     for first in (0, 10):
         send(world, first)
         world.settle()
@@ -63,7 +63,7 @@ def undisturbed() -> tuple[Any, Any]:
 @pytest.mark.parametrize("error", [KeyError("a mistake"), ValueError("a value")], ids=["code", "value"])
 def test_a_run_that_is_published_in_part_is_never_committed(query: str, error: Exception) -> None:
     """Its input was consumed: the query went on behind it, and what it had made of it was in no epoch."""
-    world = World(SQL)
+    world = InstanceHarness(SQL)
     send(world, 0)
     world.settle()
     publish = world.instance.publish
@@ -88,7 +88,7 @@ def test_a_run_that_is_published_in_part_is_never_committed(query: str, error: E
 def test_a_query_whose_runs_cannot_be_published_stands_alone(query: str) -> None:
     """The instance ended, and so it did at each start, with all queries."""
     physical = MemoryPhysical()
-    world = World(SQL, physical=physical)
+    world = InstanceHarness(SQL, physical=physical)
     send(world, 0)
     world.settle()
     for start in range(3):
@@ -109,7 +109,7 @@ def test_a_query_whose_runs_cannot_be_published_stands_alone(query: str) -> None
             world.instance.publish = publish  # type: ignore[method-assign]
             if start == 2:
                 come_back(world)
-    fresh = World(SQL)
+    fresh = InstanceHarness(SQL)
     for first in range(0, 40, 10):
         send(fresh, first)
         fresh.settle()
@@ -131,7 +131,7 @@ class Blocked(MemoryLog):
 def test_what_was_cut_before_is_committed(query: str) -> None:
     """A commit is under way: what the query has made before belongs to it, and nothing of it is undone."""
     log = Blocked()
-    world = World(SQL, log=log)
+    world = InstanceHarness(SQL, log=log)
     send(world, 0)
     world.settle()
     log.full = True
@@ -147,20 +147,20 @@ def test_what_was_cut_before_is_committed(query: str) -> None:
     assert sum(n for _, n in world.table("OUT")) == (20 if query == "CTAS_OUT" else 30)
     world.instance.publish = publish  # type: ignore[method-assign]
     come_back(world)
-    fresh = World(SQL)
+    fresh = InstanceHarness(SQL)
     for first in (0, 10, 20):
         send(fresh, first)
         fresh.settle()
     assert results(world) == results(fresh)
 
 
-def waiting(world: World) -> None:
+def waiting(world: InstanceHarness) -> None:
     for _ in range(40):
         world.driver.round()
         world.clock.advance(100)
 
 
-def refusing(world: World, query: str) -> Any:
+def refusing(world: InstanceHarness, query: str) -> Any:
     """From now on; what it did before."""
     publish = world.instance.publish
 
@@ -173,7 +173,7 @@ def refusing(world: World, query: str) -> Any:
     return publish
 
 
-def come_back(world: World) -> None:
+def come_back(world: InstanceHarness) -> None:
     """Queries are tried again when their time has come."""
     for _ in range(400):
         world.driver.round()

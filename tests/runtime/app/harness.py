@@ -41,7 +41,7 @@ def plan_of(sql: str, previous: Plan | None = None) -> Plan:
     return compiled.plan
 
 
-class World:
+class InstanceHarness:
     """One instance. With `live` it has threads and the system's clock, else a driver and a virtual clock."""
 
     def __init__(
@@ -67,7 +67,7 @@ class World:
             self.instance.start()
         self.deploy(sql)
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> InstanceHarness:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from flowql.compiler.plan.codec import dumps, loads
 from flowql.compiler.streams.builder import StreamsBuilder
 from tests.compiler.streams.plans import plan_of
-from tests.runtime.app.world import Sent, World
+from tests.runtime.app.harness import InstanceHarness, Sent
 
 SOURCES = """
 CREATE STREAM IN_ (K BIGINT KEY, N BIGINT, T STRING) WITH (KAFKA_TOPIC='in', PARTITIONS=2, VALUE_FORMAT='JSON');
@@ -20,7 +20,7 @@ Feed = Mapping[str, Sequence[Sent]]
 Out = tuple[Any, Any, int]
 
 
-class StreamsWorld(World):
+class StreamsHarness(InstanceHarness):
     """`sql` may be empty."""
 
     def __init__(self, *builders: StreamsBuilder, sql: str = "", **config: Any) -> None:
@@ -54,6 +54,6 @@ def _key(key: bytes | None) -> Any:
 
 def results(sql: str, feed: Feed, *builders: StreamsBuilder, topics: Sequence[str] = ("OUT",)) -> dict[str, list[Out]]:
     """What a project writes to topics."""
-    world = StreamsWorld(*builders, sql=sql)
+    world = StreamsHarness(*builders, sql=sql)
     world.feed(feed)
     return {t: world.written(t) for t in topics}
