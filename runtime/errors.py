@@ -24,7 +24,7 @@
         PartitionsDiffer  a project declares another number of partitions than a topic has
         TableUnsupported  a table with rows would get a declaration that they do not fit
         OutsideRecords    a rebuild would lose records that others have written
-        StaleMember       the proof of membership in a group does not count (any more)
+        StaleMember       the group metadata of a member is stale
       StatementFailed     a statement would break a rule of its table, or a value of it fails; nothing is changed
       TableBusy           another statement changed the same table meanwhile; nothing is changed
       StateError          state and log do not fit together
@@ -162,14 +162,14 @@ class RecordRefused(LogError):
 
 
 class TransactionAborted(LogError):
-    """The transaction left no trace; its producer is of no more use."""
+    """The transaction was aborted, and its producer cannot be used any longer."""
 
     code = "FQ4044"
     retriable = True
 
 
 class StaleMember(LogError):
-    """The proof of membership in a group does not count (any more); the transaction left no trace."""
+    """The group metadata of a member is stale; the transaction was aborted."""
 
     code = "FQ4045"
     retriable = True

@@ -176,7 +176,7 @@ class GroupStep(Reconciler):
             self.trouble = str(error)
 
     def _take(self, event: GroupEvent) -> None:
-        """In order. What is lost is forbidden to be committed before a newer proof is handed on."""
+        """Handles an event of the group. After a loss, commits are stopped before newer group metadata is passed on."""
         tps = set(event.partitions)
         if event.change is GroupChange.LOST:
             self._owned, self._leaving, self._revoking = set(), set(), False
@@ -187,7 +187,7 @@ class GroupStep(Reconciler):
         elif event.change is GroupChange.REVOKE:
             self._leaving |= tps
             self._revoking = True
-        self._host.commit.proof = event.metadata
+        self._host.commit.group_metadata = event.metadata
 
     def _next(self) -> Coroutine | None:
         """The most urgent thing to do."""

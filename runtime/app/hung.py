@@ -69,7 +69,7 @@ class HungQueries:
         Called by the watchdog, for which this member is about to leave its group. It blocks.
         """
         host = self._host
-        proof = host.commit.proof  # before the tasks are looked at: it is of no use once they are lost
+        group_metadata = host.commit.group_metadata  # read before the tasks: it is rejected once they are lost
         now_ms, runs = host.clock.wall_ms(), []
         for s in stuck:
             query = host.running.query(s.task.rpartition("/")[0]) if s.task is not None else None
@@ -81,7 +81,7 @@ class HungQueries:
         if not runs:
             return True
         try:
-            write_hung(host.log, host.config.application_id, runs, proof, now_ms)
+            write_hung(host.log, host.config.application_id, runs, group_metadata, now_ms)
         except LogError as error:
             say(WARNING, "log.trouble", f"other members do not learn what hangs here: {error}", query=runs[0].query)
             return not error.retriable

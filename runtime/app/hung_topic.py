@@ -1,9 +1,9 @@
 """Queries whose function hung on a member, told to the members that get its tasks: a compacted topic with a record per member and query.
 
-A member that leaves its group because a run does not end says so first, with the proof that it is a member (`write_hung`). The
-brokers refuse what comes when others have its tasks already: a record that is late says nothing of what they do. Each member reads
-the topic to its end before it makes tasks, and then now and then. A record counts while the query has the definition and the
-generation that hung; `release` deletes it, which `flowql resume` does.
+A member that leaves its group because a micro-batch does not end records that first, with its group metadata (`write_hung`). The
+brokers reject the record if other members already have its tasks, as it would say nothing about these. Each member reads
+the topic to its end before it builds tasks, and at intervals after that. A record is valid while the query has the definition and the
+generation that hung; `flowql resume` deletes it (`release`).
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def topic_of(application_id: str) -> TopicPartition:
 
 
 def write_hung(
-    log: Log, application_id: str, runs: Collection[HungRun], proof: GroupMetadata | None, now_ms: int
+    log: Log, application_id: str, runs: Collection[HungRun], group_metadata: GroupMetadata | None, now_ms: int
 ) -> None:
-    """All of one member. Waits for the brokers. LogError: StaleMember if the writer is no member of its group (any more).
+    """Writes the hung functions of one member and waits for the brokers. Raises LogError; StaleMember if the writer is no longer a member of its group.
 
-    Only a transaction that moves a position is refused for a proof, so this one moves that of the topic itself, to where it is: at 0.
+    Brokers check group metadata only in transactions that move a position, so this one moves the position of the topic itself, from 0 to 0.
     """
     tp = topic_of(application_id)
     log.admin().create_topic(tp.topic, 1, COMPACTED)
@@ -71,7 +71,7 @@ def write_hung(
     try:
         producer.begin()
         producer.send(tp, records_of(keys, values, now_ms))
-        producer.send_positions(application_id, {tp: Position(0)}, proof)
+        producer.send_positions(application_id, {tp: Position(0)}, group_metadata)
         producer.commit()
     finally:
         producer.close()

@@ -1,21 +1,21 @@
-"""The commit step: cut the epoch, write it to the log in one transaction, make the state committed.
+"""The commit step: cuts the epoch, writes it to the log in one transaction, and makes the state committed.
 
-1. Cut, under the epoch lock: collected records, frozen state writes and positions belong together; publishing goes on into
-   the next epoch at once. A task inside a run is simply not in this cut (rule R1).
-2. Send records, positions and redo to the producer; commit. This is the moment everything becomes true.
-3. Apply the frozen writes to the physical store; a snapshot of the new state is published. If the store cannot write (a full disk)
-   this is tried again until it can: the log has the commit. After an I/O error it is opened again, and redone (`_mend_state`).
+1. Cut, under the epoch lock: collected records, frozen state writes and positions belong together; later results go into
+   the next epoch at once. The current micro-batch of a task is not part of this cut (rule R1).
+2. Send records, positions and redo to the producer, and commit. From then on the epoch is committed.
+3. Apply the frozen writes to the physical store and publish a snapshot of the new state. If the store cannot write (a full disk)
+   this is repeated until it can: the log has the commit. After an I/O error the store is opened again and redone (`_mend_state`).
 
-No space left keeps the frozen epoch and tries it again. An unknown outcome discards the producer, initialises a new one with the
-same id (which fences the old) and asks the log for its last sequence: equal to ours means committed, else the same epoch is sent
-again (rule R3). What the log refuses of one query (a record too large, a topic that is gone or not to be written; a position in a
-topic that is not to be read), and state that has no durable form, is taken out of the epoch with all that query has done since the last commit, and the rest is sent
-again (rule R1). A position in a topic that is gone is left out, because tasks' own records hold the exact ones. `Fenced` is the end of the instance. Only this step's
-thread touches the producer.
+While no space is left the frozen epoch is kept and sent again. After an unknown outcome the producer is replaced by a new one with the
+same id (which fences the old one), and the last sequence in the log is read: if it is that of this epoch the epoch is committed, else the same epoch
+is sent again (rule R3). If the log rejects records of one query (a record too large, a topic that is missing or not writable), a position of one in a
+topic that is not readable, or if state has no durable form, all results of that query since the last commit are taken out of the epoch and the rest is
+sent again (rule R1). A position in a topic that is gone is left out, because tasks' own records hold the exact positions. `Fenced` ends the instance.
+Only this step's thread uses the producer.
 
-A member of a group commits with the proof of its membership. What it has lost it must not commit: `lose` stops everything at once,
+A member of a group commits with its group metadata. It must not commit results of partitions it has lost: `lose` stops all commits at once, and
 `start_over` drops the epoch and makes a new producer. Being fenced means the same for a member, whose transactional id is its own:
-its transaction took too long for the brokers, and was ended by them.
+its transaction took longer than the brokers allow, and they aborted it.
 """
 
 from __future__ import annotations
@@ -58,8 +58,10 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import Frozen
 
 RETRY_MS = 200
-STALE_MAX = 25  # refusals of one epoch's proof in a row: the group has given this member up, and it does not know yet
-LOSSES_MAX, LOSSES_MS = 10, 60_000  # more in so short a time no broker does by being slow
+STALE_MAX = (
+    25  # rejections of the group metadata in a row: the group has removed this member, which does not know it yet
+)
+LOSSES_MAX, LOSSES_MS = 10, 60_000  # slow brokers alone do not cause more losses in this time
 REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
 
 
@@ -143,11 +145,11 @@ class CommitStep:
         self._redo_bytes = 0
         self._unknown = False  # whether the last transaction was committed
         self._losses: list[int] = []  # when this member was fenced
-        self._stale = 0  # refusals of the proof in a row
+        self._stale = 0  # rejections of the group metadata in a row
         self._lost: RuntimeFailure | None = None  # why nothing more may be committed of the pending epoch
         self._found_out = False  # what became of the last transaction before that
         self._restart: Future[None] | None = None
-        self.proof: GroupMetadata | None = None  # of a member, the newest; set by who learns of the group
+        self.group_metadata: GroupMetadata | None = None  # the newest, of a member; set by the group step
         self.on_fenced: Callable[[], None] = lambda: None  # a member has to start over
         self.dirty = False  # set by publish under the epoch lock, cleared by the cut
         self.replacements: list[Replacement] = []  # of this epoch; under the epoch lock
@@ -186,19 +188,19 @@ class CommitStep:
         self.wake()
 
     def withdraw(self, done: Future[Any]) -> bool:
-        """Whether this request is taken back: nothing of it has happened, nor will. False once its cut has begun. Any thread."""
+        """Takes a request back before anything of it has happened. False once its cut has begun. Any thread."""
         return any(r.done is done and r.withdrawable for r in tuple(self._requests)) and done.cancel()
 
     def lose(self, reason: str) -> None:
-        """From now on the pending epochs must not be committed; pending commit requests fail. Any thread.
+        """Prevents the commit of pending epochs and fails pending commit requests. Any thread.
 
-        Called before `proof` is renewed, so that no transaction ever carries old positions with a new proof.
+        Called before `group_metadata` is renewed, so that no transaction carries old positions with new group metadata.
         """
         self._lost = StaleMember(reason)
         self.wake()
 
     def start_over(self) -> Future[None]:
-        """Drop what is not committed, once `lose` was called and no task runs any more; then commits begin anew. Any thread."""
+        """Drops the uncommitted epochs, after `lose` and once no task runs any more; then commits continue. Any thread."""
         assert self._lost is not None, "nothing is lost"
         self._restart = Future()
         self.wake()
@@ -498,10 +500,10 @@ class CommitStep:
         return last if last == self._sequence + 1 else None
 
     def _transaction(self, epoch: Epoch, redo: bytes) -> int:
-        producer, proof = self._producer, self.proof
-        if self._lost is not None:  # after the proof was taken: see `lose`
+        producer, group_metadata = self._producer, self.group_metadata
+        if self._lost is not None:  # after the group metadata was read: see `lose`
             raise self._lost
-        if self._member and epoch.positions and proof is None:
+        if self._member and epoch.positions and group_metadata is None:
             raise StaleMember("this instance is no member of its group yet")
         producer.begin()
         for reshape in epoch.reshapes:
@@ -524,7 +526,7 @@ class CommitStep:
             for tp, o in epoch.positions.items()
         }
         if positions:
-            producer.send_positions(self._id, positions, proof)
+            producer.send_positions(self._id, positions, group_metadata)
         if redo:
             producer.attach_redo(redo)
         return producer.commit()

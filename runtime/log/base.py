@@ -143,11 +143,11 @@ class GroupChange(Enum):
     """What happened to a member of a group.
 
     ASSIGN: these partitions are owned in addition. Nothing of them is read before `Consumer.assign` names them.
-    REVOKE: these are to be given up in order. They stay owned, and positions of them may be committed, until
+    REVOKE: these partitions have to be given up. They stay owned, and their positions may be committed, until
     `acknowledge_revoke`; no other member is assigned them before that.
-    LOST: the group has given this member up, all its partitions may have other owners already. Nothing of them may be committed
-    any more. The consumer joins anew by itself, so ASSIGN follows. A REVOKE that was not acknowledged is void.
-    EPOCH: nothing changed but the proof; the older one is stale. partitions is empty.
+    LOST: the group has removed this member, and all its partitions may have other owners already. Results of them must not be committed
+    any more. The consumer joins the group again by itself, so ASSIGN follows. A REVOKE that was not acknowledged is void.
+    EPOCH: only the group metadata changed; the older one is stale. partitions is empty.
     """
 
     ASSIGN = "assign"
@@ -356,9 +356,9 @@ class Producer(Protocol):
     ) -> None:
         """Move positions of a group with this transaction.
 
-        metadata: of the member that owns these partitions; None for a group without members. With a proof that does not count
-        (any more), this call or `commit` raises StaleMember, and nothing of the transaction is visible. The same may be tried
-        again with a newer proof, but only if the partitions were not lost in between: a log checks the member, not what it owns.
+        metadata: of the member that owns these partitions; None for a group without members. With stale metadata
+        this call or `commit` raises StaleMember, and the transaction is aborted. It may be repeated
+        with newer metadata, but only if the partitions were not lost in between: a log checks the member, not its partitions.
         """
         ...
 

@@ -306,7 +306,7 @@ class GroupClient:
         self._joined = self._away = False
         self._epoch, self.fenced = 0, False  # fenced: the brokers say so, the application does not know
         self._events: list[GroupEvent] = []
-        self._proof = self.metadata
+        self._group_metadata = self.metadata
 
     @property
     def metadata(self) -> GroupMetadata:
@@ -353,7 +353,7 @@ class GroupClient:
             self._add(GroupChange.ASSIGN, sorted(new))
 
     def events(self) -> list[GroupEvent]:
-        if self.metadata != self._proof:
+        if self.metadata != self._group_metadata:
             self._add(GroupChange.EPOCH, [])
         out, self._events = self._events, []
         return out
@@ -374,8 +374,8 @@ class GroupClient:
         self._add(GroupChange.LOST, lost)
 
     def _add(self, change: GroupChange, tps: Sequence[TopicPartition]) -> None:
-        self._proof = self.metadata
-        self._events.append(GroupEvent(change, tuple(tps), self._proof))
+        self._group_metadata = self.metadata
+        self._events.append(GroupEvent(change, tuple(tps), self._group_metadata))
 
 
 class SimulatedConsumer(LogConsumer):
@@ -462,14 +462,14 @@ class SimulatedProducer:
         self._network.call("init answered")
         self._sequence = log.last_sequence(transactional_id)
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
-        self._proofs: dict[str, GroupMetadata] = {}
+        self._group_metadata: dict[str, GroupMetadata] = {}
 
     def begin(self) -> None:
         self._check()
         if self._is_open:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
         self._broker.check_epoch(self.transactional_id, self._epoch)
-        self._is_open, self._positions, self._proofs = True, {}, {}
+        self._is_open, self._positions, self._group_metadata = True, {}, {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         self._check_open()
@@ -484,7 +484,7 @@ class SimulatedProducer:
         for tp in positions:
             self._broker.partition(tp)
         if metadata is not None:
-            self._proofs[group] = metadata
+            self._group_metadata[group] = metadata
         self._positions.setdefault(group, {}).update(positions)
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
@@ -516,8 +516,8 @@ class SimulatedProducer:
         sequence = self._sequence + 1
         self._positions.setdefault(self.transactional_id, {})[self._counter] = Position(sequence, f"seq={sequence}")
         for group, positions in self._positions.items():
-            proof = self._proofs.get(group)
-            token = None if proof is None else proof.token
+            group_metadata = self._group_metadata.get(group)
+            token = None if group_metadata is None else group_metadata.token
             self._ask("positions", lambda g=group, p=positions, t=token: self._move(g, p, t))
         transaction = self._current()
         self._ask("end", self._commit_once)

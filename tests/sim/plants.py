@@ -56,7 +56,7 @@ def _no_comparison(group, wanted, written):
     return {}, []
 
 
-def _without_proof(producer, group, positions, metadata=None):
+def _without_group_metadata(producer, group, positions, metadata=None):
     _send_positions(producer, group, positions, None)
 
 
@@ -91,7 +91,7 @@ def _keep_what_was_lost(group, event):
     elif event.change is GroupChange.REVOKE:
         group._leaving |= tps
         group._revoking = True
-    group._host.commit.proof = event.metadata
+    group._host.commit.group_metadata = event.metadata
 
 
 def _unstable(broker, group, tps):
@@ -133,7 +133,7 @@ PLANTS: dict[str, tuple[object, str, Callable[..., object]]] = {
     "outputs-apart": (CommitStep, "_transaction", _outputs_apart),
     "revoke-without-commit": (GroupStep, "_give_up", _give_up_without_commit),
     "stale-state": (GroupStep, "_compare", _no_comparison),
-    "no-proof": (SimulatedProducer, "send_positions", _without_proof),
+    "no-group-metadata": (SimulatedProducer, "send_positions", _without_group_metadata),
     "no-fences": (Broker, "__init__", _no_fences),
     "unknown-is-failed": (CommitStep, "_resolve", _send_again),
     "unknown-is-done": (CommitStep, "_resolve", _take_for_done),

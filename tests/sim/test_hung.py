@@ -234,11 +234,11 @@ def test_a_member_that_others_have_replaced_says_nothing(world):
 
 def test_brokers_refuse_the_record_of_a_member_that_is_none_any_more(world):
     first, second = two_members(world)
-    proof, run = first.instance.commit.proof, run_of(first)
+    group_metadata, run = first.instance.commit.group_metadata, run_of(first)
     world.cut_off(first, SESSION_MS + 500)
     world.run_until(lambda: len(tasks(second)) == 10)
     with pytest.raises(StaleMember):
-        write_hung(world.outside, APP, [run], proof, world.now)
+        write_hung(world.outside, APP, [run], group_metadata, world.now)
     assert written(world) == []
     ends_well(world)
 

@@ -116,10 +116,10 @@ class Member:
         return [(e.change, e.partitions) for e in self.seen if e.change is not GroupChange.EPOCH]
 
 
-def commit(log, tp, offset, proof):
+def commit(log, tp, offset, group_metadata):
     producer = log.producer("w")
     producer.begin()
-    producer.send_positions("g", {tp: Position(offset)}, proof)
+    producer.send_positions("g", {tp: Position(offset)}, group_metadata)
     producer.commit()
 
 
@@ -149,14 +149,14 @@ def test_a_silent_member_is_given_up_and_learns_so_when_it_comes_back(log):
     one, two = Member(log, "1"), Member(log, "2")
     for member in (one, two):
         member.step()
-    proof = one.seen[-1].metadata
+    group_metadata = one.seen[-1].metadata
     log.clock.advance(SESSION_MS + 1)
     two.consumer.client.heartbeat()
     log.broker.tick()
     two.step()
     assert two.owned == {A0, A1}
     with pytest.raises(StaleMember, match="no member"):
-        commit(log, A0, 6, proof)
+        commit(log, A0, 6, group_metadata)
     one.step()
     assert one.changes[-1] == (GroupChange.LOST, (A0,))
     for member in (one, two):

@@ -69,7 +69,7 @@ def test_a_seed_gives_the_same_world_in_any_process():
         "outputs-apart",
         "revoke-without-commit",
         "stale-state",
-        "no-proof",
+        "no-group-metadata",
         "unknown-is-done",
         "keep-what-is-lost",
         "commit-by-wall-clock",

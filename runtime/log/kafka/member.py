@@ -41,7 +41,7 @@ class KafkaMember:
         self._serve: Callable[[], None] = lambda: None
         self._events: list[GroupEvent] = []
         self._topics: list[str] = []
-        self._proof = GroupMetadata(group, "")
+        self._group_metadata = GroupMetadata(group, "")
         self._closing = False
         self._anew = False  # the next callback may have been answered by an assignment of its own
         self._doubtful: set[TopicPartition] = set()  # of such callbacks
@@ -81,7 +81,7 @@ class KafkaMember:
         self.subscribe(self._topics, self._serve)
 
     def events(self) -> list[GroupEvent]:
-        if not self._anew and self._client.memberid() and (now := self._metadata()) != self._proof:
+        if not self._anew and self._client.memberid() and (now := self._metadata()) != self._group_metadata:
             self._add(GroupChange.EPOCH, (), now)  # a newer one is found the next time
         out, self._events = self._events, []
         return out
@@ -152,9 +152,11 @@ class KafkaMember:
         except KafkaException as error:
             LOGGER.warning("%s", error)
 
-    def _add(self, change: GroupChange, tps: tuple[TopicPartition, ...], proof: GroupMetadata | None = None) -> None:
-        self._proof = proof or self._metadata()
-        self._events.append(GroupEvent(change, tps, self._proof))
+    def _add(
+        self, change: GroupChange, tps: tuple[TopicPartition, ...], group_metadata: GroupMetadata | None = None
+    ) -> None:
+        self._group_metadata = group_metadata or self._metadata()
+        self._events.append(GroupEvent(change, tps, self._group_metadata))
 
     def _metadata(self) -> GroupMetadata:
         return GroupMetadata(self._group, self._client.memberid() or "", bytes(self._client.consumer_group_metadata()))

@@ -103,7 +103,7 @@ class KafkaProducer:
         self._admin, self._groups, self._counter, self._term = admin, groups, counter, term
         self._clock = SystemClock()
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
-        self._proofs: dict[str, GroupMetadata] = {}
+        self._group_metadata: dict[str, GroupMetadata] = {}
         self._sent: set[TopicPartition] = set()
         self._is_open = False
         self._failure: LogError | None = None
@@ -136,7 +136,7 @@ class KafkaProducer:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
         self._guard(self._client.begin_transaction)
         self._is_open, self._positions, self._sent, self._refused = True, {}, set(), None
-        self._proofs = {}
+        self._group_metadata = {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         self._check_open()
@@ -155,7 +155,7 @@ class KafkaProducer:
     ) -> None:
         self._check_open()
         if metadata is not None:
-            self._proofs[group] = metadata
+            self._group_metadata[group] = metadata
         for tp in positions:
             self._admin.check_partition(tp)
         self._positions.setdefault(group, {}).update(positions)
@@ -194,8 +194,8 @@ class KafkaProducer:
         try:
             for group, positions in self._positions.items():
                 offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]
-                proof = self._proofs.get(group)
-                metadata = self._groups.group_metadata(group) if proof is None else proof.token
+                group_metadata = self._group_metadata.get(group)
+                metadata = self._groups.group_metadata(group) if group_metadata is None else group_metadata.token
                 self._repeat(partial(self._client.send_offsets_to_transaction, offsets, metadata), COMMIT_S)
             self._client.flush(CALL_S)
             ends = self._ends()
