@@ -6,16 +6,14 @@
 3. Apply the frozen writes to the physical store and publish a snapshot of the new state. If the store cannot write (a full disk)
    this is repeated until it can: the log has the commit. After an I/O error the store is opened again and redone (`_mend_state`).
 
-While no space is left the frozen epoch is kept and sent again. After an unknown outcome the producer is replaced by a new one with the
-same id (which fences the old one), and the last sequence in the log is read: if it is that of this epoch the epoch is committed, else the same epoch
-is sent again (rule R3). If the log rejects records of one query (a record too large, a topic that is missing or not writable), a position of one in a
+While no space is left the frozen epoch is kept and sent again. After an unknown outcome a new producer with the same id fences the old one, and the
+last sequence in the log is read: if it is that of this epoch the epoch is committed, else the same epoch is sent again (rule R3). If the log rejects records of one query (a record too large, a topic that is missing or not writable), a position of one in a
 topic that is not readable, or if state has no durable form, all results of that query since the last commit are taken out of the epoch and the rest is
 sent again (rule R1). A position in a topic that is gone is left out, because tasks' own records hold the exact positions. `Fenced` ends the instance.
 Only this step's thread uses the producer.
 
-A member of a group commits with its group metadata. It must not commit results of partitions it has lost: `lose` stops all commits at once, and
-`start_over` drops the epoch and makes a new producer. Being fenced means the same for a member, whose transactional id is its own:
-its transaction took longer than the brokers allow, and they aborted it.
+A member of a group commits with its group metadata. It must not commit results of lost partitions: `lose` stops all commits at once, and `start_over`
+drops the epoch and makes a new producer. A fenced member does the same: its transaction took longer than the brokers allow, and they aborted it.
 """
 
 from __future__ import annotations
