@@ -60,7 +60,7 @@ def _blocking(call: Callable[..., Any], args: tuple[Any, ...]) -> asyncio.Future
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
-    def settle(value: Any, error: BaseException | None) -> None:
+    def finish(value: Any, error: BaseException | None) -> None:
         if future.done():
             return  # it has timed out
         if error is None:
@@ -75,7 +75,7 @@ def _blocking(call: Callable[..., Any], args: tuple[Any, ...]) -> asyncio.Future
         except BaseException as error:
             failure = error
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, failure)
+            loop.call_soon_threadsafe(finish, value, failure)
 
     threading.Thread(target=run, name="blocking-call", daemon=True).start()
     return future

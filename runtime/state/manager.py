@@ -244,7 +244,7 @@ class StateManager:
             self._attach()  # before writes leave the frozen layer
             for task in self._tasks.values():
                 if task.id in epoch.tasks:
-                    task.settle()
+                    task.mark_applied()
             for task_id in epoch.drops.tasks:
                 self._restoring.pop(task_id, None)
             self._note_owned()

@@ -103,12 +103,12 @@ class ManagedTask:
         self._frozen, self._active = self._active, None
         return self._frozen
 
-    def settle(self) -> None:
+    def mark_applied(self) -> None:
         if self._frozen is not None:
             self._committed = self._frozen
             self._frozen = None
         for store in self.stores.values():
-            store.settle()
+            store.mark_applied()
 
     def revoke(self) -> None:
         """Nothing more of it is published; what is goes at the next cut, by `withdraw`. The epoch lock is held."""

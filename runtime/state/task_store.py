@@ -140,8 +140,8 @@ class TaskStore:
         self._active = Overlay()
         return frozen
 
-    def settle(self) -> None:
-        """Frozen is in the physical store now."""
+    def mark_applied(self) -> None:
+        """Drops the frozen layer, whose writes are in the physical store now."""
         if self._frozen is not None:
             self._committed_bound = max(self._committed_bound, self._frozen.bound_ms)
             self.metrics.committed_rows += len(self._frozen.rows)

@@ -21,8 +21,8 @@ from flowql.runtime.batch import Batch, Ints, concat
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.task.arrivals import Arrivals
-from flowql.runtime.task.front import EMPTY, Front, front_of
 from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.peeked import EMPTY, PeekedRows, peeked_rows
 
 # Who falls behind while records come one by one has as many batches as records: small ones are gathered, so that a run costs the
 # same for many rows as for one. Not more at once: the rows are copied, and each batch may have to be decoded, which takes 0.3 ms.
@@ -269,14 +269,14 @@ class LogInput:
         cursor = decoded.cursor  # read once: the caller need not be the thread that holds the task
         return int(decoded.batch.rowtime[cursor]) if cursor < len(decoded.batch) else None
 
-    def front(self, rows_max: int) -> Front:
+    def peek(self, rows_max: int) -> PeekedRows:
         """The next decoded rows, up to the first that has to wait."""
         decoded = self.decoded
         if decoded is None:
             return EMPTY
         end = self._readable(decoded)
         rows = min(rows_max, end - decoded.cursor)
-        return front_of([decoded.batch], decoded.cursor, rows, more=False)
+        return peeked_rows([decoded.batch], decoded.cursor, rows, more=False)
 
     def _readable(self, decoded: DecodedRows) -> int:
         """The index of the first decoded row that has to wait; the number of rows if none has to."""
@@ -300,7 +300,7 @@ class LogInput:
         rows = small[0].records.num_rows
         for n in range(
             1, min(len(self.queue), GATHERED_BATCHES)
-        ):  # it grows meanwhile, which an iterator would not bear
+        ):  # it grows meanwhile, so that no iterator can be used
             rows += self.queue[n].records.num_rows
             if rows > GATHERED_ROWS:
                 break
@@ -320,15 +320,15 @@ class LogInput:
 
     def decode_next(self, decode: Decode) -> DecodedRows | None:
         if self.decoded is None and self.queue:
-            if self.skipped:  # a fused run has consumed the front; now others read the topic too
-                self._cut_front()
+            if self.skipped:  # a fused run has consumed the first rows; now others read the topic too
+                self._cut_consumed()
             fetched = self._small()
             self._gather(fetched)
             self.decoded = decode(self.queue[0], fetched)
             self.decoded.cursor, self.within = self.within, 0
         return self.decoded
 
-    def _cut_front(self) -> None:
+    def _cut_consumed(self) -> None:
         head = self.queue[0]
         rest = head.records.slice(self.skipped)
         size = head.size_bytes * rest.num_rows // head.records.num_rows
@@ -450,19 +450,17 @@ class ExchangeInput:
         return not self.queue and self.upstream_idle(known)
 
     def more_to_come(self, known: dict[TaskId, bool]) -> bool:
-        """Whether rows may follow what waits. Asked before looking at that: what is published later is later input."""
+        """Whether rows may follow the waiting ones. Called before these are read: rows that are published later are later input."""
         return not self.upstream_idle(known)
 
-    def front(self, rows_max: int) -> Front:
-        """The next rows, of as many batches as that takes: the more a run gets, the less it costs per row."""
+    def peek(self, rows_max: int) -> PeekedRows:
+        """The next rows, from as many batches as needed: large micro-batches cost less per row."""
         batches: list[Batch] = []
         rows = -self.consumed
-        while rows < rows_max and len(batches) < len(
-            self.queue
-        ):  # it grows meanwhile, which an iterator would not bear
+        while rows < rows_max and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used
             batches.append(self.queue[len(batches)])
             rows += len(batches[-1])
-        return front_of(batches, self.consumed, rows_max, more=len(batches) < len(self.queue)) if batches else EMPTY
+        return peeked_rows(batches, self.consumed, rows_max, more=len(batches) < len(self.queue)) if batches else EMPTY
 
     def consume(self, rows: int) -> None:
         """The next `rows` are published."""

@@ -13,8 +13,8 @@ from flowql.runtime.batch import Batch, Ints, Origins, concat, concat_origins
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import DeadLetter, OriginsOf, SourceRecord
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
-from flowql.runtime.task.front import EMPTY, Front
 from flowql.runtime.task.input_buffer import OF_SOURCE, DecodedRows
+from flowql.runtime.task.peeked import EMPTY, PeekedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Taken:
     operator: str
     cursor: int
     seq: Ints
-    front: Front = EMPTY
+    peeked: PeekedRows = EMPTY
     decoded: DecodedRows | None = None
 
     @property
@@ -44,7 +44,7 @@ class Taken:
         """The origins of its rows, in their order."""
         raw = self.records
         if raw is None or self.decoded is None:
-            batches = self.front.taken(len(self.seq))
+            batches = self.peeked.taken(len(self.seq))
             return concat_origins([b.origins or Origins.unknown(len(b)) for b in batches])
         rows = self.decoded.origin[self.cursor : self.end]
         return Origins((raw.tp,), np.zeros(len(rows), np.int16), raw.records.column(0).to_numpy()[rows])
@@ -73,7 +73,7 @@ def by_operator(taken: list[Taken]) -> dict[str, Batch]:
 
 
 def _merged(channels: Sequence[Taken]) -> Batch:
-    batches = [b for channel in channels for b in channel.front.taken(len(channel.seq))]
+    batches = [b for channel in channels for b in channel.peeked.taken(len(channel.seq))]
     rows = concat(batches[0].schema, batches)
     if len(channels) == 1:
         return rows.numbered(channels[0].seq)

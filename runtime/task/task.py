@@ -26,12 +26,12 @@ from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once
 from flowql.runtime.task.delivery import Delivered, Delivery
-from flowql.runtime.task.front import NOTHING, Front
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import DecodedRows, ExchangeInput, LogInput
 from flowql.runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
 from flowql.runtime.task.lost import LOST, with_run
 from flowql.runtime.task.merge import MergeInput, merge_order
+from flowql.runtime.task.peeked import NOTHING, PeekedRows
 from flowql.runtime.task.program import Output, Program
 from flowql.runtime.task.sizing import MicroBatchSizer
 from flowql.runtime.task.status import TaskStatus
@@ -503,25 +503,25 @@ class Task:
         return out
 
     def _take(self, rows_max: int) -> list[Taken]:
-        """The rows of the next run, in merged order."""
-        ms = self.horizon.ms  # before asking what is to come: it only ever moves on
+        """The rows of the next micro-batch, in merged order."""
+        ms = self.horizon.ms  # read before `more_to_come`: it only ever grows
         inputs = self.inputs
         known: dict[TaskId, bool] = {}
-        more = {n: i.more_to_come(known) for n, i in inputs.items()}  # before looking: later arrivals are later input
+        more = {n: i.more_to_come(known) for n, i in inputs.items()}  # before peeking: later arrivals are later input
         decoded = {n: s for n, source in self.logs.items() if (s := self._decoded(source)) is not None}
         passed = [
             Taken(n, self.logs[n].operator, s.cursor, NOTHING) for n, s in decoded.items() if s.cursor == len(s.batch)
         ]
-        if passed:  # batches of nothing but bad records: consume them first, what follows them may come earlier in time
+        if passed:  # batches of bad records only: consumed first, as later rows may have earlier times
             return passed
-        fronts = {n: i.front(rows_max + 1) for n, i in inputs.items()}
-        sides = [_side(f, self._is_table[inputs[n].operator], ms, open_=more[n] or f.more) for n, f in fronts.items()]
+        peeked = {n: i.peek(rows_max + 1) for n, i in inputs.items()}
+        sides = [_side(f, self._is_table[inputs[n].operator], ms, open_=more[n] or f.more) for n, f in peeked.items()]
         order = merge_order(sides, rows_max)
-        if _ends_in_a_pair(list(fronts.values()), order):
+        if _ends_in_a_pair(list(peeked.values()), order):
             order = merge_order(sides, rows_max + 1)
         return [
             Taken(n, inputs[n].operator, decoded[n].cursor if n in decoded else 0, seq, f, decoded.get(n))
-            for (n, f), seq in zip(fronts.items(), order, strict=True)
+            for (n, f), seq in zip(peeked.items(), order, strict=True)
             if len(seq)
         ]
 
@@ -545,19 +545,19 @@ def _timers(run: RunContext) -> dict[str, Any]:
     return {TIMERS: run.timers} if run.timers else {}
 
 
-def _side(front: Front, is_table: bool, ms: int | None, *, open_: bool) -> MergeInput:
-    times = front.rowtime
+def _side(peeked: PeekedRows, is_table: bool, ms: int | None, *, open_: bool) -> MergeInput:
+    times = peeked.rowtime
     if ms is not None and (later := times > ms).any():
         return MergeInput(
             times[: int(later.argmax())], is_table, open=False
-        )  # all the rest comes after all of this run
+        )  # all later rows come after this micro-batch
     return MergeInput(times, is_table, open_)
 
 
-def _ends_in_a_pair(fronts: Sequence[Front], order: Sequence[Ints]) -> bool:
-    """Whether a run would end between the two rows of an update: operators undo and redo it as one (rule R6)."""
+def _ends_in_a_pair(peeked: Sequence[PeekedRows], order: Sequence[Ints]) -> bool:
+    """Whether the micro-batch would end between the two rows of an update, which operators need together (rule R6)."""
     last = max(range(len(order)), key=lambda n: int(order[n][-1]) if len(order[n]) else -1)
-    return len(order[last]) > 0 and fronts[last].last_op(len(order[last])) == UPDATE_BEFORE
+    return len(order[last]) > 0 and peeked[last].last_op(len(order[last])) == UPDATE_BEFORE
 
 
 def _beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:

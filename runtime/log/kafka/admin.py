@@ -340,7 +340,7 @@ class EndOffsets(_OfParts[TopicPartition, dict[TopicPartition, int]]):
 
     def result(self, timeout: float | None = None) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
-        unsettled: dict[TopicPartition, LogError] = {}
+        failures: dict[TopicPartition, LogError] = {}
         for tp, part in self._parts.items():
             try:
                 found[tp] = _known(int(part.result(timeout).offset), tp)
@@ -349,9 +349,9 @@ class EndOffsets(_OfParts[TopicPartition, dict[TopicPartition, int]]):
                 if not isinstance(failed, TopicMissing) and not errors.settling(errors.of(error)):
                     failed.partition = tp
                     raise failed from error
-                unsettled[tp] = failed
-        for tp in self._existing(list(unsettled)):
-            raise unsettled[tp]
+                failures[tp] = failed
+        for tp in self._existing(list(failures)):
+            raise failures[tp]
         return found
 
 

@@ -51,7 +51,7 @@ class GroupState:
                 1, stores=frozen, tasks={}, drops=Drops(), catalog={}, entries=None, has_changelog=lambda _spec: False
             )
             changes = self.rows.apply(epoch.writes())
-            self.task.settle()
+            self.task.mark_applied()
             if sum(s.cached for s in self._stores) > CACHED_ROWS_MAX:
                 for s in self._stores:
                     s.age()

@@ -55,11 +55,11 @@ class ExchangeHarness:
 
     def consume(self, channel: Any, most: int) -> None:
         """The next rows, as many as there are up to `most`; they may lie in several batches."""
-        front, waiting = self.channel(channel).front(most), self.waiting[channel]
-        rows = len(front.rowtime)
-        assert front.rowtime.tolist() == waiting[:most]
-        assert [r[1] for b in front.taken(rows) for r in b.rows()] == waiting[:most]
-        assert not front.more or len(waiting) > most
+        peeked, waiting = self.channel(channel).peek(most), self.waiting[channel]
+        rows = len(peeked.rowtime)
+        assert peeked.rowtime.tolist() == waiting[:most]
+        assert [r[1] for b in peeked.taken(rows) for r in b.rows()] == waiting[:most]
+        assert not peeked.more or len(waiting) > most
         del waiting[:rows]
         self.channel(channel).consume(rows)
         assert self.channel(channel).next_ms == (waiting[0] if waiting else None)

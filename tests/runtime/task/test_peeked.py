@@ -9,8 +9,8 @@ import pytest
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
-from flowql.runtime.task.front import front_of
 from flowql.runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.task.peeked import peeked_rows
 
 SCHEMA = Schema((Field("K", t.STRING, "key"), Field("V", t.BIGINT)))
 
@@ -30,15 +30,15 @@ def test_rows_of_several_batches(seed: int) -> None:
     batches = [batch(range(a, b), arrow=chance.random() < 0.5) for a, b in zip([0, *ends], ends, strict=False)]
     start = chance.randrange(len(batches[0]))
     most = chance.randint(1, 70)
-    front = front_of(batches, start, most, more=False)
+    peeked = peeked_rows(batches, start, most, more=False)
     there = list(range(start, ends[-1]))
-    assert front.rowtime.tolist() == there[:most]
-    assert front.more == (most < len(there))
-    for rows in range(1, len(front.rowtime) + 1):
-        parts = front.taken(rows)
+    assert peeked.rowtime.tolist() == there[:most]
+    assert peeked.more == (most < len(there))
+    for rows in range(1, len(peeked.rowtime) + 1):
+        parts = peeked.taken(rows)
         assert [r[1] for b in parts for r in b.rows()] == there[:rows]
         assert [n for b in parts for n in b.rowtime.tolist()] == there[:rows]
-        assert front.last_op(rows) == parts[-1].op[-1]
+        assert peeked.last_op(rows) == parts[-1].op[-1]
 
 
 def test_a_channel_gives_no_more_batches_than_a_run_can_take() -> None:
@@ -46,10 +46,10 @@ def test_a_channel_gives_no_more_batches_than_a_run_can_take() -> None:
     for n in range(0, 100, 10):
         channel.push(batch(range(n, n + 10)))
     channel.consume(4)
-    assert [len(b) for b in channel.front(7).batches] == [10, 10]
-    assert channel.front(7).more
-    assert not channel.front(96).more
-    assert channel.front(95).more
+    assert [len(b) for b in channel.peek(7).batches] == [10, 10]
+    assert channel.peek(7).more
+    assert not channel.peek(96).more
+    assert channel.peek(95).more
 
 
 def test_times_of_consumed_rows_are_those_of_their_batches() -> None:

@@ -1,4 +1,4 @@
-"""What an input has for the next run: rows at its front, in their order, which may lie in several batches."""
+"""The next rows of an input for a micro-batch, in their order; they may lie in several batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class PeekedRows:
     """Rows from `start` of the first batch on, one for each of `rowtime`. more: rows are known to follow them."""
 
     batches: Sequence[Batch]
@@ -22,7 +22,7 @@ class Front:
     more: bool
 
     def taken(self, rows: int) -> list[Batch]:
-        """The first `rows` of them."""
+        """The first `rows` rows, as parts of the batches."""
         return [batch.slice(start, end) for batch, start, end in self._parts(rows)]
 
     def last_op(self, rows: int) -> int:
@@ -42,12 +42,12 @@ class Front:
             start = 0
 
 
-EMPTY = Front((), 0, NOTHING, more=False)
+EMPTY = PeekedRows((), 0, NOTHING, more=False)
 
 
-def front_of(batches: Sequence[Batch], start: int, rows_max: int, *, more: bool) -> Front:
-    """The first rows of batches that follow each other, at most `rows_max`. more: others are known to follow the batches."""
+def peeked_rows(batches: Sequence[Batch], start: int, rows_max: int, *, more: bool) -> PeekedRows:
+    """The first rows of consecutive batches, at most `rows_max`. more: further batches are known to follow."""
     times = [b.rowtime for b in batches]
     rowtime = times[0] if len(times) == 1 else np.concatenate(times)
     end = start + rows_max
-    return Front(batches, start, rowtime[start:end], more or end < len(rowtime))
+    return PeekedRows(batches, start, rowtime[start:end], more or end < len(rowtime))
