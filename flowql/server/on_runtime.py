@@ -32,7 +32,7 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.member_topic import Member
 from flowql.runtime.app.plan_topic import read_entries
 from flowql.runtime.app.progress import caught_up, source_ends
-from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.errors import StateError
 from flowql.runtime.functions.metrics import function_metrics
 from flowql.runtime.log.appending import Redelivery
@@ -45,7 +45,7 @@ from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.at_rest import instance_entry
 from flowql.server.engine import Mode
 from flowql.server.members import Members
-from flowql.server.process import process_figures
+from flowql.server.process import process_metrics
 
 
 def copies_in(data_dir: Path) -> Path:
@@ -255,8 +255,8 @@ def live_status(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
         "instance": instance_entry(
             os.getpid(), instance.config.threads, instance.clients, instance.config.dead_letters, kafka=kafka
         )
-        | process_figures()
-        | instance_figures(instance, detail=detail)
+        | process_metrics()
+        | instance_metrics(instance, detail=detail)
         | {"functions": function_metrics(functions_of(instance.plan))},
         "queries": statuses(instance, detail=detail),
     }

@@ -38,7 +38,7 @@ from flowql.runtime.spark.engine.status import functions_status, stopped_status
 from flowql.runtime.spark.log_address import Address, KafkaAddress
 from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.engine import Mode
-from flowql.server.process import process_figures
+from flowql.server.process import process_metrics
 
 TOGETHER_S, _LOOK_S = 1.0, 0.02  # how long an interactive query waits for continuous queries to reach one commit
 
@@ -145,7 +145,7 @@ class SparkEngine:
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         del detail  # there is no more to tell
         found = self.instance.status()
-        instance = _instance(os.getpid(), self._settings) | process_figures() | {"functions": found["functions"]}
+        instance = _instance(os.getpid(), self._settings) | process_metrics() | {"functions": found["functions"]}
         return {"instance": instance, "queries": found["queries"]}
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 
-def process_figures() -> dict[str, Any]:
+def process_metrics() -> dict[str, Any]:
     """How long the process runs, its processor time and memory."""
     process = psutil.Process()
     with process.oneshot():

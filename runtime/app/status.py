@@ -75,7 +75,7 @@ def _by_name(instance: Instance, queries: Mapping[str, RunningQuery], *, detail:
     return found
 
 
-def instance_figures(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
+def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
     """Entries of `status` that belong to no single query."""
     m = instance.metrics
     found: dict[str, Any] = {

@@ -24,7 +24,7 @@ from pathlib import Path
 from flowql.kafka.broker import Broker
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
-from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.commit.positions import stamped_readers
 from flowql.runtime.config import InstanceConfig
@@ -74,7 +74,7 @@ def run(folder: Path, bootstrap: str, name: str, mode: str) -> None:
 def _say_where(instance: Instance, *, as_wanted: bool) -> None:
     """What keeps it from the end."""
     found: dict[str, object] = {
-        "instance": instance_figures(instance),
+        "instance": instance_metrics(instance),
         "queries": statuses(instance),
         "running": [q.id for q in instance.running.queries],
         "swap": instance.deployed.swap is not None,

@@ -21,7 +21,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.deploy.engine import open_instance
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import AWAY, caught_up, source_ends
-from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.commit import coordinator
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError, RuntimeFailure
@@ -154,7 +154,7 @@ def _done(instance: Instance) -> bool:
 
 
 def _goes_on(instance: Instance, life: Life, until: float) -> bool:
-    if (blocked := instance_figures(instance)["blocked"]) and blocked not in life.trouble:
+    if (blocked := instance_metrics(instance)["blocked"]) and blocked not in life.trouble:
         life.trouble.append(blocked)
     if instance.fatal is not None:
         life.broke = f"{type(instance.fatal).__name__}: {instance.fatal}"

@@ -9,7 +9,7 @@ from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
-from flowql.runtime.app.status import instance_figures
+from flowql.runtime.app.status import instance_metrics
 from flowql.runtime.client.membership import IllegalMemberTransition, MemberState
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
@@ -78,7 +78,7 @@ def test_a_member_makes_what_the_only_instance_makes(expected):
         settle(instance, driver)
     assert not differences(expected, result(log, instance))
     total = len(instance.group.partitions)
-    assert instance_figures(instance)["group"] == {
+    assert instance_metrics(instance)["group"] == {
         "away": False,
         "partitions": total,
         "of": total,

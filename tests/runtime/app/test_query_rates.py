@@ -12,7 +12,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.query_rates import RATE_MS, SAMPLE_MS
-from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.app.waits import wait_of
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.task.task import Task
@@ -178,7 +178,7 @@ def test_partitions_and_topics_are_in_the_details() -> None:
     found = of(world, "CTAS_A", detail=True)
     assert {(p["topic"], p["partition"]) for p in found["partitions"]} == {("s", 0), ("s", 1)}
     assert sum(p["position"] for p in found["partitions"]) == 40
-    assert instance_figures(world.instance, detail=True)["topics"]["s"]["fetched"] == 40
+    assert instance_metrics(world.instance, detail=True)["topics"]["s"]["fetched"] == 40
     assert "partitions" not in of(world, "CTAS_A")
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import pytest
 
 from flowql.runtime.app.query_state import FAILED, RUNNING
-from flowql.runtime.app.status import instance_figures
+from flowql.runtime.app.status import instance_metrics
 from flowql.runtime.app.troubles import CURRENT_MS
 from flowql.runtime.errors import LogDenied, LogIOError
 from flowql.runtime.log.base import TopicPartition
@@ -73,7 +73,7 @@ def test_a_segment_that_cannot_be_read_holds_up_its_readers_alone(log, files):
     produce(log, "other", 1, 2)
     for _ in range(50):
         driver.round()
-    (trouble,) = instance_figures(instance)["trouble"]
+    (trouble,) = instance_metrics(instance)["trouble"]
     assert trouble["partition"] == str(IN)
     assert trouble["error"].startswith("LogIOError: the log in ")
     assert "Input/output error" in trouble["error"]
@@ -84,7 +84,7 @@ def test_a_segment_that_cannot_be_read_holds_up_its_readers_alone(log, files):
     files.bad = None
     driver.run_until_caught_up()
     assert read(log, "doubled") == [{"V": 2}, {"V": 4}]
-    assert instance_figures(instance)["trouble"] == []
+    assert instance_metrics(instance)["trouble"] == []
     instance.close()
 
 
@@ -104,12 +104,12 @@ def test_a_commit_log_that_cannot_be_read_is_in_status_and_read_again(log, files
     produce(outside, "input", 1, 2)
     for _ in range(50):
         driver.round()
-    assert any("Input/output error" in t["error"] for t in instance_figures(instance)["trouble"])
+    assert any("Input/output error" in t["error"] for t in instance_metrics(instance)["trouble"])
     files.bad = None
     driver.run_until_caught_up()
     assert read(log, "doubled") == [{"V": 2}, {"V": 4}]
     instance.clock.advance(CURRENT_MS + 1)
-    assert instance_figures(instance)["trouble"] == []
+    assert instance_metrics(instance)["trouble"] == []
     instance.close()
     outside.close()
 

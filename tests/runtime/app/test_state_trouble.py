@@ -10,7 +10,7 @@ import pytest
 
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.status import instance_figures, statuses
+from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.commit import coordinator, mending
 from flowql.runtime.config import InstanceConfig
@@ -81,7 +81,7 @@ def test_a_commit_waits_until_the_state_takes_it(call):
     physical.failing = {call}
     feed(world, 20)
     feed(world, 40)
-    assert instance_figures(world.instance)["blocked"] == FULL
+    assert instance_metrics(world.instance)["blocked"] == FULL
     (status,) = statuses(world.instance)
     assert (status["state"], status["last_error"]) == ("blocked", FULL)
     physical.failing = set()
@@ -99,14 +99,14 @@ def test_what_cannot_be_made_durable_is_tried_again_and_the_redo_stays(monkeypat
     durable = world.instance.state.applied_sequence
     physical.failing = {"flush"}
     feed(world, 20)
-    assert instance_figures(world.instance)["blocked"] == FULL
+    assert instance_metrics(world.instance)["blocked"] == FULL
     assert list(world.log.redo_after("flowql", durable)), "what the state may lose is in the log"
     assert world.table("R") == sums(40), "commits go on"
     physical.failing = set()
     for _ in range(20):
         world.driver.round()
         world.clock.advance(50)
-    assert instance_figures(world.instance)["blocked"] is None
+    assert instance_metrics(world.instance)["blocked"] is None
 
 
 def test_whichever_call_fails_nothing_is_lost_or_doubled(monkeypatch):
@@ -152,12 +152,12 @@ def test_after_an_io_error_the_state_is_opened_again_and_redone(moment, source, 
     physical.break_down()
     physical.is_full = True
     feed(world, 40)
-    assert instance_figures(world.instance)["blocked"] == "Input/output error"
+    assert instance_metrics(world.instance)["blocked"] == "Input/output error"
     assert physical.reopened == 0, "the disk takes nothing yet"
     physical.is_full = False
     world.settle()
     assert physical.reopened == 1
-    assert instance_figures(world.instance)["blocked"] is None
+    assert instance_metrics(world.instance)["blocked"] is None
     assert world.table("R") == sums(60)
     assert world.instance.state.applied_sequence == world.log.last_sequence("flowql")
 
@@ -262,7 +262,7 @@ def test_trouble_of_the_log_does_not_open_the_state_again(monkeypatch):
     feed(world, 0)
     feed(world, 20)
     feed(world, 40)
-    assert instance_figures(world.instance)["blocked"] == "Input/output error of the log"
+    assert instance_metrics(world.instance)["blocked"] == "Input/output error of the log"
     assert physical.reopened == 0
     assert world.table("R") == sums(60)
 

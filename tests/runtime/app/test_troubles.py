@@ -3,7 +3,7 @@
 import logging
 
 from flowql.runtime.app.polling import STALLED_MS
-from flowql.runtime.app.status import instance_figures
+from flowql.runtime.app.status import instance_metrics
 from flowql.runtime.app.troubles import CURRENT_MS
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.log.base import TopicPartition
@@ -34,7 +34,7 @@ class SilentLog(MemoryLog):
 
 
 def troubles(instance):
-    return instance_figures(instance)["trouble"]
+    return instance_metrics(instance)["trouble"]
 
 
 def test_trouble_that_repeats_itself_is_in_status_with_its_partition_until_it_is_over(caplog):

@@ -9,7 +9,7 @@ import pytest
 
 from flowql.cli.status import held_up
 from flowql.runtime.app import watchdog
-from flowql.runtime.app.status import instance_figures
+from flowql.runtime.app.status import instance_metrics
 from flowql.runtime.events import EVENT, LOGGER
 from tests.runtime.app.harness import InstanceHarness, function
 
@@ -56,7 +56,7 @@ def test_a_function_that_hangs_is_named_and_others_go_on(events):
         try:
             world.send("s", [(1, {"V": 1}, 0)])
             world.until(lambda: stuck_tasks(events), "noticed")
-            (stuck,) = [s for s in instance_figures(world.instance)["stuck"] if s["task"]]
+            (stuck,) = [s for s in instance_metrics(world.instance)["stuck"] if s["task"]]
             assert stuck["task"] == "CSAS_HUNG/0_0"
             assert stuck["step"].startswith("processing")
             assert stuck["for_ms"] >= STUCK_MS
@@ -69,7 +69,7 @@ def test_a_function_that_hangs_is_named_and_others_go_on(events):
             released.set()
         world.settle()
         world.until(lambda: any(e["event"] == "step.goes_on" and e["step"] == stuck["step"] for e in events), "over")
-        world.until(lambda: instance_figures(world.instance)["stuck"] == [], "as before")
+        world.until(lambda: instance_metrics(world.instance)["stuck"] == [], "as before")
     (said,) = stuck_tasks(events)
     assert (said["query"], said["task"]) == ("CSAS_HUNG", "CSAS_HUNG/0_0")
 
