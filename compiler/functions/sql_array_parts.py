@@ -179,7 +179,7 @@ standard(
     takes(_LIST, T, INT, gives=INT),
     by=_place,
     null_propagating=False,
-    summary="The place of the first element that is equal to a value, from a place on; NULL where there is none.",
+    summary="The position of the first element that equals a value, from a position on; NULL if there is none.",
     example="sql_array_position(ARRAY['a', 'b', 'a'], 'a', 2) -> 3",
 )
 standard(
@@ -195,7 +195,7 @@ standard(
     takes(_LIST, T, T, gives=_LIST),
     by=lambda values, a, b: None if values is None else [b if x == a else x for x in values],
     null_propagating=False,
-    summary="The array with another value in the place of each that is equal to the given one.",
+    summary="The array with each element that equals a value replaced by another one.",
     example="sql_array_replace(ARRAY[1, 2, 1], 1, 9) -> [9, 2, 9]",
 )
 standard(
@@ -218,7 +218,7 @@ standard(
     takes(T, ArrayOf(INT), gives=_LIST),
     by=_filled,
     null_propagating=False,
-    summary="An array of so many elements that are all the same.",
+    summary="An array of equal elements with these sizes of its dimensions.",
     example="sql_array_fill(7, ARRAY[3]) -> [7, 7, 7]",
 )
 standard(
@@ -229,8 +229,8 @@ standard(
     example="sql_trim_array(ARRAY[1, 2, 3], 2) -> [1]",
 )
 for _name, _by, _summary, _example in (
-    ("ARRAY_LOWER", lambda values, d: 1 if d == 1 and values else None, "The first place of a dimension, NULL of an empty array.", "(ARRAY[7], 1) -> 1"),
-    ("ARRAY_UPPER", lambda values, d: len(values) if d == 1 and values else None, "The last place of a dimension, NULL of an empty array.", "(ARRAY[7, 8], 1) -> 2"),
+    ("ARRAY_LOWER", lambda values, d: 1 if d == 1 and values else None, "The first position of a dimension; NULL for an empty array.", "(ARRAY[7], 1) -> 1"),
+    ("ARRAY_UPPER", lambda values, d: len(values) if d == 1 and values else None, "The last position of a dimension; NULL for an empty array.", "(ARRAY[7, 8], 1) -> 2"),
 ):  # fmt: skip
     standard(
         _name,

@@ -109,7 +109,7 @@ def parameters_of(
     if code is None:
         raise DefinitionError(f"{name} is not a function that `def` makes", "def it, and call the other one inside")
     if code.co_flags & (0x04 | 0x08) or code.co_kwonlyargcount:
-        raise DefinitionError(f"{name} has parameters without a place of their own", "def it with plain parameters")
+        raise DefinitionError(f"{name} has parameters that are not positional", "def it with plain parameters")
     if code.co_flags & 0x200 or (code.co_flags & 0x80 and not asynchronous):
         raise DefinitionError(f"{name} is asynchronous", help)
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount]

@@ -87,7 +87,7 @@ def command(
     if deployment is not None and not rollback:
         raise typer.BadParameter(f"{deployment}: a number is for --rollback; to deploy one query: --select QUERY")
     if rollback and (scope.select or full_refresh):
-        raise typer.BadParameter("--rollback is about all queries: it takes neither --select nor --full-refresh")
+        raise typer.BadParameter("--rollback concerns all queries: it takes neither --select nor --full-refresh")
     found = scope.read()
     settings = with_log_level(settings_of(found), log_level)
     client = connect(settings.data_dir)

@@ -253,7 +253,7 @@ def _appended(done: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
                 "LATEST_BY_OFFSET, take them as the newest"
             )
         if said["table"]:
-            yield f"{query}: it reads a table, where they take the place of newer records of their keys"
+            yield f"{query}: it reads a table, where they replace newer records of their keys"
 
 
 def _letters(settings: Settings, sql: str = WITH_VALUES) -> tuple[list[Letter], Plan]:

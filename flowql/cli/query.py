@@ -55,6 +55,6 @@ def command(
 
 def say_apart(answer: Answer) -> None:
     if apart := (answer.schema.metadata or {}).get(APART):
-        note(f"note: these relations are not at one place of their input: {apart.decode()}")
+        note(f"note: these relations are not at the same offsets of their input: {apart.decode()}")
     if missing := partly(answer):
         note(f"note: this answer is about {missing}")

@@ -32,7 +32,7 @@ _NO_VARIABLES: Mapping[str, str] = {}
 
 # Keys of a target that mean something and are not built: what to say instead of doing nothing.
 NOT_BUILT = {
-    "standbys": "remove it: who takes a task over restores its state from the changelog",
+    "standbys": "remove it: the new owner of a task restores its state from the changelog",
     "remote_state": "remove it: state is restored from the changelog",
 }
 

@@ -153,7 +153,7 @@ def _refused(conf: Mapping[str, Item]) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for key, text in texts(conf).items():
         if key in REPLACED:
-            title, label = f"{key} has a place of its own", f"write {REPLACED[key]}"
+            title, label = f"{key} has a key of its own in flowql.yaml", f"write {REPLACED[key]}"
         elif key in FIXED and text.lower() != FIXED[key].lower():
             title, label = f"{key} is always {FIXED[key]}", "decides what results mean"
         else:

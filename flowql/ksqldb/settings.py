@@ -44,7 +44,7 @@ _WHY: dict[str, tuple[Kind, str, str]] = {
     "processing.guarantee": ("differs", "results are committed exactly once, whatever was asked for", ""),
     "num.standby.replicas": (
         "left out",
-        "there are no standby copies yet; who takes a task over restores its state from the changelog",
+        "there are no standby copies yet; the new owner of a task restores its state from the changelog",
         "",
     ),
     "num.stream.threads": ("changed", "it is `threads` of the target, of all queries together", ""),

@@ -62,10 +62,10 @@ def _quantified(node: t.Quantified) -> t.Expr:
 
 
 def _slice(node: t.Slice) -> t.Expr:
-    """Places are counted from the beginning only."""
+    """A slice, whose positions count from the beginning only."""
     for place in (node.low, node.high):
         if place is not None and abs(constant(place) or 0) > INT_MAX:
-            raise QueryError("a place of an array is an INT", code=INVALID, help="places count from 1")
+            raise QueryError("a position in an array is an INT", code=INVALID, help="positions count from 1")
     return replace(node, low=_at_least(node.low, 1), high=_at_least(node.high, 0))
 
 

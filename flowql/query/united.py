@@ -62,7 +62,7 @@ def unite(
 
     The rows are in memory, taken from `room`: no more of each partition than the statement needs, where that is known.
     """
-    assert commit.others is not None, "an instance that is alone has nobody to ask"
+    assert commit.others is not None, "a single instance has no other members"
     owners = _owners(commit.plan)
     stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation | StoresRelation)}
     if not stores:

@@ -160,7 +160,7 @@ class Calls:
     def _lost(self, error: Unreachable, *, writes: bool = False) -> CommandError:
         title = f"{self._name} does not answer: {error}"
         if writes and error.sent:
-            title += "; what was asked may have been done all the same"
+            title += "; the request may have been carried out nevertheless"
         return CommandError(title, code=LOST, help=self._help)
 
 

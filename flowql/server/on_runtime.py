@@ -85,7 +85,7 @@ class RuntimeEngine:
         return self._members is not None
 
     def join(self, member: Member) -> None:
-        assert self._members is not None, "an instance that is alone joins nobody"
+        assert self._members is not None, "a single instance joins no group"
         self._members.join(member)
         self._joined = True
 

@@ -318,7 +318,7 @@ class GroupSwap:
         try:
             waiting = sorted(str(t) for t in self._tasks_of(self._old | self._new) if not self._is_parked(t))
         except (LogDenied, TopicMissing) as error:  # since the swap has begun
-            return f"tasks of which nobody knows how many there are ({error})"
+            return f"tasks, whose number is not known ({error})"
         return ", ".join(waiting[:3])
 
     def _record(self, group: Group) -> Coroutine:

@@ -170,7 +170,7 @@ class _Consumer:
         self._log, self._below, self._own = log, below, own
 
     def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
-        raise LogError(f"{group}: who reads through an overlay is in nobody's group")
+        raise LogError(f"{group}: a reader through an overlay joins no group")
 
     def group_events(self) -> list[GroupEvent]:
         return []

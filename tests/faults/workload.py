@@ -160,7 +160,7 @@ def _goes_on(instance: Instance, life: Life, until: float) -> bool:
         life.broke = f"{type(instance.fatal).__name__}: {instance.fatal}"
         return False
     if time.monotonic() > until:
-        life.wrong.append(f"it hangs: {statuses(instance)} {instance_figures(instance)}")
+        life.wrong.append(f"it hangs: {statuses(instance)} {instance_metrics(instance)}")
         return False
     time.sleep(0.002)
     return True

@@ -295,7 +295,7 @@ MISTAKES = {
         "@udf\ndef f(a: [int]) -> int:\n    return 1",
         "F has the annotation [<class 'int'>], which has no SQL type",
     ),
-    "star": ("@udf\ndef f(*a: int) -> int:\n    return 1", "F has parameters without a place of their own"),
+    "star": ("@udf\ndef f(*a: int) -> int:\n    return 1", "F has parameters that are not positional"),
     "generator": ("@udf\ndef f(a: int) -> list[int]:\n    yield a", "F is a generator"),
     "asynchronous": ("@udf\nasync def f(a: int) -> int:\n    return a", "F is asynchronous"),
     "isolation": (
