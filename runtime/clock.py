@@ -1,8 +1,8 @@
 """The only source of time in the engine, so that simulation and tests can replace it (rule R16).
 
-Two clocks that must not be mixed up. The wall clock may be set, by hand or by NTP, at any moment and by any amount; the timer never is.
-What waits, backs off or gives up after a time uses the timer. What is shown, written into records, or compared with a time of another
-process or of a life before uses the wall clock.
+It has two clocks. The wall clock may be set, by hand or by NTP, at any moment and by any amount; the timer never is. Waits, back-offs and
+time-outs use the timer. Times that are shown, written into records, or compared with times of another process or of an earlier start use
+the wall clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which queries a deployment is about (`--select`), and the plan that leaves all others as they run."""
+"""The queries that a deployment selects (`--select`), and the plan in which all others stay as they run."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def groups_meant(deployed: Deployed, name: str | None) -> Sequence[Group]:
 
 
 def promoted(deployed: Deployed, name: str | None) -> tuple[Plan, Hold, list[str]]:
-    """The plan to deploy, what it says about the swap, and the ids that it is about. CommandError."""
+    """The plan to deploy, its options for the swap, and the ids of the promoted queries. Raises CommandError."""
     groups = groups_meant(deployed, name)
     if not any(is_held(deployed, g) for g in groups):
         title = f"{', '.join(_ids(groups))}: not held back; it serves as soon as it has come up"

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Rows in pieces, to be taken once; `close` when no more of them are wanted.
+    """The rows of an answer in batches, which can be taken once; `close` it if the rest is not needed.
 
-    The schema's metadata has the number of the commit it is about under SEQUENCE (`flowql.query.errors`); if its relations are
-    not at one place of their input, the reason is under APART.
+    The schema's metadata has the number of the commit under SEQUENCE (`flowql.query.errors`); if the relations are
+    not at the same offsets of their input, the reason is under APART.
     """
 
     schema: pa.Schema

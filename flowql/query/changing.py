@@ -113,7 +113,7 @@ def _now_ms() -> int:
 
 
 def execute_change(log: Log, source: SourceDef, change: TableChange, application_id: str, now_ms: int, ask: Ask) -> int:
-    """Carry out a statement; the number of rows it is about.
+    """Carries out a statement. Returns the number of affected rows.
 
     ask: answers the query of a statement that has one, as `flowql query` does. Raises StatementFailed,
     TableBusy, QueryError or LogError; then nothing was changed.

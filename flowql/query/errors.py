@@ -19,10 +19,10 @@ TOO_LARGE = "FQ5108"  # it needs more memory and disk than interactive queries h
 NO_ROOM = "FQ5110"  # other interactive queries hold the memory that it needs
 TOO_LONG = "FQ5109"  # more rows or time than an answer may have
 
-SEQUENCE = b"flowql.sequence"  # in the metadata of an answer: the number of the commit it is about
+SEQUENCE = b"flowql.sequence"  # in the metadata of an answer: the number of its commit
 COVERAGE = b"flowql.partitions"  # the same, of one of many instances: `4 of 8 partitions`; MISSING: why not all of them
 MISSING = b"flowql.missing"
-APART = b"flowql.apart"  # in the metadata of an answer: why its relations are not at one place of their input
+APART = b"flowql.apart"  # in the metadata of an answer: why its relations are not at the same offsets of their input
 
 
 class QueryError(CommandError):
@@ -47,6 +47,6 @@ def place(sql: str, start: int, length: int) -> Span:
 
 
 def place_of_word(sql: str, word: str) -> Span:
-    """Where a name stands that a message is about; NOWHERE if that is not certain."""
+    """The span of a name in a message's statement; NOWHERE if it is not unique."""
     found = list(re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", sql, re.IGNORECASE))
     return place(sql, found[0].start(), len(word)) if len(found) == 1 else NOWHERE

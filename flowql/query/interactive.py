@@ -108,7 +108,7 @@ class InteractiveQuery:
             raise Heavy
 
     def wait_heavy(self) -> None:
-        """Without what it has taken."""
+        """Gives its memory back and waits until it may be heavy."""
         self.room.back()
         while not self._is_heavy:
             self.check()

@@ -102,10 +102,10 @@ class Subscription:
         self._instance.close()
 
     def poll(self) -> list[Change]:
-        """Work a little; the changes that came of it. Raises RuntimeFailure when the query fails."""
+        """Processes some records and returns the resulting changes. Raises RuntimeFailure if the query fails."""
         self._check_partitions()
         self._driver.round()
-        self._check_partitions()  # before what it has read is told
+        self._check_partitions()  # before its changes are returned
         self._check()
         self._untold += self._changes()
         if self._untold:

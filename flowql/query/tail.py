@@ -38,7 +38,7 @@ class Tail:
         return tuple(f.name for f in self.schema if f.role in ("key", "window"))
 
     def poll(self) -> Iterator[tuple[Reader, list[Change]]]:
-        """What is there now, batch by batch, and which reader has gone over it. From the beginning, where the partitions are others."""
+        """The available changes, batch by batch, each with its reader. It starts from the beginning if the number of partitions has changed."""
         count = self._log.admin().partition_counts([self.source.topic]).get(self.source.topic, len(self._readers))
         if count != len(self._readers):
             self._begin(EARLIEST)

@@ -100,7 +100,7 @@ def _tasks_of(query: QueryPlan, sub: int, commit: Commit) -> list[TaskId]:
 
 
 def restored(commit: Commit, relations: Mapping[str, Relation]) -> Coverage:
-    """Of an instance that is alone: partitions whose rows come back from changelogs just now are not in an answer as a whole."""
+    """Coverage of a single instance: partitions whose rows are being restored from changelogs are incomplete."""
     if not commit.restoring:
         return Coverage(0, 0)
     owners, tasks, why = _owners(commit.plan), dict[str, bool](), list[str]()

@@ -244,7 +244,7 @@ class Opened:
 
 
 class Rows(StreamingResponse):
-    """An answer on its way. Who leaves before its end ends its computation; who does not take it in time is left."""
+    """Streams an answer. If the client disconnects, the computation ends; if it does not read in time, the answer is aborted."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ def _stopped(settings: Settings) -> Iterator[Take]:
         def with_others(relations: Sequence[str]) -> Commit:
             nonlocal members
             commit = take(relations)
-            if members is None:  # once: it remembers who did not answer
+            if members is None:  # once: it remembers members that did not answer
                 from flowql.server.members import Members  # with DuckDB, which `status` does not need
 
                 members = Members(commit.log, settings.application_id, own, SystemClock())

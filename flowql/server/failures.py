@@ -19,7 +19,7 @@ _COMPILE: Mapping[str, type[CompileError]] = {
 
 
 def to_wire(error: Failure) -> dict[str, Any]:
-    """The public JSON: code, title, help and span, as a CommandError has them; `kind` and `diagnostics` say what it was."""
+    """The public JSON: code, title, help and span, as a CommandError has them; `kind` and `diagnostics` have the class and the details of the error."""
     if isinstance(error, CompileError):
         first = error.diagnostics[0] if error.diagnostics else Diagnostic("FQ5000", str(error))
         kind = next(c.__name__ for c in type(error).__mro__ if c.__name__ in _COMPILE)

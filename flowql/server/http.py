@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ssl import SSLContext  # 10 ms to import
 
 PIECE_BYTES = 1 << 16
-REUSE_S = 2.0  # servers close what is idle for 5 s: who sends at that moment would not know whether it was heard
+REUSE_S = (
+    2.0  # servers close idle connections after 5 s; for a request sent at that moment it is unknown whether it arrived
+)
 
 
 class Unreachable(Exception):

@@ -194,7 +194,7 @@ class Subscriber:
                     return rows_frame(found, self._following.query.result.schema), False
         except (CommandError, CompileError, RuntimeFailure) as error:
             return error_frame(error), True
-        except Exception as error:  # the instance goes on; who subscribed is told
+        except Exception as error:  # the instance continues, and the subscriber gets the error
             title = f"internal error: {type(error).__name__}: {error}"
             return error_frame(CommandError(title, code=INTERNAL)), True
         return END, True

@@ -113,7 +113,7 @@ class Service:
             return plan
 
     def promote(self, name: str | None) -> list[str]:
-        """What is built and held back serves, as soon as it has come up. name: of a query; None: all of it. The ids. CommandError."""
+        """Lets built generations serve once they have caught up. name: of a query; None: all that wait. Returns ids. Raises CommandError."""
         return self._decided("promote", lambda deployed: promoted(deployed, name))
 
     def abandon(self, name: str | None) -> list[str]:

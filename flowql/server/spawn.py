@@ -1,5 +1,5 @@
-"""Start a background instance, and wait until it can be talked to. Apart from `daemon`, which is the instance: commands that find one
-running need not load what it is made of.
+"""Starts a background instance and waits until it answers. `daemon`, the instance itself, is a module of its own: commands that find a
+running instance need not load the engine.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NOT_STARTED = "FQ5305"
 
 
 def spawn(settings: Settings, started: Callable[[Client], None] = lambda client: None) -> Client:
-    """Start an instance that outlives this process; where another command has just started one, that one. Raises CommandError with the
-    reason if it does not come up. started: told of one that this call has started.
+    """Starts an instance that outlives this process, or connects to one that another command has just started. Raises CommandError with the
+    reason if it does not start. started: called with the client of an instance that this call has started.
     """
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     read_fd, write_fd = os.pipe()

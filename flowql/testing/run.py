@@ -103,7 +103,9 @@ def run(case: Case, plan: Plan, timing: Timing, stores: Iterable[str]) -> RunRes
                     producer.send(arriving.tp, arriving.record)
             producer.commit()
             driver.run_until_idle()
-        driver.run_until_caught_up(unless=lambda: _failed(instance))  # they would fail again, for time stands still
+        driver.run_until_caught_up(
+            unless=lambda: _failed(instance)
+        )  # they would fail again, as the clock does not advance
         written = {q.sink for q in plan.queries}  # also what others write, too
         results = [s for s in plan.sources if s.name in written]
         records = {s.name: tuple(_records(log, s)) for s in results}
@@ -204,7 +206,7 @@ def in_input_order(plan: Plan) -> Plan:
 
 
 def await_calls(instance: Instance, clock: VirtualClock) -> None:
-    """Time stands still in tests, but for rows that wait: for calls under way, as long as these take; for the next attempt no time at all."""
+    """Waits for asynchronous calls. The clock of tests does not advance otherwise; waiting times before retries are skipped."""
     tasks = [task for q in list(instance.queries.values()) for task in q.built.tasks if task.program.waiting]
     facts = [f for task in tasks for f in task.program.waiting if f.rows]
     if not facts:

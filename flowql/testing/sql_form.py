@@ -8,7 +8,7 @@
     --@expect_error: FQ2001
     CREATE STREAM X AS SELECT * FROM NOWHERE;
 
-The n-th ASSERT of a result is about its n-th record. Other statements stand beside those of the project.
+The n-th ASSERT of a result checks its n-th record. Other statements are added to those of the project.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ FOLDER = "tests"
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A project with its tests. mistakes: of the project's own statements; tests of mistakes run all the same."""
+    """A project with its tests. mistakes: of the project's own statements; tests that expect mistakes run nevertheless."""
 
     project: Project
     plan: Plan

@@ -24,7 +24,7 @@ class Host(Environment, Protocol):
 
 
 def announced(host: Host, change: Change, entry: Entry) -> Change | None:
-    """The change as it is on record now; None if what it was decided on is not the newest record any more."""
+    """Records the change and returns it; None if the deployment on which it was decided is no longer the newest record."""
     before, app = host.deployed, host.config.application_id
     change = replace(change, deployed=with_names_for(host.log, change.deployed, app))
     after = change.deployed

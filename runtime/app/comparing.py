@@ -21,12 +21,12 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError, RuntimeFailure
 from flowql.runtime.log.base import Admin, Log
 
-TOGETHER_MS = 5_000  # for so long what serves stands still at most
+TOGETHER_MS = 5_000  # the serving generation is held up for at most this long
 BUSY = "another comparison, deployment or swap is under way"
 
 
 class NotYet(RuntimeFailure):
-    """The generations have not come together; it may be tried again."""
+    """The generations have not reached the same offsets in time; the comparison may be repeated."""
 
 
 class Host(Protocol):

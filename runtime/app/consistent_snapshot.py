@@ -226,7 +226,9 @@ class ConsistentSnapshots:
         """Why no query should be held up for this snapshot; empty if nothing speaks against it."""
         troubles = {query: trouble for query in group.tasks if (trouble := self._trouble(query))}
         if group.together:
-            troubles = {q: t for q, t in troubles.items() if t == REFUSED}  # what it has read is not committed
+            troubles = {
+                q: t for q, t in troubles.items() if t == REFUSED
+            }  # its results since the last commit are withdrawn
         for query, trouble in troubles.items():
             return f"{query} is {trouble}"
         if group.together:

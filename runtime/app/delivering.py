@@ -99,7 +99,7 @@ def _is_done(instance: Instance, query: QueryPlan, w: Redelivery) -> bool:
 
 
 def _prepared(instance: Instance, share: _Share) -> tuple[Task, Delivery, bool]:
-    """The task, what it is to take, and whether it reads a table."""
+    """The task, the delivery for it, and whether the task reads a table."""
     query, name = share.query, runtime_name(share.query)
     scan, task = _reader(instance, share)
     assert isinstance(scan.spec, Scan)

@@ -1,4 +1,4 @@
-"""Every query that is deployed, as of one moment: what `status` is about."""
+"""All deployed queries at one moment, for `status`."""
 
 from __future__ import annotations
 

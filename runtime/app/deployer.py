@@ -123,14 +123,14 @@ class Deployer:
         histories: Histories = NO_HISTORIES,
         dry_run: bool = False,
     ) -> tuple[QueryChange, ...]:
-        """Begin to make `plan` what runs. Queries that did not change go on untouched.
+        """Starts the deployment of `plan`. Queries that did not change continue undisturbed.
 
-        What must be computed anew is, beside what serves, and serves when it has come up with that (`Rebuilding`); see
-        `rebuilt`. refresh: ids of queries to rebuild although nothing changed. forward: ids of queries of which nothing is to be
-        rebuilt, ForwardRefused where that cannot be (`flowql.compiler.plan.diff`). seen: what was on record when this was decided;
-        Superseded if that is not so any more. about: for the history. swap: what of it waits until it is promoted.
-        histories: of queries that are computed anew, by id: they go on from there instead of beginning at the first record. HandoverUnfit.
-        dry_run: only decide, and raise what would be refused before anything is changed.
+        A changed query is computed again as a new generation beside the serving one, and serves once it has caught up (`Rebuilding`); see
+        `rebuilt`. refresh: ids of queries to rebuild although they did not change. forward: ids of queries that must not be
+        rebuilt; raises ForwardRefused where that is impossible (`flowql.compiler.plan.diff`). seen: the recorded deployment on which the decision
+        is based; raises Superseded if it is no longer recorded. about: for the history. swap: which generations wait until they are promoted.
+        histories: computed histories of rebuilt queries, by id: these continue from there instead of the first record; raises HandoverUnfit.
+        dry_run: only decides, and raises the errors that would refuse the deployment before any change.
         CommitsBlocked: nothing has changed, or what is under way ends when commits get through again.
         """
         host = self._host
@@ -281,11 +281,11 @@ class Deployer:
         raise CommitsBlocked(f"{self._why()}: what was begun takes effect when that is over")
 
     def _until(self, done: Future[Any], hangs_ms: int = HANGS_MS) -> Any:
-        """The result of a future. CommitsBlocked if it does not come: commits do not get through, or a function does not return."""
+        """The result of a future. Raises CommitsBlocked if it is not done in time: commits fail, or a function does not return."""
         host, begun_ms = self._host, self._host.clock.timer_ms()
         since_ms = begun_ms
         while not done.done():
-            if host.fatal is not None:  # who should do it may be the thread that died
+            if host.fatal is not None:  # the thread that should complete it may have died
                 raise RuntimeFailure(f"the instance is broken: {host.fatal}") from host.fatal
             now_ms = host.clock.timer_ms()
             since_ms = since_ms if host.commit.held_up else now_ms

@@ -413,10 +413,10 @@ def _has_begun(deployed: Deployed, application_id: str, name: str, more: int) ->
 
 
 def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NONE_KNOWN) -> Records:
-    """Rows of INSERT VALUES that are new, and all of those whose topic begins a generation, in its staging topic.
+    """New rows of INSERT VALUES, and all rows of those whose topic begins a generation, in its staging topic.
 
-    What is new in a topic that serves is what those who serve do not have: a generation that was to have more rows, or fewer, may
-    be abandoned.
+    Rows are new in a serving topic if the serving statements do not have them: a generation with more or fewer rows may have been
+    abandoned.
     """
     plan = after.plan
     building = {t: (n, g.staging[t]) for g in groups_of(after) for t, n in g.topics.items()}

@@ -1,4 +1,4 @@
-"""Queries brought to rest with nothing between their tasks: all that follows from what they have read is published."""
+"""Draining: stops queries once no row is in transit between their tasks, so that all results of the records they have read are published."""
 
 from __future__ import annotations
 

@@ -135,9 +135,9 @@ class Exchanges:
         return encode_batch(batch) if ahead is None else ahead[1]
 
     def save(self) -> dict[str, Exception]:
-        """Write what changed in the remainders into the epoch that is about to be cut.
+        """Writes the changes of waiting rows into the epoch before its cut.
 
-        Repartitions with rows that have no durable form, and why; nothing of their channels is written.
+        Returns the repartitions that have rows without a durable form, with the error; nothing of their channels is written.
         """
         failed: dict[str, Exception] = {}
         changes: list[tuple[Key, Value | None]] = []

@@ -1,8 +1,8 @@
-"""A query goes on with a new text: its operators are exchanged, and its positions, state and results stay.
+"""Continues a query with a new text: its operators are replaced, and its positions, state and results stay.
 
-The query is brought to rest with nothing between its tasks: every record that it has read has gone through all of the old text. Its
-tasks end, what they made is committed, and one more commit carries the record of the deployment; then the new text gets tasks of the
-same names. A crash before that commit leaves the old text, after it the new one, from the same positions on.
+The query is drained first: every record that it has read has gone through all operators of the old text. Its
+tasks end, their results are committed, and one more commit has the record of the deployment; then the new text gets tasks with the
+same names. After a crash before that commit the old text continues, after it the new one, from the same positions.
 """
 
 from __future__ import annotations

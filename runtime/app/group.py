@@ -1,9 +1,9 @@
-"""What comes next in a member of the application's group: which tasks are here, and which plan they run (rules R7 to R11).
+"""The reconciler of a member of the application's group: which tasks run here, and of which plan (rules R7 to R11).
 
-What is wanted follows from what is owned and from the newest plan: every task all of whose input partitions are owned. That is
-compared with the tasks there are, and the difference is mended: tasks to give up are cut, committed and closed before a revoke
-is acknowledged; what was lost is dropped without a commit; new tasks begin where the log says that the last owner committed, with
-local state if it is exactly that state, else with state from the changelogs. A failed attempt is made again.
+The wanted tasks follow from the owned partitions and the newest plan: every task all of whose input partitions are owned. They are
+compared with the existing tasks. Revoked tasks are cut, committed and closed before the revocation is acknowledged; lost tasks are dropped
+without a commit; new tasks begin at the positions that their last owner committed, with local state if it is exactly the state of that
+commit, else with state from the changelogs. A failed attempt is repeated.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class GroupStep(Reconciler):
         self._host.commit.group_metadata = event.metadata
 
     def _next(self) -> Coroutine | None:
-        """The most urgent thing to do."""
+        """The most urgent coroutine to run, if any."""
         if self._lost:
             return self._start_over()
         wanted = self._wanted()

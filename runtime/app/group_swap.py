@@ -1,15 +1,15 @@
-"""A swap as the members of a group carry it out together; what is recorded, and why that is safe: `flowql.runtime.app.swapping`.
+"""A swap that the members of a group carry out together. Its records, and why they are safe: `flowql.runtime.app.swapping`.
 
-Tasks of a group that is held back are parked as well, when its generations are to be compared (`flowql.runtime.app.comparing`); no moves follow.
+To compare generations that wait for promotion (`flowql.runtime.app.comparing`), their tasks are parked in the same way; no moves follow.
 
-Every member: which tasks are not to be begun, and which are to be parked now. One of them, the *leader*, begins the swap when the new
-generation is near enough, records its moves when all tasks are parked, or takes it back when that takes too long, and makes the
-moves. The leader is who owns the first of all partitions that tasks read; should two take themselves for it, one shuts the other
-out, and nothing is done twice.
+Every member decides which of its tasks must not start and which have to be parked. One member, the *leader*, begins the swap when the new
+generation is close enough to the serving one, records the moves when all tasks are parked, or takes the swap back when that takes too long, and
+carries out the moves. The leader is the owner of the first of all partitions that tasks read; if two members take themselves for the leader, one
+fences the other, and no step is done twice.
 
-New tasks are parked in the order in which they read each other, each when it has read what those before it have made: so
-that what serves next is not behind what served. That may take no longer than DRAIN_MS: what is not read by then is read from the
-topic itself, as positions are translated exactly.
+New tasks are parked in the order in which they read each other, each once it has read the results of the tasks before it, so that
+the new generation is not behind the old one. That may take at most DRAIN_MS: the rest is read from the topic itself, as positions are
+translated exactly.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from flowql.runtime.task.task import Task
 from flowql.runtime.topology.query import all_tasks, input_topics
 
 PARKED = "parked"  # in a task's metadata: the id of the swap for which it has stopped
-NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second
-TOGETHER_MS = 15_000  # for so long what serves stands still at most, before a swap is taken back
-DRAIN_MS = 2_000  # for so long a task is to read what those before it have made
+NEAR_RECORDS = 50_000  # a generation that is no further behind catches up in about a second
+TOGETHER_MS = 15_000  # the serving generation is held up for at most this long, then the swap is taken back
+DRAIN_MS = 2_000  # time for a task to read the results of the tasks before it
 AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
 FAR_MS = 200  # between two looks how far the new generation is
 
@@ -344,7 +344,7 @@ class GroupSwap:
             writer.close()
 
     def _carry_out(self) -> Coroutine:
-        """A transaction of it, so that partitions can be given up in between."""
+        """Carries out one transaction of the swap, so that partitions can be revoked between two of them."""
         yield from ()
         host, now_ms = self._host, self._host.clock.wall_ms()
         assert self._group is not None

@@ -64,9 +64,9 @@ class HungQueries:
         self._host.query_states.set_hung(newest)
 
     def tell(self, stuck: Sequence[Stuck], owns: Callable[[str], bool]) -> bool:
-        """Say of runs that they do not end. owns: whether a task belongs to this member, as of now. False: to be tried again.
+        """Records micro-batches that do not end. owns: whether a task belongs to this member now. False if it has to be repeated.
 
-        Called by the watchdog, for which this member is about to leave its group. It blocks.
+        The watchdog calls it before this member leaves its group because of them. It blocks.
         """
         host = self._host
         group_metadata = host.commit.group_metadata  # read before the tasks: it is rejected once they are lost

@@ -257,7 +257,7 @@ class Instance:
             self._stop_consistently()
             self.query_states.end(list(self.queries))
             self._last_commit()
-            if self.group is not None:  # what is given up from here on must not be committed any more
+            if self.group is not None:  # partitions that are revoked from here on must not be committed any more
                 self.commit.lose("the instance stops")
                 self.main.loop.ending = True
             stuck = self._threads.stop()
@@ -289,7 +289,7 @@ class Instance:
         """The result of a future that the steps complete."""
         if self.await_step is None:
             for _ in range(int(timeout_s / FATAL_CHECK_S)):
-                if self.fatal is not None and not future.done():  # who should do it may be the thread that died
+                if self.fatal is not None and not future.done():  # the thread that should complete it may have died
                     raise RuntimeFailure(f"the instance is broken: {self.fatal}") from self.fatal
                 if futures.wait([future], FATAL_CHECK_S).done:
                     return future.result()
@@ -440,7 +440,7 @@ class Instance:
         self._staged = frozenset(runtime_name(q) for q in deployed.building)
 
     def position(self, tp: TopicPartition, positions: Mapping[str, int]) -> int:
-        """Where a task goes on; who has read nothing of a partition begins with the generation that serves."""
+        """The offset at which a task continues; without a position, the start of the serving generation in the partition."""
         known = self.deployed.position(*tp, positions)
         return max(self.admin.begin_offset(tp), self.deployed.begin(*tp)) if known is None else known
 

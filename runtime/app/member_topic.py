@@ -19,7 +19,7 @@ _READ_ROWS, _READ_BYTES = 10_000, 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An instance that listens. token: lets who has it read rows, and nothing else."""
+    """A member and the address on which it listens. token: permits reading rows, and nothing else."""
 
     host: str
     port: int

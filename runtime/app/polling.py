@@ -131,7 +131,7 @@ class PollingStep:
             attached = [i.next_fetch for i in inputs if i.attached]
             if not attached:
                 self._choose_head(tp, inputs)
-            elif self._heads[tp] < min(attached):  # who needed what is below has gone
+            elif self._heads[tp] < min(attached):  # the inputs that needed earlier records are gone
                 self._move_head(tp, min(attached))
         self._heads = {tp: self._heads[tp] for tp in self._inputs}
         if set(self._heads) != before:
@@ -239,7 +239,7 @@ class PollingStep:
             self._take_ends(tps, answer.result)
 
     def refresh_ends(self) -> None:
-        """Learn the current ends of all partitions: what tells an idle input from one that is about to get rows."""
+        """Requests the current ends of all partitions, which tell idle inputs from those that will get rows."""
         tps = list(self._inputs)
         self._asked = None  # it may be older
         self._take_ends(tps, partial(self._admin.end_offsets, tps))

@@ -24,9 +24,9 @@ AWAY = (LogUnavailable, LogDenied, LogIOError)  # the log does not answer just n
 
 
 def source_ends(instance: Instance) -> dict[TopicPartition, int]:
-    """Ends of the partitions that queries read and no query of this instance writes, as of what is written by now.
+    """Written end offsets of the partitions that queries read and no query of this instance writes.
 
-    Not of what is visible: Kafka answers a commit before readers see it, and who imports and then runs means those records.
+    Written, not visible: Kafka acknowledges a commit before readers see it, and `run` after an import has to include these records.
     """
     written = {s.topic for s in instance.plan.sources if s.query is not None}
     written |= {topic_written(q) for q in instance.running.queries}  # INSERT INTO, and staging topics
@@ -61,7 +61,7 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
         return False
     try:
         now = instance.admin.end_offsets(sorted({i.tp for i in inputs if i.tp not in ends}))
-    except AWAY:  # who knows
+    except AWAY:  # not known
         return False
     targets = [ends[i.tp] if i.tp in ends else now.get(i.tp, 0) for i in inputs]
     with instance.state.epoch_lock:  # positions move and the epoch gets dirty in one step

@@ -54,8 +54,8 @@ _PREVIOUS = {
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """What is known of a query at one moment. paused: by the user. ending: its tasks are being removed, or the instance stops.
-    swapping: a generation of it is about to take the place of another.
+    """The record of a query at one moment. paused: by the user. ending: its tasks are being removed, or the instance stops.
+    swapping: one of its generations is about to replace another.
 
     reason: why it does not run; empty while RUNNING. hung: where and when its function did not return (`flowql.runtime.app.hung`). missing_changelog: of a SUSPENDED query, what brokers said does not exist;
     rows that were there cannot be made again.
@@ -176,7 +176,7 @@ class QueryStates:
                     self._put(query, replace(self._records[query], swapping=on))
 
     def forget(self, query: str) -> None:
-        """It is gone, and so are its tasks; one that comes back under its name starts without its failures."""
+        """Forgets a removed query; a later query with its name starts without its failures."""
         with self._lock:
             self._records.pop(query, None)
             self._manager.forget_query(query)
@@ -237,7 +237,7 @@ class QueryStates:
         say(ERROR, "query.broken", reason, query=query)
 
     def cannot_read(self, query: str, error: LogError) -> None:
-        """Its tasks cannot be made. A right may come back; a topic that does would be another one."""
+        """Called when tasks of the query cannot be built. A missing right suspends it, as it may be granted again; a missing topic stops it."""
         if isinstance(error, LogDenied):
             self.suspend(query, error)
         else:

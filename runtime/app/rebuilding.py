@@ -52,13 +52,13 @@ from flowql.runtime.task import dead_letters
 from flowql.runtime.task.task import Task
 from flowql.runtime.topology.partitions import first_offset
 
-NEAR_RECORDS = 50_000  # a generation that is behind by no more comes up with the serving one in about a second
-TOGETHER_MS = 5_000  # for so long the serving generation stands still at most while the new one comes up with it
+NEAR_RECORDS = 50_000  # a generation that is no further behind catches up in about a second
+TOGETHER_MS = 5_000  # the serving generation is held up for at most this long while the new one catches up
 AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
 
 
 class Host(DeploymentHost, Protocol):
-    """The instance, as seen from here."""
+    """The parts of the instance that rebuilding needs."""
 
     def trouble(self, query: str) -> str:
         """Why the query is stalled; empty if it is not."""

@@ -102,7 +102,7 @@ def _of_another(i: LogInput, error: LogError) -> bool:
 
 
 def changelog_is_gone(host: Builder, query: str) -> bool:
-    """Whether a suspended query's is gone indeed, which a broker also says that has just come back; then the query is stopped.
+    """Stops a suspended query if its changelog is really gone; brokers also report a topic as missing just after their restart. True if it is gone.
 
     LogError without brokers.
     """

@@ -53,7 +53,7 @@ class Answer:
 
 
 def restore_process(log: Log, folder: Path | None) -> RestoreProcess | None:
-    """For this log, with its files in `folder`; None where it is of no use."""
+    """The restore process for a log, with its files in `folder`; None if the log cannot be opened by another process."""
     open_log = log.opener()
     return None if open_log is None or folder is None else RestoreProcess(open_log, folder)
 
@@ -111,7 +111,7 @@ class RestoreProcess:
             self._process.wait()
         self._asked.clear()
         shutil.rmtree(self._begin.folder, ignore_errors=True)
-        self._process = None  # last: who sees that it no longer runs finds nothing of it
+        self._process = None  # last: once it counts as ended, none of its files is left
 
     def _start(self) -> None:
         self._begin.folder.mkdir(exist_ok=True)

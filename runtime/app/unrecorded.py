@@ -1,7 +1,7 @@
-"""Topics that a deployment made for its results before the commit that records it, which then never came.
+"""Topics that a deployment created for its results before the commit that records it, if that commit never happened.
 
-They say who made them, on logs that keep options of ours. An instance that is alone deletes those that are empty, as the next
-deployment may want other partitions for them.
+On logs that keep FlowQL's topic options, these have the id of the deployment. A single instance deletes such topics if they are empty, as the next
+deployment may need other numbers of partitions.
 """
 
 from __future__ import annotations

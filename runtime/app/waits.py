@@ -1,4 +1,4 @@
-"""What a query waits for at this moment, and for whom. Reads, changes nothing."""
+"""The reason why a query waits at the moment, and the queries, partitions or topics that it waits for. It only reads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
 from flowql.runtime.task.task import Task
 
 Reason = Literal[
-    "deployment",  # what it reads is gone: it goes on when it is deployed anew
+    "deployment",  # a topic that it reads is gone: it continues after a new deployment
     "resume",  # it is paused, or its function hung
-    "restoration",  # its state comes back from changelogs, or its tasks are being made
-    "restart",  # it failed and is tried again
-    "log",  # commits do not get through
+    "restoration",  # its state is restored from changelogs, or its tasks are being built
+    "restart",  # it failed and will be retried
+    "log",  # commits fail
     "commit",  # too much output waits for the next commit
     "processor",  # it could run; whom: the queries that do
     "input",  # there is nothing to read
@@ -27,7 +27,7 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A reason, and whom it is for."""
+    """A reason. whom: the queries, partitions or topics that the query waits for."""
 
     reason: Reason
     whom: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ _STATES: dict[str, Reason] = {
 
 
 def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -> Wait | None:
-    """None while it is at work. state: as `progress.state_of` says. tasks: those of the query."""
+    """None while the query is at work. state: of `progress.state_of`. tasks: those of the query."""
     if state in _STATES:
         return Wait(_STATES[state])
     at_work = instance.manager.at_work()
@@ -57,7 +57,7 @@ def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -
 
 
 def _of_rows(tasks: list[Task]) -> Wait:
-    """Tasks that have rows and cannot run."""
+    """The reason why tasks with rows cannot run."""
     if any(t.horizon.ms is not None or any(i.stopped for i in t.logs.values()) for t in tasks):
         return Wait("interactive_query")
     full = {x.topic for t in tasks for x in t.downstream if x.full}

@@ -1,8 +1,8 @@
-"""The watchdog: a step whose round does not end is named in status and log, and a member leaves its group for it (rule R15).
+"""The watchdog: a step whose `run_once` does not return is named in status and log, and a member leaves its group for it (rule R15).
 
-Nothing in here ends a round: a function that hangs cannot be interrupted. A member that leaves may commit nothing more, says to the
-others which run does not end (`flowql.runtime.app.hung`), and keeps its threads and its tasks; others go on from the last commit. When the round
-has ended the member comes back, as a new one does.
+The watchdog does not end the step: a function that hangs cannot be interrupted. A member that leaves commits nothing more, records for the
+other members which micro-batch does not end (`flowql.runtime.app.hung`), and keeps its threads and tasks; other members continue from the last commit.
+Once the step has ended the member joins the group again, as a new member.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from flowql.runtime.scheduler.manager import TaskManager
 
 LOOK_MS = 1_000
 PAUSED_MS = 20_000  # between two looks: longer than any thread waits for a processor
-STUCK_MS = 30_000  # far beyond the slowest round that makes progress
+STUCK_MS = 30_000  # far longer than the slowest step that makes progress
 LEAVE_MS = 120_000  # tasks that move cost their new owner a restoration: not for a pause
-TELL_MS = 30_000  # so long it tries to say so first
-# A compaction takes as long as it takes.
+TELL_MS = 30_000  # before that it tries for this long to record the hung micro-batch
+# A compaction has no time limit.
 PATIENT = frozenset({"cleanup"})
-# Others cannot do for it what these do not get done. A consumer that is not polled is given up by its group as it is.
+# Another member could not take over the work of these steps. A consumer that is not polled is removed by its group in any case.
 STAYS = PATIENT | {"consumer-main", "consumer-restore", "rates", "sizes", "memory", "watchdog"}
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A round that has gone on for so long. task: that the thread holds. where: the code it is in."""
+    """A step that has not returned for `for_ms`. task: held by its thread. where: the code that the thread is in."""
 
     step: str
     for_ms: int
@@ -50,11 +50,11 @@ class Member(Protocol):
     """The part of an instance that is a member of a group."""
 
     def lose(self) -> None:
-        """All there is starts over."""
+        """Drops all tasks, as after a loss of all partitions."""
         ...
 
     def tell_hung(self, stuck: Sequence[Stuck]) -> bool:
-        """Say to the other members which runs do not end. False: it did not get through, and is to be tried again. It blocks."""
+        """Records for the other members which micro-batches do not end. False if that failed and has to be repeated. It blocks."""
         ...
 
 
@@ -75,11 +75,11 @@ class Watchdog:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._since: dict[str, int] = {}  # rounds that are under way, by step
-        self._named: dict[str, int] = {}  # those that were said to be stuck, with their beginning
+        self._since: dict[str, int] = {}  # start times of running steps, by name
+        self._named: dict[str, int] = {}  # steps that were reported as stuck, with their start times
         self._looked_ms: int | None = None
         self.is_away = False  # this member has left its group
-        self._leaves_ms: int | None = None  # since when it is about to
+        self._leaves_ms: int | None = None  # since when it wants to leave
         self.where: Callable[[str], str] = lambda _step: ""  # the code that a step's thread is in
 
     def begin(self, step: str, now_ms: int) -> None:

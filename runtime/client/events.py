@@ -1,6 +1,6 @@
 """Messages between the polling thread and a client's background thread, one class per event.
 
-Application events go to the background thread; a completable one carries its future and deadline. Background events come back.
+Application events go to the background thread; a completable one carries its future and deadline. Background events go the other way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class JoinGroup(ApplicationEvent):
 
 @dataclass(frozen=True, slots=True)
 class StayAway(ApplicationEvent):
-    """Leave the group, or come back."""
+    """Leaves the group, or joins it again."""
 
     away: bool
 

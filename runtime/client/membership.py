@@ -50,7 +50,7 @@ _PREVIOUS: dict[MemberState, frozenset[MemberState]] = {
 
 
 class Membership:
-    """A request manager of the background thread, which alone calls it. Asks for partitions, takes them, gives them back."""
+    """The membership in the group. Only the background thread calls it."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.state = MemberState.NEW
@@ -63,7 +63,7 @@ class Membership:
 
     @property
     def joins(self) -> bool:
-        """Whether the consumer is or becomes a member; else it reads what it is told to."""
+        """Whether the consumer is or becomes a member; else it reads the partitions it is assigned by the application."""
         return self._wanted is not None or self.state is not MemberState.NEW
 
     @property

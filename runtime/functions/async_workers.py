@@ -83,7 +83,7 @@ class AsyncProcess:
         return partial(_abandon, call)
 
     def end(self) -> None:
-        """Ends the process; what it was doing is lost."""
+        """Ends the process; its current calls are lost."""
         with self._lock:
             thread = self._thread
             self._ending.set()

@@ -140,7 +140,7 @@ class GroupMetadata:
 
 
 class GroupChange(Enum):
-    """What happened to a member of a group.
+    """A change of the partitions or the metadata of a member of a group.
 
     ASSIGN: these partitions are owned in addition. Nothing of them is read before `Consumer.assign` names them.
     REVOKE: these partitions have to be given up. They stay owned, and their positions may be committed, until
@@ -300,9 +300,7 @@ class Consumer(Protocol):
         ...
 
     def acknowledge_revoke(self) -> None:
-        """The partitions of the oldest open REVOKE are given up: what was to be committed of them is. Of no effect if none is
-        open (it was void).
-        """
+        """Completes the oldest open REVOKE: its partitions are committed and given up. Without effect if none is open (it was void)."""
         ...
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -320,12 +318,12 @@ class Consumer(Protocol):
     def resume(self, tps: Sequence[TopicPartition]) -> None: ...
 
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
-        """What is there now of the assigned, unpaused partitions, round-robin; [] if nothing. Does not block.
+        """The available records of the assigned, unpaused partitions, round-robin; [] if there are none. Does not block.
 
-        It ends where less than half of a limit is left: what it gave of a large batch then would be a small piece.
+        It stops when less than half of a limit is left, as it would then cut small pieces from large batches.
 
-        A LogError names the partition that cannot be read; nothing that was read of others is lost with it. Keeps a membership
-        alive: a member that is not polled for minutes is given up. Partitions of an open REVOKE are not read.
+        A LogError names the partition that cannot be read; records that were read of others are not lost. Polling keeps the membership
+        alive: the group removes a member that is not polled for minutes. Partitions of an open REVOKE are not read.
         """
         ...
 
@@ -450,7 +448,7 @@ class Log(Protocol):
         ...
 
     def redo_place(self, transactional_id: str, sequence: int) -> str:
-        """Where the redo of a commit lies, for people who are to do something about it."""
+        """The location of the redo of a commit, for messages that ask people to act on it."""
         ...
 
     def trim_redo(self, transactional_id: str, sequence: int) -> None:
@@ -477,7 +475,7 @@ class Log(Protocol):
         ...
 
     def opener(self) -> Callable[[], Log] | None:
-        """What another process opens this log with, to read beside this one (it can be pickled); None if that is of no use."""
+        """A picklable function with which another process opens this log to read it, too; None if no other process can."""
         ...
 
     def close(self) -> None: ...

@@ -106,7 +106,7 @@ class LogReader:
         self._position = offset
 
     def read(self, max_records: int, max_bytes: int, *, look: bool = True) -> RawBatch | None:
-        """look: at the end, look for what others have appended; for who has just done so for another partition, there is no need."""
+        """look: whether to look for records of other writers at the end; not needed just after a look for another partition."""
         assert max_records > 0, "a read asks for at least one record"
         begin, end = self._lookup.bounds(self.tp)
         if self._position >= end:
@@ -213,7 +213,7 @@ def _ends(column: pa.BinaryArray) -> np.ndarray:
 
 @contextmanager
 def naming(tp: TopicPartition) -> Iterator[None]:
-    """An error says which partition it is about, unless it knows better."""
+    """Adds the partition to errors that name none."""
     try:
         yield
     except LogError as error:

@@ -104,7 +104,7 @@ class SimulatedDisk:
         self._locks: set[str] = set()
 
     def after_power_loss(self, keep: Keep, seed: int = 0) -> SimulatedDisk:
-        """The disk as it is when the power comes back."""
+        """The disk after a power loss."""
         rng = random.Random(seed)
         disk = SimulatedDisk()
         disk._dirs = set(self._dirs)

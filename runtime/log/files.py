@@ -58,7 +58,7 @@ class Lock(Protocol):
     """An exclusive lock on a file, freed by the system when its process ends."""
 
     def write(self, text: str) -> None:
-        """Replace the file's text, for others to read who their turn depends on."""
+        """Replaces the text of the file, in which other processes read the owner of the lock."""
         ...
 
     def release(self) -> None: ...

@@ -83,7 +83,7 @@ class MemoryLog:
         self._held_by: str | None = None
 
     def crash(self) -> None:
-        """As if the process had been killed: open transactions are gone, their producers of no use, the hold is free."""
+        """Simulates a kill of the process: aborts open transactions, fences their producers and frees the hold."""
         with self._lock:
             for state in self._producers.values():
                 state.epoch += 1

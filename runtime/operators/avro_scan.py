@@ -254,7 +254,7 @@ class _Steps:
         return value, np.where(long, 0, length)
 
     def prove(self, value: _Value, field: AvroField) -> None:
-        """A field that is not read: the reference decodes it all the same."""
+        """Checks a field that no query reads, as the reference decodes it, too."""
         if field.type == "string":
             assert value.span is not None
             self._good &= self._walk.are_texts(value.span)

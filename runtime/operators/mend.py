@@ -76,7 +76,7 @@ class Mending:
         return cls(alone, decoder([f for _, f in rest]), tuple(at for at, _ in rest), len(values))
 
     def decode(self, data: bytes | None) -> Row | None:
-        """Raises BadRecord for what no ON_ERROR is about."""
+        """Decodes a value. Raises BadRecord for errors that no ON_ERROR covers."""
         others = self.rest.decode(data)
         if others is None:
             return None

@@ -300,9 +300,9 @@ class TaskManager:
         return ready
 
     def _held_back(self) -> set[str]:
-        """Queries that must not get another thread now: they are in doubt and hold all but one already.
+        """Queries that must not get another thread now: their slices may be far too long, and they hold all threads but one.
 
-        In doubt is who has never finished a slice, whose last one was far too long, or who is in such a slice now.
+        These are queries that have never finished a slice, whose last slice was far too long, or that are in such a slice now.
         """
         if self._threads == 1:
             return set()

@@ -2,10 +2,10 @@
 
 `weighted_fair` is a simplified EEVDF (Stoica and Abdel-Wahab 1995, earliest eligible virtual deadline first): each query
 has a virtual runtime that grows by time received / weight; it is eligible while that is not ahead of virtual time; among the
-eligible the least virtual deadline (virtual runtime + requested slice / weight) runs. Of its tasks the one with the greatest
-difference between what it has to process and what others have not taken of what it made (back-pressure scheduling: Tassiulas
-and Ephremides 1992). By what they have to process alone, one of several that feed a merge could stand still while the
-others ran ahead, and everything they made waited for it. `most_buffered` is the example policy of the runtime's source design:
+eligible the least virtual deadline (virtual runtime + requested slice / weight) runs. Of its tasks it takes the one with the greatest
+difference between its buffered input rows and its output rows that other tasks have not taken (back-pressure scheduling: Tassiulas
+and Ephremides 1992). By input rows alone, one of several tasks that feed a merge could wait for long while the
+others run ahead, and all of their rows would wait for it. `most_buffered` is the example policy of the runtime's source design:
 the task with the most buffered rows.
 """
 

@@ -41,7 +41,7 @@ class MessageSchema:
 
 
 def message_schema(ref: SchemaRef, path: tuple[int, ...] | None) -> MessageSchema:
-    """The message a schema is about; path: another of its text. Raises BadRecord."""
+    """The message of a schema. path: of another message in its text. Raises BadRecord."""
     return _schema(ref.text, ref.references, ref.message, path)
 
 

@@ -70,7 +70,7 @@ class ConfluentRegistry:
         except ImportError as error:
             hint = "install FlowQL with the extra `registry`: pip install 'flowql[registry]'"
             raise PlanUnsupported(f"the schema registry at {url} needs {error.name}; {hint}") from error
-        # What needs it is tried again anyway, later and later: who compiles a project wants to know soon.
+        # Queries that need it are retried with back-off anyway, and compiling a project should fail soon.
         config: dict[str, Any] = {"url": url, "max.retries": 2, "retries.wait.ms": 200, "retries.max.wait.ms": 1000}
         if user := os.environ.get(USER_INFO):
             config["basic.auth.user.info"] = user

@@ -97,7 +97,7 @@ def merge_lazily(
         if high is not None and encoded >= high:
             return
         if encoded == last:
-            continue  # a newer layer has said what it is
+            continue  # a newer layer has it
         last = encoded
         if rank == bottom:
             yield codec.decode(encoded), decode_value(value)

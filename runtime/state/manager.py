@@ -70,7 +70,7 @@ class StateManager:
         self._restoring = read_restores(physical)
         self._generation = Generation()
         self._tasks: dict[str, ManagedTask] = {}
-        self._kept: set[str] = set()  # closed, and owned all the same
+        self._kept: set[str] = set()  # closed but still owned tasks
         self._shared = shared
         self._owned: frozenset[str] | None = frozenset() if shared else None  # what snapshots show
         self._dirty: dict[str, ManagedTask] = {}

@@ -1,4 +1,4 @@
-"""Redo of commits, in few writes: what the physical store has not made durable comes back so."""
+"""Redo of commits, in few writes: restores writes that the physical store had not made durable."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Uncommitted:
         self._frozen = 0
         step = max(1, sum(len(keys) for keys, _ in rows) // SAMPLE)
         sizes = [len(k) + (0 if v is None else len(v)) for k, v in _every(step, rows)]
-        if len(sizes) < SAMPLE // 2:  # a commit of few rows is about one task
+        if len(sizes) < SAMPLE // 2:  # a commit of few rows is of one task
             return
         seen = ROW_BYTES + FACTOR * sum(sizes) // len(sizes)
         self.row_bytes += (seen - self.row_bytes) // 4 if seen < self.row_bytes else seen - self.row_bytes

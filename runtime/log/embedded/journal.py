@@ -27,7 +27,7 @@ _NAME = re.compile(r"commits-(\d{12})\.log")
 
 
 class InDoubt(LogError):
-    """A frame is in doubt: it may or may not be durable. `Journal.resolve` decides."""
+    """It is not known whether a frame is durable. `Journal.resolve` decides it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -371,7 +371,7 @@ class LogState:
         topic = self.by_id[shape.topic_id]
         before, topic.partitions = topic.partitions, topic.reshaped(shape.partitions, shape.offset)
         topic.info = replace(topic.info, partitions=shape.partitions)
-        for partition in before:  # who still knows it finds nothing in it
+        for partition in before:  # readers that still have it find no records
             partition.segments = []
         for partition in topic.partitions:
             partition.writers = set(shape.writers)

@@ -378,7 +378,7 @@ def _note(refusals: list[str], error: KafkaError) -> None:
 
 
 def _known(offset: int, tp: TopicPartition) -> int:
-    """A broker that has just come back was seen to answer that it does not know (-1001), without an error."""
+    """The offset. A broker may answer -1001 (unknown) without an error just after its restart; this raises LogUnavailable."""
     if offset < 0:
         raise LogUnavailable(f"{tp}: brokers do not know its end yet")
     return offset

@@ -1,7 +1,7 @@
-"""Calls of the client library that may not come back.
+"""Calls of the client library that may not return.
 
-`send_offsets_to_transaction` was seen to take no notice of its timeout: for minutes, after a broker had been killed and was there
-again (librdkafka 2.16). So a call that must end has a thread of its own; one that does not end is left to itself, with its client.
+`send_offsets_to_transaction` can ignore its timeout for minutes after a broker was killed and restarted (librdkafka 2.16). So a call that
+must end gets a thread of its own; a call that does not end is abandoned, with its client.
 """
 
 from __future__ import annotations

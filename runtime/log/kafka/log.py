@@ -57,7 +57,7 @@ class KafkaLog:
         self._shared: SharedReading | None = None
         self._metadata: dict[str, object] = {}
         self._held: dict[str, KafkaProducer | AtLeastOnceProducer] = {}
-        self._term = 0  # since `hold`, of who runs the application alone
+        self._term = 0  # of the only instance of an application, since `hold`
         self._clients = OpenClients()
         self._asking = GroupClients(lambda group: self._fetch_client(f"{application_id}-asks", WAIT_MS, group))
 
@@ -274,7 +274,7 @@ class KafkaLog:
         return self._admin.ask_topic_ids(topics)
 
     def writers(self, tp: TopicPartition) -> None:
-        """Brokers do not say who has written a record."""
+        """None: brokers do not report the writer of a record."""
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         """Records below `offset` are gone (retention)."""

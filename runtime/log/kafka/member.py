@@ -1,7 +1,7 @@
 """Membership of the main consumer in the application's group: KIP-848, with the assignor `range` on the brokers' side.
 
 The client calls back from inside `consume` and `poll`, in the thread that called those; calls of other threads on the same client
-wait meanwhile. So a REVOKE waits there, in a loop that lets the owner's thread go on with what it is asked (rule R8).
+wait meanwhile. So a REVOKE waits there, in a loop in which the thread of the owner continues to serve requests (rule R8).
 
 The client takes any assignment as the answer to a callback in its queue, and offers no way to ask whether one waits there. After an
 assignment by the member itself (`assign_anew`) the next callback may therefore have been answered before it was served: the brokers may have
@@ -63,7 +63,7 @@ class KafkaMember:
         self._add(GroupChange.LOST, tps)
 
     def assign_anew(self, place: KafkaPartition) -> None:
-        """Of a partition that is owned and that the client has given up. KafkaException."""
+        """Assigns an owned partition again that the client has stopped fetching. Raises KafkaException."""
         self._anew = True
         with suppress(KafkaException):  # it is not assigned
             self._client.incremental_unassign([place])
@@ -144,7 +144,7 @@ class KafkaMember:
         return contained
 
     def _give_up(self, client: KafkaClient, partitions: list[KafkaPartition]) -> None:
-        """The client takes this for the answer to its callback only if all of these are assigned; it may have given up some."""
+        """Answers the callback. The client accepts that only if all of these partitions are assigned, and it may have stopped fetching some."""
         gone, assigned = set(_places(partitions)), _places(client.assignment())
         self.owned -= gone
         try:

@@ -75,7 +75,7 @@ def committed_count(groups: Groups, transactional_id: str, counter: TopicPartiti
 
 
 def count(sequence: int, term: int) -> Position:
-    """What a transaction leaves beside what it is about. term: 0 for those of many instances."""
+    """The position that each transaction commits with its number. term: 0 for transactions of a group's members."""
     return Position(sequence, f"seq={sequence} term={term}" if term else f"seq={sequence}")
 
 
@@ -85,9 +85,9 @@ def term_of(counted: Position) -> int:
 
 
 class KafkaProducer:
-    """begin -> send* -> commit | abort. Made, it has fenced older ones and what they left open is aborted.
+    """begin -> send* -> commit | abort. Its creation fences older producers and aborts their open transactions.
 
-    term: of who runs the application alone, else 0. Fenced if a later one has begun.
+    term: of the only instance of an application, else 0. Raises Fenced if a later term has begun.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class KafkaProducer:
             raise Fenced(f"another instance of {transactional_id} has taken over")
 
     def take_over(self) -> int:
-        """Begin a new term. Fenced if who has the one before was just about to go on: to be tried again."""
+        """Begins a new term. Raises Fenced if the owner of the previous term committed at the same time; then it may be repeated."""
         self._term = self._begun + 1
         self.begin()
         self._finish(self._sequence)

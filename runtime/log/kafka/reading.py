@@ -150,7 +150,7 @@ class GroupClients:
     def __init__(self, make_client: Callable[[str], FetchClient]) -> None:
         self._make_client = make_client
         self._clients: dict[str, FetchClient] = {}
-        self._lock = threading.Lock()  # guards the clients, and who uses one
+        self._lock = threading.Lock()  # guards the clients and their use
 
     def __contains__(self, group: str) -> bool:
         return group in self._clients

@@ -1,4 +1,4 @@
-"""Window functions over rows of a partition: how far the result of a row depends on other rows, and what it is.
+"""Window functions over rows of a partition: on which other rows the result of a row depends, and its computation.
 
 A call is one of three sorts. *Accumulation*: its frame is all rows up to the current one (or its last peer); a small state per row is
 enough to go on from it. *Near*: it depends on rows at a limited distance. *Whole*: on any row of the partition.
