@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 FILE = "instance.json"
@@ -13,12 +13,16 @@ LOST, NOT_RUNNING = "FQ5302", "FQ5306"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A listening instance. started: when its process was, which tells it from a later one with the same number."""
+    """A listening instance. started: when its process was, which tells it from a later one with the same number.
+
+    folder: device and inode of its data directory, which tell it from a copy of that directory. None: of an older version.
+    """
 
     pid: int
     port: int
     token: str
     started: float
+    folder: str | None = None
 
 
 def own_address(port: int, token: str) -> Address:
@@ -33,7 +37,7 @@ def write_address(data_dir: Path, address: Address) -> None:
     path.unlink(missing_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
-        json.dump(asdict(address), file)
+        json.dump(asdict(replace(address, folder=_folder(data_dir))), file)
     path.replace(data_dir / FILE)
 
 
@@ -42,12 +46,20 @@ def remove_address(data_dir: Path) -> None:
 
 
 def read_address(data_dir: Path) -> Address | None:
-    """The address of a process that lives; None for one that is stale or unreadable."""
+    """The address of a process that lives and has this data directory; None for one that is stale, unreadable or copied from elsewhere."""
     try:
         address = Address(**json.loads((data_dir / FILE).read_text(encoding="utf-8")))
+        folder = _folder(data_dir)
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return address if is_alive(address.pid, address.started) else None
+    is_copied = address.folder not in (None, folder)
+    return address if not is_copied and is_alive(address.pid, address.started) else None
+
+
+def _folder(data_dir: Path) -> str:
+    """The same after the directory was moved, another one for a copy of it."""
+    found = data_dir.stat()
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def is_alive(pid: int, started: float | None = None) -> bool:

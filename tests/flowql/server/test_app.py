@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import threading
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +198,9 @@ def test_the_address_is_private_and_goes_with_the_instance(host: Host, tmp_path:
 def test_stale_addresses_are_ignored(tmp_path: Path) -> None:
     me = own_address(1, "token")
     write_address(tmp_path, me)
-    assert read_address(tmp_path) == me
+    written = read_address(tmp_path)
+    assert written is not None
+    assert replace(written, folder=None) == me
     assert connect(tmp_path) is None  # nobody listens there
     write_address(tmp_path, Address(me.pid, 1, "token", me.started - 100))  # another process had this number
     assert read_address(tmp_path) is None
@@ -204,6 +208,20 @@ def test_stale_addresses_are_ignored(tmp_path: Path) -> None:
     assert read_address(tmp_path) is None
     (tmp_path / FILE).write_text("{")
     assert read_address(tmp_path) is None
+
+
+def test_the_address_in_a_copied_directory_is_not_that_of_its_instance(tmp_path: Path) -> None:
+    """Otherwise `flowql stop` in a copy of a project's folder ends the instance of the original."""
+    original, copy, moved = tmp_path / "original", tmp_path / "copy", tmp_path / "moved"
+    original.mkdir()
+    write_address(original, own_address(1, "token"))
+    shutil.copytree(original, copy)
+    assert read_address(copy) is None
+    original.rename(moved)
+    assert read_address(moved) is not None
+    older = {n: v for n, v in json.loads((moved / FILE).read_text()).items() if n != "folder"}
+    (copy / FILE).write_text(json.dumps(older))
+    assert read_address(copy) is not None
 
 
 def test_a_stop_is_a_request(host: Host, client: Client) -> None:
