@@ -27,14 +27,13 @@ from flowql.dlq.letters import (
     Letter,
     at_place,
     is_whole,
-    matching,
     open_letters,
     shown_bytes,
     shown_time,
     table_of,
     with_records,
 )
-from flowql.dlq.repair import NOT_HERE, Repaired, assignment_of, repaired
+from flowql.dlq.repair import NOT_HERE, Repaired, assignment_of, matching, repaired
 from flowql.dlq.replay import append, queries_of, replay
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
@@ -53,7 +52,8 @@ Where = Annotated[
     str | None,
     typer.Option(
         "--where",
-        help='Only records that satisfy this condition: SQL over topic, partition, "offset", rowtime, queries, code, message, key, value.',
+        help="Only records that satisfy this condition: SQL over the columns of their sources as strings, and topic, partition, "
+        '"offset", rowtime, queries, code, message, key, value.',
         metavar="SQL",
     ),
 ]
@@ -82,7 +82,8 @@ def list_letters(
     form = scope.only(Output.TABLE, Output.JSON, Output.CSV)
     settings = settings_of(scope.load())
     sql = LISTED if where is None and form is not Output.JSON else WITH_VALUES
-    letters = matching(_letters(settings, sql)[0], where)
+    letters, plan = _letters(settings, sql)
+    letters = matching(letters, where, plan)
     last = letters[-limit:]
     if form is Output.JSON:
         print_json([x.to_data() for x in last])
@@ -143,7 +144,8 @@ def export_letters(
     scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
     found = scope.load()
-    table = table_of(matching(_whole(_letters(settings_of(found))[0], found), where)).drop_columns(["number"])
+    letters, plan = _letters(settings_of(found))
+    table = table_of(matching(_whole(letters, found), where, plan)).drop_columns(["number"])
     rows = write_answer(Answer(table.schema, iter(table.to_batches())), form, file)
     if file is not None:
         note(f"{rows:,} {'record' if rows == 1 else 'records'} in {file}")
@@ -199,7 +201,7 @@ def replay_letters(
         title = "repairs are not supported on Spark: its jobs would read the records as they were written"
         raise CommandError(title, code=UNSUPPORTED_TARGET, help="use a target with `engine: runtime`")
     letters, plan = _letters(settings)
-    letters = matching(_whole(letters, found), where)
+    letters = matching(_whole(letters, found), where, plan)
     if not letters:
         note("no open dead letters: nothing to replay")
         return

@@ -187,16 +187,6 @@ def table_of(letters: Sequence[Letter]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=_ARROW)
 
 
-def matching(letters: Sequence[Letter], condition: str | None) -> list[Letter]:
-    """Those for which a condition in DuckDB's SQL over the columns of `table_of` holds. CommandError for one that is none."""
-    if condition is None or not letters:
-        return list(letters)
-    numbers = evaluate(
-        table_of(letters), f"SELECT number FROM letters WHERE ({condition}\n) ORDER BY number", "--where"
-    )
-    return [letters[n] for n in numbers.column(0).to_pylist()]
-
-
 def evaluate(letters: pa.Table, sql: str, option: str) -> pa.Table:
     """The answer to an interactive query about the table `letters`, and about nothing else. CommandError, which names the option."""
     with DEFAULT.connection() as connection:

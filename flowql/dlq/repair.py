@@ -53,6 +53,37 @@ def assignment_of(text: str) -> Assignment:
     return Assignment(column.strip().strip('"`'), expression.strip())
 
 
+def matching(letters: Sequence[Letter], condition: str | None, plan: Plan) -> list[Letter]:
+    """Those for which a condition in DuckDB's SQL holds: over the columns of `table_of` and those of the sources of their topics.
+
+    A column is NULL for records of sources without it. CommandError for a condition that is none.
+    """
+    if condition is None or not letters:
+        return list(letters)
+    topics = {x.tp.topic for x in letters if x.tp is not None}
+    sources = {s.topic: s for s in reversed(plan.sources) if s.topic in topics}
+    documents = [_document(x, sources.get(x.tp.topic) if x.tp is not None else None) for x in letters]
+    fields = [str(f.name) for s in sources.values() for f in s.schema.value]
+    given = _with_columns(letters, documents, fields)
+    numbers = evaluate(given, f"SELECT number FROM letters WHERE ({condition}\n) ORDER BY number", "--where")
+    return [letters[n] for n in numbers.column(0).to_pylist()]
+
+
+def _document(letter: Letter, source: SourceDef | None) -> dict[str, Any]:
+    """Columns of the value, as far as they can be told apart."""
+    parts = None if source is None else _PARTS.get(source.value_format.name)
+    return {} if parts is None or source is None else parts.read(letter.value, source)
+
+
+def _with_columns(letters: Sequence[Letter], documents: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> pa.Table:
+    """`table_of` with the fields of the documents as texts. What a letter has itself comes before a field of that name."""
+    given, found = table_of(letters), [{n.casefold(): v for n, v in d.items()} for d in documents]
+    for name in fields:
+        if name.casefold() not in {c.casefold() for c in given.column_names}:
+            given = given.append_column(name, pa.array([_as_text(d.get(name.casefold())) for d in found], pa.string()))
+    return given
+
+
 def repaired(letters: Sequence[Letter], assignments: Sequence[Assignment], plan: Plan) -> list[Repaired]:
     """What these records are to be read as, of which no query can fail any more that did. CommandError with the reasons."""
     for letter in letters:
@@ -86,13 +117,8 @@ def _source(plan: Plan, topic: str) -> SourceDef:
 def _of_topic(letters: Sequence[Letter], assignments: Sequence[Assignment], source: SourceDef) -> list[Repaired]:
     fields = [str(f.name) for f in source.schema.value]
     parts = _PARTS.get(source.value_format.name)
-    documents: list[dict[str, Any]] = [{} for _ in letters]
-    if parts is not None:
-        documents = [parts.read(x.value, source) for x in letters]
-    given = table_of(letters)
-    for name in fields:
-        if name.casefold() not in {c.casefold() for c in given.column_names}:
-            given = given.append_column(name, pa.array([_as_text(d.get(name)) for d in documents], pa.string()))
+    documents = [_document(x, source) for x in letters]
+    given = _with_columns(letters, documents, fields)
     new = [_New() for _ in letters]
     for a in assignments:
         raw, name = _meant(a, fields, source, editable=parts is not None)

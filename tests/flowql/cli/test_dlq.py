@@ -126,6 +126,13 @@ def test_repaired_results_are_as_if_the_records_had_been_right_and_stay_so(site:
     assert topic == [1, 8, 20, 0, 30], "interactive queries read repairs"
 
 
+def test_a_condition_is_also_over_columns_of_the_sources(site: LetterSite) -> None:
+    assert [x["offset"] for x in site.listed("--where", "v LIKE '7%'")] == [1]
+    done = site("dlq", "replay", "--dry-run", "--where", "V = '7,5' OR a = 'none'", "--set", "V = 1")
+    assert ["in/0@1", "V", "7,5", "1"] in [line.split() for line in done.out.splitlines()], done
+    assert "1 record" in done.err
+
+
 def test_a_dry_run_shows_and_changes_nothing(site: LetterSite) -> None:
     before = site.results()
     done = site("dlq", "replay", *REPAIRS[0], "--dry-run")
