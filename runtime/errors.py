@@ -28,6 +28,7 @@
       StatementFailed     a statement would break a rule of its table, or a value of it fails; nothing is changed
       TableBusy           another statement changed the same table meanwhile; nothing is changed
       StateError          state and log do not fit together
+        StateFull         there is no space for it
         StateLost         it has to be made anew from inputs
         StateDamaged      its files are damaged
       HandoverUnfit       a history that another engine has computed does not fit the query or its topics
@@ -83,6 +84,22 @@ class BatchDamaged(LogCorrupt):
 
     def __reduce__(self) -> tuple[type[BatchDamaged], tuple[str, int, str, str]]:
         return type(self), (self.path, self.start, self.problem, self.whose)
+
+
+_FULL = {
+    "No space left": "make room on that disk",
+    "Disk quota exceeded": "make room, or have the quota of this user raised",
+    "File too large": "the system limits the size of files: raise the limit (ulimit -f), and start FlowQL again",
+}
+
+
+def remedy_when_full(problem: str) -> str:
+    """What to do about an error of the system for lack of space; empty for others.
+
+    >>> remedy_when_full("[Errno 28] No space left on device")
+    'make room on that disk'
+    """
+    return next((remedy for said, remedy in _FULL.items() if said in problem), "")
 
 
 class LogFull(LogError):
@@ -247,6 +264,12 @@ class StateError(RuntimeFailure):
     """State and log do not fit together."""
 
     code = "FQ4010"
+
+
+class StateFull(StateError):
+    """There is no space for the state."""
+
+    code = "FQ4004"
 
 
 class StateLost(StateError):

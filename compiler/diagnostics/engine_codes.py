@@ -31,7 +31,9 @@ ENGINE_CODES: dict[str, CodePage] = {
     ),
     "FQ4004": CodePage(
         "There is no space left",
-        "The transaction was undone and is retried. Free space on the disk of the target's data_dir.",
+        "The disk of the log or of the state is full, or the system limits its use: a quota of the user, or a limit of the size of files "
+        "(`ulimit -f`). The message names the place and what to do. Nothing is lost: what was not committed is undone and tried again, and "
+        "queries continue by themselves when there is space.",
     ),
     "FQ4005": CodePage(
         "Another instance runs in this directory",

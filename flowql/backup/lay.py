@@ -19,7 +19,7 @@ from flowql.config.load import shown_path
 from flowql.deploy.pins import LOCK, NOT_MADE, check_supported
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.runtime.errors import InstanceRunning
+from flowql.runtime.errors import InstanceRunning, remedy_when_full
 from flowql.runtime.log.embedded.segment import is_full
 from flowql.runtime.log.files import DiskFiles, Files
 from flowql.server.address import is_alive, read_address
@@ -131,7 +131,8 @@ def _filled(files: Files, manifest: Manifest, folder: Path, place: Path, advance
     except OSError as error:
         if is_full(error):
             title = f"there is no space for the restored directory beside {shown_path(place)} ({error.strerror})"
-            raise CommandError(title, code=NOT_MADE, help="nothing was changed; make room on that disk") from error
+            remedy = remedy_when_full(str(error))
+            raise CommandError(title, code=NOT_MADE, help=f"nothing was changed; {remedy}") from error
         raise
     finally:
         if (new / _UNFINISHED).exists():

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from errno import ENOSPC
 from importlib import metadata
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.errors import NOTHING
 from flowql.runtime.app.plan_topic import deployed_ms
-from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.errors import LogCorrupt, remedy_when_full
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.pins import pinned_files, pinned_folders
 from flowql.runtime.log.embedded.segment import is_full
@@ -112,7 +113,8 @@ def _undone_on_error(into: Path) -> Iterator[None]:
         _clear(into, itself=not was_there)
         if isinstance(error, OSError) and is_full(error):
             title = f"there is no space for the backup in {shown_path(into)} ({error.strerror})"
-            raise CommandError(title, code=NOT_MADE, help="the partial file was removed; name a larger disk") from error
+            remedy = "name a larger disk" if error.errno == ENOSPC else remedy_when_full(str(error))
+            raise CommandError(title, code=NOT_MADE, help=f"what was written of it is removed; {remedy}") from error
         raise
 
 

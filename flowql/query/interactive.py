@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from flowql.query.growth import grown
 from flowql.query.own_functions import rejected, with_aggregates
 from flowql.query.room import Room, too_large
 from flowql.query.statement import Statement, check_table_function, first_line, invalid, is_open_table_function
+from flowql.runtime.budget import MIB
+from flowql.runtime.errors import remedy_when_full
 from flowql.runtime.functions.interactive import InteractiveFunction
 
 _AGAIN_S = 0.2
@@ -141,16 +144,33 @@ class InteractiveQuery:
         if self._broken is not None:
             return self._broken
         if isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "Out of Memory" in str(error):
-            return too_large(self.limits.memory_bytes)
+            return self._too_large(str(error))
         if isinstance(error, duckdb.ConnectionException):  # it began just as the database was closed
             return broken_off()
         if isinstance(error, duckdb.PermissionException):
             title = f"files, the network and extensions are out of reach of an interactive query ({first_line(error)})"
             return QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
+        if "IO Error" in str(error) and (remedy := remedy_when_full(str(error))):
+            said = first_line(error).removeprefix("IO Error: ")
+            return too_large(self.limits.memory_bytes, f"rows could not be written to disk ({said})", remedy)
         if failed := _FAILED.search(first_line(error)):
             return QueryError(f"a function failed: {failed[1]}", code=INVALID)
         said = str(error)
         return grown(said, self.sql) or rejected(said, self.functions, self.sql) or invalid(self.sql, error)
+
+    def _too_large(self, said: str) -> QueryError:
+        """said: by DuckDB, which mostly names the setting where it was the room on disk that did not suffice."""
+        limits, is_disk = self.limits, "max_temp_directory_size" in said
+        if limits.folder is None or not limits.folder.is_dir():
+            return too_large(limits.memory_bytes)
+        most, free = limits.settings.spill_bytes, shutil.disk_usage(limits.folder).free
+        if is_disk and most <= free // 2:
+            spill = "raise  interactive_queries: {spill: ...}  of the target in flowql.yaml"
+            return too_large(limits.memory_bytes, f"than the {most / MIB:,.0f} MB that it may write to disk", spill)
+        if is_disk or free // 2 < limits.memory_bytes:
+            disk = f"the disk of {limits.folder} has {free / MIB:,.0f} MB left, of which it may use half"
+            return too_large(limits.memory_bytes, disk, "make room on that disk")
+        return too_large(limits.memory_bytes)
 
     def counted(self, rows: int) -> None:
         """Checks the number of rows of the answer so far. Raises QueryError beyond the limit."""

@@ -77,9 +77,12 @@ class Room:
         return kept
 
 
-def too_large(bytes_max: int) -> QueryError:
+def too_large(bytes_max: int, disk: str = "", remedy: str = "") -> QueryError:
+    """disk: why what does not fit into memory could not be written to disk, and what to do about it."""
     title = f"this query needs more than the {bytes_max / MIB:,.0f} MB of memory for interactive queries here"
     help_ = "ask for fewer rows or columns, or give the target more:  memory: 2 GB   # in flowql.yaml"
+    if disk:
+        title, help_ = f"{title}, and {disk}", f"{remedy}; or {help_}"
     return QueryError(title, code=TOO_LARGE, help=help_)
 
 

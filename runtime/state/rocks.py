@@ -45,7 +45,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from flowql.runtime.errors import StateDamaged, StateError
+from flowql.runtime.errors import StateDamaged, StateError, StateFull, remedy_when_full
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.state.chunks import chunk_sizes
 from flowql.runtime.state.locks import NamedLock
@@ -99,7 +99,7 @@ def _open(path: Path | str, cache_bytes: int, write_buffer_bytes: int, access: A
         found = _one_line(error)
         if not found.startswith("IO error") or "No such file" in found:
             raise StateDamaged(str(path), found) from error
-        raise StateError(f"the state in {path} cannot be opened: {found}") from error
+        raise _failure(f"the state in {path} cannot be opened: {found}") from error
 
 
 def write_row_file(path: Path, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
@@ -258,7 +258,7 @@ class RocksPhysical:
         try:
             Checkpoint(db).create_checkpoint(str(path))
         except Exception as error:  # rocksdict has no error class of its own
-            raise StateError(f"no copy of the state could be made in {path}: {error}") from error
+            raise _failure(f"no copy of the state could be made in {path}: {error}") from error
 
     def compact(self, low: bytes, high: bytes) -> None:
         db = self._current()
@@ -368,10 +368,15 @@ class _Errors:
         """Damage is noted beside the files: it may lie where the next start reads nothing."""
         found = _one_line(error)
         if not found.startswith("Corruption"):
-            return StateError(f"the state cannot be {what}: {found}")
+            return _failure(f"the state cannot be {what}: {found}")
         with suppress(OSError):
             (self._path / _DAMAGED).write_text(found)
         return StateDamaged(str(self._path), found)
+
+
+def _failure(said: str) -> StateError:
+    remedy = remedy_when_full(said)
+    return StateFull(f"{said}; {remedy}") if remedy else StateError(said)
 
 
 def _one_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 
-from flowql.runtime.errors import LogCorrupt, LogError, LogFull, LogIOError
+from flowql.runtime.errors import LogCorrupt, LogError, LogFull, LogIOError, remedy_when_full
 from flowql.runtime.log.embedded.journal import Journal, check_none_lost, journal_path
 from flowql.runtime.log.embedded.records import Record
 from flowql.runtime.log.embedded.segment import SegmentFiles, is_full
@@ -160,7 +160,8 @@ class Ledger:
             yield
         except OSError as e:
             if is_full(e):
-                raise LogFull(f"no space left for the log in {self.directory}: {e}") from e
+                said = f"no space left for the log in {self.directory}: {e}"
+                raise LogFull(f"{said}; {remedy_when_full(str(e))}") from e
             raise LogIOError(f"the log in {self.directory} cannot be read or written: {e}") from e
 
     def _open_or_create(self, *, damaged: bool) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import shutil
 import subprocess
 import sys
 import threading
@@ -107,6 +109,40 @@ def test_what_does_not_fit_is_an_error_that_says_so_and_others_go_on(
     assert refused(world, sql, database).code in (TOO_LARGE, NO_ROOM)  # the other one holds a piece of its answer
     assert sum(b.num_rows for b in going_on.batches) == ROWS
     assert evaluate("SELECT COUNT(*) AS N FROM T", world.commit, database).to_pylist() == [{"N": ROWS}]
+
+
+@pytest.mark.parametrize(
+    ("free", "file_bytes", "says", "remedy"),
+    [
+        (4 * MB, None, "has 4 MB left, of which it may use half", "make room on that disk"),
+        (None, 100_000, "rows could not be written to disk (Could not write file", "ulimit -f"),
+    ],
+)
+def test_a_full_disk_is_named_where_rows_cannot_be_spilled(
+    world: QueryHarness,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    free: int | None,
+    file_bytes: int | None,
+    says: str,
+    remedy: str,
+) -> None:
+    """It was said to need more memory, or to be wrong SQL."""
+    if free is not None:
+        usage = shutil.disk_usage(tmp_path)._replace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes or before[0], before[1]))
+    try:
+        with pytest.raises(QueryError) as error:
+            evaluate(
+                "SELECT K, V FROM T ORDER BY V", world.commit, QueryDatabase(QueryLimits(16 * MB, folder=tmp_path))
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (error.value.code, says in error.value.title, remedy in error.value.help) == (TOO_LARGE, True, True), (
+        error.value
+    )
 
 
 def test_many_heavy_interactive_queries_at_once_stay_within_memory(

@@ -1,11 +1,13 @@
 """One suite for every physical store."""
 
+import os
+import resource
 import stat
 from pathlib import Path
 
 import pytest
 
-from flowql.runtime.errors import StateDamaged, StateError
+from flowql.runtime.errors import StateDamaged, StateError, StateFull
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.physical import Guarded
 from flowql.runtime.state.rocks import open_rocks, write_row_file
@@ -137,6 +139,21 @@ def test_rocks_says_why_it_cannot_open(tmp_path):
         open_rocks(tmp_path / "db")
     assert not isinstance(found.value, StateDamaged), "one that is in use is whole"
     first.close()
+
+
+def test_a_limit_of_the_size_of_files_is_named(tmp_path):
+    """It was "State and log do not fit together", as any error of the state."""
+    db = open_rocks(tmp_path / "db")
+    fill(db, 1, os.urandom(200_000))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(StateFull, match=r"File too large.*ulimit -f") as found:
+            db.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert found.value.code == "FQ4004"
+    db.close()
 
 
 def test_rows_behind_a_damaged_block_are_not_missing_without_a_word(tmp_path):
