@@ -17,11 +17,11 @@ from flowql.config.compile import compile_sources
 from flowql.config.project import Project
 from flowql.deploy.assertions import Topics, check_assertions
 from flowql.deploy.costs import costs_of
+from flowql.deploy.decision import decide
 from flowql.deploy.history import before, entry_of
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import chosen
 from flowql.deploy.settings import Settings
-from flowql.deploy.stages import decide
 from flowql.errors import CommandError, CompileError
 from flowql.server.choice import at_rest
 from flowql.server.client import Calls, Client

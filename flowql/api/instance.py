@@ -12,8 +12,8 @@ from flowql.api.deploying import deploy_request, wanted_plan
 from flowql.api.folder import Folder
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.load import read_project
+from flowql.deploy.decision import decide
 from flowql.deploy.settings import settings_of
-from flowql.deploy.stages import decide
 from flowql.errors import CommandError
 from flowql.server.choice import at_rest
 from flowql.server.host import Host

@@ -14,9 +14,9 @@ from flowql.cli.deployment import show_deployment
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, show_diagnostics
 from flowql.deploy.backfill import Computed, check_targets, compute, folder_of, wanted_histories
+from flowql.deploy.decision import decide
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import settings_of
-from flowql.deploy.stages import decide
 from flowql.server.choice import at_rest
 from flowql.server.running import connect
 

@@ -24,8 +24,8 @@ from flowql.cli.options import (
 from flowql.cli.progress import progress
 from flowql.cli.render import note, show_diagnostics
 from flowql.config.load import shown_path
+from flowql.deploy.decision import decide
 from flowql.deploy.settings import settings_of
-from flowql.deploy.stages import decide
 from flowql.errors import CommandError
 from flowql.server.choice import at_rest
 from flowql.server.engine import Engine, Mode

@@ -26,8 +26,8 @@ from flowql.compiler.plan.logical import (
     Union,
 )
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, QueryPlan
+from flowql.deploy.decision import Deployment
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
-from flowql.deploy.stages import Deployment
 from flowql.errors import CommandError
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog

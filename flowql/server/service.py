@@ -11,11 +11,11 @@ from flowql.compiler.plan.deployed import About, Deployed, Entry, Hold
 from flowql.compiler.plan.topology import Plan
 from flowql.deploy.control import NewPriority, priority_of, with_paused, with_priority
 from flowql.deploy.costs import costs_of
+from flowql.deploy.decision import decide
 from flowql.deploy.functions import check_functions, interactive_functions
 from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.shadow import abandoned, promoted
-from flowql.deploy.stages import decide
 from flowql.query.answer import Answer
 from flowql.query.committed import Part, Wanted
 from flowql.query.database import DEFAULT, QueryDatabase

@@ -13,10 +13,10 @@ from flowql.runtime.app.exchanging import refuse_forward
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.log.base import Log
-from flowql.runtime.topology.query import Environment, ensure_changelogs, ensure_repartitions, ensure_topics
+from flowql.runtime.topology.query import TaskServices, ensure_changelogs, ensure_repartitions, ensure_topics
 
 
-class Host(Environment, Protocol):
+class Host(TaskServices, Protocol):
     """The instance that is asked to deploy."""
 
     deployed: Deployed

@@ -25,8 +25,8 @@ from flowql.runtime.task.task import Task
 from flowql.runtime.topology.query import BuiltQuery, all_tasks
 
 
-class Owner(Builder, Protocol):
-    """The instance."""
+class MemberHost(Builder, Protocol):
+    """The parts of the instance that the tasks of a member need."""
 
     deployed: Deployed
     running: Plan
@@ -43,7 +43,7 @@ class Owner(Builder, Protocol):
 class MemberTasks:
     """Owned by the group step's thread, but for `positions`, which the commit thread calls."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: MemberHost) -> None:
         self._owner = owner
         self._parting: dict[str, list[Task]] = {}  # by query, tasks that leave with the next cut
         self._cut: dict[TopicPartition, Reading] = {}

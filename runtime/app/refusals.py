@@ -20,12 +20,12 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput
-from flowql.runtime.topology.query import BuiltQuery, Environment, build_query, check_outputs
+from flowql.runtime.topology.query import BuiltQuery, TaskServices, build_query, check_outputs
 
 _OFFSET_MAX = 1 << 63
 
 
-class Builder(Environment, Protocol):
+class Builder(TaskServices, Protocol):
     """Who makes tasks of queries."""
 
     query_states: QueryStates

@@ -11,7 +11,7 @@ from flowql.compiler.plan.schema import Schema
 from flowql.runtime.batch import Row
 from flowql.runtime.functions.failures import described
 from flowql.runtime.operators.base import RunContext
-from flowql.runtime.operators.stages import EXPRESSION_FAILED
+from flowql.runtime.operators.projections import EXPRESSION_FAILED
 
 # (row, rowtime, seq, run) -> value. An error of a function gives null and a dead letter under `seq`.
 RowExpr = Callable[[Row, int, int, RunContext], Any]

@@ -19,7 +19,7 @@ from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.operators.json_scan import Located
 from flowql.runtime.operators.json_splice import Splice
 from flowql.runtime.operators.kernels import VectorFailed
-from flowql.runtime.operators.stages import StageChain, VectorPlan, run_vector
+from flowql.runtime.operators.projections import ProjectionChain, VectorPlan, run_vector
 
 CHUNK_ROWS = 20_000  # rows per pass: more cost memory, fewer more hand-overs of the interpreter lock per row
 
@@ -27,7 +27,7 @@ CHUNK_ROWS = 20_000  # rows per pass: more cost memory, fewer more hand-overs of
 class FusedPipeline:
     """scan -> stages -> sink over one raw batch. One per task (its row kernels report failures through it).
 
-    Composed, it is Decoder, StageChain and Encoder one after the other; fused, records are scanned into views, only
+    Composed, it is Decoder, ProjectionChain and Encoder one after the other; fused, records are scanned into views, only
     columns that are computed go through DuckDB, and texts are written from the views. Records that one of the steps
     declines go the composed way and are merged back in order. The input must be an append stream.
     """
@@ -40,7 +40,7 @@ class FusedPipeline:
         assert scan.change == "append", "a table's records are not fused"
         self.plan = sink
         self._decoder = Decoder(scan.spec, scan.schema, wall_ms)
-        self._chain = StageChain(stages, scan.schema, "append") if stages else None
+        self._chain = ProjectionChain(stages, scan.schema, "append") if stages else None
         # Nothing rekeys here: a null key is one that the record had.
         self._encoder = Encoder(sink.spec, stages[-1].schema if stages else scan.schema, null_key=True)
         self._names = scan.schema.names

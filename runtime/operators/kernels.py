@@ -5,7 +5,7 @@ How to compile a chain (what `flowql.runtime.topology` does):
 - A source with one reader and nothing but Project and Filter behind it up to a sink: `fused.FusedPipeline(scan, stages,
   sink)`. It takes raw records and gives records to produce.
 - A shared source: one `decode.Decoder(*decode.union_scan(scans))` per topic, then `Batch.select` per reader.
-- Neighbouring Project and Filter operators, wherever they stand: `stages.StageChain(stages, source)`, which is a
+- Neighbouring Project and Filter operators, wherever they stand: `projections.ProjectionChain(operators, source)`, which is a
   RuntimeOperator.
 - A sink: `encode.Encoder(sink, schema)`; a key for a repartition: `encode.KeyEncoder(schema, format)`.
 

@@ -17,8 +17,8 @@ from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.expressions import RowExpr, compile_expr
 from flowql.runtime.operators.kernels import DUCKDB_ROWS, VectorFailed
 from flowql.runtime.operators.keys import picker
+from flowql.runtime.operators.projections import VectorPlan, merge, plan_vector, run_vector
 from flowql.runtime.operators.rows import Emitter, record_of
-from flowql.runtime.operators.stages import VectorPlan, merge, plan_vector, run_vector
 
 VECTOR_ROWS = 64  # below, Arrow's fixed costs exceed a loop over rows
 

@@ -22,7 +22,7 @@ from flowql.runtime.operators.changes.placement import PlacementKeys
 from flowql.runtime.operators.encode import Encoder, KeyEncoder
 from flowql.runtime.operators.fused import FusedPipeline
 from flowql.runtime.operators.keys import RowKey
-from flowql.runtime.operators.stages import StageChain
+from flowql.runtime.operators.projections import ProjectionChain
 from flowql.runtime.output.partitioner import groups, partitions_of, split
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.input_buffer import DecodedRows
@@ -243,7 +243,7 @@ class TaskProgram:
         last = stage[-1]
         if isinstance(last.spec, (Project, Filter)):
             source = self._by_id[stage[0].inputs[0]]
-            return _Step(last.id, stage[0].inputs, StageChain(stage, source.schema, source.change))
+            return _Step(last.id, stage[0].inputs, ProjectionChain(stage, source.schema, source.change))
         inputs = [self._by_id[i] for i in last.inputs]
         return _Step(last.id, last.inputs, factory.build(last, inputs))
 

@@ -46,7 +46,7 @@ class Exchanges(Protocol):
     def open(self, operator: str, topic: str, partition: int, source: int, schema: Schema) -> ExchangeInput: ...
 
 
-class Environment(Publisher, Protocol):
+class TaskServices(Publisher, Protocol):
     """The services of an instance that its tasks use."""
 
     admin: Admin
@@ -156,7 +156,7 @@ def task_counts(query: QueryPlan, partitions: Mapping[str, int]) -> dict[int, in
     return {sub.number: counts.get(sub.number, most) for sub in query.subtopologies}
 
 
-def ensure_changelogs(query: QueryPlan, env: Environment) -> None:
+def ensure_changelogs(query: QueryPlan, env: TaskServices) -> None:
     """A compacted topic for each store, with a partition per task. One of other size is left from a query that is gone."""
     known, counts = env.admin.topics(), partition_counts(query, env.admin)
     for sub in query.subtopologies:
@@ -167,7 +167,7 @@ def ensure_changelogs(query: QueryPlan, env: Environment) -> None:
             env.admin.create_topic(topic, counts[sub.number], COMPACTED)
 
 
-def ensure_repartitions(query: QueryPlan, env: Environment) -> None:
+def ensure_repartitions(query: QueryPlan, env: TaskServices) -> None:
     """The topics of a query's repartitions, where they are topics."""
     counts = partition_counts(query, env.admin)
     for sub in query.subtopologies:
@@ -199,7 +199,7 @@ def all_tasks(query: QueryPlan, admin: Admin) -> list[TaskId]:
 
 
 def build_query(
-    query: QueryPlan, plan: Plan, env: Environment, wanted: Callable[[TaskId], bool] = lambda _task: True
+    query: QueryPlan, plan: Plan, env: TaskServices, wanted: Callable[[TaskId], bool] = lambda _task: True
 ) -> BuiltQuery:
     """Tasks of a query, with their state opened and positions restored (new ones start at the earliest record).
 
@@ -249,7 +249,7 @@ def _task(
     partitions: Mapping[str, int],
     sources: Mapping[str, range],
     topic_ids: Mapping[str, str],
-    env: Environment,
+    env: TaskServices,
 ) -> Task:
     partition = task_id.partition
     scanned = {op.spec.topic: partitions[op.spec.topic] for op in sub.operators if isinstance(op.spec, Scan)}

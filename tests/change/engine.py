@@ -18,8 +18,8 @@ from flowql.compiler.plan.partitions import as_wanted
 from flowql.compiler.plan.priorities import Priority
 from flowql.compiler.plan.topology import Plan
 from flowql.deploy.control import NewPriority, with_paused, with_priority
+from flowql.deploy.decision import decide
 from flowql.deploy.request import DeployRequest
-from flowql.deploy.stages import decide
 from flowql.runtime.app import group, group_swap, rebuilding
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.exchanges import ChannelKey

@@ -11,9 +11,9 @@ from flowql.compiler.plan.deployed import groups_of, is_serving, without
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.topology import InsertValues, Plan
 from flowql.deploy.control import NewPriority, with_priority
+from flowql.deploy.decision import Deployment, decide
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import chosen as chosen_ids
-from flowql.deploy.stages import Deployment, decide
 from flowql.errors import CommandError
 from flowql.runtime.errors import LogError, LogFull, TopicMissing
 from tests.change.edits import EDITS, REFUSED_BY_BROKERS, SAFE, Edit, Editor, broken, edited

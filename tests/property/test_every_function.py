@@ -14,7 +14,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Batch, from_rows, to_arrow
 from flowql.runtime.operators.base import NO_STATE, RunContext
-from flowql.runtime.operators.stages import StageChain
+from flowql.runtime.operators.projections import ProjectionChain
 from tests.property.function_calls import SCHEMA, alike, everything, named, names, rows_of
 
 ROWS, SEED = 150, 20130101
@@ -24,7 +24,7 @@ def through(expr: Expr, batch: Batch, *, vector: bool) -> tuple[list[object], li
     """The values of an expression, and the rows it fails for with the reasons."""
     made = Schema((Field("X", expr.type),))
     run = RunContext(NO_STATE, vector=vector)
-    out = StageChain(
+    out = ProjectionChain(
         [Operator("x", Project((NamedExpr("X", expr),)), ("",), made, "append")], SCHEMA, "append"
     ).process([batch], run)
     assert out is not None

@@ -17,11 +17,11 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators import stages
+from flowql.runtime.operators import projections
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.decode import RETRY_BATCHES, Decoder
 from flowql.runtime.operators.fused import FusedPipeline
-from flowql.runtime.operators.stages import StageChain
+from flowql.runtime.operators.projections import ProjectionChain
 
 K, A, S, X = Column(BIGINT, "K"), Column(BIGINT, "A"), Column(STRING, "S"), Column(DOUBLE, "X")
 SOURCE = Schema((Field("K", BIGINT, "key"), Field("A", BIGINT), Field("S", STRING), Field("X", DOUBLE)))
@@ -54,7 +54,7 @@ VALUES: list[Expr] = [
 @st.composite
 def chains(draw: st.DrawFn, kind: str) -> list[Operator]:
     """Up to three stages that keep the schema's names and types, so that any of them can follow any other."""
-    stages: list[Operator] = []
+    projections: list[Operator] = []
     for i in range(draw(st.integers(1, 3))):
         if draw(st.booleans()):
             spec = Filter(draw(st.sampled_from(PREDICATES)))
@@ -67,8 +67,8 @@ def chains(draw: st.DrawFn, kind: str) -> list[Operator]:
                 "X": draw(st.sampled_from([X, call(DOUBLE, "mul", X, X)])),
             }
             spec = Project(tuple(NamedExpr(n, e) for n, e in columns.items()))
-        stages.append(Operator(f"s{i}", spec, (), SOURCE, kind))
-    return stages
+        projections.append(Operator(f"s{i}", spec, (), SOURCE, kind))
+    return projections
 
 
 numbers = st.sampled_from([None, 0, 1, -1, 2, 7, 50, 2**62, -(2**63)])
@@ -112,8 +112,8 @@ def letters(run: RunContext) -> list:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_chains_give_the_same_by_row_and_by_column(kind, data):
-    stages, batch = data.draw(chains(kind)), data.draw(batches(kind))
-    chain = StageChain(stages, SOURCE, kind)
+    projections, batch = data.draw(chains(kind)), data.draw(batches(kind))
+    chain = ProjectionChain(projections, SOURCE, kind)
     assert chain.vector is not None
     by_row, by_column = run_of(False), run_of(True)
     expected = chain.process([batch], by_row)
@@ -122,8 +122,8 @@ def test_chains_give_the_same_by_row_and_by_column(kind, data):
     one_by_one: RunContext = run_of(True)
     staged: Batch | None = batch
     source = SOURCE
-    for stage in stages:
-        staged = staged and StageChain([stage], source, kind).process([staged], one_by_one)
+    for stage in projections:
+        staged = staged and ProjectionChain([stage], source, kind).process([staged], one_by_one)
         source = stage.schema
     if kind == "append":  # a table's intermediate deletes may differ in nothing but their values, which no one reads
         assert shown(staged) == shown(expected)
@@ -219,9 +219,9 @@ def test_what_is_not_read_makes_no_record_bad_and_changes_no_value(raw, names, t
 
 @settings(max_examples=80, deadline=None)
 @given(raws(), chains("append"), st.sampled_from([None, TimestampSpec("A")]))
-def test_a_fused_pipeline_is_the_composed_one(raw, stages, timestamp):
+def test_a_fused_pipeline_is_the_composed_one(raw, projections, timestamp):
     sink = Operator("sink", Sink("O", "o", "stream", KAFKA, JSON), (), SOURCE, "append")
-    pipeline = FusedPipeline(scan(timestamp=timestamp), stages, sink)
+    pipeline = FusedPipeline(scan(timestamp=timestamp), projections, sink)
     assert pipeline.has_vector
     by_row, by_column = run_of(False), run_of(True)
     expected, expected_at = pipeline.process_with_origin(raw, by_row)
@@ -254,7 +254,7 @@ def test_what_duckdb_refuses_goes_by_rows(monkeypatch):
     """A statement that DuckDB cannot run costs speed, never a row."""
 
     def refuse(*_: object) -> None:
-        raise stages.VectorFailed("no")
+        raise projections.VectorFailed("no")
 
     raw = RawBatch(
         TopicPartition("t", 0),
@@ -270,7 +270,7 @@ def test_what_duckdb_refuses_goes_by_rows(monkeypatch):
     pipeline = FusedPipeline(scan(), chain, sink)
     expected = pipeline.process(raw, run_of(True))
     assert expected.num_rows == 3
-    monkeypatch.setattr(stages, "compute", refuse)
+    monkeypatch.setattr(projections, "compute", refuse)
     assert pipeline.process(raw, run_of(True)).equals(expected)
 
 

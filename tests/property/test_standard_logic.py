@@ -22,7 +22,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BOOLEAN
 from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.operators.base import NO_STATE, RunContext
-from flowql.runtime.operators.stages import StageChain
+from flowql.runtime.operators.projections import ProjectionChain
 from tests.property.standard_expressions import COLUMNS, answers, bound, called, rows, texts
 
 SCHEMA = Schema(tuple(Field(n, t) for n, t in COLUMNS.items()))
@@ -54,7 +54,7 @@ def batch() -> Batch:
 
 def through(spec: Filter | Project, made: Schema, *, vector: bool) -> Batch | None:
     run = RunContext(NO_STATE, vector=vector)
-    out = StageChain([Operator("x", spec, ("",), made, "append")], SCHEMA, "append").process([batch()], run)
+    out = ProjectionChain([Operator("x", spec, ("",), made, "append")], SCHEMA, "append").process([batch()], run)
     assert not run.dead_letters
     return out
 

@@ -17,8 +17,8 @@ from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, stores_of
 from flowql.compiler.plan.types import arrow_type
 from flowql.config.sections import InteractiveQuerySettings
+from flowql.deploy.decision import decide
 from flowql.deploy.request import DeployRequest
-from flowql.deploy.stages import decide
 from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
 from flowql.query.database import QueryDatabase, QueryLimits

@@ -15,7 +15,7 @@ from flowql.runtime.batch import Row, from_rows
 from flowql.runtime.operators.base import NO_STATE, DeadLetter, RunContext
 from flowql.runtime.operators.changes.join_side import JoinRow
 from flowql.runtime.operators.keys import picker
-from flowql.runtime.operators.stages import StageChain
+from flowql.runtime.operators.projections import ProjectionChain
 
 
 class Pair(Protocol):
@@ -44,7 +44,7 @@ class Residual:
         self._pick: Callable[[Row], Row] = picker(wanted)
         self._schema = Schema(tuple(Field(fields[i].name, fields[i].type) for i in wanted))
         stage = Operator(plan.id, Filter(condition), (), self._schema, "append")
-        self._chain = StageChain([stage], self._schema, "append")
+        self._chain = ProjectionChain([stage], self._schema, "append")
 
     def passing(self, candidates: Sequence[P], run: RunContext) -> Iterator[P]:
         """Candidates for which it is true, in their order."""

@@ -69,7 +69,7 @@ def _letters(
 
 
 def _told(rows: DataFrame, errors: Column) -> DataFrame:
-    from flowql.runtime.operators.stages import EXPRESSION_FAILED
+    from flowql.runtime.operators.projections import EXPRESSION_FAILED
 
     message = F.explode(errors).alias("message")
     return rows.select(F.lit(EXPRESSION_FAILED).alias("code"), message, F.col(ROWTIME).alias("rowtime"))

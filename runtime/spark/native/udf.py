@@ -26,7 +26,7 @@ from flowql.runtime.batch import Batch
 from flowql.runtime.functions.metrics import counts_since
 from flowql.runtime.functions.shipping import register_shipped, shipped
 from flowql.runtime.operators.base import NO_STATE, RunContext
-from flowql.runtime.operators.stages import StageChain
+from flowql.runtime.operators.projections import ProjectionChain
 from flowql.runtime.spark.function_counts import counter
 from flowql.runtime.spark.native.frames import from_spark, spark_arrow, to_spark
 
@@ -81,7 +81,9 @@ class _Kernel:
         self._given, self._exprs = given, exprs
         self._types = [e.expr.type for e in exprs]
         made = Schema(tuple(Field(e.name, e.expr.type) for e in exprs))
-        self._chain = StageChain([Operator("spark", Project(tuple(exprs)), ("",), made, "append")], given, "append")
+        self._chain = ProjectionChain(
+            [Operator("spark", Project(tuple(exprs)), ("",), made, "append")], given, "append"
+        )
 
     def run(self, columns: Sequence[pa.Array]) -> pa.Array:
         *values, times = columns

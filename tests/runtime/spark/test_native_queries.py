@@ -12,7 +12,7 @@ import pytest
 
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.topology import SourceDef
-from flowql.runtime.operators.stages import EXPRESSION_FAILED
+from flowql.runtime.operators.projections import EXPRESSION_FAILED
 from flowql.runtime.spark.choose import is_native
 from flowql.runtime.spark.frames.lower import Lowering
 from flowql.runtime.spark.frames.relation import Relation, state_of

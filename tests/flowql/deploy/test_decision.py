@@ -9,10 +9,10 @@ import pytest
 from flowql.cli.deployment import show_deployment
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.topology import Plan
+from flowql.deploy.decision import Deployment
+from flowql.deploy.decision import decide as decide_on
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import chosen, select
-from flowql.deploy.stages import Deployment
-from flowql.deploy.stages import decide as decide_on
 from flowql.errors import CommandError
 from tests.flowql.query.harness import plan_of
 

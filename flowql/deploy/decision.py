@@ -1,4 +1,4 @@
-"""What a deployment does, decided before anything is done: one value that is printed and applied, so a dry run cannot lie."""
+"""The decision of a deployment, made before any change: one value that is both printed and applied, so a dry run shows what will happen."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ NO_COSTS = Costs()
 class Deployment:
     """A decided deployment.
 
-    plan: what will run. change: what the engine will do, and the record that makes it true. fates: of every
-    query, as printed. withheld: removals that wait for `--prune`; these queries are in `plan` and go on running. forward: ids of
-    queries of which nothing is to be rebuilt.
-    waiting: queries whose built generation is held back already.
+    plan: the plan after the deployment. change: the actions of the engine, and the deployment record. fates: of every
+    query, as printed. withheld: removals that wait for `--prune`; these queries are in `plan` and continue to run. forward: ids of
+    queries that continue with their new text without a rebuild. waiting: queries whose built generation waits for promotion already.
     """
 
     plan: Plan
@@ -84,12 +83,12 @@ class Deployment:
 def decide(
     deployed: Deployed, wanted: Plan, request: DeployRequest = DEFAULT_REQUEST, *, partitions: Partitions = NONE_KNOWN
 ) -> Deployment:
-    """The stages from the deployed plan to the wanted one. Without `prune` no running query is removed.
+    """Decides how to get from the deployed plan to the wanted one. Without `prune` no running query is removed.
 
-    wanted: the whole project; queries that are not selected stay as they run. partitions: of topics that exist. What is paused stays so, and of what is new begins so
-    what the project pauses.
+    wanted: the whole project; queries that are not selected stay as they run. partitions: of existing topics. Paused queries stay paused, and new
+    queries start paused if the project pauses them.
 
-    Raises CommandError when a query that would go on running no longer fits the project, or cannot go on with its new text.
+    Raises CommandError if a query that would continue to run no longer fits the project, or cannot continue with its new text.
     """
     selected, prune = request.selected, request.prune
     base = deployed.plan

@@ -60,28 +60,28 @@ class _Reporter:
         return report
 
 
-def _row_stages(
-    stages: Sequence[Operator], source: Schema, reporter: _Reporter, kind: ChangeKind
+def _row_steps(
+    operators: Sequence[Operator], source: Schema, reporter: _Reporter, kind: ChangeKind
 ) -> tuple[Image, Image]:
     """The image of a row, and of a row whose value is null (its key columns only)."""
     steps: list[Image] = []
     null_steps: list[Image] = []
     names = source.names
-    for stage in stages:
+    for operator in operators:
         columns = (*names, ROWTIME)
-        if isinstance(stage.spec, Filter):
-            steps.append(_test(compile_predicate(stage.spec.predicate, columns, on_error=reporter.of(["WHERE"]))))
+        if isinstance(operator.spec, Filter):
+            steps.append(_test(compile_predicate(operator.spec.predicate, columns, on_error=reporter.of(["WHERE"]))))
             if kind == "append":
                 null_steps.append(lambda row, rowtime: None)
             continue
-        assert isinstance(stage.spec, Project)
-        exprs, outputs = [c.expr for c in stage.spec.columns], [c.name for c in stage.spec.columns]
-        drops = stage.spec.drop_failed
+        assert isinstance(operator.spec, Project)
+        exprs, outputs = [c.expr for c in operator.spec.columns], [c.name for c in operator.spec.columns]
+        drops = operator.spec.drop_failed
         step = _project(compile_row(exprs, columns, on_error=reporter.of(outputs, drops=drops)))
         steps.append(_unless_failed(step, reporter) if drops else step)
-        keys = [e if f.role in ("key", "window") else None for e, f in zip(exprs, stage.schema, strict=True)]
+        keys = [e if f.role in ("key", "window") else None for e, f in zip(exprs, operator.schema, strict=True)]
         null_steps.append(_project_keys(keys, columns))
-        names = stage.schema.names
+        names = operator.schema.names
     return _sequence(steps), _sequence(null_steps)
 
 
@@ -161,8 +161,8 @@ class VectorPlan:
     rows_min: int = DUCKDB_ROWS
 
 
-def plan_vector(stages: Sequence[Operator], source: Schema) -> VectorPlan | None:
-    """None when an expression has no DuckDB text. Expressions of later stages are rewritten over the source's columns."""
+def plan_vector(operators: Sequence[Operator], source: Schema) -> VectorPlan | None:
+    """None when an expression has no DuckDB text. Expressions of later operators are rewritten over the source's columns."""
     meaning: dict[str, Expr] = {f.name: Column(f.type, f.name) for f in source}
     conditions: list[str] = []  # of the filters so far
     guards: dict[str, tuple[str, ...]] = {}  # of columns that call functions of users: the filters before
@@ -170,9 +170,11 @@ def plan_vector(stages: Sequence[Operator], source: Schema) -> VectorPlan | None
     refused: list[str] = []  # rows the statement must not compute
     used: set[str] = set()
     size = 0
-    for stage in stages:
-        project = isinstance(stage.spec, Project)
-        exprs = [c.expr for c in stage.spec.columns] if isinstance(stage.spec, Project) else [_predicate(stage)]
+    for operator in operators:
+        project = isinstance(operator.spec, Project)
+        exprs = (
+            [c.expr for c in operator.spec.columns] if isinstance(operator.spec, Project) else [_predicate(operator)]
+        )
         over_source = [substitute(e, meaning) for e in exprs]
         size += sum(1 for e in over_source for _ in walk(e))
         if size > NODES_MAX:
@@ -184,15 +186,15 @@ def plan_vector(stages: Sequence[Operator], source: Schema) -> VectorPlan | None
         refused += [" AND ".join([*conditions, f"({d})"]) for d in here]
         used |= columns_of(*(e for e in over_source if not isinstance(e, Column) or not project))
         if project:
-            found = {f.name: _guard(e, guards, conditions) for f, e in zip(stage.schema, exprs, strict=True)}
+            found = {f.name: _guard(e, guards, conditions) for f, e in zip(operator.schema, exprs, strict=True)}
             guards = {name: guard for name, guard in found.items() if guard is not None}
-            meaning = {f.name: e for f, e in zip(stage.schema, over_source, strict=True)}
+            meaning = {f.name: e for f, e in zip(operator.schema, over_source, strict=True)}
         elif _guard(exprs[0], guards, conditions) is None:
             conditions += [f"coalesce({d.sql}, FALSE)" for d in lowered if d is not None]
         else:
             passes, read_from = _calling_filter(exprs[0], meaning, guards, conditions, read_from)
             conditions += passes
-    return _statement(stages[-1].schema, meaning, guards, conditions, refused, source, used, read_from)
+    return _statement(operators[-1].schema, meaning, guards, conditions, refused, source, used, read_from)
 
 
 def _calling_filter(
@@ -234,9 +236,9 @@ def _where(guard: Sequence[str] | None, text: str, otherwise: str) -> str:
     return f"CASE WHEN {' AND '.join(guard)} THEN {text} ELSE {otherwise} END" if guard else text
 
 
-def _predicate(stage: Operator) -> Expr:
-    assert isinstance(stage.spec, Filter)
-    return stage.spec.predicate
+def _predicate(operator: Operator) -> Expr:
+    assert isinstance(operator.spec, Filter)
+    return operator.spec.predicate
 
 
 def _statement(
@@ -309,24 +311,24 @@ def _mask(column: pa.Array) -> Bools:
     return mask
 
 
-def _drops(stage: Operator) -> bool:
-    return isinstance(stage.spec, Project) and stage.spec.drop_failed
+def _drops(operator: Operator) -> bool:
+    return isinstance(operator.spec, Project) and operator.spec.drop_failed
 
 
-class StageChain:
+class ProjectionChain:
     """Runs neighbouring Project and Filter operators over batches. A RuntimeOperator; one per task.
 
-    stages: in order, the last one names the chain. source: the schema of the input; kind: its change kind.
+    operators: in order; the last one names the chain. source: the schema of the input; kind: its change kind.
     """
 
-    def __init__(self, stages: Sequence[Operator], source: Schema, kind: ChangeKind) -> None:
-        self.plan = stages[-1]
-        self.schema = stages[-1].schema
+    def __init__(self, operators: Sequence[Operator], source: Schema, kind: ChangeKind) -> None:
+        self.plan = operators[-1]
+        self.schema = operators[-1].schema
         self._source, self._kind = source, kind
         self._reporter = _Reporter()
-        self._image, self._null_image = _row_stages(stages, source, self._reporter, kind)
-        self.vector = plan_vector(stages, source)
-        self._filters = any(isinstance(s.spec, Filter) or _drops(s) for s in stages)
+        self._image, self._null_image = _row_steps(operators, source, self._reporter, kind)
+        self.vector = plan_vector(operators, source)
+        self._filters = any(isinstance(s.spec, Filter) or _drops(s) for s in operators)
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         batch = inputs[0]

@@ -16,7 +16,7 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.decode import Decoder, union_scan
 from flowql.runtime.operators.encode import Encoder, KeyEncoder
-from flowql.runtime.operators.stages import StageChain, plan_vector
+from flowql.runtime.operators.projections import ProjectionChain, plan_vector
 
 KV = Schema((Field("K", BIGINT, "key"), Field("V", BIGINT)))
 K, V = Column(BIGINT, "K"), Column(BIGINT, "V")
@@ -30,12 +30,12 @@ def run_of(vector):
 
 def project(expr, change="append"):
     spec = Project((NamedExpr("K", K), NamedExpr("V", expr)))
-    return StageChain([Operator("p", spec, ("in",), KV, change)], KV, change)
+    return ProjectionChain([Operator("p", spec, ("in",), KV, change)], KV, change)
 
 
 def keep_positive(change):
     predicate = Call(BOOLEAN, "gt", (V, Literal(BIGINT, 0)))
-    return StageChain([Operator("f", Filter(predicate), ("in",), KV, change)], KV, change)
+    return ProjectionChain([Operator("f", Filter(predicate), ("in",), KV, change)], KV, change)
 
 
 def changes(operator, items, vector, run=None):
