@@ -29,7 +29,16 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.spark.active import active
 from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files_decode import json_texts, topic_rows
-from flowql.runtime.spark.lake import DELETED, EPOCH, Epoch, append_rows, is_table, merge_rows, replace_rows
+from flowql.runtime.spark.lake import (
+    DELETED,
+    EPOCH,
+    Epoch,
+    append_rows,
+    is_table,
+    merge_rows,
+    replace_rows,
+    results_gone,
+)
 from flowql.runtime.spark.log_append import Piece
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
@@ -166,8 +175,12 @@ def _write_epoch_folder(
     spark: SparkSession, pieces: Sequence[Piece], source: SourceDef, files: TopicFiles, epoch: int
 ) -> None:
     folder = f"{files.path.rstrip('/')}/"
+    file_system, at = _hadoop(spark, folder)
     if epoch == 0:
-        _delete(spark, folder)
+        file_system.delete(at, True)
+        file_system.mkdirs(at)
+    elif pieces and not file_system.exists(at):
+        raise results_gone(files.path, epoch)
     if not pieces:
         return
     is_table = source.kind == "table"

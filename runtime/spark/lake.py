@@ -65,19 +65,21 @@ def replace_rows(frame: DataFrame, files: TopicFiles, epoch: Epoch | None = None
 
 
 def append_rows(frame: DataFrame, files: TopicFiles, epoch: Epoch) -> None:
-    """Adds bounded rows to a Delta table, unless the table holds this epoch. Creates a missing table."""
+    """Adds bounded rows to a Delta table, unless the table holds this epoch. Creates a missing table in epoch 0."""
+    _exists_for(frame.sparkSession, files, epoch)
     with _told(files):
         _saved(_laid(frame, files).mode("append").options(**files.options, **_once(epoch)), files)
 
 
 def merge_rows(frame: DataFrame, files: TopicFiles, keys: Sequence[str], epoch: Epoch) -> None:
-    """Updates, inserts and deletes rows of a Delta table by key, unless the table holds this epoch. Creates a missing table.
+    """Updates, inserts and deletes rows of a Delta table by key, unless the table holds this epoch. Creates a missing table in epoch 0.
 
     frame: at most one row per key. Where its column ROWDELETED, if it has one, is true, the row of that key is deleted.
     """
+    exists = _exists_for(frame.sparkSession, files, epoch)
     with _told(files):
         columns = [n for n in frame.columns if n != DELETED]
-        if not _exists(frame.sparkSession, files):
+        if not exists:
             nothing = frame.select(*map(quoted, columns)).limit(0)
             _saved(_laid(nothing, files).mode("append").options(**files.options), files)
         # Names that no table has, so that none is ambiguous.
@@ -112,6 +114,21 @@ def _exists(spark: SparkSession, files: TopicFiles) -> bool:
     except FilesUnfit:
         return False
     return True
+
+
+def _exists_for(spark: SparkSession, files: TopicFiles, epoch: Epoch) -> bool:
+    """Whether the table exists. Raises FilesUnfit if it does not and earlier epochs have written it."""
+    found = _exists(spark, files)
+    if not found and epoch.number:
+        raise results_gone(address(files), epoch.number)
+    return found
+
+
+def results_gone(place: str, epoch: int) -> FilesUnfit:
+    """Results of a stream are where no earlier epoch has written: without its rows they would be taken for the whole."""
+    title = f"{place} does not exist, and the micro-batches before {epoch} have written their results there"
+    way = "put it back, or compute all results anew: --rebuild with flowql run or flowql deploy, another checkpoint with flowql.spark.start"
+    return FilesUnfit(title, help=way)
 
 
 def _laid(frame: DataFrame, files: TopicFiles) -> DataFrameWriter:

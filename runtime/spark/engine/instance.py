@@ -18,12 +18,13 @@ from flowql.runtime.log.files import Lock
 from flowql.runtime.spark.choose import Mode as ChoiceMode
 from flowql.runtime.spark.choose import is_native
 from flowql.runtime.spark.configuration import cores_here
+from flowql.runtime.spark.engine.changed_files import ChangedFiles
 from flowql.runtime.spark.engine.checkpoint_state import reader
 from flowql.runtime.spark.engine.checkpoints import lag
 from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, hold_folder, load
 from flowql.runtime.spark.engine.deployment import check, prepare
-from flowql.runtime.spark.engine.feeders import with_feeders
+from flowql.runtime.spark.engine.feeders import is_feeder, with_feeders
 from flowql.runtime.spark.engine.file_rows import ReadRows, rows_by_source
 from flowql.runtime.spark.engine.launcher import SparkLauncher
 from flowql.runtime.spark.engine.order import outside_topics, topics_followed
@@ -92,6 +93,7 @@ class SparkInstance:
         self._supervisor: Supervisor | None = None
         self._launcher: SparkLauncher | None = None
         self._rates = Rates()
+        self._changed_files = ChangedFiles(self.site)
         self._epochs_before: dict[str, int] = {}
 
     @property
@@ -239,8 +241,10 @@ class SparkInstance:
 
     def _step(self, now_ms: int) -> int:
         check_session()
+        supervisor = self._running()
+        self._changed_files.look((q for q, r in supervisor.queries.items() if is_feeder(r.plan)), now_ms)
         with living():
-            return self._running().run_once(now_ms)
+            return supervisor.run_once(now_ms)
 
     def _cancel(self) -> None:
         """A batch that is being computed ends now; it is computed again another time."""

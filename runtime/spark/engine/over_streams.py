@@ -26,6 +26,12 @@ if TYPE_CHECKING:
     Stream: TypeAlias = StreamingQuery
 
 
+_READS, _WRITES = (
+    "reads:",
+    "writes:",
+)  # how lines about files begin in what is remembered of a checkpoint; other lines are about queries
+
+
 def start_streams(
     spark: SparkSession,
     plan: Plan,
@@ -65,8 +71,10 @@ def start_streams(
             writers[name] = _to_files(spark, result, sink, to_files, _folder(checkpoint, name))
     if not writers:
         raise FrameUnfit("no result has a place to go to", help="name files for its topic, or pass `into`")
+    from_files = {n: f for n, f in files.items() if n not in sources}
     for name in writers:
-        _check_queries(spark, plan, name, _folder(checkpoint, name))
+        into_files = None if name in into else settings.files[_topic(plan, name)]
+        _check_queries(spark, plan, name, _folder(checkpoint, name), from_files, into_files)
     started: dict[str, StreamingQuery] = {}
     try:
         for name, writer in writers.items():
@@ -141,23 +149,62 @@ def _folder(checkpoint: str, name: str) -> str:
     return f"{checkpoint.rstrip('/')}/{quote(name, safe='')}"
 
 
-def _check_queries(spark: SparkSession, plan: Plan, name: str, folder: str) -> None:
-    """Raises where a checkpoint is that of other queries: Spark compares little, and would go on with their state.
+def _topic(plan: Plan, name: str) -> str:
+    source = plan.source(name)
+    assert source is not None, f"the plan has no source {name}"
+    return source.topic
+
+
+def _check_queries(
+    spark: SparkSession,
+    plan: Plan,
+    name: str,
+    folder: str,
+    from_files: Mapping[str, TopicFiles],
+    into_files: TopicFiles | None,
+) -> None:
+    """Raises where a checkpoint is that of other queries, or of other files: Spark compares little, and would go on with their state.
 
     Which they were is in a folder beside it, written before the first start; through Spark, which knows the file system.
     """
-    place, said = f"{folder}.queries", sorted(f"{q.id} {q.definition}" for q in _upstream(plan, name))
+    place, upstream = f"{folder}.queries", _upstream(plan, name)
+    queries = [f"{q.id} {q.definition}" for q in upstream]
+    said = sorted([*queries, *_places(plan, name, upstream, from_files, into_files)])
     before = _known(spark, place)
     if before is None:
         rows = spark.createDataFrame([(x,) for x in said], "value STRING")
         rows.coalesce(1).write.mode("overwrite").text(place)
         return
-    if sorted(before) != said:
-        old, new = (dict(x.split(" ", 1) for x in side) for side in (before, said))
+    old, new = (dict(x.split(" ", 1) for x in side) for side in (before, said))
+    moved = sorted(k for k in old.keys() & new.keys() if k.startswith((_READS, _WRITES)) and old[k] != new[k])
+    if moved:
+        told = "; ".join(f"{k.removeprefix(_READS).removeprefix(_WRITES)} was {old[k]} and is {new[k]}" for k in moved)
+        title = f"the checkpoint of {name} was made with other files: {told}"
+        way = f"name the files as before, or start with another folder for checkpoints: {name} is computed anew then, and has to be written to an empty place"
+        raise CheckpointOfOtherQuery(title, help=way)
+    old, new = ({k: v for k, v in x.items() if not k.startswith((_READS, _WRITES))} for x in (old, new))
+    if old != new:
         changed = ", ".join(sorted(q for q in old.keys() | new.keys() if old.get(q) != new.get(q)))
         title = f"the checkpoint of {name} was made by other queries: {changed} has changed since"
         way = f"start with another folder for checkpoints, or remove {folder} and {place}, and what {name} has written"
         raise CheckpointOfOtherQuery(title, help=way)
+
+
+def _places(
+    plan: Plan,
+    name: str,
+    upstream: list[QueryPlan],
+    from_files: Mapping[str, TopicFiles],
+    into_files: TopicFiles | None,
+) -> list[str]:
+    """The files that a result is computed from, and those that it is written to. (Of frames it is not known where they come from.)"""
+    topics = {t for q in upstream for t in topics_read(q)}
+    found = [f"{_READS}{n} {_address(f)}" for n, f in from_files.items() if _topic(plan, n) in topics]
+    return found if into_files is None else [*found, f"{_WRITES}{name} {_address(into_files)}"]
+
+
+def _address(files: TopicFiles) -> str:
+    return f"{files.format} {files.place.removeprefix('file://').removeprefix('file:')}"
 
 
 def _upstream(plan: Plan, name: str) -> list[QueryPlan]:

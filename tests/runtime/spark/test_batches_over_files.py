@@ -322,7 +322,8 @@ def test_a_stream_does_not_go_on_with_the_state_of_another_query(spark: SparkSes
 
     def read(change: str, customer: int) -> None:
         rows = {"id": [1], "customer": [customer], "at": [5]}
-        pq.write_table(pa.table(rows), tmp_path / "lake" / "orders" / f"{customer}.parquet")
+        folder = next(tmp_path.glob("*/orders"))
+        pq.write_table(pa.table(rows), folder / f"{customer}.parquet")
         (tmp_path / "lake.sql").write_text(stream + copy.format(change) + total)
         into = {"TOTAL": lambda rows, _epoch: found.extend(map(tuple, rows.collect()))}
         options: Any = {"checkpoint": tmp_path / "c", "trigger": {"availableNow": True}, "into": into}
@@ -341,4 +342,8 @@ def test_a_stream_does_not_go_on_with_the_state_of_another_query(spark: SparkSes
         start(tmp_path, spark, target="spark", checkpoint=tmp_path / "c2")
     with pytest.raises(CheckpointOfOtherQuery, match="TOTAL was made by other queries: CSAS_COPY has changed"):
         read("* 100", 30)
+    (tmp_path / "lake").rename(tmp_path / "moved")  # every file would be read once more
+    (tmp_path / "flowql.yaml").write_text(PROJECT.replace("lake/orders", "moved/orders"))
+    with pytest.raises(CheckpointOfOtherQuery, match=r"ORDERS was parquet \S+/lake/orders and is parquet \S+/moved/"):
+        read("", 40)
     assert found == [(1, 10), (1, 30)]

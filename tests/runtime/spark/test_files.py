@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import shutil
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -440,6 +441,13 @@ def test_epochs_of_a_stream_are_folders(
     assert sorted(f.name for f in tmp_path.joinpath("out").iterdir()) == ["epoch=0", "epoch=1", "epoch=3"]
     epoch(0, (b"b", b'{"V":9}'), (b"c", b'{"V":8}'))
     assert sorted(written()) == [("epoch=0", "b", 9, False), ("epoch=0", "c", 8, False)]
+    shutil.rmtree(tmp_path / "out")
+    epoch(4)
+    with pytest.raises(FilesUnfit, match=r"out does not exist, and the micro-batches before 5 .*\n.*--rebuild"):
+        epoch(5, (b"d", b'{"V":7}'))  # alone it would be taken for all results
+    epoch(0)
+    epoch(5, (b"d", b'{"V":7}'))
+    assert written() == [("epoch=5", "d", 7, False)]
 
 
 @pytest.mark.spark
