@@ -1,10 +1,11 @@
 """The overhead of FlowQL on Spark: its queries and jobs written by hand, alternating in one session, over the same input.
 
     python -m flowql.bench.spark_overhead [--queries q0,q1,q7] [--events 1000000] [--rounds 5]
-                                          [--input files|records] [--master local[2]] [--json FILE] [--plot FILE]
+                                          [--input files|records] [--guarded] [--master local[2]] [--json FILE] [--plot FILE]
 
 files: typed columns in Parquet as input and output, the same columns on both sides. records: JSON records, as in topics; FlowQL reads and
-writes its log, the hand-written job Parquet files of records (q1, q2, q7 and qc). Both commit what they write. Every run is bounded. The first round of each
+writes its log, the hand-written job Parquet files of records (q1, q2, q7 and qc). Both commit what they write. --guarded: jobs by hand over files give the same guarantees
+(`spark_jobs.GUARDED`). Every run is bounded. The first round of each
 warms up and is not counted. Ratios are of medians: of time, and of processor time of the process and its children (Spark's JVM
 and Python workers), which is more reliable on a machine with other load. Every result is compared with the oracle.
 """
@@ -93,7 +94,7 @@ class BenchInput:
                     writer.write_batch(batch)
 
 
-def compare(spark: Any, source: BenchInput, query: str, kind: str, rounds: int) -> Ratio:
+def compare(spark: Any, source: BenchInput, query: str, kind: str, rounds: int, *, guarded: bool = False) -> Ratio:
     """FlowQL's query and the job by hand in turns."""
     plan = Job(source.folder, NEXMARK, query, source.events, 1).plan()
     reads = EXPECTED[query].reads if kind == "files" else ()
@@ -101,7 +102,7 @@ def compare(spark: Any, source: BenchInput, query: str, kind: str, rounds: int) 
     settings = SparkSettings(late_rows="none", files=files)
     native = all(is_native(plan, q, settings, "bounded") for q in plan.queries)
     sides = (
-        _over_files(spark, source, plan, query)
+        _over_files(spark, source, plan, query, guarded=guarded)
         if kind == "files"
         else _over_records(spark, source, plan, query, native=native)
     )
@@ -121,7 +122,7 @@ def compare(spark: Any, source: BenchInput, query: str, kind: str, rounds: int) 
     )
 
 
-def _over_files(spark: Any, source: BenchInput, plan: Plan, query: str) -> Mapping[str, Run]:
+def _over_files(spark: Any, source: BenchInput, plan: Plan, query: str, *, guarded: bool) -> Mapping[str, Run]:
     reads = EXPECTED[query].reads
     sources = [s for s in plan.sources if s.topic in reads]
     made = next(q for q in plan.queries if q.sink == query)
@@ -133,7 +134,7 @@ def _over_files(spark: Any, source: BenchInput, plan: Plan, query: str) -> Mappi
 
     def by_hand(out: Path) -> None:
         frames = {topic: spark.read.parquet(str(source.file(topic))) for topic in reads}
-        spark_jobs.over_columns(query, frames).write.mode("overwrite").parquet(str(out))
+        spark_jobs.over_columns(query, frames, guarded=guarded).write.mode("overwrite").parquet(str(out))
 
     return {"flowql": flowql, "by hand": by_hand}
 
@@ -196,6 +197,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--events", type=int, default=1_000_000, help="bids")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--input", choices=INPUTS, default="files")
+    parser.add_argument("--guarded", action="store_true", help="jobs by hand over files give the same guarantees")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
@@ -210,7 +212,7 @@ def main(words: Sequence[str]) -> int:
             found = []
             known = spark_jobs.JOBS if options.input == "files" else spark_jobs.KEYS
             for query in options.queries.split(",") if options.queries else known:
-                found.append(compare(spark, source, query, options.input, options.rounds))
+                found.append(compare(spark, source, query, options.input, options.rounds, guarded=options.guarded))
                 print(_line(found[-1]), flush=True)
         finally:
             close_session(spark)

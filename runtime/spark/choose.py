@@ -36,7 +36,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.visit import exprs_of
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.frames.lower import outline
-from flowql.runtime.spark.frames.streams import kept_for_good
+from flowql.runtime.spark.frames.pairs import kept_for_good
 from flowql.runtime.spark.history import complete_files, complete_queries, refuse_complete_topics
 from flowql.runtime.spark.native import aggregates
 from flowql.runtime.spark.native.keys import groups

@@ -15,8 +15,9 @@ from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, walk_nodes
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.frames.nodes import Nodes
+from flowql.runtime.spark.frames.pairs import kept_for_good
 from flowql.runtime.spark.frames.relation import Relation, key_of, names
-from flowql.runtime.spark.frames.streams import SPARK_HANDLERS, STREAM_HANDLERS, kept_for_good
+from flowql.runtime.spark.frames.streams import SPARK_HANDLERS, STREAM_HANDLERS
 from flowql.runtime.spark.native.frames import HEADERS, NO_VALUE, OFFSET, PARTITION
 from flowql.runtime.spark.outline import OUTLINE
 

@@ -9,7 +9,7 @@ from flowql.compiler.functions.spark_text import quoted
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import Join, JoinShape, Node
 from flowql.compiler.plan.schema import Schema
-from flowql.runtime.spark.frames.pairs import pairs_of
+from flowql.runtime.spark.frames.pairs import kept_for_good, pairs_of
 from flowql.runtime.spark.frames.refusal import Refused, sql_of
 from flowql.runtime.spark.frames.relation import LIVE, ORDER, Relation, any_present, key_of, names, state_of
 from flowql.runtime.spark.native.keys import groups
@@ -38,7 +38,10 @@ def _streams(spec: Join, node: Node, left: Relation, right: Relation) -> Relatio
         raise Refused(reason, "write WITHIN ... GRACE PERIOD ...")
     if a.schema.window is not None or b.schema.window is not None:
         raise Refused("streams with windowed keys are joined by the runtime's operator")
-    return Relation(pairs_of(spec, left.frame, a.schema, right.frame, b.schema, node.schema), "rows")
+    unbounded = kept_for_good(node)
+    return Relation(
+        pairs_of(spec, left.frame, a.schema, right.frame, b.schema, node.schema, unbounded=unbounded), "rows"
+    )
 
 
 def _stream_table(spec: Join, node: Node, left: Relation, right: Relation) -> Relation:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flowql.compiler.functions.spark_text import quoted
 from flowql.compiler.plan.event_times import EARLIEST_MS
 from flowql.compiler.plan.expr import ROWTIME
-from flowql.compiler.plan.logical import Join
+from flowql.compiler.plan.logical import Join, Node, Scan, walk_nodes
 from flowql.compiler.plan.schema import Schema
 from flowql.runtime.spark.frames.relation import any_present
 from flowql.runtime.spark.outline import functions
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
 _LEFT, _RIGHT = "l__", "r__"
 _HERE, _THERE = "l__at", "r__at"
+
+
+def kept_for_good(node: Node) -> bool:
+    """Whether a join of two streams gives every pair of one key: it is WITHIN more than the times of its rows can be apart."""
+    spec = node.spec
+    if not isinstance(spec, Join) or spec.shape != "stream-stream" or spec.kind != "inner":
+        return False
+    times = [n.spec.times for n in walk_nodes(node) if isinstance(n.spec, Scan)]
+    # Those of records, which begin earlier than those of columns.
+    range_ms = max(t.latest_ms for t in times) - min(t.first_ms(of_column=False) for t in times)
+    return min(spec.before_ms, spec.after_ms) >= range_ms
 
 
 def pairs_of(
@@ -30,15 +41,19 @@ def pairs_of(
     *,
     delay_ms: int | None = None,
     carried: Sequence[str] = (),
+    unbounded: bool = False,
 ) -> DataFrame:
     """Pairs of one key with right.time within [left.time - before, left.time + after]; their time is the later one.
 
-    Rows without a key are dropped. A pair counts whichever came first: without late rows both sides are still remembered. Rows of an
-    outer side that meet nothing come once, with NULLs and their own time.
+    Rows without a key are dropped: no NULL fulfils the condition of an inner join, and an outer one would keep them. A pair counts whichever
+    came first: without late rows both sides are still remembered. Rows of an outer side that meet nothing come once, with NULLs and their own time.
 
     delay_ms: of streaming frames: how far Spark's watermark is behind the times of each; rows that it has passed are forgotten.
     carried: further columns of both sides, of which a pair has those of its later row.
+    unbounded: no two rows are too far apart (`kept_for_good`), so their times are not compared.
     """
+    if spec.kind != "inner":
+        left, right = left.where(any_present(left_schema.key)), right.where(any_present(right_schema.key))
     lefts, rights = _prefixed(left, left_schema, _LEFT, carried), _prefixed(right, right_schema, _RIGHT, carried)
     keys = [
         (quoted(_LEFT + a.name), quoted(_RIGHT + b.name))
@@ -50,7 +65,8 @@ def pairs_of(
         lefts, rights = _marked(lefts, here, _HERE, delay_ms), _marked(rights, there, _THERE, delay_ms)
         before, after = (f"INTERVAL {ms} MILLISECONDS" for ms in (spec.before_ms, spec.after_ms))
         within += f" AND {_THERE} >= {_HERE} - {before} AND {_THERE} <= {_HERE} + {after}"
-    joined = lefts.join(rights, functions(left).expr(f"{_same_key(keys)} AND {within}"), spec.kind)
+    condition = _same_key(keys) if unbounded else f"{_same_key(keys)} AND {within}"
+    joined = lefts.join(rights, functions(left).expr(condition), spec.kind)
     made = [f"{_output(f.name, left_schema, right_schema, schema)} AS {quoted(f.name)}" for f in schema]
     later = (
         f"CASE WHEN {there} >= {here} THEN {quoted(_RIGHT + n)} ELSE {quoted(_LEFT + n)} END AS {quoted(n)}"
@@ -66,9 +82,8 @@ def _marked(frame: DataFrame, time: str, name: str, delay_ms: int) -> DataFrame:
 
 
 def _prefixed(frame: DataFrame, schema: Schema, prefix: str, carried: Sequence[str]) -> DataFrame:
-    """Rows with a key (an outer join would keep the others), under names of their own."""
     columns = [f"{quoted(n)} AS {quoted(prefix + n)}" for n in (*schema.names, ROWTIME, *carried)]
-    return frame.where(any_present(schema.key)).selectExpr(*columns)
+    return frame.selectExpr(*columns)
 
 
 def _same_key(keys: list[tuple[str, str]]) -> str:

@@ -51,9 +51,7 @@ from flowql.compiler.plan.logical import (
     Node,
     Project,
     Rekey,
-    Scan,
     Window,
-    walk_nodes,
 )
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
@@ -63,7 +61,7 @@ from flowql.runtime.spark.frames.aggregates import check_aggregate
 from flowql.runtime.spark.frames.joins import with_versions
 from flowql.runtime.spark.frames.lower import Lowering, check_known
 from flowql.runtime.spark.frames.nodes import HANDLERS, Nodes
-from flowql.runtime.spark.frames.pairs import pairs_of
+from flowql.runtime.spark.frames.pairs import kept_for_good, pairs_of
 from flowql.runtime.spark.frames.refusal import Refused
 from flowql.runtime.spark.frames.relation import (
     DEFAULT_ROWS,
@@ -285,17 +283,6 @@ def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     return with_versions(met, node, parts)
 
 
-def kept_for_good(node: Node) -> bool:
-    """Whether a join of two streams gives every pair of one key: it is WITHIN more than the times of its rows can be apart."""
-    spec = node.spec
-    if not isinstance(spec, Join) or spec.shape != "stream-stream" or spec.kind != "inner":
-        return False
-    times = [n.spec.times for n in walk_nodes(node) if isinstance(n.spec, Scan)]
-    # Those of records, which begin earlier than those of columns.
-    range_ms = max(t.latest_ms for t in times) - min(t.first_ms(of_column=False) for t in times)
-    return min(spec.before_ms, spec.after_ms) >= range_ms
-
-
 def _pairs(node: Node, left: Relation, right: Relation, delay_ms: int | None) -> Relation:
     assert isinstance(node.spec, Join)
     if node.spec.kind != "inner":
@@ -305,7 +292,9 @@ def _pairs(node: Node, left: Relation, right: Relation, delay_ms: int | None) ->
         raise Refused("streams with windowed keys are joined by the runtime's operator", ELSEWHERE)
     if not all(groups(f.type) for f in (*key_of(a), *key_of(b))):
         raise Refused("Spark compares 0.0 and -0.0, maps and the like in its own way", ELSEWHERE)
-    made = pairs_of(node.spec, left.frame, a, right.frame, b, node.schema, delay_ms=delay_ms, carried=left.carried)
+    # A row without a key would be kept in the state for good.
+    lefts, rights = left.frame.where(any_present(a.key)), right.frame.where(any_present(b.key))
+    made = pairs_of(node.spec, lefts, a, rights, b, node.schema, delay_ms=delay_ms, carried=left.carried)
     return Relation(made, "rows", carried=left.carried)
 
 

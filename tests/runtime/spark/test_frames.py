@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.asynchronous import AsyncMap
+from flowql.compiler.plan.event_times import EARLIEST_MS, LATEST_MS
 from flowql.compiler.plan.logical import Aggregate, ChangeSpec, Join, JoinShape, Node, Spec, Union, Window, walk_nodes
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Plan
@@ -170,6 +172,20 @@ def test_a_query_that_could_not_be_lowered_says_why_each_time() -> None:
         with pytest.raises(FrameUnfit, match="A is not what it should be"):
             work.relation(made.queries[0])
         assert "CSAS_OUT" not in letters
+
+
+@pytest.mark.parametrize("within", ["110000 DAYS", "1 DAY"])
+def test_pairs_compare_times_where_they_can_be_too_far_apart(others: SparkSession, within: str) -> None:
+    """Not where the bound is wider than all times that rows may have. Rows without a key meet none."""
+    sql = f"CREATE STREAM OUT AS SELECT A.K AS K, V, W FROM A JOIN B WITHIN {within} GRACE PERIOD 1 DAY ON A.K = B.K;"
+    last = LATEST_MS - 1
+    given = {"A": [(1, 5, "", EARLIEST_MS), (None, 6, "", 0)], "B": [(1, 7, last), (1, 8, EARLIEST_MS), (None, 9, 0)]}
+    pairs = [(1, 5, 8, EARLIEST_MS)] + ([(1, 5, 7, last)] if within == "110000 DAYS" else [])
+    assert result(others, sql, **given) == sorted(pairs, key=repr)
+    made = lower(compiled(sql), {n: frame_of(others, n, []) for n in "AB"})["OUT"]
+    assert isinstance(made, ClassicFrame)
+    compared = "9504000000000" if within == "110000 DAYS" else "86400000"
+    assert (compared in made._jdf.queryExecution().toString()) == (within == "1 DAY")
 
 
 def test_a_row_meets_the_version_of_its_time(others: SparkSession) -> None:
