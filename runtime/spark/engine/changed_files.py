@@ -10,13 +10,23 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import orjson
+import msgspec
 
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.spark.engine.site import Site
 
 LOOK_MS = 30_000
 _COMPACT = ".compact"
+
+
+class _Listed(msgspec.Struct):
+    """A line of such a list."""
+
+    path: str
+    timestamp: int
+
+
+_entry = msgspec.json.Decoder(_Listed).decode
 
 
 class ChangedFiles:
@@ -73,7 +83,10 @@ def _read(folder: Path) -> Iterator[tuple[Path, int]]:
         except OSError:  # compacted meanwhile
             continue
         for line in lines:
-            entry = orjson.loads(line)
-            at = urlsplit(entry.get("path", ""))
+            try:
+                entry = _entry(line)
+            except msgspec.MsgspecError:  # of another source, or damaged: the query's own error tells
+                continue
+            at = urlsplit(entry.path)
             if at.scheme == "file":
-                yield Path(unquote(at.path)), entry["timestamp"]
+                yield Path(unquote(at.path)), entry.timestamp

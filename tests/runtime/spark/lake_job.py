@@ -159,11 +159,11 @@ def check_epochs(spark: Any, folder: Path) -> None:
     assert rows(of_changes, "EPOCH", "K", "V", "ROWDELETED") == [
         (0, "a", 3, False), (0, "b", 2, False), (1, "a", 5, False), (1, "b", None, True), (1, "c", None, True),
     ]  # fmt: skip
-    for run, files in (("b", of_state), ("c", of_changes)):
+    for writer, files in (("b", of_state), ("c", of_changes)):
         shutil.rmtree(files.path)
         with pytest.raises(FilesUnfit, match="does not exist, and the micro-batches before 3 "):
             epoch("a", 3, (b"d", b'{"V":6}'))  # alone it would be taken for the whole table
-        epoch(run, 0)
+        epoch(writer, 0)
     assert rows(of_state, "K", "V") == rows(of_changes, "K", "V") == []
     spark.sql(f"INSERT INTO delta.`{of_state.path}` VALUES ('x', 7, 11), ('y', 8, 12)")
     register(spark)

@@ -38,6 +38,7 @@ def test_files_that_grow_or_are_replaced_are_told_once(tmp_path: Path, caplog: p
     listed(lists, "8", tmp_path / "of a list that is part of the compacted one")
     listed(lists, "9.compact", same, grown, tmp_path / "gone.json")
     listed(lists, "10", late)
+    (lists / "11").write_text('v1\n{"path":')
     looks = ChangedFiles(site)
     with caplog.at_level(logging.WARNING, "flowql"):
         looks.look(["FILES_s"], 0)
