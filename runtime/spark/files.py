@@ -11,10 +11,11 @@ when its file was last changed; a table without a time counts from the beginning
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
@@ -31,6 +32,7 @@ from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import Kind, SqlType, spark_type
 from flowql.runtime.batch import DELETE
+from flowql.runtime.events import WARNING, say
 from flowql.runtime.operators.decode import BAD_TIME
 from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files_decode import BAD_ROW, Decoded, Emitter, csv_lines, decoder_of, without
@@ -83,6 +85,7 @@ def source_frame(
         ddl = f"{frame_ddl(source.schema)}, {CODE} STRING, {MESSAGE} STRING, {FILE} STRING, {ROW} BIGINT"
         return rows.mapInArrow(partial(_to_frame, source, files), ddl)
     _check_roles(source, files)
+    _tell_unread(files)
     there = _there(spark, source, files, _options(files))
     found = there.schema
     if streaming:
@@ -145,6 +148,7 @@ def _rows(
     if files.format == "json" and options.get("multiLine", "").lower() == "true":
         raise _unfit(source, files, "JSON files have one document per line here", "convert them to JSON lines")
     _check_roles(source, files)
+    _tell_unread(files)
     reader = spark.readStream if streaming else spark.read
     if streaming:
         options = _STREAMING | options
@@ -230,6 +234,28 @@ def _located(files: TopicFiles, there: DataFrame) -> list[str]:
 def _check_roles(source: SourceDef, files: TopicFiles) -> None:
     if unread := [f.name for f in source.schema if f.role not in ("key", "value")]:
         raise _unfit(source, files, f"column {unread[0]} is no part of a row in a file", "read the topic itself")
+
+
+def _tell_unread(files: TopicFiles) -> None:
+    """Warns of folders that Spark passes over without a word: it looks into those of partitions alone."""
+    local = urlparse(files.path)
+    if is_table(files) or local.scheme not in ("", "file") or "recursiveFileLookup" in files.options:
+        return
+    try:
+        folders = sorted(e.name for e in os.scandir(local.path) if e.is_dir())
+    except OSError:  # no folder, or a pattern
+        return
+    unread = [n for n in folders if "=" not in n and not n.startswith(("_", "."))]
+    if unread:
+        _say_unread(files.path, unread[0], len(unread))
+
+
+@cache
+def _say_unread(path: str, name: str, count: int) -> None:
+    """Once in a process."""
+    named = f"{path}/{name}" if count == 1 else f"{path}/{name} and {count - 1} more folders there"
+    text = f"files in {named} are not read: Spark looks into folders named column=value. "
+    say(WARNING, "files.unread", text + "To read all folders:  options: {recursiveFileLookup: 'true'}", folders=count)
 
 
 def _file() -> str:

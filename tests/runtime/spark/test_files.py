@@ -377,6 +377,27 @@ def test_a_stream_of_files_reads_each_once(session: SparkSession, tmp_path: Path
 
 
 @pytest.mark.spark
+def test_folders_that_spark_passes_over_are_told(
+    session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files in them, whatever their names, were no part of any result, without a word."""
+    for folder, v in (("", 1), ("x", 2), ("y", 3), ("_spark", 4)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        pq.write_table(pa.table({"K": ["a"], "V": [v], "ROWTIME": [0]}), tmp_path / folder / "a.parquet")
+    source = of_columns(Field("V", t.BIGINT))
+
+    def read(**options: str) -> list[int]:
+        frame = source_frame(session, source, TopicFiles("parquet", str(tmp_path), options))
+        return sorted(r["V"] for r in frame.collect())
+
+    with caplog.at_level("WARNING", "flowql"):
+        assert (read(), read()) == ([1], [1])
+        assert read(recursiveFileLookup="true") == [1, 2, 3]
+    (said,) = caplog.records
+    assert "/x and 1 more folders there are not read" in said.getMessage()
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("form", ["json", "csv", "parquet"])
 def test_a_stream_reads_a_path_that_is_one_file(session: SparkSession, tmp_path: Path, form: str) -> None:
     """Spark takes the path of a stream for a folder. The file beside it, and one whose name is longer, are not read."""
