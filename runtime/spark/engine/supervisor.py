@@ -138,4 +138,11 @@ class Supervisor:
 
     def _failed(self, query: RunningQuery, error: BaseException, now_ms: int) -> None:
         tries = None if self.doing == "continuous" else TRIES_MAX
-        query.failed(error, now_ms, self._launcher.epoch(query), tries_max=tries)
+        query.failed(error, now_ms, self._epoch(query), tries_max=tries)
+
+    def _epoch(self, query: RunningQuery) -> int:
+        """The last epoch that is known. Brokers that do not answer fail queries, each for itself, and must not end their supervisor."""
+        try:
+            return self._launcher.epoch(query)
+        except RuntimeFailure:
+            return query.epoch

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from flowql.compiler.plan.topology import Plan
+from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.spark.engine.streams import BACKOFF_MS_MAX, STARTING_MS_MAX, RunningQuery
 from flowql.runtime.spark.engine.supervisor import TRIES_MAX, Pace, Supervisor
 from tests.runtime.spark.test_engine_order import plan_of
@@ -51,6 +52,7 @@ class FakeLauncher:
     epochs: dict[str, int] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
     fails: Callable[[str], bool] = lambda name: False
+    log_error: LogUnavailable | None = None
 
     def stream(self, query: RunningQuery, pace: Pace) -> FakeStream:
         self._called(query, pace)
@@ -60,6 +62,8 @@ class FakeLauncher:
         self._called(query, "batch")
 
     def epoch(self, query: RunningQuery) -> int:
+        if self.log_error is not None:
+            raise self.log_error
         return self.epochs.get(query.plan.id, -1)
 
     def behind(self, query: RunningQuery) -> int:
@@ -156,6 +160,20 @@ def test_a_failing_query_comes_back_alone_later_each_time() -> None:
     assert (failing.state, failing.last_error, failing.errors) == ("failed", "no luck", len(tries))
     assert (fine.state, fine.errors) == ("running", 0)
     assert [c for c in launcher.calls if c[0] != "CSAS_A"] == [("CSAS_B", "continuous"), ("CSAS_OTHER", "continuous")]
+
+
+def test_brokers_that_do_not_answer_end_no_supervisor() -> None:
+    """Queries fail with their log, and the question how far their results are fails as well: it ended the thread that restarts them."""
+    launcher, supervisor, _ = made(CHAIN)
+    supervisor.run_continuously()
+    supervisor.run_once(0)
+    launcher.log_error = LogUnavailable("brokers do not answer")
+    launcher.streams["CSAS_OTHER"].end(ValueError("no luck"))
+    supervisor.run_once(1_000)
+    assert (supervisor.queries["CSAS_OTHER"].state, supervisor.queries["CSAS_A"].state) == ("failed", "running")
+    launcher.log_error, launcher.streams["CSAS_OTHER"] = None, FakeStream()
+    supervisor.run_once(2_000)
+    assert supervisor.queries["CSAS_OTHER"].state == "running"
 
 
 def test_backoff_begins_again_after_a_batch_that_went_through() -> None:
