@@ -64,6 +64,12 @@ def open_log(address: Address) -> Log:
     return KafkaLog(Connection.to(address.settings), address.application_id)
 
 
+def brokers_answer(address: KafkaAddress, timeout_s: float) -> bool:
+    from flowql.runtime.log.kafka.connection import answers
+
+    return answers(address.settings.bootstrap, address.settings.options, timeout_s)
+
+
 def shared_log(address: Address) -> Log:
     """The log of an address, opened once per process. For Spark's Python workers, which live long.
 

@@ -15,12 +15,19 @@ _PYTHON_END = re.compile(
 _JAVA = re.compile(r"(?:Caused by: )?((?:[a-z][\w]*\.)+[A-Z][\w$]*): ?(.*)")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] *(.*)")
 # A worker that registered after the others were compared with the driver.
-_NO_FLOWQL, _WHERE = "No module named 'flowql", re.compile(r"\((\S+) executor \S+\)")
+_NO_FLOWQL, _WHERE = "No module named 'flowql", re.compile(r"\((\S+) executor (\S+)\)")
 _WRAPPERS = ("Py4JJavaError", "SparkException", "StreamingQueryException", "PythonException")
 
 
 def cause_of(error: BaseException) -> str:
-    """What a person is told: the error behind Spark's, without stacks."""
+    """What a person is told: the error behind Spark's, without stacks; of a task on a cluster also its host."""
+    cause, where = _cause(error), _WHERE.search(str(error))
+    if where is None or where[2] == "driver" or WorkersUnfit.code in cause:
+        return cause
+    return _short(f"on {where[1]}: {cause}")
+
+
+def _cause(error: BaseException) -> str:
     known = runtime_failure(error)
     if known is not None:
         return f"{type(known).__name__}: {known}"
@@ -30,7 +37,9 @@ def cause_of(error: BaseException) -> str:
     if isinstance(error, RuntimeFailure):
         return _short(f"{type(error).__name__}: {error}".splitlines()[0])
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return _short(_python_line(lines) or _java_line(lines) or (lines[0] if lines else type(error).__name__))
+    return _short(
+        _python_line(lines) or _java_line(lines) or _lost_task(lines) or (lines[0] if lines else type(error).__name__)
+    )
 
 
 def _python_line(lines: list[str]) -> str:
@@ -56,6 +65,16 @@ def _java_line(lines: list[str]) -> str:
         if condition is not None:
             return f"{condition[1]}: {condition[2]}"
     return ""
+
+
+def _lost_task(lines: list[str]) -> str:
+    """Why a task was lost, of the line that names stage, task and host as well."""
+    where = _WHERE.search(lines[0]) if lines else None
+    if where is None:
+        return ""
+    said = lines[0][where.end() :].removeprefix(":").strip()
+    named = _JAVA.match(said)
+    return said if named is None else f"{named[1].rpartition('.')[2]}: {named[2]}"
 
 
 def _short(text: str) -> str:

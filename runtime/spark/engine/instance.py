@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,16 +28,17 @@ from flowql.runtime.spark.engine.deployment import check, prepare
 from flowql.runtime.spark.engine.feeders import is_feeder, with_feeders
 from flowql.runtime.spark.engine.file_rows import ReadRows, rows_by_source
 from flowql.runtime.spark.engine.launcher import SparkLauncher
+from flowql.runtime.spark.engine.log_watch import ANSWER_S, LogWatch
 from flowql.runtime.spark.engine.order import outside_topics, topics_followed
 from flowql.runtime.spark.engine.rebuild import decide_rebuild
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
-from flowql.runtime.spark.engine.status import Rates, functions_status, query_status
+from flowql.runtime.spark.engine.status import Rates, functions_status, query_status, with_state
 from flowql.runtime.spark.engine.streams import RunningQuery
 from flowql.runtime.spark.engine.supervisor import Supervisor
 from flowql.runtime.spark.engine.thread import StepThread
 from flowql.runtime.spark.errors import SessionDied, SparkFailure
-from flowql.runtime.spark.log_address import Address, KafkaAddress, absolute, open_log
+from flowql.runtime.spark.log_address import Address, KafkaAddress, absolute, brokers_answer, open_log
 from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.spark.session import check_session, close_session, living, open_session, require_spark
 from flowql.runtime.spark.settings import SparkSettings
@@ -90,10 +92,18 @@ class SparkInstance:
         self._clock = clock or SystemClock()
         self._spark: SparkSession | None = None
         self._thread = StepThread(self._step, self._clock, self._died)
+        self._watch: LogWatch | None = None
+        self._watching: StepThread | None = None
+        if isinstance(address, KafkaAddress):
+            asked = partial(brokers_answer, address, ANSWER_S)
+            self._watch = LogWatch(address.settings.bootstrap, asked, self._clock)
+            self._watching = StepThread(self._watch.run_once, self._clock, lambda _error: None, "spark-brokers")
         self._supervisor: Supervisor | None = None
         self._launcher: SparkLauncher | None = None
         self._rates = Rates()
         self._changed_files = ChangedFiles(self.site)
+        self._entries: dict[str, dict[str, Any]] = {}  # of `status`, as brokers last told
+        self._functions: list[dict[str, Any]] = []
         self._epochs_before: dict[str, int] = {}
 
     @property
@@ -113,6 +123,8 @@ class SparkInstance:
         with living():
             self._begin(self._spark)
         self._thread.start()
+        if self._watching is not None:
+            self._watching.start()
 
     def _begin(self, spark: SparkSession) -> None:
         if not self.site.settings.is_local:
@@ -198,13 +210,19 @@ class SparkInstance:
     def status(self) -> dict[str, Any]:
         """`queries` and `functions` of the public JSON of `status`."""
         queries = [] if self._supervisor is None else list(self._supervisor.queries.values())
+        trouble = "" if self._watch is None else self._watch.trouble
+        if trouble:  # to ask brokers would take half a minute for each
+            entries = [with_state(self._entries[r.plan.id], r, trouble) for r in queries if r.plan.id in self._entries]
+            return {"queries": entries, "functions": self._functions}
         now_ms, found = self._clock.timer_ms(), []
         for running in queries:
             entry = query_status(self.site, running, self._rates)
             self._rates.add(running.plan.id, entry["records_in"], now_ms)
             found.append(entry)
+        self._entries = {entry["id"]: entry for entry in found}
         records = {running.plan.id: running.record for running in queries}
-        return {"queries": found, "functions": functions_status(self.site, self.plan, records)}
+        self._functions = functions_status(self.site, self.plan, records)
+        return {"queries": found, "functions": self._functions}
 
     @property
     def commits(self) -> int:
@@ -217,6 +235,8 @@ class SparkInstance:
         with suppress(Exception) if dead else living():
             self._cancel()
         self._thread.stop()
+        if self._watching is not None:
+            self._watching.stop()
         if self._supervisor is not None:
             for running in self._supervisor.queries.values():
                 with suppress(Exception) if dead else living():

@@ -45,12 +45,15 @@ class Rates:
 
 def query_status(site: Site, running: RunningQuery, rates: Rates) -> dict[str, Any]:
     """One entry of `status` of a live instance."""
-    found = _entry(site, running.plan, running.record)
-    found["state"] = "paused" if running.paused else _SHOWN.get(running.state, running.state)
-    found["errors"] = running.errors
-    found["last_error"] = running.last_error or None
+    found = with_state(_entry(site, running.plan, running.record), running)
     found["rate"] = found["rate_in"] = rates.of(running.plan.id)
     return found
+
+
+def with_state(entry: dict[str, Any], running: RunningQuery, trouble: str = "") -> dict[str, Any]:
+    """An entry of now or of before with what the supervisor knows. trouble: why nothing goes on."""
+    state = "paused" if running.paused else _SHOWN.get(running.state, running.state)
+    return {**entry, "state": state, "errors": running.errors, "last_error": trouble or running.last_error or None}
 
 
 def stopped_status(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The one thread of a Spark instance: it repeats the supervisor's step."""
+"""The threads of a Spark instance: one repeats the supervisor's step, one looks whether brokers answer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ STOP_S = 120.0  # Spark may be starting a stream
 class StepThread:
     """Repeats `step(now_ms)`, which returns ms to wait, from `start` to `stop`. What it raises goes to `on_death`."""
 
-    def __init__(self, step: Callable[[int], int], clock: Clock, on_death: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        step: Callable[[int], int],
+        clock: Clock,
+        on_death: Callable[[BaseException], None],
+        name: str = "spark-queries",
+    ) -> None:
         self._step, self._clock, self._on_death = step, clock, on_death
         self._stopping = threading.Event()
         self._stepping = threading.RLock()  # guards what the step works on
-        self._thread = threading.Thread(target=self._loop, name="spark-queries", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     def between_steps(self) -> AbstractContextManager[object]:
         """No step is under way within."""

@@ -26,6 +26,10 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "serializers.py", line 458, in loads
 ModuleNotFoundError: No module named 'flowql'
 """
+OF_A_WORKER_THAT_DIED = """Job aborted due to stage failure: Task 0 in stage 7.0 failed 4 times, most recent failure: Lost task 0.3 in stage 7.0 (TID 31) \
+(10.0.0.8 executor 1): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
 OF_JAVA = """An error occurred while calling o160.save.
 : org.apache.spark.SparkException: Job aborted due to stage failure
 \tat org.apache.spark.scheduler.DAGScheduler
@@ -43,6 +47,11 @@ Caused by: org.apache.spark.rpc.RpcEndpointNotFoundException: Cannot find endpoi
             "OffsetOutOfRange: orders-0: offset 3 is below the log's start 9: records 3 to 8 are gone",
         ),
         (Exception(OF_A_LATE_WORKER), "WorkersUnfit (FQ4118): worker 10.0.0.7 has no FlowQL"),
+        (Exception(OF_A_WORKER_THAT_DIED), "on 10.0.0.8: SparkException: Python worker exited unexpectedly (crashed)"),
+        (
+            Exception(OF_A_WORKER_THAT_DIED.replace("executor 1", "executor driver")),
+            "SparkException: Python worker exited unexpectedly (crashed)",
+        ),
         (Exception(OF_JAVA), "RpcEndpointNotFoundException: Cannot find endpoint: StateStoreCoordinator"),
         (
             Exception("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred"),
