@@ -54,6 +54,8 @@ _DEFAULTS = {"csv": {"header": "true"}, "parquet": {"mergeSchema": "true"}}
 # Of streams. Spark leaves out files that were last changed seven days before the newest one, as copies with the times of their originals are.
 _STREAMING = {"maxFileAge": "36500d"}
 _CHANGED = "unix_millis(_metadata.file_modification_time)"
+# How Spark says that files have columns of one name and several types.
+_UNLIKE = re.compile(r"\[CANNOT_MERGE_\w+\] [^.\n]*")
 _TEXTS = ("json", "csv")  # whose rows are decoded in Python
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _TIMES = (Kind.BIGINT, Kind.TIMESTAMP)
@@ -297,8 +299,13 @@ def _there(spark: SparkSession, source: SourceDef, files: TopicFiles, options: M
         return read_table(spark, files, options)
     try:
         return spark.read.format(files.format).options(**options).load(files.path)
-    except AnalysisException as e:
+    except Exception as e:  # PySpark has a class of its own for some of Spark's
         reason = (str(e).splitlines() or ["they cannot be read"])[0]
+        if unlike := _UNLIKE.search(str(e)):
+            told = f"a column has other types in some of them than in others: {unlike[0]}"
+            raise _unfit(source, files, told, "write all files with one type of each column") from e
+        if not isinstance(e, AnalysisException):
+            raise
         raise _unfit(
             source, files, reason, "put at least one file there before the start: its columns are needed"
         ) from e

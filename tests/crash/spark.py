@@ -1,7 +1,7 @@
 """`python -m tests.crash.spark --rounds 3 --seed N`: input in three portions, kill -9 of the Spark driver in between (of every
 second one a Python worker of it first), all kinds of queries.
 
-What comes out must be what the runtime makes of the same input. `--log kafka`: on a broker of its own; the runtime still has its own log.
+What comes out must be what the runtime makes of the same input. `--log kafka`: on a broker of its own; the runtime still has its own log. `--outage 30`: the broker is killed before each kill of Spark, and is gone for so many seconds.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from flowql.deploy.engine import open_instance
@@ -59,10 +60,12 @@ def killed(
     kills: int,
     streams: str = "exact",
     bootstrap: str = "",
+    outage: Callable[[], None] = lambda: None,
 ) -> CommittedContents:
     """The same on Spark: a portion, a driver, a kill while the next portion is being processed; at last an undisturbed driver.
 
     Portions that are left after the kills come before the last driver. bootstrap: of an empty Kafka, else the log is in the folder.
+    outage: takes the brokers away and brings them back, before each kill.
     """
     folder.mkdir()
     address = address_of(folder, bootstrap)
@@ -75,6 +78,7 @@ def killed(
             driver.wait_for(lambda before=before: _epochs(address) > before)
             feed(address, portion)
             time.sleep(rng.uniform(0.0, 1.5))
+            outage()
             if rng.random() < 0.5:
                 driver.kill_worker(rng)
                 time.sleep(rng.uniform(0.0, 3.0))
@@ -149,6 +153,16 @@ def broker(folder: Path) -> Iterator[str]:
         own.kill()
 
 
+def outage(folder: Path, seconds: float) -> None:
+    """The broker of a folder is killed, and comes back with what it had written."""
+    own = Broker(folder)
+    running = own.running()
+    assert running is not None, f"there is no broker in {folder}"
+    own.kill()
+    time.sleep(seconds)
+    own.start(port=running.port, java_options=QUICK)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.spark", description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
@@ -157,6 +171,9 @@ def main() -> int:
     parser.add_argument("--queries", default="", help="names of results, with commas; all kinds by default")
     parser.add_argument("--streams", choices=["exact", "native"], default="exact", help="how streams keep their state")
     parser.add_argument("--log", choices=["embedded", "kafka"], default="embedded")
+    parser.add_argument(
+        "--outage", type=float, default=0.0, help="of Kafka, seconds for which the broker is gone before each kill"
+    )
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
     queries = [q for q in args.queries.split(",") if q]
@@ -167,8 +184,11 @@ def main() -> int:
         for n in range(args.rounds):
             start = time.monotonic()
             rng = random.Random(f"{args.seed} {n}")
-            with broker(Path(name) / f"broker {n}") if args.log == "kafka" else nullcontext("") as bootstrap:
-                seen = killed(Path(name) / f"spark {n}", queries, portions, rng, PORTIONS - 1, args.streams, bootstrap)
+            place = Path(name) / f"broker {n}"
+            gone = partial(outage, place, args.outage) if args.outage else lambda: None
+            with broker(place) if args.log == "kafka" else nullcontext("") as bootstrap:
+                kills = PORTIONS - 1
+                seen = killed(Path(name) / f"spark {n}", queries, portions, rng, kills, args.streams, bootstrap, gone)
             found = differences(expected, seen)
             failed |= bool(found)
             print(f"round {n}: {PORTIONS - 1} kills, {time.monotonic() - start:.0f} s", flush=True)

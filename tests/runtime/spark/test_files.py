@@ -519,6 +519,11 @@ def test_files_that_do_not_fit_are_refused(session: SparkSession, tmp_path: Path
     text = unfit(lambda: source_frame(session, source(Field("NOPE", t.INT)), p))
     assert "they have no column NOPE, only id, at" in text
     assert "column D is INT, theirs is double" in unfit(lambda: source_frame(session, source(Field("D", t.INT)), p))
+    (tmp_path / "unlike").mkdir()
+    for n, value in enumerate((1, "two")):
+        pq.write_table(pa.table({"D": [value]}), tmp_path / "unlike" / f"{n}.parquet")
+    unlike = unfit(lambda: source_frame(session, source(Field("D", t.INT)), files(tmp_path / "unlike", "parquet")))
+    assert "unlike cannot stand for topic s: a column has other types in some of them" in unlike
     price = source(Field("PRICE", t.decimal(5, 2)))
     assert "column PRICE is DECIMAL(5, 2), theirs is decimal(6,2)" in unfit(lambda: source_frame(session, price, p))
     header = source(Field("H", t.BYTES, "header", "h"))
