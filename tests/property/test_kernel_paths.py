@@ -54,7 +54,7 @@ VALUES: list[Expr] = [
 @st.composite
 def chains(draw: st.DrawFn, kind: str) -> list[Operator]:
     """Up to three stages that keep the schema's names and types, so that any of them can follow any other."""
-    projections: list[Operator] = []
+    operators: list[Operator] = []
     for i in range(draw(st.integers(1, 3))):
         if draw(st.booleans()):
             spec = Filter(draw(st.sampled_from(PREDICATES)))
@@ -67,8 +67,8 @@ def chains(draw: st.DrawFn, kind: str) -> list[Operator]:
                 "X": draw(st.sampled_from([X, call(DOUBLE, "mul", X, X)])),
             }
             spec = Project(tuple(NamedExpr(n, e) for n, e in columns.items()))
-        projections.append(Operator(f"s{i}", spec, (), SOURCE, kind))
-    return projections
+        operators.append(Operator(f"s{i}", spec, (), SOURCE, kind))
+    return operators
 
 
 numbers = st.sampled_from([None, 0, 1, -1, 2, 7, 50, 2**62, -(2**63)])
@@ -112,8 +112,8 @@ def letters(run: RunContext) -> list:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_chains_give_the_same_by_row_and_by_column(kind, data):
-    projections, batch = data.draw(chains(kind)), data.draw(batches(kind))
-    chain = ProjectionChain(projections, SOURCE, kind)
+    operators, batch = data.draw(chains(kind)), data.draw(batches(kind))
+    chain = ProjectionChain(operators, SOURCE, kind)
     assert chain.vector is not None
     by_row, by_column = run_of(False), run_of(True)
     expected = chain.process([batch], by_row)
@@ -122,7 +122,7 @@ def test_chains_give_the_same_by_row_and_by_column(kind, data):
     one_by_one: RunContext = run_of(True)
     staged: Batch | None = batch
     source = SOURCE
-    for stage in projections:
+    for stage in operators:
         staged = staged and ProjectionChain([stage], source, kind).process([staged], one_by_one)
         source = stage.schema
     if kind == "append":  # a table's intermediate deletes may differ in nothing but their values, which no one reads
@@ -219,9 +219,9 @@ def test_what_is_not_read_makes_no_record_bad_and_changes_no_value(raw, names, t
 
 @settings(max_examples=80, deadline=None)
 @given(raws(), chains("append"), st.sampled_from([None, TimestampSpec("A")]))
-def test_a_fused_pipeline_is_the_composed_one(raw, projections, timestamp):
+def test_a_fused_pipeline_is_the_composed_one(raw, operators, timestamp):
     sink = Operator("sink", Sink("O", "o", "stream", KAFKA, JSON), (), SOURCE, "append")
-    pipeline = FusedPipeline(scan(timestamp=timestamp), projections, sink)
+    pipeline = FusedPipeline(scan(timestamp=timestamp), operators, sink)
     assert pipeline.has_vector
     by_row, by_column = run_of(False), run_of(True)
     expected, expected_at = pipeline.process_with_origin(raw, by_row)
