@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from flowql.compiler.functions.registry import lookup
-from flowql.compiler.functions.user import plain_name
+from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.diff import QueryChange
 from flowql.compiler.plan.generations import runtime_name
@@ -51,7 +51,7 @@ def _fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Coll
     assert old is not None, "what does not serve is added"
     assert new is not None, "what is gone is removed"
     if change.action == "change":
-        why = f"because of {change.because}" if parent else change.because or "its text has changed"
+        why = f"because of {change.because}" if parent else change.because or _own_change(old, new, deployed.serving, plan)
         return Fate(change, "rebuilt", "; ".join((why, *_differs(old, new, deployed))), parent)
     if change.action == "forward":
         return Fate(change, "forward", f"its new text is for what comes ({change.because})")
@@ -60,9 +60,7 @@ def _fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Coll
     changed = _sources_changed(new, deployed.plan, plan)
     if changed:
         use = "only in columns that it does not use"
-        return Fate(
-            change, "compatible", f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed {use}"
-        )
+        return Fate(change, "compatible", f"{', '.join(changed)} {_has(changed)} changed {use}")
     if old.on_change != new.on_change:
         return Fate(
             change, "metadata", f"ON_CHANGE is {new.on_change or 'not given'}, was {old.on_change or 'not given'}"
@@ -70,6 +68,29 @@ def _fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Coll
     if old.sql.split() != new.sql.split():
         return Fate(change, "metadata", "written otherwise, and means the same")
     return Fate(change, "unchanged")
+
+
+def _own_change(old: QueryPlan, new: QueryPlan, before: Plan, after: Plan) -> str:
+    """What of a query means something else now: its text, a declaration that it reads or a function of the project that it calls."""
+    if old.sql.split() != new.sql.split():
+        return "its text has changed"
+    sources = ((n, before.source(n), after.source(n)) for n in _sources_read(new))
+    declared = [
+        n for n, was, now in sources if was and now and replace(was, statement="") != replace(now, statement="")
+    ]
+    if declared:
+        return f"the declaration of {', '.join(declared)} has changed"
+    added = functions_called(new.logical) - functions_called(old.logical)
+    functions = sorted({plain_name(name) for name in added if is_users(name)})
+    return f"{', '.join(functions)} {_has(functions)} changed" if functions else "its text has changed"
+
+
+def _has(names: Collection[str]) -> str:
+    return "has" if len(names) == 1 else "have"
+
+
+def _sources_read(query: QueryPlan) -> list[str]:
+    return list(dict.fromkeys(n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan)))
 
 
 def _differs(old: QueryPlan, new: QueryPlan, deployed: Deployed) -> list[str]:
@@ -96,6 +117,5 @@ def _priority(query: QueryPlan) -> str:
 
 def _sources_changed(query: QueryPlan, before: Plan, after: Plan) -> list[str]:
     """What it reads and is declared with other columns now. That it means the same is proven by its definition, which has not changed."""
-    names = dict.fromkeys(n.spec.source for n in walk_nodes(query.logical) if isinstance(n.spec, Scan))
-    pairs = [(n, before.source(n), after.source(n)) for n in names]
+    pairs = [(n, before.source(n), after.source(n)) for n in _sources_read(query)]
     return [n for n, old, new in pairs if old is not None and new is not None and old.schema != new.schema]

@@ -123,6 +123,16 @@ def test_columns_that_a_query_does_not_use_are_compatible(site: Site) -> None:
     assert change["why"] == "S has changed only in columns that it does not use"
 
 
+def test_a_changed_declaration_is_the_reason_of_a_rebuild(site: Site) -> None:
+    """It said that the text of the query had changed."""
+    site.write(A)
+    site.deploy()
+    assert "KAFKA_TOPIC" in SOURCE
+    (site.folder / "demo.sql").write_text(SOURCE.replace("KAFKA_TOPIC", "MAX_AHEAD = '1 DAY', KAFKA_TOPIC") + A)
+    (change,) = site.deploy("--dry-run")["changes"]
+    assert (change["class"], change["why"]) == ("rebuilt", "the declaration of S has changed")
+
+
 def test_select_and_prune_leave_the_others_alone(site: Site) -> None:
     """`deploy -s A --prune` removed all others, with their results."""
     rows = "INSERT INTO BIG (K, V) VALUES ('z', 9);\n"
