@@ -41,6 +41,17 @@ class EventTimes:
         """The first time that is too late now."""
         return self.latest_ms if self.ahead_ms is None else min(self.latest_ms, wall_ms + self.ahead_ms + 1)
 
+    def limits(self) -> str:
+        """What a source says of its times, for `explain`; empty where it says nothing.
+
+        >>> EventTimes(earliest_ms=0, ahead_ms=60_000).limits()
+        ', from 1970-01-01, at most 60 s ahead of the clock'
+        """
+        since = f", from {_text(self.earliest_ms)}" if self.earliest_ms is not None else ""
+        until = f", before {_text(self.latest_ms)}" if self.latest_ms != LATEST_MS else ""
+        ahead = f", at most {self.ahead_ms // 1000} s ahead of the clock" if self.ahead_ms is not None else ""
+        return since + until + ahead
+
     def why_not(self, time_ms: int, wall_ms: int, *, of_column: bool) -> str:
         """Why a time is not used; empty if it is.
 

@@ -94,7 +94,7 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
         case Scan():
             time = f", time from {spec.timestamp.column}" if spec.timestamp else ""
             formats = f"{_format(spec.key_format)}/{_format(spec.value_format)}"
-            return f"Scan {spec.kind} {spec.source} (topic {spec.topic}, {formats}{time})"
+            return f"Scan {spec.kind} {spec.source} (topic {spec.topic}, {formats}{time}{spec.times.limits()})"
         case Project(columns):
             return f"Project {_named(columns)}{_DROPS if spec.drop_failed else ''}"
         case Filter(predicate):

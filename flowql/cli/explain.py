@@ -92,10 +92,13 @@ def _explain_late(scope: Scope, subject: str | None, *, as_json: bool) -> None:
         note(f"{query.id} has dropped no late rows")
         return
     print_rows(LATE_COLUMNS, rows)
+    late, dropped = entry["late_records"], {each["operator"] for each in entry["late"]}
     note(
-        f"{entry['late_records']:,} rows of {query.id} came after the end of their window and its grace: stream time is the largest time seen in "
-        "a partition, one record far ahead holds it there; give a longer GRACE PERIOD, or rows in order of time"
+        f"{late:,} {'row' if late == 1 else 'rows'} of {query.id} came after the end of their window and its grace: stream time is the largest "
+        "time seen in a partition, one record far ahead holds it there; give a longer GRACE PERIOD, or rows in order of time"
     )
+    for op in (op for sub in query.subtopologies for op in sub.operators if op.id in dropped):
+        note(f"{op.id}: {spec_text(op.spec)}")
 
 
 def chosen_queries(plan: Plan, names: list[str]) -> tuple[QueryPlan, ...]:

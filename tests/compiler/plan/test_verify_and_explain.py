@@ -106,6 +106,15 @@ def test_explain_reads_top_down_and_names_stores():
     assert "sub-topology 1: reads CTAS_T-aggregate-1-repartition" in text
 
 
+def test_explain_names_the_times_that_a_source_admits():
+    source = "CREATE STREAM s (k INT KEY, v INT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', KEY_FORMAT='JSON'{});"
+    query = "CREATE STREAM t AS SELECT k, v FROM s;"
+    limits = ", EARLIEST_TIME='1850-01-01', MAX_AHEAD='1 DAY'"
+    assert "(topic s, JSON/JSON)" in plan_text(compiled(source.format("") + query).plan)
+    text = plan_text(compiled(source.format(limits) + query).plan)
+    assert "(topic s, JSON/JSON, from 1850-01-01, at most 86400 s ahead of the clock)" in text
+
+
 def test_every_operator_has_a_line():
     text = plan_text(
         compiled(
