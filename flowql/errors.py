@@ -32,6 +32,9 @@ class CommandError(Exception):
         return Diagnostic(self.code, self.title, self.span, help=self.help)
 
 
+_HELP = {"FQ4005": "flowql status  shows it,  flowql stop  ends it"}  # of errors of the engine, which knows no commands
+
+
 def diagnostics_of(error: CompileError | CommandError | RuntimeFailure) -> tuple[Diagnostic, ...]:
     """The diagnostics of an error, for `render`."""
     match error:
@@ -39,7 +42,7 @@ def diagnostics_of(error: CompileError | CommandError | RuntimeFailure) -> tuple
             return error.diagnostics
         case CommandError():
             return (error.diagnostic(),)
-    return (Diagnostic(error.code, str(error)),)
+    return (Diagnostic(error.code, str(error), help=_HELP.get(error.code, "")),)
 
 
 __all__ = [

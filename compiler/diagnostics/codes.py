@@ -147,7 +147,13 @@ CODES: dict[str, CodePage] = {
         "WHERE name > 3",
         "WHERE CAST(name AS INT) > 3",
     ),
-    "FQ2006": CodePage("There is no function of that name", "The message names functions that are spelt alike."),
+    "FQ2006": CodePage(
+        "There is no function of that name",
+        "The message names functions that are spelt alike. A Python function of the project is known when `functions:` of flowql.yaml "
+        "names its module, without .py.",
+        "SELECT half(km) FROM rides;",
+        "functions: [scoring]   # flowql.yaml; scoring.py has  @flowql.udf def half(x: float) -> float",
+    ),
     "FQ2007": CodePage(
         "A condition is not BOOLEAN",
         "WHERE, HAVING and WHEN take conditions.",

@@ -178,7 +178,12 @@ def _import(root: Path, name: str) -> ModuleType:
         raise LoadError(name, f"`{name}` is not the name of a module", "a name without .py:  functions: [scoring]")
     place = root.joinpath(*parts)
     if not place.with_suffix(".py").is_file() and not (place / "__init__.py").is_file():
-        raise LoadError(name, f"there is no {'/'.join(parts)}.py in the project's folder", _where(parts))
+        title = (
+            f"`{name}` is the name of a file"
+            if parts[-1] == "py"
+            else f"there is no {'/'.join(parts)}.py in the project's folder"
+        )
+        raise LoadError(name, title, _where(parts))
     try:
         return importlib.import_module(name)
     except DefinitionError as error:

@@ -352,6 +352,13 @@ def test_a_module_that_is_not_there_is_named_in_the_project_file(tmp_path: Path)
     assert found.span.line == 2
 
 
+def test_the_file_of_a_module_is_not_its_name(tmp_path: Path) -> None:
+    """It said that there is no m/py.py."""
+    made(tmp_path, "name: x\nfunctions: [m.py]\n", "", m="")
+    (found,) = (d for d in compile_sources(load_project(tmp_path)).diagnostics if d.code == "FQ3012")
+    assert (found.title, found.help) == ("`m.py` is the name of a file", "a name without .py:  functions: [m]")
+
+
 def test_a_function_that_two_modules_have_is_refused(tmp_path: Path) -> None:
     for name in ("m", "n"):
         (tmp_path / f"{name}.py").write_text("from flowql import udf\n@udf\ndef f(a: int) -> int:\n    return a\n")

@@ -249,7 +249,9 @@ def test_run_until_caught_up_and_a_second_instance(demo: Demo) -> None:
     assert "400 records in" in demo.call("run", "--until-caught-up", "-s", "a")
     assert demo.ask("SELECT sum(n) AS n FROM a") == {"n": 400}
     demo.deploy()
-    assert "FQ4005" in demo.call("run", code=1)
+    refused = demo.call("run", code=1)
+    assert "FQ4005" in refused
+    assert "flowql stop  ends it" in refused
 
 
 def test_run_ends_cleanly_when_asked(demo: Demo) -> None:
