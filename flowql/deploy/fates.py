@@ -51,7 +51,11 @@ def _fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Coll
     assert old is not None, "what does not serve is added"
     assert new is not None, "what is gone is removed"
     if change.action == "change":
-        why = f"because of {change.because}" if parent else change.because or _own_change(old, new, deployed.serving, plan)
+        why = (
+            f"because of {change.because}"
+            if parent
+            else change.because or _own_change(old, new, deployed.serving, plan)
+        )
         return Fate(change, "rebuilt", "; ".join((why, *_differs(old, new, deployed))), parent)
     if change.action == "forward":
         return Fate(change, "forward", f"its new text is for what comes ({change.because})")
