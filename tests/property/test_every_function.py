@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from flowql.compiler.functions.duckdb_sql import lower
-from flowql.compiler.plan.expr import Expr
+from flowql.compiler.plan.explain import expr_text
+from flowql.compiler.plan.expr import Column, Expr, walk
 from flowql.compiler.plan.logical import NamedExpr, Project
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
@@ -31,6 +32,12 @@ def through(expr: Expr, batch: Batch, *, vector: bool) -> tuple[list[object], li
     return [row[0] for row in out.rows()], sorted((d.seq, d.message) for d in run.dead_letters)
 
 
+def arguments(expr: Expr, row: tuple[object, ...]) -> dict[str, object]:
+    """The values of the columns that an expression reads."""
+    given = dict(zip((f.name for f in SCHEMA), row, strict=True))
+    return {x.name: given[x.name] for x in walk(expr) if isinstance(x, Column)}
+
+
 def test_every_function_is_the_same_by_row_and_by_column() -> None:
     rows, exprs = rows_of(ROWS, SEED), list(everything(3))
     assert named(exprs) >= set(names())
@@ -41,9 +48,13 @@ def test_every_function_is_the_same_by_row_and_by_column() -> None:
         to_arrow(expected, expr.type)  # a value that no batch can hold would stop its query for good
         values, letters = through(expr, batch, vector=True)
         lowered += lower(expr) is not None
-        different = [f"{e!r}, by column {v!r}" for e, v in zip(expected, values, strict=True) if not alike(e, v)]
-        wrong += [f"{expr}: {d}" for d in different[:1]] + (
-            [f"{expr}: {letters[:2]}, not {reasons[:2]}"] if letters != reasons else []
+        different = [
+            f"{e!r}, by column {v!r}, of {arguments(expr, row)}"
+            for e, v, row in zip(expected, values, rows, strict=True)
+            if not alike(e, v)
+        ]
+        wrong += [f"{expr_text(expr)}: {d}" for d in different[:1]] + (
+            [f"{expr_text(expr)}: {letters[:2]}, not {reasons[:2]}"] if letters != reasons else []
         )
     print(f"{len(exprs)} calls, {lowered} of them lowered, over {ROWS} rows of seed {SEED}")
     assert not wrong, f"{len(wrong)} differences, such as\n" + "\n".join(wrong[:20])
