@@ -38,7 +38,7 @@ from flowql.compiler.functions.sql_define import NAMES as STANDARD_NAMES
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
-from flowql.compiler.plan.types import BOOLEAN, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.plan.types import BOOLEAN, JSONB, TIMESTAMPTZ, Kind, SqlType
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
 _NO_SESSION: Mapping[str, str] = {}
@@ -337,9 +337,9 @@ class Binder:
             return left, time_literal(right)
         if self._is_time(right) and _is_text(left):
             return time_literal(left), right
-        if a.kind in _TEMPORAL and b.kind is Kind.STRING:
+        if a.kind in _TEMPORAL and b.kind is Kind.STRING and not b.form:
             return left, convert(self._standard_time(right, a), a)
-        if b.kind in _TEMPORAL and a.kind is Kind.STRING:
+        if b.kind in _TEMPORAL and a.kind is Kind.STRING and not a.form:
             return convert(self._standard_time(left, b), b), right
         if a.kind is b.kind is Kind.TIMESTAMP and a != b:
             return convert(left, TIMESTAMPTZ), convert(right, TIMESTAMPTZ)
@@ -364,6 +364,11 @@ class Binder:
     def _text_adapts(self, node: Func, left: Expr, right: Expr) -> tuple[Expr, Expr]:
         """A text literal has no type of its own in SQL: beside a number or truth value it is read as one."""
         text, other = (left, right) if _is_text(left) else (right, left)
+        if other.type.form or other.type.kind is Kind.BYTES:
+            of_form = (
+                convert(text, other.type) if other.type.form else Call(other.type, "sql_to_bytes", (text,), node.span)
+            )
+            return (of_form, right) if text is left else (left, of_form)
         if not other.type.is_numeric and other.type.kind is not Kind.BOOLEAN:
             return left, right
         try:
@@ -439,4 +444,4 @@ def _is_text(e: Expr) -> bool:
 
 
 def _unordered(t: SqlType) -> bool:
-    return t.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT, Kind.BOOLEAN)
+    return t.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT, Kind.BOOLEAN) or t == JSONB

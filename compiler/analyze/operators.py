@@ -9,14 +9,14 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.standard_functions import FUNCTIONS, beside_times, called
 from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.names import did_you_mean, listing
-from flowql.compiler.dialect.ast import Ast, Func, Lit
+from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
 from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import FunctionTypeError
 from flowql.compiler.functions.sql_intervals import total_micros
 from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, array, map_of, struct
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, JSONB, STRING, Kind, SqlType, array, map_of, struct
 
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 
@@ -142,6 +142,8 @@ def _field(bind: Bind, node: Func) -> Expr:
     base = bind(node.args[0])
     label = node.args[1]
     name = str(label.value) if isinstance(label, Lit) else text_of(label)
+    if base.type == JSONB:  # `j -> name`, where a struct would have a field of that name
+        return bind(Func("JSONB_FIELD", (node.args[0], Name((name,), node.span)), node.span))
     if base.type.kind is not Kind.STRUCT:
         title = f"{text_of(node.args[0])} is {base.type}, not a STRUCT: it has no field {name}"
         raise mistake("FQ2005", title, node.span, f"this is {base.type}")
@@ -160,6 +162,8 @@ def _subscript(bind: Bind, node: Func) -> Expr:
 def _standard_subscript(bind: Bind, node: Func) -> Expr:
     """A subscript of standard SQL: in arrays it counts as in PostgreSQL, with no element at 0 or below."""
     base, index = (bind(a) for a in node.args)
+    if base.type == JSONB:
+        return called(node, (base, index), "JSONB_FIELD")
     return called(node, (base, index), "SUBSCRIPT") if base.type.kind is Kind.ARRAY else _element(node, base, index)
 
 

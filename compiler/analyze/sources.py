@@ -64,6 +64,7 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
             help="add KAFKA_TOPIC='...'",
         )
     sides = (key_side(properties.topic, properties, at), value_side(properties.topic, properties, at))
+    _check_forms(declared, at)
     fields, found = _inferred(declared, sides, properties, catalog, session)
     schema = Schema(tuple(fields), properties.window)
     keys = key_format(properties, session, schema.key, None, at)
@@ -91,6 +92,21 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
         statement=statement.text,
         watermark=statement.watermark,
     )
+
+
+def _check_forms(fields: Sequence[Field], at: Span) -> None:
+    """Records of a topic hold texts in any form. Raises UnsupportedError."""
+    for field in fields:
+        form = _form_in(field.type)
+        if form:
+            title = f"{form} as the type of column {field.name} of a topic"
+            help = f"declare it STRING, and write  CAST({field.name} AS {form})  in a view"
+            raise unsupported(f"{title} is not supported", at, f"{form} of a topic", help=help)
+
+
+def _form_in(t: SqlType) -> str:
+    parts = (*t.args, *(f for _, f in t.fields))
+    return t.form or next((form for p in parts if (form := _form_in(p))), "")
 
 
 def _inferred(

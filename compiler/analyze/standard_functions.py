@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
+from flowql.compiler.analyze.json_functions import ARGUMENTS, OF_ARRAYS, adapted, beside_json
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.names import listing
@@ -18,12 +19,14 @@ from flowql.compiler.functions.registry import FunctionTypeError, lookup
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_times import check_part, part_type
 from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.types import STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, decimal
+from flowql.compiler.plan.types import JSONB, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, decimal
 
 # Functions of other systems -> what means the same here.
 OF_OTHER_SYSTEMS = {
     "NVL": "COALESCE", "ISNULL": "COALESCE", "IIF": "IF", "GETDATE": "NOW", "SYSDATE": "NOW", "CURDATE": "CURRENT_DATE", "CHARINDEX": "STRPOS",
-    "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE", "GROUP_CONCAT": "STRING_AGG", "SUBSTRB": "SUBSTR", "STARTSWITH": "STARTS_WITH",
+    "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE", "TO_JSON": "TO_JSONB", "ROW_TO_JSON": "TO_JSONB",
+    **{name: name.replace("JSON", "JSONB", 1) for name in ("JSON_BUILD_OBJECT", "JSON_BUILD_ARRAY", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT", "JSON_TYPEOF", "JSON_STRIP_NULLS")},
+    "GROUP_CONCAT": "STRING_AGG", "SUBSTRB": "SUBSTR", "STARTSWITH": "STARTS_WITH",
 }  # fmt: skip
 _NO_SCALE = (
     "write  MIN_SCALE(x)  for the digits that a value needs: a NUMERIC has the digits of its type, not of its value"
@@ -42,14 +45,14 @@ ADVICE = {
         ("TUMBLE", "HOP", "SESSION", "TUMBLE_START", "TUMBLE_END", "HOP_START", "HOP_END", "SESSION_START", "SESSION_END"),
         "write  FROM TUMBLE(t, time, INTERVAL '1' MINUTE) GROUP BY window_start, window_end",
     ),
-    **dict.fromkeys(("TO_JSONB", "TO_JSON", "JSONB_BUILD_OBJECT", "JSON_BUILD_OBJECT", "ROW_TO_JSON"), "write  TO_JSON_STRING(x), which gives a text"),
-    **dict.fromkeys(("JSONB_EXTRACT_PATH_TEXT", "JSON_EXTRACT_PATH_TEXT", "JSON_VALUE", "JSON_QUERY"), "write  EXTRACTJSONFIELD(text, '$.a.b')"),
+    **dict.fromkeys(("JSON_VALUE", "JSON_QUERY"), "write  CAST(text AS JSONB) #>> '{a,b}'"),
     **dict.fromkeys(("SCALE", "TRIM_SCALE"), _NO_SCALE),
     **dict.fromkeys(("PG_TYPEOF", "TYPEOF"), "`flowql query \"DESCRIBE view\"` lists the columns of a view with their types"),
     "REGEXP_MATCHES": "write  REGEXP_MATCH(text, pattern)  for the groups of the first match",
 }  # fmt: skip
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 _OF_MOMENTS = ("AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE")
+_NOT_WRITTEN = (Kind.NULL, Kind.BYTES, Kind.MAP)  # beside a text in `||`
 _TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 
 
@@ -78,12 +81,14 @@ def _unified(node: Func, args: Sequence[Expr]) -> tuple[Expr, ...]:
 
 def sql_time(e: Expr, to: SqlType) -> Expr:
     """A text that stands beside a time, as standard SQL's cast reads it. Other expressions stay as they are."""
+    if to.form:
+        return convert(e, to) if e.type == STRING else e
     return Call(to, sql_cast(e.type, to), (e,), getattr(e, "span", NOWHERE)) if e.type == STRING else e
 
 
 def beside_times(found: Sequence[Expr]) -> list[Expr]:
-    """Values of one type; where there is a date, a time or a timestamp among them, a text literal is one, too."""
-    time = next((e.type for e in found if e.type.kind in _TIMES), None)
+    """Values of one type; where there is a date, a time, a timestamp or JSONB among them, a text literal is one, too."""
+    time = next((e.type for e in found if e.type.kind in _TIMES or e.type.form), None)
     return [sql_time(e, time) if time is not None and isinstance(e, Literal) else e for e in found]
 
 
@@ -196,16 +201,44 @@ def _rounded(bind: Bind, node: Func) -> Expr:
 def _concatenated(bind: Bind, node: Func) -> Expr:
     """`a || b`: of texts, or of arrays and their elements."""
     args = [bind(a) for a in node.args]
+    if beside_json(args) and not any(a.type == STRING and not isinstance(a, Literal) for a in args):
+        return _json(node, args, "JSONB_CONCAT")
     left, right = (a.type.kind is Kind.ARRAY for a in args)
     if not left and not right:
-        return called(node, args)
+        return called(node, _written(args))
     args = _beside_arrays(args)
     left, right = (a.type.kind is Kind.ARRAY for a in args)
     return called(node, args, "ARRAY_CAT" if left and right else "ARRAY_APPEND" if left else "ARRAY_PREPEND")
 
 
+def _written(args: Sequence[Expr]) -> list[Expr]:
+    """Values beside a text in `||`, as they are written out."""
+    if not any(a.type == STRING for a in args):
+        return [*args]
+    return [a if a.type.kind in _NOT_WRITTEN else Call(STRING, sql_cast(a.type, STRING) or "cast", (a,)) for a in args]
+
+
 def _of_arrays(bind: Bind, node: Func) -> Expr:
-    return called(node, _beside_arrays([bind(a) for a in node.args]))
+    args = [bind(a) for a in node.args]
+    if beside_json(args) and node.name in OF_ARRAYS:
+        return _json(node, args, OF_ARRAYS[node.name])
+    return called(node, _beside_arrays(args))
+
+
+def _json(node: Func, args: Sequence[Expr], name: str) -> Expr:
+    return called(node, adapted(node, name, args), name)
+
+
+def _of_json(bind: Bind, node: Func) -> Expr:
+    return _json(node, [bind(a) for a in node.args], node.name)
+
+
+def _difference(bind: Bind, node: Func) -> Expr:
+    """`a - b`: of numbers and times, or JSONB without a key."""
+    args = [bind(a) for a in node.args]
+    if args and args[0].type == JSONB:
+        return _json(node, args, "JSONB_WITHOUT")
+    return called(node, args)
 
 
 def _beside_arrays(args: Sequence[Expr]) -> list[Expr]:
@@ -291,6 +324,8 @@ FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("ARRAY_HAS_ALL", "ARRAY_IS_IN", "ARRAY_HAS_ANY"), _of_arrays),
     **dict.fromkeys(("GENERATE_SERIES", "SERIES"), _series),
     "UNNEST": _unnest,
+    **dict.fromkeys(ARGUMENTS, _of_json),
+    "sub": _difference,
     "concat": _concatenated,
     "EXTRACT": _extract,
     "DATE_PART": _date_part,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from flowql.compiler.functions.forms import form_caster
 from flowql.compiler.functions.numeric import (
     BIGINT_MAX,
     BIGINT_MIN,
@@ -24,7 +25,7 @@ from flowql.compiler.functions.numeric import (
 from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
 from flowql.compiler.functions.temporal import DAY_MS, parse_date, parse_time, parse_timestamp
 from flowql.compiler.functions.values import text_of
-from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import STRING, Kind, SqlType
 
 Cast = Callable[[Any], Any]
 _INTEGERS = {Kind.INT: (INT_MIN, INT_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
@@ -50,6 +51,11 @@ def caster(source: SqlType, target: SqlType) -> Cast:
     """The cast of non-null values. Raises UnsupportedCast. The cast raises ValueError or ArithmeticError."""
     if source == target or source.kind is Kind.NULL:
         return _unchanged
+    if source.form or target.form:
+        cast = form_caster(source, target)
+        if cast is None:
+            raise UnsupportedCast(source, target)
+        return cast
     if target.kind is Kind.STRING and source.kind is not Kind.BYTES:
         return text_of(source)
     if source.kind is Kind.ARRAY and target.kind is Kind.ARRAY:
@@ -203,6 +209,8 @@ def has_duckdb_cast(source: SqlType, target: SqlType) -> bool:
     s, t = source.kind, target.kind
     if source == target or s is Kind.NULL:
         return True
+    if source.form or target.form:
+        return target == STRING
     exact = {
         (Kind.INT, Kind.BIGINT),
         (Kind.BIGINT, Kind.INT),
@@ -245,6 +253,8 @@ def duckdb_cast_declines(sql: str, source: SqlType, target: SqlType) -> str | No
     if source == target or source.kind is Kind.NULL:
         return None
     failed = f"({sql} IS NOT NULL AND {duckdb_cast(sql, source, target)} IS NULL)"
+    if source.form:
+        return None
     if source.kind is Kind.STRING:
         plain = "'-?[0-9]{1,18}'" if target.kind in _INTEGERS else "'-?[0-9]{1,15}([.][0-9]{1,15})?'"
         return f"(NOT regexp_full_match({sql}, {plain}) OR {failed})"

@@ -42,6 +42,8 @@ def comparable(a: SqlType, b: SqlType) -> tuple[SqlType, SqlType] | None:
     if a.kind is Kind.NULL or b.kind is Kind.NULL:
         other = b if a.kind is Kind.NULL else a
         return other, other
+    if a.form or b.form:
+        return None
     if a.kind is b.kind is Kind.TIMESTAMP:
         return TIMESTAMPTZ, TIMESTAMPTZ
     if a.kind is Kind.STRING and b.kind in _TEMPORAL:

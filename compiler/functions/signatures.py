@@ -144,6 +144,8 @@ def _match(p: Pattern, t: SqlType, bound: dict[str, SqlType]) -> int | None:
     if t.kind is Kind.NULL:
         return _NULL
     if isinstance(p, SqlType):
+        if p.form != t.form:
+            return None
         if p.zoned != t.zoned:
             return _ZONE if p.kind is t.kind else None
         return _EXACT if p == t else (None if p.kind in (Kind.ARRAY, Kind.MAP) else _widening(p.kind, t))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from flowql.compiler.functions.registry import Resolution
 from flowql.compiler.functions.spark_text import SPACE, millis, null_where, trimmed, wrapped_bigint, wrapped_int
 from flowql.compiler.functions.spark_text import text as constant_text
-from flowql.compiler.plan.types import Kind, SqlType, spark_type
+from flowql.compiler.plan.types import STRING, Kind, SqlType, spark_type
 
 _DAYS_MAX = 100_000_000  # within Spark's microsecond timestamps
 _DAY_MS = 86_400_000
@@ -31,13 +31,20 @@ def spark_cast(sql: str, source: SqlType, target: SqlType) -> str:
         return sql
     if source.kind is Kind.NULL:
         return f"CAST(NULL AS {spark_type(target)})"
+    if source.form or target.form:
+        return sql if target == STRING else ""
     cast = _CASTS.get((source.kind, target.kind))
     return cast(sql, source, target) if cast else ""
 
 
 def spark_cast_fails(sql: str, source: SqlType, target: SqlType) -> str:
     """TRUE where the reference raises; "" when it never does."""
-    if source == target or (source.kind, target.kind) in _TOTAL or source.kind is Kind.NULL:
+    if (
+        source == target
+        or (target == STRING and source.form)
+        or (source.kind, target.kind) in _TOTAL
+        or source.kind is Kind.NULL
+    ):
         return ""
     if target.kind is Kind.DECIMAL and _always_fits(source, target):
         return ""

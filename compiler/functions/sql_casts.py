@@ -52,6 +52,8 @@ FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
 
 def sql_cast(source: SqlType, target: SqlType) -> str:
     """The function that casts in standard SQL; "" where `cast` means the same."""
+    if source.form or target.form:
+        return ""
     name, kinds = _FUNCTIONS.get(target.kind, ("", frozenset()))
     if target.zoned:
         name += "tz"

@@ -17,6 +17,7 @@ Reference values, which row kernels and function references use:
 | ARRAY<T>  | list                        | list<T>          |
 | MAP<K, V> | dict                        | map<K, V>        |
 | STRUCT    | dict, every field present   | struct           |
+| JSONB, UUID| str, a text of one form    | string           |
 | INTERVAL  | (months, days, microseconds)| never a column   |
 """
 
@@ -58,6 +59,7 @@ class SqlType:
 
     zoned: of a TIMESTAMP, that it is a moment (TIMESTAMP WITH TIME ZONE of standard SQL), not what a clock shows somewhere. Its values
     are the same, as the time zone is UTC; how texts are read and written differs.
+    form: of a STRING, that its values are texts of one form, of which equal ones are equal values: `JSONB` or `UUID` of standard SQL.
     """
 
     kind: Kind
@@ -66,6 +68,7 @@ class SqlType:
     precision: int = 0
     scale: int = 0
     zoned: bool = False
+    form: str = ""
 
     def __str__(self) -> str:
         if self.kind is Kind.DECIMAL:
@@ -74,7 +77,7 @@ class SqlType:
             return f"{self.kind.value}<{', '.join(map(str, self.args))}>"
         if self.kind is Kind.STRUCT:
             return "STRUCT<" + ", ".join(f"{n} {t}" for n, t in self.fields) + ">"
-        return "TIMESTAMPTZ" if self.zoned else self.kind.value
+        return "TIMESTAMPTZ" if self.zoned else self.form or self.kind.value
 
     @property
     def is_numeric(self) -> bool:
@@ -100,6 +103,8 @@ DATE = SqlType(Kind.DATE)
 TIME = SqlType(Kind.TIME)
 TIMESTAMP = SqlType(Kind.TIMESTAMP)
 TIMESTAMPTZ = SqlType(Kind.TIMESTAMP, zoned=True)
+JSONB = SqlType(Kind.STRING, form="JSONB")
+UUID = SqlType(Kind.STRING, form="UUID")
 INTERVAL = SqlType(Kind.INTERVAL)
 NULL = SqlType(Kind.NULL)
 

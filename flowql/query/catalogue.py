@@ -16,13 +16,37 @@ from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills 
 from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import FunctionTypeError, QueryFailure, Reference, Resolution, lookup
 from flowql.compiler.functions.sql_format import formatted
-from flowql.compiler.plan.types import BIGINT, BYTES, DOUBLE, INT, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, array
+from flowql.compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DOUBLE,
+    INT,
+    JSONB,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Kind,
+    SqlType,
+    array,
+)
+from flowql.query import json_macros
 from flowql.query.duckdb_values import shown, type_named, value_of
 from flowql.runtime.batch import to_arrow, to_python
 
 REPLACED, MATCHES, PART = "flowql_replaced", "flowql_matches", "flowql_part"
 TEXT, SHOWN, FORMATTED, ANY_CHAR = "flowql_text", "flowql_shown", "flowql_format", "flowql_to_char"
-_LETTERS = {"s": STRING, "i": INT, "l": BIGINT, "d": DOUBLE, "b": BYTES, "z": TIMESTAMPTZ}
+_LETTERS = {
+    "j": JSONB,
+    "a": array(STRING),
+    "t": BOOLEAN,
+    "s": STRING,
+    "i": INT,
+    "l": BIGINT,
+    "d": DOUBLE,
+    "b": BYTES,
+    "z": TIMESTAMPTZ,
+}
 # Functions that DuckDB has, too, and understands otherwise.
 _NAMES = {REPLACED: "regexp_replace", MATCHES: "regexp_like", PART: "substring"}
 # Types of the arguments of each form, a letter for each.
@@ -32,7 +56,7 @@ _REFERENCES: Mapping[str, str] = {
     "regexp_instr": "ss ssi ssii ssiii ssiiis ssiiisi", "width_bucket": "dddi", "to_oct": "l", "crc32": "b", "sha224": "b",
     "sha384": "b", "sha512": "b", "get_byte": "bi", "set_byte": "bii", "convert_from": "bs", "convert_to": "ss",
     **{f"{name}d": "d" for name in ("sin", "cos", "tan", "cot", "asin", "acos", "atan")}, "atan2d": "dd", "erf": "d", "erfc": "d", REPLACED: "sss ssss",
-    MATCHES: "ss sss", PART: "ss",
+    MATCHES: "ss sss", PART: "ss", **json_macros.REFERENCES,
 }  # fmt: skip
 _NESTED = "(typeof(x) LIKE '%[]' OR regexp_matches(typeof(x), '^(STRUCT|TUPLE)[(]'))"
 _OTHERWISE = "typeof(x) IN ('DOUBLE', 'FLOAT', 'BLOB', 'INTERVAL', 'TIMESTAMP_MS')"
@@ -75,11 +99,12 @@ _MACROS: Mapping[str, Sequence[str]] = {
         "(s, d, n) AS list_transform(string_to_array(s, d), lambda e: nullif(e, n))",
     ),
     "flowql_holds": ("(a, b) AS list_has_all(a, b) AND list_count(b) = len(b)",),
+    **json_macros.MACROS,
 }  # fmt: skip
 # Macros and functions that a macro calls.
 _CALLED: Mapping[str, Sequence[str]] = {
     TEXT: ("flowql_written",), SHOWN: (TEXT,), ANY_CHAR: ("flowql_pattern",), "div": ("flowql_quotient",),
-    "quote_nullable": ("quote_literal",), "array_to_string": (SHOWN,),
+    "quote_nullable": ("quote_literal",), "array_to_string": (SHOWN,), **json_macros.CALLED,
 }  # fmt: skip
 
 
@@ -133,6 +158,7 @@ _OWN: Mapping[str, PythonFunction] = {
         PythonFunction("flowql_written", (STRING, STRING), STRING, shown),
         PythonFunction("flowql_pattern", (STRING, STRING, STRING), STRING, _pattern),
         PythonFunction("flowql_quotient", (STRING, STRING), STRING, _quotient),
+        *(PythonFunction(key, args, result, by) for key, args, result, by in json_macros.FUNCTIONS),
         PythonFunction(
             FORMATTED,
             (STRING, array(STRING)),
@@ -166,12 +192,20 @@ def offers(names: frozenset[str]) -> Iterator[tuple[str, Offer]]:
             yield name, Offer((), (f"CREATE OR REPLACE MACRO {name}{', '.join(_MACROS[name])}",))
 
 
+def _in_json(call: str, t: SqlType) -> str:
+    """A call of a function of Python, which gives texts, as DuckDB's JSON where they are."""
+    of = t.element if t.kind is Kind.ARRAY else t
+    return f"CAST({call} AS JSON{'[]' if of is not t else ''})" if of == JSONB else call
+
+
 def _of_reference(name: str) -> Offer:
     functions, bodies = [], []
     for form in _REFERENCES[name].split():
         r, by, null_propagating = _resolved(_NAMES.get(name, name), tuple(_LETTERS[letter] for letter in form))
         key = f"flowql_{name}_{len(form)}"
         functions.append(PythonFunction(key, r.args, r.result, by, null_propagating))
-        parameters = ", ".join(f"a{i}" for i in range(len(form)))
-        bodies.append(f"({parameters}) AS {key}({parameters})")
+        parameters = [f"a{i}" for i in range(len(form))]
+        given = ", ".join(f"CAST({p} AS VARCHAR)" if t == JSONB else p for p, t in zip(parameters, r.args, strict=True))
+        call = f"{key}({given})"
+        bodies.append(f"({', '.join(parameters)}) AS {_in_json(call, r.result)}")
     return Offer(functions, (f"CREATE OR REPLACE MACRO {name}{', '.join(bodies)}",))

@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any
 
+from flowql.compiler.functions.json_values import read_json
 from flowql.compiler.functions.sql_bytes import text_of_bytes
 from flowql.compiler.functions.sql_text_casts import read_date, read_double, read_time, read_timestamptz, text_writer
 from flowql.compiler.plan.types import (
@@ -41,6 +42,7 @@ _SCALARS: Mapping[str, tuple[SqlType, Callable[[str], Any]]] = {
     "INTEGER": (BIGINT, int),
     "UINTEGER": (BIGINT, int),
 }
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # of doubles, which JSON has not
 _DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _ESCAPED = re.compile(rb"\\x([0-9A-F]{2})")
 _INTERVAL = re.compile(r"(-?\d+) (year|month|day)s?|(-?\d+:\d\d:\d\d(?:\.\d+)?)")
@@ -128,3 +130,21 @@ def _shown_interval(text: str) -> str:
         )
         negative = number.startswith("-")
     return " ".join(out)
+
+
+def json_of(text: str, name: str) -> Any:
+    """The JSON that a value is in PostgreSQL. text: that of DuckDB's JSON of it, whose times have a blank in the middle."""
+    return text if text in _NOT_FINITE else _json(read_json(text), name)
+
+
+def _json(value: Any, name: str) -> Any:
+    if value is None or name == "JSON":
+        return value
+    if name.endswith("[]"):
+        return [_json(v, name[:-2]) for v in value]
+    if fields := _fields(name):
+        values = value.values() if isinstance(value, dict) else value
+        return {n: _json(v, of) for (n, of), v in zip(fields, values, strict=True)}
+    if name.startswith("TIMESTAMP"):
+        return value.replace(" ", "T", 1) + (":00" if name.endswith("ZONE") else "")
+    return shown(value, name) if name in ("BLOB", "INTERVAL") else value

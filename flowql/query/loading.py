@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowql.query.interactive import Heavy, InteractiveQuery, QueryLocation, Rows
 from flowql.query.pace import Pace
-from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, zoned_schema
+from flowql.query.relations import Relation, Replaced, StoreRelation, arrow_schema, as_shown, zoned_schema
 from flowql.query.statement import Statement
 from flowql.runtime.errors import OffsetOutOfRange
 
@@ -97,4 +97,4 @@ def _read(query: InteractiveQuery, relation: Relation, statement: Statement) -> 
     plain, shown = arrow_schema(relation.schema), zoned_schema(relation.schema)
     for batch in relation.batches(conditions, statement.columns, query.room):
         query.check()
-        yield batch if shown == plain else batch.cast(shown)
+        yield batch if shown == plain else as_shown(batch, shown)

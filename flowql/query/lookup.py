@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from flowql.compiler.functions.forms import uuid_text
 from flowql.compiler.plan.schema import Field
-from flowql.compiler.plan.types import Kind
+from flowql.compiler.plan.types import STRING, UUID, Kind
 from flowql.query.statement import Condition, Literal
 from flowql.runtime.state.store import Key
 
@@ -92,8 +93,13 @@ def _value(part: Field, literal: Literal) -> Any:
     if part.type.kind in (Kind.INT, Kind.BIGINT) and literal.kind == "INTEGER":
         number = int(literal.text)
         return number if _INT64_MIN <= number < _INT64_MAX else None
-    if part.type.kind is Kind.STRING and literal.kind == "STRING":
+    if part.type == STRING and literal.kind == "STRING":
         return literal.text
+    if part.type == UUID and literal.kind == "STRING":
+        try:
+            return uuid_text(literal.text)
+        except ValueError:
+            return None
     return None
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef, StoreSpec, scan_of
-from flowql.compiler.plan.types import BIGINT, STRING, Kind, SqlType, arrow_type
+from flowql.compiler.plan.types import BIGINT, JSONB, STRING, UUID, Kind, SqlType, arrow_type
 from flowql.query.lookup import Points, access
 from flowql.query.room import Room
 from flowql.query.statement import Condition
@@ -187,13 +187,26 @@ class StoresRelation:
 
 
 def zoned_schema(schema: Schema) -> pa.Schema:
-    """As `arrow_schema`; moments (TIMESTAMP WITH TIME ZONE) are in UTC, as DuckDB is to read and write them."""
-    return pa.schema([pa.field(f.name, _zoned(f.type)) for f in schema])
+    """As `arrow_schema`; moments (TIMESTAMP WITH TIME ZONE) are in UTC, as DuckDB is to read and write them, JSONB is its JSON, and so on."""
+    return pa.schema([pa.field(f.name, pa.uuid() if f.type == UUID else _zoned(f.type)) for f in schema])
+
+
+def as_shown(batch: pa.RecordBatch, shown: pa.Schema) -> pa.RecordBatch:
+    """Rows in the types of `zoned_schema`."""
+    columns = [_uuids(c) if f.type == pa.uuid() else c.cast(f.type) for c, f in zip(batch.columns, shown, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=shown)
+
+
+def _uuids(column: pa.Array) -> pa.Array:
+    values = [None if v is None else bytes.fromhex(v.replace("-", "")) for v in column.to_pylist()]
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
 
 
 def _zoned(t: SqlType) -> pa.DataType:
     if t.zoned:
         return pa.timestamp("ms", "UTC")
+    if t == JSONB:
+        return pa.json_(pa.string())
     if t.kind is Kind.ARRAY:
         return pa.list_(_zoned(t.element))
     if t.kind is Kind.MAP:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
+from flowql.compiler.plan.types import JSONB
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
 from flowql.query.database import DEFAULT, QueryDatabase
@@ -219,8 +220,9 @@ def _computed(
         if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
             for name, make in commit.relations().items():
                 if len(schema := zoned_schema(make().schema)):  # the table of views that read none has no columns
-                    query.connection.register(name, schema.empty_table())
+                    query.connection.register(name, pa.Table.from_batches([], schema))
         query.check()
+        statement = _with_arrows(query, statement, relations)
         schema, batches = _result(query, statement, commit, said)
         return schema, iter(batches)
     except (duckdb.Error, OSError, MemoryError):
@@ -230,6 +232,19 @@ def _computed(
         raise
     finally:
         commit.snapshot.close()
+
+
+def _with_arrows(query: InteractiveQuery, statement: Statement, relations: Mapping[str, Relation]) -> Statement:
+    """`j -> key` is a part of JSON where the column j is JSONB; that is known when the relations are."""
+    json = frozenset(f.name for r in relations.values() for f in r.schema if f.type == JSONB)
+    if "->" not in query.given or not json:
+        return statement
+    from flowql.query.standard import meant_by
+
+    sql, _ = meant_by(query.given, json)
+    if sql == query.sql:
+        return statement
+    return query.prepare(parse(sql, query.connection, query.check_from))
 
 
 def _elsewhere(

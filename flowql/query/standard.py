@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import tree as t
@@ -23,7 +24,7 @@ from flowql.compiler.functions.sql_bytes import bytes_of_text
 from flowql.compiler.functions.sql_patterns import similar
 from flowql.compiler.functions.sql_times import part_name, part_type
 from flowql.compiler.functions.sql_to_char import items_of
-from flowql.query import standard_arrays, standard_relations
+from flowql.query import standard_arrays, standard_json, standard_relations
 from flowql.query.catalogue import ANY_CHAR, FORMATTED, MATCHES, PART, REPLACED, SHOWN, TEXT
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.names import names_of, with_names
@@ -61,8 +62,8 @@ def in_duckdb(sql: str) -> str:
     return meant_by(sql)[0]
 
 
-def meant_by(sql: str) -> tuple[str, tuple[str | None, ...]]:
-    """As `in_duckdb`, with the names of the columns of the answer (`names_of`)."""
+def meant_by(sql: str, json: frozenset[str] = frozenset()) -> tuple[str, tuple[str | None, ...]]:
+    """As `in_duckdb`, with the names of the columns of the answer (`names_of`). json: names of columns that are JSONB, where they are known."""
     try:
         found, mistakes = parse_trees(SourceText("", sql))
     except CompileError:
@@ -70,7 +71,7 @@ def meant_by(sql: str) -> tuple[str, tuple[str | None, ...]]:
     if mistakes or len(found) != 1 or not isinstance(found[0], QueryStatement):
         return sql, ()
     asked = found[0].query
-    made = named_values(_meant(with_names(asked)))
+    made = named_values(_meant(of_arrays(standard_json.of_columns(standard_json.with_arrows(with_names(asked), json)))))
     if made == asked:
         return sql, names_of(asked)
     return re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made)), names_of(asked)
@@ -122,7 +123,7 @@ def _rows_ordered(node: t.Binary, left: t.Row) -> t.Expr:
 
 def _in_list(node: t.InList) -> t.Expr:
     if not isinstance(node.operand, t.Row):
-        return node
+        return standard_json.in_list(node)
     tests = tuple(_rows_equal(node.operand, item) for item in node.items)
     made = t.Logical("or", tests) if len(tests) > 1 else tests[0]
     return t.Not(made) if node.negated else made
@@ -136,6 +137,9 @@ def _binary(node: t.Binary) -> t.Expr:
             raise _refuse(f"the operator {node.op} of rows", "compare the values one by one")
         equal = _rows_equal(node.left, node.right)
         return equal if node.op == "=" else t.Not(equal)
+    made_json = standard_json.of_operator(node)
+    if made_json is not None:
+        return made_json
     if node.op in ("@>", "<@"):
         return standard_arrays.holds(node)
     if node.op == "#":
@@ -202,6 +206,8 @@ def _of_micros(source: t.Expr, places: int) -> t.Expr:
 
 def _cast(node: t.Cast) -> t.Expr:
     constant = node.operand if isinstance(node.operand, t.Constant) and node.operand.kind == "string" else None
+    if node.type.name == "jsonb":
+        return standard_json.from_text(node.operand)
     if node.type.name == "bytea" and constant is not None:
         try:
             return _call("unhex", _text(bytes_of_text(constant.value).hex()))
@@ -233,6 +239,8 @@ def _is_bytes(node: t.Expr) -> bool:
 
 def _type(node: t.TypeName) -> t.TypeName:
     """As columns of such a type are kept: NUMERIC alone has 18 places, REAL is DOUBLE."""
+    if node.name == "uuid":
+        return replace(node, name="varchar")
     if node.name in _NUMERIC and not node.parameters:
         return replace(node, parameters=(38, 18))
     if node.name in ("real", "float4"):
@@ -276,6 +284,8 @@ def _interval(node: t.Interval) -> t.Expr:
 
 def _typed_text(node: t.TypedText) -> t.Expr:
     _check_finite(node.text, node.type.name)
+    if node.type.name == "jsonb":
+        return standard_json.from_text(_text(node.text))
     return _interval(t.Interval(node.text)) if node.type.name == "interval" else node
 
 
@@ -443,6 +453,7 @@ _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "bit_length": lambda args: t.Binary("*", _octets(args) or _call("octet_length", *args), _number(8)),
     "pg_typeof": _type_name,
     "format": _format,
+    **standard_json.CALLS,
     "regexp_replace": _regexp_replace,
     "concat": _concat("concat", 0),
     "concat_ws": _concat("concat_ws", 1),
@@ -462,4 +473,5 @@ _RULES: dict[type, Callable[[Any], Any]] = {
     t.Call: _function,
     **standard_relations.RULES,
     **standard_arrays.RULES,
+    **standard_json.RULES,
 }

@@ -9,6 +9,7 @@ from typing import Any
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.functions.numeric import INT_MAX
 from flowql.compiler.functions.sql_array_parts import read_array
+from flowql.compiler.functions.sql_jsonb import ROWS
 from flowql.query.errors import INVALID, QueryError
 
 
@@ -33,18 +34,19 @@ def constant(node: t.Expr) -> int | None:
 def from_text(text: str, node: t.Cast) -> t.Expr:
     """`'{1,NULL}'::int[]` with its elements written one by one."""
     try:
-        return t.Cast(_items(read_array(text)), node.type)
+        return t.Cast(items_of(read_array(text)), node.type)
     except ValueError as error:
         raise QueryError(str(error), code=INVALID, help="ARRAY[1, 2]") from error
 
 
-def _items(values: list[Any]) -> t.ArrayItems:
+def items_of(values: list[Any]) -> t.ArrayItems:
+    """`ARRAY['a', NULL]`."""
     return t.ArrayItems(tuple(map(_item, values)))
 
 
 def _item(value: Any) -> t.Expr:
     if isinstance(value, list):
-        return _items(value)
+        return items_of(value)
     return t.Constant("null", "null") if value is None else t.Constant("string", value)
 
 
@@ -88,9 +90,18 @@ def _is_test(node: t.IsTest) -> t.Expr:
 def _item_of_select(node: t.Item) -> t.Item:
     """A series that is selected is rows; DuckDB's is an array."""
     made = node.expr
-    if not isinstance(made, t.Call) or made.name != ("generate_series",):
+    if not isinstance(made, t.Call) or made.name[0] not in ("generate_series", *ROWS):
         return node
-    return replace(node, expr=call("unnest", made))
+    if made.name == ("generate_series",):
+        return replace(node, expr=call("unnest", made))
+    functions = ROWS[made.name[0]][0]
+    if len(functions) > 1:
+        raise QueryError(
+            f"{made.name[0]} in a SELECT list is not supported",
+            code=INVALID,
+            help=f"FROM t, {made.name[0]}(j) AS e(k, v)",
+        )
+    return replace(node, expr=call("unnest", call(functions[0].lower(), *made.args)))
 
 
 RULES: dict[type, Callable[[Any], Any]] = {

@@ -147,6 +147,11 @@ class RelBinder(Binder):
         found = [
             c for c in self.columns if c.name == name and (c.source == qualifier[0] if qualifier else not c.qualified)
         ]
+        if (
+            not found and qualifier and name == "value"
+        ):  # of a function of JSONB in FROM, whose one column has the name of its alias
+            of_source = [c for c in self.columns if c.source == qualifier[0]]
+            found = of_source if len(of_source) == 1 and of_source[0].name == qualifier[0] else []
         if not found:
             return None
         if len(found) > 1:

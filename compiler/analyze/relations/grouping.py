@@ -25,7 +25,7 @@ from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, array
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, JSONB, STRING, Kind, SqlType, array
 
 _ALIASES = {
     "STDDEV": "STDDEV_SAMP",
@@ -252,6 +252,10 @@ def order_of(item: t.OrderItem, binder: RelBinder) -> Order:
 
 def ordered_by(e: Expr, item: t.OrderItem) -> Order:
     """`e` in the direction of the item: NULLs are the largest values, as in PostgreSQL."""
+    if e.type == JSONB:
+        unsupported(
+            "the order of values of JSONB", item.span, "order by a part of it as a text or number:  j ->> 'key'"
+        )
     descending = item.direction == "desc"
     return Order(e, descending, descending if item.nulls is None else item.nulls == "first")
 
@@ -301,6 +305,7 @@ def _result_type(function: str, args: tuple[SqlType, ...], node: t.Call) -> SqlT
         (wanted is not None and args[0].kind is not wanted)
         or (numeric and not all(a.is_numeric for a in args))
         or not whole
+        or (function in ("MIN", "MAX", "MODE") and args[0] == JSONB)
     ):
         raise mistake(
             "FQ2005", f"{node.name[-1]}({', '.join(map(str, args))}) does not exist", node.span, f"got ({args[0]})"

@@ -24,6 +24,7 @@ from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.sql_jsonb import ROWS
 from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Explode, Filter, NamedExpr, Node
@@ -31,7 +32,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, STRING, Kind, array
 
-_FUNCTIONS = ("unnest", "generate_series")
+_FUNCTIONS = ("unnest", "generate_series", *ROWS)
 VALUES_MAX = 10_000
 
 
@@ -94,13 +95,16 @@ def from_function(
     call, written = function.call, function.alias
     if call.star or call.distinct or call.order_by or call.filter is not None or call.over is not None:
         unsupported("a clause of aggregates in a function of FROM", call.span)
-    lists = [_list(e, call, binder) for e in call.args] if call.name[-1] == "unnest" else [_series(call, binder)]
+    lists = _lists(call, binder)
     if not lists:
         raise mistake("FQ2005", "UNNEST takes an array", call.span)
     made, exprs, place = exploded(rel, lists, names, kept=kept)
     alias = written.name if written is not None else call.name[-1]
     # A function of one column gives it its own name or that of its alias.
-    columns = [RelColumn(alias, alias if len(exprs) == 1 else call.name[-1], e.type, "") for e in exprs]
+    given = ROWS[call.name[-1]][1] if call.name[-1] in ROWS else ()
+    own = given if len(given) > 1 or written is None else (alias,) * len(exprs)
+    own = own or (alias if len(exprs) == 1 else call.name[-1],) * len(exprs)
+    columns = [RelColumn(alias, n, e.type, "") for n, e in zip(own, exprs, strict=True)]
     if function.ordinality:
         columns.append(RelColumn(alias, "ordinality", BIGINT, ""))
         exprs = [*exprs, place]
@@ -113,6 +117,15 @@ def from_function(
     columns = [replace(c, column=names.fresh(c.name)) for c in columns]
     made = extended(made, [NamedExpr(c.column, e) for c, e in zip(columns, exprs, strict=True)])
     return made, tuple(columns)
+
+
+def _lists(call: t.Call, binder: RelBinder) -> list[Expr]:
+    """The arrays whose elements are the columns of a function in FROM."""
+    (name,) = call.name
+    if name in ROWS:
+        args = tuple(lower_expr(e) for e in call.args)
+        return [binder.bind(Func(of, args, call.span)) for of in ROWS[name][0]]
+    return [_list(e, call, binder) for e in call.args] if name == "unnest" else [_series(call, binder)]
 
 
 def unnested(
@@ -128,7 +141,13 @@ def unnested(
         if isinstance(call, t.Call) and is_unnest(call):
             if len(call.args) != 1:
                 unsupported("UNNEST of several arrays in a SELECT list", call.span, "write one UNNEST for each")
-            calls[call] = _list(call.args[0], call, binder)
+            if call.name[0] in ROWS and len(ROWS[call.name[0]][0]) > 1:
+                unsupported(
+                    f"{call.name[0].upper()} in a SELECT list",
+                    call.span,
+                    f"write  FROM t, {call.name[0]}(j) AS e(k, v)",
+                )
+            calls[call] = _list(call.args[0], call, binder) if call.name == ("unnest",) else _lists(call, binder)[0]
     if not calls:
         return rel, items
     rel, elements, _ = exploded(rel, list(calls.values()), names, kept=False)
@@ -140,8 +159,8 @@ def unnested(
 
 
 def is_unnest(node: t.Node) -> bool:
-    """Whether it is UNNEST(...) as a value."""
-    return isinstance(node, t.Call) and node.name == ("unnest",) and node.over is None
+    """Whether it is UNNEST(...), or a function of JSONB that gives rows, as a value."""
+    return isinstance(node, t.Call) and node.name[0] in ("unnest", *ROWS) and len(node.name) == 1 and node.over is None
 
 
 def as_query(function: t.TableFunction) -> t.Derived:

@@ -10,6 +10,7 @@ from flowql.compiler.analyze.relations.closing import followed
 from flowql.compiler.analyze.relations.definitions import whole
 from flowql.compiler.analyze.relations.expressions import Correlated, without_marks
 from flowql.compiler.analyze.relations.grouping import with_own_aggregates
+from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.analyze.relations.query import QueryBinder
 from flowql.compiler.analyze.relations.relation import column_of, projected, with_identity
 from flowql.compiler.analyze.relations.time_windows import is_time_window, source_of
@@ -76,6 +77,7 @@ def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Sp
 
     columns: new names for the first ones. Raises CompileError.
     """
+    query = of_arrays(query)
     try:
         return _bound(query, columns, catalog, span)
     except Correlated:

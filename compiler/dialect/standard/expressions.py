@@ -245,7 +245,7 @@ def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
             return Star(of=base, span=cur.span_since(start))
         elif cur.at_op("->") and _at_field(cur):
             cur.next()
-            base = Field(base, cur.fold(cur.next()), span=cur.span_since(start))
+            base = Field(base, cur.fold(cur.next()), arrow=True, span=cur.span_since(start))
         else:
             return base
 

@@ -17,7 +17,7 @@ from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
-from flowql.compiler.functions import sql_array_parts, sql_bits
+from flowql.compiler.functions import sql_array_parts, sql_bits, sql_jsonb
 from flowql.compiler.functions.numeric import MAX_PRECISION
 from flowql.compiler.plan.types import BIGINT
 
@@ -42,6 +42,7 @@ _BINARY = {
     "!~*": "REGEXP_LIKE",
     **sql_bits.OPERATORS,
     **sql_array_parts.OPERATORS,
+    **sql_jsonb.OPERATORS,
 }
 _PREFIX = {"~": sql_bits.NOT, "@": "ABS", "|/": "SQRT", "||/": "CBRT"}
 _LIKE = {"~~": "like", "!~~": "not_like", "~~*": "ILIKE", "!~~*": "ILIKE"}
@@ -49,10 +50,6 @@ _LIKE = {"~~": "like", "!~~": "not_like", "~~*": "ILIKE", "!~~*": "ILIKE"}
 _PARTS = {p: p for p in ("YEAR", "QUARTER", "MONTH", "WEEK", "HOUR", "MINUTE", "SECOND")} | {
     "DAYOFYEAR": "DOY",
     "DAYOFMONTH": "DAY",
-}
-_IN_PLACE_OF = {
-    "->": "write  EXTRACTJSONFIELD(text, '$.field')",
-    "->>": "write  EXTRACTJSONFIELD(text, '$.field')",
 }
 # Functions whose arguments may be given by name, as PostgreSQL names them; what is left out in front of one that is given is 0.
 _NAMED = {
@@ -212,7 +209,7 @@ def _binary(node: t.Binary) -> Ast:
             made = Func("not", (made,), n.span) if n.op == "!~~*" else made
             continue
         if name is None:
-            unsupported(f"the operator {n.op.upper()}", n.span, _IN_PLACE_OF.get(n.op, ""))
+            unsupported(f"the operator {n.op.upper()}", n.span)
         if name == "REGEXP_LIKE":
             made = _regular(n, made, lower_expr(n.right))
         else:

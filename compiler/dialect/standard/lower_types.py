@@ -39,6 +39,8 @@ _KNOWN: dict[str, SqlType] = {
     "time": t.TIME,
     "timestamp": t.TIMESTAMP,
     "timestamptz": t.TIMESTAMPTZ,
+    "jsonb": t.JSONB,
+    "uuid": t.UUID,
 }
 SPELLINGS = (*_KNOWN, "decimal", "numeric", "array", "map", "struct")
 # Types of other systems -> what is nearest here.
@@ -52,12 +54,10 @@ _DECIMALS = ("decimal", "dec", "numeric")
 _MISSING = {
     "timetz": "write  TIME",
     "interval": "",
-    "json": "write  STRING or STRUCT<...>",
-    "jsonb": "write  STRING or STRUCT<...>",
-    "uuid": "write  STRING",
-    "variant": "write  STRING",
+    "json": "write  JSONB",
+    "variant": "write  JSONB",
 }
-_NEAREST = {"timetz": "time", "json": "text", "jsonb": "text", "uuid": "text", "variant": "text"}
+_NEAREST = {"timetz": "time", "json": "jsonb", "variant": "jsonb"}
 
 
 def lower_type(made: TypeName) -> TypeRef:

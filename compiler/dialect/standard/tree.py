@@ -307,10 +307,11 @@ class Slice(Node):
 
 @dataclass(frozen=True, slots=True)
 class Field(Node):
-    """(base).name, or base->name."""
+    """(base).name, or base->name (arrow), which is a part of JSON where the base is JSONB."""
 
     base: Expr
     name: str
+    arrow: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""JSON as PostgreSQL's JSONB keeps it: texts of one form, so that equal values are equal texts.
+
+Keys stand by length and then by their bytes, the last of equal ones wins, `, ` and `: ` separate. Numbers are exact and written without
+exponent; unlike in PostgreSQL without zeros at the end, too, as 1.0 and 1 are equal there.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+_DIGITS_MAX = 1_000  # of a number, before or behind the point
+
+
+def read_json(text: str) -> Any:
+    """None, bool, int, Decimal, str, list or dict. Raises ValueError."""
+    try:
+        found = json.loads(text, parse_float=_decimal, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"invalid input syntax for type json: {text[:100]!r}") from error
+    _check_texts(text, found)
+    return found
+
+
+def _decimal(text: str) -> Decimal:
+    value = Decimal(text)
+    if value and abs(value.adjusted()) > _DIGITS_MAX:
+        raise ValueError("a number has too many digits")
+    return value
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _check_texts(text: str, found: Any) -> None:
+    """Characters that no text has: they are written as escapes only."""
+    if "\\u" not in text:
+        return
+    made = json.dumps(found, ensure_ascii=False, default=str)
+    if "\\u0000" in made:
+        raise ValueError("unsupported Unicode escape sequence: \\u0000 cannot be in a text")
+    try:
+        made.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("a Unicode escape sequence is half of a pair") from error
+
+
+def write_json(value: Any) -> str:
+    """The one text of a value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(k, ensure_ascii=False)}: {write_json(value[k])}" for k in keys_of(value))
+            + "}"
+        )
+    if isinstance(value, list):
+        return "[" + ", ".join(map(write_json, value)) + "]"
+    return number_text(value)
+
+
+def number_text(value: int | Decimal) -> str:
+    """All digits, without zeros at the end of a fraction."""
+    text = f"{value:f}" if isinstance(value, Decimal) else str(value)
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text == "-0" else text
+
+
+def keys_of(value: dict[str, Any]) -> list[str]:
+    """The keys of an object in their order."""
+    encoded = sorted((k.encode() for k in value), key=lambda k: (len(k), k))
+    return [k.decode() for k in encoded]
+
+
+def canonical(text: str) -> str:
+    """The one text of the value that a text is. Raises ValueError."""
+    return write_json(read_json(text))
+
+
+def shown(value: Any) -> str | None:
+    """A value as a text: of a text its characters, of null nothing."""
+    return value if value is None or isinstance(value, str) else write_json(value)

@@ -1,0 +1,327 @@
+"""JSONB in standard SQL: its parts, what it holds, and what is changed in it, as PostgreSQL has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flowql.compiler.functions.define import takes, takes_many
+from flowql.compiler.functions.forms import kind_of
+from flowql.compiler.functions.json_values import keys_of, read_json, shown, write_json
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.plan.types import BOOLEAN, INT, JSONB, STRING, array
+
+TEXTS = array(STRING)
+MISSING = object()
+# Operators -> functions.
+OPERATORS = {
+    "->": "JSONB_FIELD", "->>": "JSONB_FIELD_TEXT", "#>": "JSONB_PATH", "#>>": "JSONB_PATH_TEXT", "?": "JSONB_HAS",
+    "?|": "JSONB_HAS_ANY", "?&": "JSONB_HAS_ALL",
+}  # fmt: skip
+
+
+def part(value: Any, key: str | int) -> Any:
+    """A field of an object, or an element of an array, from the end where the place is negative; MISSING where there is none."""
+    if isinstance(value, dict):
+        return value.get(key, MISSING) if isinstance(key, str) else MISSING
+    if isinstance(key, str):
+        return MISSING
+    value = value if isinstance(value, list) else [value]  # as PostgreSQL has it
+    return value[key] if -len(value) <= key < len(value) else MISSING
+
+
+def _at(value: Any, path: Sequence[str | None]) -> Any:
+    """What is at a path, whose numbers are places in arrays."""
+    for step in path:
+        if step is None:
+            return MISSING
+        value = part(value, _place(step)) if isinstance(value, list) else part(value, step)
+    return value
+
+
+def _place(step: str) -> int | str:
+    digits = step.strip()
+    sign = digits[:1] in ("-", "+")
+    return int(digits) if digits[sign:].isdigit() and digits.isascii() else step
+
+
+def _as_json(value: Any) -> str | None:
+    return None if value is MISSING else write_json(value)
+
+
+def _as_text(value: Any) -> str | None:
+    return None if value is MISSING else shown(value)
+
+
+def _of_part(give: Callable[[Any], str | None]) -> Callable[..., str | None]:
+    return lambda text, key: give(part(read_json(text), key))
+
+
+def _of_path(give: Callable[[Any], str | None]) -> Callable[..., str | None]:
+    return lambda text, path: give(_at(read_json(text), path))
+
+
+def _of_steps(give: Callable[[Any], str | None]) -> Callable[..., str | None]:
+    return lambda text, *path: give(_at(read_json(text), path))
+
+
+for _gives, _give, _end, _what in ((JSONB, _as_json, "", "JSONB"), (STRING, _as_text, "_TEXT", "a text")):
+    _arrow = "->>" if _end else "->"
+    standard(
+        f"JSONB_FIELD{_end}",
+        takes(JSONB, STRING, gives=_gives),
+        takes(JSONB, INT, gives=_gives),
+        by=_of_part(_give),
+        summary=f"A field of an object, or an element of an array at a place from 0, as {_what}; NULL where there is none. Written `j {_arrow} 'a'`.",
+        example=f"sql_jsonb_field{_end.lower()}(sql_to_jsonb(ARRAY[7, 8]), 1) -> '8'",
+    )
+    standard(
+        f"JSONB_PATH{_end}",
+        takes(JSONB, TEXTS, gives=_gives),
+        by=_of_path(_give),
+        summary=f"What is at a path of keys and places, as {_what}. Written `j #{_arrow[1:]} '{{a,0}}'`.",
+        example=f"sql_jsonb_path{_end.lower()}(sql_to_jsonb(ARRAY[7, 8]), ARRAY['0']) -> '7'",
+    )
+    standard(
+        f"JSONB_EXTRACT_PATH{_end}",
+        takes_many(JSONB, STRING, gives=_gives),
+        by=_of_steps(_give),
+        summary=f"What is at a path of keys and places, as {_what}.",
+        example=f"sql_jsonb_extract_path{_end.lower()}(sql_to_jsonb(ARRAY[7, 8]), '0') -> '7'",
+    )
+
+
+# --- what it holds ---
+
+
+def contains(a: Any, b: Any, *, top: bool = True) -> bool:
+    """Whether one value is in another: fields and elements may be more. An array may hold a simple value at the top."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return all(k in a and contains(a[k], v, top=False) for k, v in b.items())
+    if isinstance(a, list) and isinstance(b, list):
+        return all(any(contains(x, v, top=False) for x in a) for v in b)
+    if isinstance(a, list) and top and not isinstance(b, dict):
+        return any(_equal(x, b) for x in a)
+    return _equal(a, b)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return kind_of(a) == kind_of(b) and bool(a == b)
+
+
+def _has(value: Any, key: str) -> bool:
+    """Whether it is a field, an element that is a text, or the text."""
+    return key in value if isinstance(value, dict | list) else value == key
+
+
+standard(
+    "JSONB_CONTAINS",
+    takes(JSONB, JSONB, gives=BOOLEAN),
+    by=lambda a, b: contains(read_json(a), read_json(b)),
+    summary="Whether a value has all fields and elements of another one. Written `a @> b`.",
+    example="sql_jsonb_contains(sql_to_jsonb(ARRAY[1, 2]), sql_to_jsonb(ARRAY[2])) -> True",
+)
+standard(
+    "JSONB_IS_IN",
+    takes(JSONB, JSONB, gives=BOOLEAN),
+    by=lambda a, b: contains(read_json(b), read_json(a)),
+    summary="Whether all fields and elements of a value are in another one. Written `a <@ b`.",
+    example="sql_jsonb_is_in(sql_to_jsonb(ARRAY[2]), sql_to_jsonb(ARRAY[1, 2])) -> True",
+)
+standard(
+    "JSONB_HAS",
+    takes(JSONB, STRING, gives=BOOLEAN),
+    by=lambda text, key: _has(read_json(text), key),
+    summary="Whether a text is a key of an object or an element of an array. Written `j ? 'a'`.",
+    example="sql_jsonb_has(sql_to_jsonb(ARRAY['a', 'b']), 'b') -> True",
+)
+for _name, _test, _sign, _what in (("JSONB_HAS_ANY", any, "?|", "one"), ("JSONB_HAS_ALL", all, "?&", "each")):
+    standard(
+        _name,
+        takes(JSONB, TEXTS, gives=BOOLEAN),
+        by=lambda text, keys, test=_test: test(_has(read_json(text), k) for k in keys if k is not None),
+        summary=f"Whether {_what} of several texts is a key of an object or an element of an array. Written `j {_sign} ARRAY['a', 'b']`.",
+        example=f"sql_{_name.lower()}(sql_to_jsonb(ARRAY['a']), ARRAY['a', 'c']) -> {_test is any}",
+    )
+standard(
+    "JSONB_TYPEOF",
+    takes(JSONB, gives=STRING),
+    by=lambda text: kind_of(read_json(text)),
+    summary="What a value is: object, array, string, number, boolean or null.",
+    example="sql_jsonb_typeof(sql_to_jsonb(TRUE)) -> 'boolean'",
+)
+
+
+def _list(text: str, what: str) -> list[Any]:
+    value = read_json(text)
+    if not isinstance(value, list):
+        raise ValueError(f"cannot {what} of {_article(kind_of(value))}")
+    return value
+
+
+def _object(text: str, what: str) -> dict[str, Any]:
+    value = read_json(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"cannot {what} of {_article(kind_of(value))}")
+    return value
+
+
+def _article(kind: str) -> str:
+    return "null" if kind == "null" else f"{'an' if kind[0] in 'ao' else 'a'} {kind}"
+
+
+standard(
+    "JSONB_ARRAY_LENGTH",
+    takes(JSONB, gives=INT),
+    by=lambda text: len(_list(text, "get the length")),
+    summary="The number of elements of an array.",
+    example="sql_jsonb_array_length(sql_to_jsonb(ARRAY[7, 8])) -> 2",
+)
+
+# --- rows of it ---
+# Functions in FROM and in a select list -> the arrays whose elements are their columns, and the names of these.
+ROWS = {
+    "jsonb_array_elements": (("JSONB_ELEMENTS",), ("value",)),
+    "jsonb_array_elements_text": (("JSONB_ELEMENTS_TEXT",), ("value",)),
+    "jsonb_object_keys": (("JSONB_KEYS",), ("jsonb_object_keys",)),
+    "jsonb_each": (("JSONB_KEYS", "JSONB_VALUES"), ("key", "value")),
+    "jsonb_each_text": (("JSONB_KEYS", "JSONB_VALUES_TEXT"), ("key", "value")),
+}
+
+
+def _values(text: str) -> list[Any]:
+    value = _object(text, "get the fields")
+    return [value[k] for k in keys_of(value)]
+
+
+for _name, _gives, _by, _summary, _example in (
+    ("JSONB_ELEMENTS", array(JSONB), lambda text: [write_json(v) for v in _list(text, "get the elements")], "The elements of an array", "sql_to_jsonb(ARRAY[7, 8])) -> ['7', '8']"),
+    ("JSONB_ELEMENTS_TEXT", TEXTS, lambda text: [shown(v) for v in _list(text, "get the elements")], "The elements of an array as texts", "sql_to_jsonb(ARRAY['a', NULL])) -> ['a', None]"),
+    ("JSONB_KEYS", TEXTS, lambda text: keys_of(_object(text, "get the keys")), "The keys of an object", "sql_jsonb_build_object('b', 1)) -> ['b']"),
+    ("JSONB_VALUES", array(JSONB), lambda text: [write_json(v) for v in _values(text)], "The values of the fields of an object", "sql_jsonb_build_object('b', 1)) -> ['1']"),
+    ("JSONB_VALUES_TEXT", TEXTS, lambda text: [shown(v) for v in _values(text)], "The values of the fields of an object as texts", "sql_jsonb_build_object('b', 1)) -> ['1']"),
+):  # fmt: skip
+    standard(
+        _name,
+        takes(JSONB, gives=_gives),
+        by=_by,
+        summary=f"{_summary}, in an array.",
+        example=f"sql_{_name.lower()}({_example}",
+    )
+
+
+# --- what is changed in it ---
+
+
+def _joined(a: str, b: str) -> str:
+    """Fields of both, the later ones in place of equal ones; or elements of both."""
+    left, right = read_json(a), read_json(b)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return write_json({**left, **right})
+    lists = [v if isinstance(v, list) else [v] for v in (left, right)]
+    return write_json(lists[0] + lists[1])
+
+
+def without(text: str, keys: str | int | Sequence[str | None]) -> str:
+    """The text of a value without a field, an element or several fields. Raises ValueError."""
+    value = read_json(text)
+    if isinstance(keys, int):
+        if isinstance(value, dict):
+            raise ValueError("cannot delete from object using integer index")
+        place = keys if keys >= 0 else len(value) + keys
+        return write_json([v for i, v in enumerate(value) if i != place])
+    if not isinstance(value, dict | list):
+        raise ValueError("cannot delete from scalar")
+    gone = {keys} if isinstance(keys, str) else {*keys}
+    if isinstance(value, dict):
+        return write_json({k: v for k, v in value.items() if k not in gone})
+    return write_json([v for v in value if not (isinstance(v, str) and v in gone)])
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return [_without_nulls(v) for v in value] if isinstance(value, list) else value
+
+
+def _set(text: str, path: Sequence[str | None], new: str, create: bool = True) -> str:
+    value = read_json(text)
+    if not isinstance(value, dict | list):
+        raise ValueError("cannot set path in scalar")
+    return write_json(_with(value, list(path), read_json(new), create) if path else value)
+
+
+def _with(value: Any, path: list[str | None], new: Any, create: bool) -> Any:
+    step = path[0]
+    if step is None:
+        raise ValueError("a step of a path is NULL")
+    last = len(path) == 1
+    if isinstance(value, dict):
+        if step not in value:
+            return {**value, step: new} if last and create else value
+        return {**value, step: new if last else _with(value[step], path[1:], new, create)}
+    if not isinstance(value, list):
+        return value
+    place = _place(step)
+    if not isinstance(place, int):
+        raise ValueError(f'path element is not an integer: "{step}"')
+    at = place if place >= 0 else len(value) + place
+    if not 0 <= at < len(value):
+        return ([*value, new] if place >= 0 else [new, *value]) if last and create else value
+    return [*value[:at], new if last else _with(value[at], path[1:], new, create), *value[at + 1 :]]
+
+
+def _pretty(text: str) -> str:
+    return _lines(read_json(text), "")
+
+
+def _lines(value: Any, indent: str) -> str:
+    inner = indent + "    "
+    if isinstance(value, dict):
+        parts = [f"{inner}{json.dumps(k, ensure_ascii=False)}: {_lines(value[k], inner)}" for k in keys_of(value)]
+        return "{\n" + ",\n".join(parts) + f"\n{indent}}}" if parts else "{\n" + f"{indent}}}"
+    if isinstance(value, list):
+        parts = [inner + _lines(v, inner) for v in value]
+        return "[\n" + ",\n".join(parts) + f"\n{indent}]" if parts else "[\n" + f"{indent}]"
+    return write_json(value)
+
+
+standard(
+    "JSONB_CONCAT",
+    takes(JSONB, JSONB, gives=JSONB),
+    by=_joined,
+    summary="The fields or elements of two values together. Written `a || b`.",
+    example="sql_jsonb_concat(sql_to_jsonb(ARRAY[1]), sql_to_jsonb(2)) -> '[1, 2]'",
+)
+standard(
+    "JSONB_WITHOUT",
+    takes(JSONB, STRING, gives=JSONB),
+    takes(JSONB, INT, gives=JSONB),
+    takes(JSONB, TEXTS, gives=JSONB),
+    by=without,
+    summary="A value without a field, an element at a place, or several fields. Written `j - 'a'`.",
+    example="sql_jsonb_without(sql_to_jsonb(ARRAY[1, 2]), 0) -> '[2]'",
+)
+standard(
+    "JSONB_STRIP_NULLS",
+    takes(JSONB, gives=JSONB),
+    by=lambda text: write_json(_without_nulls(read_json(text))),
+    summary="A value without fields that are null, at any depth.",
+    example="sql_jsonb_strip_nulls(sql_jsonb_build_object('a', NULL)) -> '{}'",
+)
+standard(
+    "JSONB_SET",
+    takes(JSONB, TEXTS, JSONB, gives=JSONB),
+    takes(JSONB, TEXTS, JSONB, BOOLEAN, gives=JSONB),
+    by=_set,
+    summary="A value with another one at a path; one that is not there is made, unless the fourth argument is FALSE.",
+    example="sql_jsonb_set(sql_jsonb_build_object('a', 1), ARRAY['a'], sql_to_jsonb(2)) -> '{\"a\": 2}'",
+)
+standard(
+    "JSONB_PRETTY",
+    takes(JSONB, gives=STRING),
+    by=_pretty,
+    summary="The text of a value over several lines.",
+    example="LENGTH(sql_jsonb_pretty(sql_to_jsonb(ARRAY[1]))) -> 9",
+)

@@ -1,0 +1,173 @@
+"""JSONB made of values of SQL: TO_JSONB, JSONB_BUILD_OBJECT and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.json_values import read_json, write_json
+from flowql.compiler.functions.registry import FunctionTypeError, Reference, Resolution
+from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.sql_jsonb import TEXTS
+from flowql.compiler.functions.sql_text_casts import text_writer
+from flowql.compiler.plan.types import JSONB, Kind, SqlType
+
+_SIMPLE = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL)
+
+
+def json_maker(t: SqlType) -> Callable[[Any], Any]:
+    """How a value of a type is JSON; of NULL it is null."""
+    if t.form == "JSONB":
+        return lambda v: None if v is None else read_json(v)
+    if t.kind in _SIMPLE:
+        return lambda v: v
+    if t.kind is Kind.DOUBLE:
+        return _double
+    if t.kind is Kind.TIMESTAMP:
+        write = text_writer(t)
+        end = ":00" if t.zoned else ""  # of the time zone
+        return lambda v: None if v is None else write(v).replace(" ", "T", 1) + end
+    if t.kind is Kind.ARRAY:
+        element = json_maker(t.element)
+        return lambda v: None if v is None else [element(x) for x in v]
+    if t.kind is Kind.MAP:
+        key, value = text_writer(t.args[0]), json_maker(t.args[1])
+        return lambda v: None if v is None else {key(k): value(x) for k, x in v.items()}
+    if t.kind is Kind.STRUCT:
+        fields = [(n, json_maker(f)) for n, f in t.fields]
+        return lambda v: None if v is None else {n: make(v.get(n)) for n, make in fields}
+    if t.kind is Kind.NULL:
+        return lambda v: None
+    write = text_writer(t)
+    return lambda v: None if v is None else write(v)
+
+
+def _double(v: float | None) -> Any:
+    """A number; one that JSON does not have is its text."""
+    if v is None:
+        return None
+    number = Decimal(repr(v))
+    return number if number.is_finite() else "NaN" if v != v else f"{'-' if v < 0 else ''}Infinity"
+
+
+def _any(types: tuple[SqlType, ...]) -> Resolution:
+    return Resolution(types, JSONB)
+
+
+def _one(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) != 1:
+        raise not_accepted("TO_JSONB", types, "it takes one value")
+    return Resolution(types, JSONB)
+
+
+def _pairs(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) % 2:
+        raise FunctionTypeError("JSONB_BUILD_OBJECT takes a key and a value by turns", "add the last value")
+    for t in types[::2]:
+        if t.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT) or t.form == "JSONB":
+            raise FunctionTypeError(f"a key of JSONB_BUILD_OBJECT is a simple value, not {t}")
+    return Resolution(types, JSONB)
+
+
+def _to_jsonb(r: Resolution) -> Reference:
+    make = json_maker(r.args[0])
+    return lambda v: write_json(make(v))
+
+
+def _built_array(r: Resolution) -> Reference:
+    makers = [json_maker(t) for t in r.args]
+    return lambda *values: write_json([make(v) for make, v in zip(makers, values, strict=True)])
+
+
+def _built_object(r: Resolution) -> Reference:
+    keys = [_key_of(t) for t in r.args[::2]]
+    makers = [json_maker(t) for t in r.args[1::2]]
+
+    def run(*values: Any) -> str:
+        return write_json({k(a): m(b) for k, m, a, b in zip(keys, makers, values[::2], values[1::2], strict=True)})
+
+    return run
+
+
+def _key_of(t: SqlType) -> Callable[[Any], str]:
+    write = text_writer(t) if t.kind is not Kind.NULL else str
+
+    def run(v: Any) -> str:
+        if v is None:
+            raise ValueError("a key of a JSON object is NULL")
+        return write(v)
+
+    return run
+
+
+def _entries(types: tuple[SqlType, ...]) -> Resolution:
+    t = types[0]
+    if t.kind is Kind.NULL:
+        return Resolution(types, JSONB)
+    if t.kind is not Kind.ARRAY or t.element.kind is not Kind.STRUCT or len(t.element.fields) != 2:
+        raise FunctionTypeError("an object is made of keys and values")
+    return Resolution(types, JSONB)
+
+
+def _of_entries(r: Resolution) -> Reference:
+    if r.args[0].kind is Kind.NULL:
+        return lambda _entries: None
+    (key, k), (value, v) = r.args[0].element.fields
+    make_key, make = _key_of(k), json_maker(v)
+    return lambda entries: write_json({make_key(e[key]): make(e[value]) for e in entries})
+
+
+standard(
+    "TO_JSONB",
+    resolve=_one,
+    by_types=_to_jsonb,
+    summary="A value as JSONB: arrays, rows and maps with all that is in them, times as texts of ISO 8601.",
+    example="sql_to_jsonb(ARRAY[1, NULL]) -> '[1, null]'",
+)
+standard(
+    "JSONB_BUILD_ARRAY",
+    resolve=_any,
+    by_types=_built_array,
+    null_propagating=False,
+    summary="An array of values of any types.",
+    example="sql_jsonb_build_array(1, 'a', NULL) -> '[1, \"a\", null]'",
+)
+standard(
+    "JSONB_BUILD_OBJECT",
+    resolve=_pairs,
+    by_types=_built_object,
+    null_propagating=False,
+    summary="An object of keys and values by turns.",
+    example="sql_jsonb_build_object('b', 1, 'a', NULL) -> '{\"a\": null, \"b\": 1}'",
+)
+
+
+def _of_texts(keys: list[str | None], values: list[str | None] | None = None) -> str:
+    """Of keys and values by turns, or of keys and of values."""
+    if values is None:
+        keys, values = keys[::2], keys[1::2]
+    if len(keys) != len(values):
+        raise ValueError("there are not as many values as keys")
+    if None in keys:
+        raise ValueError("a key of a JSON object is NULL")
+    return write_json(dict(zip(keys, values, strict=True)))
+
+
+standard(
+    "JSONB_OBJECT",
+    takes(TEXTS, gives=JSONB),
+    takes(TEXTS, TEXTS, gives=JSONB),
+    by=_of_texts,
+    summary="An object of texts: keys and values by turns in one array, or in two arrays.",
+    example="sql_jsonb_object(ARRAY['a', '1']) -> '{\"a\": \"1\"}'",
+)
+standard(
+    "JSONB_OF_ENTRIES",
+    resolve=_entries,
+    by_types=_of_entries,
+    summary="An object of rows of a key and a value; of equal keys the last one counts. JSONB_OBJECT_AGG is one of all rows of a group.",
+    example="sql_jsonb_of_entries(NULL) -> None",
+)
