@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from flowql.compiler.analyze.literals import bind_literal, time_literal
-from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.modifiers import plain_aggregate
-from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers
+from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, taken
 from flowql.compiler.analyze.scope import Scope, resolve
 from flowql.compiler.analyze.sources import resolve_type
 from flowql.compiler.analyze.standard_functions import ADVICE, OF_OTHER_SYSTEMS, row_as, sql_time
@@ -38,7 +38,7 @@ from flowql.compiler.functions.sql_define import NAMES as STANDARD_NAMES
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
-from flowql.compiler.plan.types import BOOLEAN, JSONB, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.plan.types import BOOLEAN, INTERVAL, JSONB, SPAN, TIMESTAMPTZ, Kind, SqlType
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
 _NO_SESSION: Mapping[str, str] = {}
@@ -123,7 +123,7 @@ class Binder:
             return self._bounds_column(node)
         found = resolve(self._scope, node, self._clause)
         e = found.expr()
-        return type(e)(e.type, e.name, node.span)
+        return taken(type(e)(e.type, e.name, node.span))
 
     def _bounds_column(self, node: Name) -> Expr:
         assert self._bounds is not None
@@ -419,6 +419,13 @@ class Binder:
             parts = tuple(self.bind(CastTo(a, element, node.span)) for a in node.operand.args)
             return Call(to, "array", parts, node.span)
         operand = self.bind(node.operand)
+        if to == SPAN and operand.type.kind in (Kind.INTERVAL, Kind.NULL):
+            return operand if operand.type.kind is Kind.INTERVAL else Literal(INTERVAL, None, node.span)
+        if to == SPAN:
+            title = f"CAST of {operand.type} to the type INTERVAL is not supported: {text_of(node.operand)}"
+            raise unsupported(
+                title, node.span, f"this is {operand.type}", help="multiply an interval:  x * INTERVAL '1 second'"
+            )
         of_standard = sql_cast(operand.type, to) if self._catalog.standard else ""
         if of_standard:
             return Call(to, of_standard, (operand,), node.span)

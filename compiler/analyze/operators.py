@@ -9,6 +9,7 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.standard_functions import FUNCTIONS, beside_times, called
 from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.names import did_you_mean, listing
+from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
 from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.functions.coercion import convert, unify
@@ -16,7 +17,19 @@ from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import FunctionTypeError
 from flowql.compiler.functions.sql_intervals import total_micros
 from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, JSONB, STRING, Kind, SqlType, array, map_of, struct
+from flowql.compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    INTERVAL,
+    JSONB,
+    SPAN,
+    STRING,
+    Kind,
+    SqlType,
+    array,
+    map_of,
+    struct,
+)
 
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 
@@ -87,13 +100,13 @@ def _in(bind: Bind, node: Func) -> Expr:
 def _standard_in(bind: Bind, node: Func) -> Expr:
     """In three-valued logic; a text beside a timestamp separates date and time by a blank."""
     found = [bind(a) for a in node.args]
+    if any(e.type.kind is Kind.INTERVAL for e in found):
+        found = [interval_number(_text_interval(e)) for e in found]
     found = beside_times(found)
     known = dict(zip(map(id, node.args), found, strict=True))
     common, args = _unified(lambda a: known[id(a)], node, node.args, strict=True)
     if common.kind is Kind.NULL:
         return Literal(BOOLEAN, None, node.span)
-    if common.kind is Kind.INTERVAL:
-        args = tuple(interval_number(e) for e in args)
     call = Call(BOOLEAN, function_name("in", standard=True), args, node.span)
     return Call(BOOLEAN, "not", (call,), node.span) if node.name == "not_in" else call
 
@@ -103,6 +116,24 @@ def interval_number(e: Expr) -> Expr:
     if e.type.kind is not Kind.INTERVAL:
         return e
     return convert(e, BIGINT) if isinstance(e, Literal) else Call(BIGINT, "sql_interval_micros", (e,))
+
+
+def kept(e: Expr) -> Expr:
+    """An interval as a column has it. Other expressions stay as they are."""
+    if e.type.kind is not Kind.INTERVAL:
+        return e
+    if isinstance(e, Call) and e.name == "sql_interval_taken":
+        return e.args[0]
+    return (
+        Literal(SPAN, None, e.span)
+        if isinstance(e, Literal)
+        else Call(SPAN, "sql_interval_kept", (e,), getattr(e, "span", NOWHERE))
+    )
+
+
+def taken(e: Expr) -> Expr:
+    """A column of intervals as an expression has it. Other expressions stay as they are."""
+    return Call(INTERVAL, "sql_interval_taken", (e,), getattr(e, "span", NOWHERE)) if e.type == SPAN else e
 
 
 def interval_numbers(left: Expr, right: Expr) -> tuple[Expr, Expr]:

@@ -25,7 +25,9 @@ _OF_INTERVALS = frozenset(
         *(f"sql_{op}" for op in ("add", "sub", "mul", "div", "neg")),
         *("sql_interval_micros", "sql_extract", "sql_date_part", "sql_to_text", "case", "cast", "COALESCE"),
         *("is_null", "is_not_null", "sql_series", "sql_date_bin", "sql_date_add", "sql_date_subtract", "sql_isfinite"),
-        *("sql_justify_hours", "sql_justify_days", "sql_justify_interval"),
+        *("sql_interval_months", "sql_interval_days", "sql_interval_rest", "sql_interval_average"),
+        *("sql_to_jsonb", "sql_jsonb_build_object", "sql_jsonb_build_array"),
+        *("sql_interval_kept", "sql_justify_hours", "sql_justify_days", "sql_justify_interval"),
     }
 )
 _TO_TEXT = "as text:  CAST(x AS VARCHAR);  as a number of seconds:  EXTRACT(EPOCH FROM x)"

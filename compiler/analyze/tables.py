@@ -21,7 +21,7 @@ from flowql.compiler.plan.logical import Format, NamedExpr
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import HIDDEN, ROW_NUMBER, Identity, TableRules
 from flowql.compiler.plan.topology import SourceDef
-from flowql.compiler.plan.types import BIGINT, INT, Kind
+from flowql.compiler.plan.types import BIGINT, INT, JSONB, SPAN, Kind
 
 FOR_TABLE = frozenset({"PARTITIONS"})
 TOPIC_PREFIX = "ksql.output.topic.name.prefix"
@@ -38,13 +38,15 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
     fields = _fields(statement, catalog)
     schema = _schema(statement.primary_key, fields)
     for field in schema.key:
-        if field.type.kind in _NOT_KEYS:
+        if field.type.kind in _NOT_KEYS or field.type == SPAN:
             title = f"column {field.name} of the PRIMARY KEY of {name} is {field.type}"
             raise mistake("FQ2022", title, at, "cannot be compared as a key", help="use a number, a text or a time")
     if statement.on_duplicate != "error" and not statement.primary_key:
         raise mistake("FQ2022", f"ON CONFLICT of {name} needs a PRIMARY KEY", at, "no PRIMARY KEY")
     for field in fields:
-        if field.name in statement.versions and field.type.kind in (*_NOT_KEYS, Kind.DOUBLE):
+        if field.name in statement.versions and (
+            field.type.kind in (*_NOT_KEYS, Kind.DOUBLE) or field.type in (SPAN, JSONB)
+        ):
             title = f"column {field.name}, the VERSION COLUMN of {name}, is {field.type}"
             raise mistake(
                 "FQ2022", title, at, "cannot be compared as a version", help="use a whole number, a text or a time"

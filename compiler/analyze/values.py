@@ -7,16 +7,19 @@ from typing import NoReturn
 
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.operators import kept
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
+from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.evaluate import RowFunction, compile_row
 from flowql.compiler.functions.registry import FAILURES, FunctionTypeError
 from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.schema import Field
-from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import SPAN, Kind, SqlType
 
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 _DATES = (Kind.DATE, Kind.TIMESTAMP)
@@ -29,7 +32,9 @@ def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
     """
     if isinstance(node, Func) and node.name == "row" and field.type.kind is Kind.STRUCT:
         return _row(node, binder, field)
-    e = binder.bind(node)
+    e = kept(binder.bind(node)) if field.type == SPAN else binder.bind(node)
+    if field.type == SPAN and isinstance(e, Literal) and isinstance(e.value, str):
+        e = _interval(e, field)
     if e.type == field.type:
         return _computed(e)
     if isinstance(e, Literal) and e.value is None:
@@ -54,6 +59,16 @@ def _row(node: Func, binder: Binder, field: Field) -> Expr:
         raise mistake("FQ2005", title, node.span, "not so many")
     values = (assigned(a, binder, Field(f"{field.name}.{n}", t)) for a, (n, t) in zip(node.args, fields, strict=True))
     return Call(field.type, "struct", tuple(values), node.span)
+
+
+def _interval(e: Literal, field: Field) -> Literal:
+    """A text in quotes as a column of intervals has it."""
+    assert isinstance(e.value, str)
+    found = read_interval(e.value)
+    if found is None or found.micros % 1000:
+        title = f"column {field.name} is INTERVAL, and '{e.value}' is not an interval of whole milliseconds"
+        raise mistake("FQ2005", title, e.span, "not an interval", help="write  INTERVAL '5' MINUTE")
+    return Literal(SPAN, interval_text((found.months, found.days, found.micros)), e.span)
 
 
 def _assignable(source: SqlType, target: SqlType) -> bool:

@@ -17,7 +17,7 @@ from flowql.compiler.functions.numeric import (
     NumericOverflow,
     fit_decimal,
 )
-from flowql.compiler.plan.types import JSONB, STRING, UUID, Kind, SqlType
+from flowql.compiler.plan.types import JSONB, SPAN, STRING, UUID, Kind, SqlType
 
 _UUID = re.compile(
     r"\{?([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})\}?", re.IGNORECASE | re.ASCII
@@ -36,7 +36,7 @@ def uuid_text(text: str) -> str:
 def form_caster(source: SqlType, target: SqlType) -> Callable[[Any], Any] | None:
     """The cast of non-null values where one of the types is a text of a form; None where there is none. It raises ValueError or ArithmeticError."""
     if target == STRING:
-        return str
+        return str if source != SPAN else None
     if source == STRING:
         return {JSONB: canonical, UUID: uuid_text}.get(target)
     if source == JSONB and (target.is_numeric or target.kind is Kind.BOOLEAN):

@@ -7,16 +7,18 @@ INTERVAL holds the same three numbers.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
 from flowql.compiler.functions.numeric import BIGINT_MAX, INT_MAX, INT_MIN, NumericOverflow
 from flowql.compiler.functions.registry import Function, FunctionTypeError, Resolution, register
-from flowql.compiler.plan.types import BIGINT, INT, INTERVAL, Kind, SqlType
+from flowql.compiler.plan.types import BIGINT, INT, INTERVAL, SPAN, Kind, SqlType
 
 Interval = tuple[int, int, int]
 DAY_MICROS = 86_400_000_000
+_WRITTEN = re.compile(r"([+-]?\d+) (year|mon|day)s?|([+-]?)(\d+):(\d\d):(\d\d(?:\.\d+)?)", re.ASCII)
 MONTH_DAYS = 30  # where intervals are compared, multiplied and divided
 
 
@@ -63,12 +65,21 @@ def divided(a: Interval, divisor: int | float | Decimal) -> Interval:
 
 
 def _of_parts(a: Interval, factor: Fraction) -> Interval:
+    return interval(*_parts_by(a, factor))
+
+
+def average(total: Interval, count: int) -> Interval:
+    """To a microsecond, which no other interval is exact to."""
+    return _parts_by(total, Fraction(1, count))
+
+
+def _parts_by(a: Interval, factor: Fraction) -> Interval:
     months = a[0] * factor
     days = a[1] * factor + (months - math.trunc(months)) * MONTH_DAYS
     whole = math.trunc(a[1] * factor) + math.trunc((months - math.trunc(months)) * MONTH_DAYS)
     micros = a[2] * factor + (days - whole) * DAY_MICROS
     carried = math.trunc(days - whole)  # two parts of days that make a whole one
-    return interval(math.trunc(months), whole + carried, round(micros - carried * DAY_MICROS))
+    return math.trunc(months), whole + carried, round(micros - carried * DAY_MICROS)
 
 
 def total_micros(a: Interval) -> int:
@@ -101,6 +112,24 @@ def interval_text(a: Interval) -> str:
 def interval_sql(months: str, days: str, micros: str) -> str:
     """DuckDB's INTERVAL of three numbers."""
     return f"(to_months({months}) + to_days({days}) + to_microseconds({micros}))"
+
+
+def interval_of(text: str) -> Interval:
+    """The interval of a text that `interval_text` has written.
+
+    >>> interval_of("-1 years -2 mons +3 days -00:00:03.5"), interval_of("01:00:00")
+    ((-14, 3, -3500000), (0, 0, 3600000000))
+    """
+    months = days = micros = 0
+    for number, unit, sign, hours, minutes, seconds in _WRITTEN.findall(text):
+        if unit == "day":
+            days = int(number)
+        elif unit:
+            months += int(number) * (12 if unit == "year" else 1)
+        else:
+            whole = (int(hours) * 60 + int(minutes)) * 60_000_000 + int(Decimal(seconds) * 1_000_000)
+            micros = -whole if sign == "-" else whole
+    return months, days, micros
 
 
 def _of_numbers(types: tuple[SqlType, ...]) -> Resolution:
@@ -144,5 +173,79 @@ register(
         declines=lambda a, _r: f"(abs(date_part('year', {a[0]})) > 9000)",
         summary="What an interval is compared by: its microseconds, with months of 30 days and days of 24 hours.",
         example="sql_interval_micros(sql_interval(0, 1, 0)) -> 86400000000",
+    )
+)
+
+
+def _kept(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) != 1 or types[0].kind not in (Kind.INTERVAL, Kind.NULL):
+        raise FunctionTypeError(f"an INTERVAL is needed, not ({', '.join(map(str, types))})")
+    return Resolution((INTERVAL,), SPAN)
+
+
+def _taken(types: tuple[SqlType, ...]) -> Resolution:
+    if len(types) != 1 or types[0].kind not in (Kind.STRING, Kind.NULL):
+        raise FunctionTypeError(f"a column of type INTERVAL is needed, not ({', '.join(map(str, types))})")
+    return Resolution((SPAN,), INTERVAL)
+
+
+register(
+    Function(
+        "sql_interval_kept",
+        _kept,
+        lambda _r: interval_text,
+        summary="An interval as a column has it, which is its text.",
+        example="sql_interval_kept(sql_interval(14, 3, 3600000000)) -> '1 year 2 mons 3 days 01:00:00'",
+    )
+)
+register(
+    Function(
+        "sql_interval_taken",
+        _taken,
+        lambda _r: interval_of,
+        summary="The interval that a column has.",
+        example="sql_interval_micros(sql_interval_taken(sql_interval_kept(sql_interval(0, 1, 0)))) -> 86400000000",
+    )
+)
+
+
+for _place, _name, _what in ((0, "months", "months"), (1, "days", "days"), (2, "rest", "microseconds")):
+    register(
+        Function(
+            f"sql_interval_{_name}",
+            _one_interval,
+            lambda _r, place=_place: lambda a: a[place],  # type: ignore[misc]
+            summary=f"The {_what} of the three numbers that an interval is.",
+            example=f"sql_interval_{_name}(sql_interval(1, 2, 3000)) -> {(1, 2, 3000)[_place]}",
+        )
+    )
+register(
+    Function(
+        "sql_interval_total",
+        _of_numbers,
+        lambda _r: lambda months, days, micros: (months, days, micros),
+        summary="The sum of intervals, of the sums of their months, days and microseconds.",
+        example="sql_interval_micros(sql_interval_total(0, 1, 0)) -> 86400000000",
+    )
+)
+
+
+def _of_sum(types: tuple[SqlType, ...]) -> Resolution:
+    if (
+        len(types) != 2
+        or types[0].kind not in (Kind.INTERVAL, Kind.NULL)
+        or types[1].kind not in (Kind.INT, Kind.BIGINT)
+    ):
+        raise FunctionTypeError("an average is of a sum of intervals and their number")
+    return Resolution((INTERVAL, BIGINT), INTERVAL)
+
+
+register(
+    Function(
+        "sql_interval_average",
+        _of_sum,
+        lambda _r: average,
+        summary="The average of so many intervals, to a microsecond.",
+        example="sql_interval_micros(sql_interval_average(sql_interval(0, 1, 0), 2)) -> 43200000000",
     )
 )

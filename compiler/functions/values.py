@@ -30,7 +30,7 @@ _ORDERED = frozenset(
 
 def is_ordered(t: SqlType) -> bool:
     """Whether values of the type can be compared with < (BOOLEAN and containers cannot)."""
-    return t.kind in _ORDERED and t.form != "JSONB"
+    return t.kind in _ORDERED and t.form not in ("JSONB", "INTERVAL")
 
 
 def less(a: Any, b: Any) -> bool:

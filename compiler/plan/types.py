@@ -59,7 +59,8 @@ class SqlType:
 
     zoned: of a TIMESTAMP, that it is a moment (TIMESTAMP WITH TIME ZONE of standard SQL), not what a clock shows somewhere. Its values
     are the same, as the time zone is UTC; how texts are read and written differs.
-    form: of a STRING, that its values are texts of one form, of which equal ones are equal values: `JSONB` or `UUID` of standard SQL.
+    form: of a STRING, that its values are texts of one form: `JSONB` or `UUID` of standard SQL, whose equal texts are equal values, or
+    `INTERVAL`, where different texts may be equal (1 day, 24 hours).
     """
 
     kind: Kind
@@ -105,6 +106,7 @@ TIMESTAMP = SqlType(Kind.TIMESTAMP)
 TIMESTAMPTZ = SqlType(Kind.TIMESTAMP, zoned=True)
 JSONB = SqlType(Kind.STRING, form="JSONB")
 UUID = SqlType(Kind.STRING, form="UUID")
+SPAN = SqlType(Kind.STRING, form="INTERVAL")  # of columns; in expressions they are INTERVAL
 INTERVAL = SqlType(Kind.INTERVAL)
 NULL = SqlType(Kind.NULL)
 

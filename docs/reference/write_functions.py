@@ -62,6 +62,10 @@ STANDARD = {
     "sql_places": "FROM UNNEST(a)",
     "sql_places_or_null": "LEFT JOIN UNNEST(a)",
     "sql_interval_micros": "INTERVAL '1' DAY = a",
+    "sql_interval_kept": "a column of type INTERVAL",
+    "sql_interval_taken": "a column of type INTERVAL",
+    **{f"sql_interval_{part}": "SUM(interval)" for part in ("months", "days", "rest", "total")},
+    "sql_interval_average": "AVG(interval)",
     "sql_number_to_char": "TO_CHAR(n, 'FM990.00')",
 }
 STANDARD_AGGREGATES = ("sql_avg", "sql_sum")

@@ -13,6 +13,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.plan.expr import Call, Column, Expr
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.tables import TableChange
@@ -24,6 +25,7 @@ from flowql.compiler.plan.types import (
     DATE,
     DOUBLE,
     INT,
+    SPAN,
     STRING,
     TIME,
     TIMESTAMP,
@@ -175,7 +177,7 @@ def _as(e: Column, field: Field, source: SourceDef) -> Expr:
     numbers = e.type.is_numeric and field.type.is_numeric
     times = {e.type.kind, field.type.kind} <= {Kind.DATE, Kind.TIMESTAMP}
     nested = e.type.kind is field.type.kind and e.type.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
-    text = field.type.kind is Kind.STRING and e.type.kind is not Kind.BYTES
+    text = field.type.kind is Kind.STRING and e.type.kind is not Kind.BYTES and SPAN not in (e.type, field.type)
     if not (numbers or times or nested or text) or not can_cast(e.type, field.type):
         title = f"column {field.name} of {source.name} is {field.type}, the query gives {e.type}"
         raise QueryError(title, code=INVALID, help=f"write  CAST(... AS {field.type})")
@@ -198,6 +200,8 @@ def _sql_type(t: pa.DataType) -> SqlType:
         return array_of(_sql_type(t.value_type))
     if pa.types.is_struct(t):
         return struct(*((f.name, _sql_type(f.type)) for f in t))
+    if pa.types.is_interval(t):
+        return SPAN
     for test, of in _SIMPLE:
         if callable(test) and test(t):
             return of
@@ -205,6 +209,10 @@ def _sql_type(t: pa.DataType) -> SqlType:
 
 
 def _values(column: pa.ChunkedArray, t: SqlType) -> Sequence[object]:
+    if t == SPAN:
+        return [
+            None if v is None else interval_text((v.months, v.days, v.nanoseconds // 1000)) for v in column.to_pylist()
+        ]
     try:
         cast = column.cast(arrow_type(t)).combine_chunks()
     except pa.ArrowInvalid as error:

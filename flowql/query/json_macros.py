@@ -23,6 +23,9 @@ REFERENCES: Mapping[str, str] = {
 WITHOUT, JOINED, BESIDE = "flowql_without", "flowql_joined", "flowql_beside"
 UNSEEN = "flowql_joined_unseen"
 _IS_JSON = "(typeof(a) = 'JSON' OR typeof(b) = 'JSON')"
+_WRITTEN = " OR ".join(
+    f"typeof({x}) IN ('INTERVAL', 'DOUBLE', 'FLOAT')" for x in "ab"
+)  # DuckDB has other texts of these
 _TEXT_OF = "CAST(to_json({x}) AS VARCHAR), typeof({x})"
 
 
@@ -36,7 +39,8 @@ MACROS: Mapping[str, Sequence[str]] = {
     FIELD_TEXT: ("(j, k) AS flowql_json_part_text(CAST(j AS VARCHAR), CAST(k AS VARCHAR), typeof(k))",),
     WITHOUT: ("(j, k) AS CAST(flowql_removed(CAST(j AS VARCHAR), CAST(to_json(k) AS VARCHAR)) AS JSON)",),
     JOINED: (
-        f"(a, b) AS CASE WHEN {_IS_JSON} THEN flowql_jsonb_concat_2(CAST(a AS VARCHAR), CAST(b AS VARCHAR)) ELSE a || b END",
+        f"(a, b) AS CASE WHEN {_IS_JSON} THEN flowql_jsonb_concat_2(CAST(a AS VARCHAR), CAST(b AS VARCHAR)) "
+        f"WHEN {_WRITTEN} THEN flowql_text(a) || flowql_text(b) ELSE a || b END",
     ),
     UNSEEN: (
         f"(a, b) AS CASE WHEN {_IS_JSON} THEN error('|| of two values of JSONB: write  CAST(a AS JSONB) || b') ELSE a || b END",
@@ -50,7 +54,7 @@ MACROS: Mapping[str, Sequence[str]] = {
     "jsonb_of_entries": (f"(x) AS CASE WHEN x IS NOT NULL THEN CAST(flowql_of_entries({_of('x')}) AS JSON) END",),
 }
 CALLED: Mapping[str, Sequence[str]] = {
-    WITHOUT: ("flowql_removed",), JOINED: ("jsonb_concat",), JSON: ("flowql_canonical",), FIELD: ("flowql_json_part",), FIELD_TEXT: ("flowql_json_part_text",), HOLDS: ("flowql_holds_json",),
+    WITHOUT: ("flowql_removed",), JOINED: ("jsonb_concat", "flowql_text"), JSON: ("flowql_canonical",), FIELD: ("flowql_json_part",), FIELD_TEXT: ("flowql_json_part_text",), HOLDS: ("flowql_holds_json",),
     "flowql_json_text": ("flowql_written_json",), "to_jsonb": ("flowql_written_json",), OBJECT: ("flowql_made_object",),
     LIST: ("flowql_made_list",), "jsonb_of_entries": ("flowql_of_entries",),
 }  # fmt: skip

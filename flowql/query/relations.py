@@ -9,9 +9,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
+from flowql.compiler.functions.sql_intervals import interval_of
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef, StoreSpec, scan_of
-from flowql.compiler.plan.types import BIGINT, JSONB, STRING, UUID, Kind, SqlType, arrow_type
+from flowql.compiler.plan.types import BIGINT, JSONB, SPAN, STRING, UUID, Kind, SqlType, arrow_type
 from flowql.query.lookup import Points, access
 from flowql.query.room import Room
 from flowql.query.statement import Condition
@@ -193,8 +194,17 @@ def zoned_schema(schema: Schema) -> pa.Schema:
 
 def as_shown(batch: pa.RecordBatch, shown: pa.Schema) -> pa.RecordBatch:
     """Rows in the types of `zoned_schema`."""
-    columns = [_uuids(c) if f.type == pa.uuid() else c.cast(f.type) for c, f in zip(batch.columns, shown, strict=True)]
+    columns = [_shown(c, f.type) for c, f in zip(batch.columns, shown, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=shown)
+
+
+def _shown(column: pa.Array, t: pa.DataType) -> pa.Array:
+    if t == pa.uuid():
+        return _uuids(column)
+    if t == pa.month_day_nano_interval():
+        spans = [None if v is None else interval_of(v) for v in column.to_pylist()]
+        return pa.array([None if s is None else pa.MonthDayNano([s[0], s[1], s[2] * 1000]) for s in spans], t)
+    return column.cast(t)
 
 
 def _uuids(column: pa.Array) -> pa.Array:
@@ -207,6 +217,8 @@ def _zoned(t: SqlType) -> pa.DataType:
         return pa.timestamp("ms", "UTC")
     if t == JSONB:
         return pa.json_(pa.string())
+    if t == SPAN:
+        return pa.month_day_nano_interval()
     if t.kind is Kind.ARRAY:
         return pa.list_(_zoned(t.element))
     if t.kind is Kind.MAP:

@@ -17,7 +17,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Session
 from flowql.compiler.functions.registry import FunctionTypeError, all_functions
 from flowql.compiler.functions.sql_define import NAMES as STANDARD_NAMES
-from flowql.compiler.plan.expr import Call, Column, Expr, walk
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal, walk
 from flowql.compiler.plan.logical import Project, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import (
@@ -27,6 +27,8 @@ from flowql.compiler.plan.types import (
     DATE,
     DOUBLE,
     INT,
+    INTERVAL,
+    SPAN,
     STRING,
     TIME,
     TIMESTAMP,
@@ -258,6 +260,13 @@ MIN_SCALE("N0") | MIN_SCALE("I0") | MAKE_TIMESTAMPTZ("I0" % 9999, 2, "I1" % 30, 
 NORMALIZE("S0") | NORMALIZE("S0", NFKD) | SUBSTRING("S0" FROM "LIKE") | SUBSTRING("S0" FROM '(a)|b') | "S0" ^@ 'a' | "S0" ^@ "S1" | CAST(MAKE_INTERVAL(days => "I0" % 100, secs => "D0") AS VARCHAR) | INITCAP("S0")
 SET_BIT("Y0", "I0" % 20, "I1" % 2) | SET_BYTE("Y0", "I0" % 3, "I1") | REGEXP_INSTR("S0", "LIKE", 1, "I0" % 3, 1, 'i', 1) | REGEXP_SUBSTR("S0", '(a)(b)?', "I0" % 4, 1, 'i', 2)
 ("T0", "T1") OVERLAPS ("T1", INTERVAL '1' DAY) | TIMESTAMPDIFF(HOUR, "T0", "T1") | WIDTH_BUCKET("D0", 0, 10, 5) | CAST("S0" AS INT[]) | CAST('{1,2,NULL}' AS INT[])
+CAST("JSON" AS JSONB) | CAST("JSON" AS JSONB) -> 'a' | CAST("JSON" AS JSONB) ->> "I0" | CAST("JSON" AS JSONB) #> '{a,b}' | CAST("JSON" AS JSONB) #>> "LS0" | CAST(CAST("JSON" AS JSONB) AS VARCHAR)
+CAST("JSON" AS JSONB) @> '[1]' | '{}' <@ CAST("JSON" AS JSONB) | CAST("JSON" AS JSONB) ? 'a' | CAST("JSON" AS JSONB) ?| "LS0" | CAST("JSON" AS JSONB) ?& '{a,é}' | CAST("JSON" AS JSONB) = '12.0' | CAST("JSON" AS JSONB) IN ('[]', '{}')
+CAST("JSON" AS JSONB) \|\| '[1]' | CAST("JSON" AS JSONB) - 'a' | CAST("JSON" AS JSONB) - "I0" | CAST(CAST("JSON" AS JSONB) AS INT) | CAST(CAST("JSON" AS JSONB) AS NUMERIC(5, 2)) | CAST(CAST("JSON" AS JSONB) AS BOOLEAN)
+JSONB_TYPEOF(CAST("JSON" AS JSONB)) | JSONB_ARRAY_LENGTH(CAST("JSON" AS JSONB)) | JSONB_STRIP_NULLS(CAST("JSON" AS JSONB)) | JSONB_PRETTY(CAST("JSON" AS JSONB)) | JSONB_SET(CAST("JSON" AS JSONB), '{a}', '1')
+JSONB_EXTRACT_PATH(CAST("JSON" AS JSONB), 'a', "S0") | JSONB_EXTRACT_PATH_TEXT(CAST("JSON" AS JSONB), "S0") | JSONB_ELEMENTS(CAST("JSON" AS JSONB)) | JSONB_ELEMENTS_TEXT(CAST("JSON" AS JSONB)) | JSONB_OBJECT("LS0")
+JSONB_KEYS(CAST("JSON" AS JSONB)) | JSONB_VALUES(CAST("JSON" AS JSONB)) | JSONB_VALUES_TEXT(CAST("JSON" AS JSONB)) | JSONB_BUILD_OBJECT('a', "D0", "S0", "LI0", 'j', CAST("JSON" AS JSONB)) | JSONB_BUILD_ARRAY("T0", NULL, "M0", "Y0")
+TO_JSONB("P0") | TO_JSONB("D0") | TO_JSONB("DAY0") | TO_JSONB(CAST("T0" AS TIMESTAMPTZ)) | JSONB_OF_ENTRIES(ARRAY[STRUCT(k := "S0", v := "N0")]) | CAST("S0" AS UUID) | CAST('{550E8400-e29b-41d4-a716-446655440000}' AS UUID)
 "T0" BETWEEN SYMMETRIC "T1" AND "T2" | CASE WHEN "T0" - "T1" > INTERVAL '1' HOUR THEN "T0" + INTERVAL '1' DAY ELSE NULL END | "T0" - "T1" IN (INTERVAL '24' HOUR, "T1" - "T2") | NOT ("T0" - "T1" = INTERVAL '1 day')
 """
 
@@ -273,8 +282,18 @@ def written() -> tuple[Expr, ...]:
 def written_standard() -> tuple[Expr, ...]:
     """The expressions of STANDARD_WRITTEN, bound by the compiler."""
     lines = STANDARD_WRITTEN.strip().splitlines()
-    texts = [re.sub(r'"(N\d+)_', r'"\1', t.strip()) for line in lines for t in line.split(" | ")]
+    texts = [re.sub(r'"(N\d+)_', r'"\1', t.strip().replace("\\|", "|")) for line in lines for t in line.split(" | ")]
     return _bound(texts, '"', Session(dialect="standard"))
+
+
+def of_intervals() -> Iterator[Expr]:
+    """What columns of intervals and their aggregates are made of."""
+    span = Call(INTERVAL, "sql_sub", (column(TIMESTAMP, 0), column(TIMESTAMP, 1)))
+    yield (kept := Call(SPAN, "sql_interval_kept", (span,)))
+    yield Call(BIGINT, "sql_interval_micros", (Call(INTERVAL, "sql_interval_taken", (kept,)),))
+    yield from (Call(BIGINT, f"sql_interval_{part}", (span,)) for part in ("months", "days", "rest"))
+    total = Call(INTERVAL, "sql_interval_total", (column(INT, 0), column(INT, 1), column(BIGINT, 0)))
+    yield Call(SPAN, "sql_interval_kept", (Call(INTERVAL, "sql_interval_average", (total, Literal(INT, 7))),))
 
 
 def _bound(texts: list[str], quote: str, session: Session) -> tuple[Expr, ...]:
@@ -305,6 +324,7 @@ def everything(most: int) -> Iterator[Expr]:
     yield from (c for name in names() if name not in SPECIAL for c in calls(name, most))
     yield from written()
     yield from written_standard()
+    yield from of_intervals()
 
 
 def alike(a: Any, b: Any) -> bool:

@@ -101,17 +101,17 @@ def _float(v: float) -> str:
 
 
 def _interval(months: int, days: int, micros: int) -> str:
-    parts = [_plural(int(months / 12), "year"), _plural(months - int(months / 12) * 12, "mon"), _plural(days, "day")]
-    shown = [p for p in parts if p]
+    shown: list[str] = []
+    for n, unit in ((int(months / 12), "year"), (months - int(months / 12) * 12, "mon"), (days, "day")):
+        if n:
+            sign = "+" if n > 0 and shown and shown[-1].startswith("-") else ""
+            shown.append(f"{sign}{n} {unit}{'' if n == 1 else 's'}")
     if micros or not shown:
         seconds, fraction = divmod(abs(micros), 1_000_000)
         time = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-        shown.append(f"{'-' if micros < 0 else ''}{time}{f'.{fraction:06d}' if fraction else ''}")
+        sign = "-" if micros < 0 else "+" if shown and shown[-1].startswith("-") else ""
+        shown.append(f"{sign}{time}{f'.{fraction:06d}'.rstrip('0') if fraction else ''}")
     return " ".join(shown)
-
-
-def _plural(n: int, unit: str) -> str:
-    return f"{n} {unit}{'' if n == 1 else 's'}" if n else ""
 
 
 def _element(v: Any, t: pa.DataType) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.operators import taken
 from flowql.compiler.analyze.relations.relation import OUTER, RelColumn
 from flowql.compiler.analyze.scope import Scope, ScopeColumn, resolve
 from flowql.compiler.analyze.texts import text_of
@@ -21,7 +22,7 @@ from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.functions.registry import Function
-from flowql.compiler.plan.expr import Column, Expr, Literal, columns_of
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
 from flowql.compiler.plan.visit import substitute
 
 _MARK = "\0"  # in the name of what stands for an expression that is bound already
@@ -74,7 +75,7 @@ class RelBinder(Binder):
             around = self.outer.seen(node)
             found = around and self._of_outer(around)
         if found is not None:
-            return Column(found.type, found.name, node.span)
+            return taken(Column(found.type, found.name, node.span))
         resolve(self._scope, node, self._clause)
         raise AssertionError("a name that is not found is an error")
 
@@ -238,6 +239,8 @@ class Placeholders:
         for key, e in self.exprs.items():
             if e == old:
                 self.exprs[key] = new
+            elif isinstance(old, Column) and isinstance(e, Call) and old.name in columns_of(e):
+                self.exprs[key] = substitute(e, {old.name: new})
 
 
 def without_marks(text: str) -> str:

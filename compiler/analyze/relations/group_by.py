@@ -23,8 +23,9 @@ from flowql.compiler.analyze.relations.set_operations import united
 from flowql.compiler.analyze.relations.subqueries import Subqueries
 from flowql.compiler.analyze.relations.tree_parts import has_query, nodes
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
-from flowql.compiler.plan.types import BIGINT, INT
+from flowql.compiler.plan.types import BIGINT, INT, Kind
 
 GROUPING_MAX = 31  # arguments of GROUPING
 
@@ -48,6 +49,8 @@ class GroupBy:
         aggregates = Aggregates(below, self._names, self._placeholders)
         parts = aggregates.taken(parts)
         exprs = [[*below.carried, *(below.bound(e) for e in one)] for one in sets]
+        if any(e.type.kind is Kind.INTERVAL for one in exprs for e in one):
+            unsupported("GROUP BY an INTERVAL", select.group_by[0].span, "group by  EXTRACT(EPOCH FROM x)")
         exprs = [[*one, *self._decided(exprs, parts)] for one in exprs]
         parts, groupings = self._groupings(parts, exprs)
         if len(exprs) == 1:

@@ -8,7 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.operators import interval_number, taken
+from flowql.compiler.analyze.relations import interval_aggregates
 from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.interval_aggregates import Part
 from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.edits import Edit, behind
@@ -99,13 +102,33 @@ class Aggregates:
             if isinstance(n, t.Query):
                 return n
             if isinstance(n, t.Call) and is_aggregate(n):
-                return self._placeholders.add(n, self._add(n).column)
+                return self._placeholders.add(n, self._of_intervals(n) or self._add(n).column)
             return None
 
         return rebuilt(node, rule)
 
+    def _of_intervals(self, node: t.Call) -> Expr | None:
+        """The value of SUM, AVG, MIN or MAX where the argument is an interval."""
+        function = function_of(node)
+        if function not in interval_aggregates.FUNCTIONS or len(node.args) != 1 or has_aggregates(node.args[0]):
+            return None
+        e = self._below.bound(node.args[0])
+        if e.type.kind is not Kind.INTERVAL:
+            return None
+        condition = self._below.true_when(node.filter) if node.filter is not None else None
+
+        def column(p: Part) -> Expr:
+            name = self._names.fresh(node.name[-1])
+            return self._known(
+                AggregateCall(p.function, (p.arg,), p.type, False, p.condition, p.order, (), name)
+            ).column
+
+        return interval_aggregates.of_intervals(node, function, e, condition, column)
+
     def _add(self, node: t.Call) -> AggregateCall:
-        made = self.bound(node)
+        return self._known(self.bound(node))
+
+    def _known(self, made: AggregateCall) -> AggregateCall:
         same = next((c for c in self.calls if c.same(made)), None)
         if same is None:
             self.calls.append(made)
@@ -257,6 +280,7 @@ def ordered_by(e: Expr, item: t.OrderItem) -> Order:
             "the order of values of JSONB", item.span, "order by a part of it as a text or number:  j ->> 'key'"
         )
     descending = item.direction == "desc"
+    e = interval_number(taken(e))
     return Order(e, descending, descending if item.nulls is None else item.nulls == "first")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.operators import kept
 from flowql.compiler.analyze.relations.definitions import NO_TABLES, CommonTable, Tables
 from flowql.compiler.analyze.relations.expressions import Correlated, RelBinder
 from flowql.compiler.analyze.relations.from_clause import FromBinder
@@ -249,7 +250,7 @@ class QueryBinder(FromBinder):
             e = binder.bound(item.expr)
             if e.type.kind is Kind.NULL:
                 e = Literal(SqlType(Kind.STRING), None)  # a bare NULL is a text, as in PostgreSQL
-            made.append((item.alias or tree_name(original.expr), e))
+            made.append((item.alias or tree_name(original.expr), kept(e)))
         return made
 
     def _star(self, star: t.Star, binder: RelBinder) -> list[tuple[str, Expr]]:
@@ -264,7 +265,7 @@ class QueryBinder(FromBinder):
             title, edit = f"'{alias}' is not a relation of this query", correction(star.span, alias, known)
             raise mistake("FQ2001", title, star.span, "unknown", help=f"there are {listing(known)}", edit=edit)
         chosen = [c for c in binder.columns if (c.source == alias if alias is not None else not c.qualified)]
-        return [(c.name, binder.bound(_reference(c, star))) for c in chosen if c.name not in excluded]
+        return [(c.name, kept(binder.bound(_reference(c, star)))) for c in chosen if c.name not in excluded]
 
     # --- DISTINCT ON and set operations ---
 

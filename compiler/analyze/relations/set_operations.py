@@ -9,14 +9,16 @@ from typing import Literal as OneOf
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.relation import Names, Rel, RelColumn, column_of, projected, selected
 from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.registry import FunctionTypeError
 from flowql.compiler.plan.changes import SetOperation
 from flowql.compiler.plan.expr import Expr, Literal
 from flowql.compiler.plan.logical import NamedExpr, Node, Union
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import INT
+from flowql.compiler.plan.types import INT, SPAN
 
 
 def distinct(rel: Rel, names: Names) -> Rel:
@@ -29,6 +31,10 @@ def operation(
 ) -> Rel:
     """inputs: of the same columns, with no others in their nodes."""
     first = inputs[0]
+    if any(c.type == SPAN for c in first.columns):
+        unsupported(
+            f"{kind.upper()} of rows with a column of type INTERVAL", NOWHERE, "take  EXTRACT(EPOCH FROM x)  of it"
+        )
     keys = [Field(names.fresh(f"__{c.name}"), c.type, "key") for c in first.columns]
     copies = [Field(names.fresh("__copy"), INT, "key")] if all_ else []
     columns = [replace(c, column=names.fresh(c.name)) for c in first.columns]

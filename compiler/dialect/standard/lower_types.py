@@ -41,19 +41,19 @@ _KNOWN: dict[str, SqlType] = {
     "timestamptz": t.TIMESTAMPTZ,
     "jsonb": t.JSONB,
     "uuid": t.UUID,
+    "interval": t.SPAN,
 }
 SPELLINGS = (*_KNOWN, "decimal", "numeric", "array", "map", "struct")
 # Types of other systems -> what is nearest here.
 _FOREIGN = {
     "number": "numeric", "varchar2": "varchar", "nvarchar": "varchar", "nvarchar2": "varchar", "nchar": "char", "datetime": "timestamp",
     "datetime2": "timestamp", "smalldatetime": "timestamp", "timestamp_ltz": "timestamptz", "mediumint": "int", "hugeint": "numeric",
-    "tinytext": "text", "mediumtext": "text", "longtext": "text", "clob": "text", "bit": "boolean", "binary": "bytea", "image": "bytea",
+    "uniqueidentifier": "uuid", "tinytext": "text", "mediumtext": "text", "longtext": "text", "clob": "text", "bit": "boolean", "binary": "bytea", "image": "bytea",
 }  # fmt: skip
 _NUMERIC = t.decimal(38, 18)  # given neither precision nor scale
 _DECIMALS = ("decimal", "dec", "numeric")
 _MISSING = {
     "timetz": "write  TIME",
-    "interval": "",
     "json": "write  JSONB",
     "variant": "write  JSONB",
 }

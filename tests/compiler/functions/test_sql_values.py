@@ -372,8 +372,8 @@ def test_what_has_no_meaning_is_refused_by_its_name(text: str) -> None:
     assert found.span.line
 
 
-@pytest.mark.parametrize("query", ["SELECT k, MAX(ts - tt) AS w FROM r GROUP BY k", "SELECT ts - tt AS w, COUNT(*) FROM r GROUP BY ts - tt"])  # fmt: skip
-def test_no_state_holds_an_interval(query: str) -> None:
+def test_no_group_is_an_interval() -> None:
+    query = "SELECT ts - tt AS w, COUNT(*) FROM r GROUP BY ts - tt"
     source = "CREATE STREAM r (k INT, ts TIMESTAMP, tt TIMESTAMP) WITH (kafka_topic='r', value_format='JSON');"
     made = compile_project([SourceText("q.sql", f"{source} CREATE VIEW v AS {query};")], dialect="standard")
     assert not made.ok

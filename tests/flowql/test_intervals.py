@@ -1,0 +1,93 @@
+"""Columns of type INTERVAL in tables, views and interactive queries of standard SQL; the answers are PostgreSQL's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.query.errors import QueryError
+from tests.slt.rows import difference, rendered
+from tests.slt.world import Shape, World
+
+SETUP = """
+CREATE TABLE t (id INT PRIMARY KEY, a TIMESTAMP, b TIMESTAMP, d INTERVAL, g INT)
+INSERT INTO t VALUES (1, '2024-01-01 10:00:00', '2024-01-02 11:30:00.5', '1 day 02:00:00', 1), (2, '2024-03-01', '2024-01-01', INTERVAL '24 hours', 1)
+INSERT INTO t VALUES (3, NULL, NULL, NULL, 2), (4, '2024-01-01', '2024-01-01', '-1 year -2 mons +3 days -00:00:03.5', 2), (5, NULL, NULL, '30 days', 3)
+""".strip().splitlines()
+QUERIES = {
+    "SELECT id, b - a AS x FROM t": ["1 1 day 01:30:00.5", "2 -60 days", "3 NULL", "4 00:00:00", "5 NULL"],
+    "SELECT id, d FROM t": ["1 1 day 02:00:00", "2 24:00:00", "3 NULL", "4 -1 years -2 mons +3 days -00:00:03.5", "5 30 days"],
+    "SELECT id, d * 2 AS x, -d AS y FROM t WHERE id < 3": ["1 2 days 04:00:00 -1 days -02:00:00", "2 48:00:00 -24:00:00"],
+    "SELECT id, a + d AS x, d::text AS y FROM t WHERE id = 1": ["1 2024-01-02 12:00:00 1 day 02:00:00"],
+    "SELECT id FROM t WHERE d = '1 day' OR d > INTERVAL '1 month' OR d IN ('1 mon')": ["2", "5"],
+    "SELECT id, EXTRACT(EPOCH FROM d) AS x FROM t WHERE d IS NOT NULL": ["1 93600", "2 86400", "4 -36482403.5", "5 2592000"],
+    "SELECT id FROM t ORDER BY d, id LIMIT 2": ["2", "4"],
+    "SELECT q.id, q.x + INTERVAL '1 day' AS y FROM (SELECT id, b - a AS x FROM t) AS q WHERE q.x < '0'": ["2 -59 days"],
+    "SELECT p.id, q.id AS other FROM t AS p JOIN t AS q ON p.d = q.b - q.a + INTERVAL '1 day'": ["2 4"],
+    "SELECT id, COALESCE(d, INTERVAL '0') AS x, CASE WHEN id = 3 THEN INTERVAL '1 hour' ELSE d END AS y FROM t WHERE id IN (2, 3)": ["2 24:00:00 24:00:00", "3 00:00:00 01:00:00"],
+    "SELECT id, a - LAG(a) OVER (ORDER BY id) AS x FROM t WHERE id < 3": ["1 NULL", "2 59 days 14:00:00"],
+    "SELECT id, d FROM t WHERE id = 5 UNION ALL SELECT id + 10, b - a FROM t WHERE id = 2": ["5 30 days", "12 -60 days"],
+    "SELECT g, MAX(b - a) AS x, MIN(d) AS y FROM t GROUP BY g": ["1 1 day 01:30:00.5 24:00:00", "2 00:00:00 -1 years -2 mons +3 days -00:00:03.5", "3 NULL 30 days"],
+    "SELECT g, AVG(b - a) AS x FROM t GROUP BY g": ["1 -29 days -11:14:59.75", "2 00:00:00", "3 NULL"],
+    "SELECT MAX(b) - MIN(a) AS x FROM t": ["1 day 11:30:00.5"],
+    "SELECT id, 'in ' || d AS x FROM t WHERE id = 4": ["4 in -1 years -2 mons +3 days -00:00:03.5"],
+    "SELECT to_jsonb(d) AS x FROM t WHERE id = 1": ['"1 day 02:00:00"'],
+}  # fmt: skip
+ONLY_VIEWS = {
+    "SELECT g, SUM(d) AS x, AVG(d) FILTER (WHERE id < 3) AS y FROM t GROUP BY g": ["1 1 day 26:00:00 25:00:00", "2 -1 years -2 mons +3 days -00:00:03.5 NULL", "3 30 days NULL"],
+    "SELECT g, SUM(b - a) AS x FROM t GROUP BY ROLLUP (g)": ["1 -59 days +01:30:00.5", "2 00:00:00", "3 NULL", "NULL -59 days +01:30:00.5"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    made = World(Shape())
+    for statement in SETUP:
+        made.execute(statement)
+    views = [f"CREATE VIEW v{i} AS {sql}" for i, sql in enumerate((*QUERIES, *ONLY_VIEWS))]
+    assert made.define(views) == [None] * len(views)
+    yield made
+    made.close()
+
+
+def test_columns_of_intervals_are_postgresqls(world: World) -> None:
+    wrong = []
+    for i, (sql, wanted) in enumerate({**QUERIES, **ONLY_VIEWS}.items()):
+        for asked in (f"SELECT * FROM v{i}", *([sql] if sql in QUERIES else [])):
+            if apart := difference(wanted, rendered(world.ask(asked)), ordered=False):
+                wrong.append(f"{asked} ({sql}): {apart}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_statements_change_them_and_aggregates_follow(world: World) -> None:
+    world.execute("CREATE TABLE c (id INT PRIMARY KEY, d INTERVAL DEFAULT '1 hour', e INTERVAL)")
+    world.execute("CREATE VIEW total AS SELECT SUM(d) AS s, MAX(d) AS m, AVG(d) AS a FROM c")
+    world.execute("INSERT INTO c (id) VALUES (1), (2)")
+    world.execute("UPDATE c SET d = d * 3, e = INTERVAL '1 day' WHERE id = 2")
+    world.execute("INSERT INTO c SELECT id + 10, b - a, d FROM t WHERE id = 1")
+    assert rendered(world.ask("SELECT * FROM total")) == ["1 day 05:30:00.5 1 day 01:30:00.5 09:50:00.166667"]
+    world.execute("DELETE FROM c WHERE d > '5 hours' OR e IS NULL")
+    assert rendered(world.ask("SELECT * FROM total")) == ["03:00:00 03:00:00 03:00:00"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("CREATE VIEW v AS SELECT d, COUNT(*) AS n FROM t GROUP BY d", "GROUP BY an INTERVAL"),
+        ("CREATE VIEW v AS SELECT DISTINCT d FROM t", "DISTINCT of rows with a column of type INTERVAL"),
+        ("CREATE VIEW v AS SELECT SUM(DISTINCT d) AS n FROM t", "SUM(DISTINCT) of an INTERVAL"),
+        ("CREATE VIEW v AS SELECT p.id FROM t AS p JOIN t AS q USING (d)", "cannot compare INTERVAL"),
+        ("CREATE VIEW v AS SELECT ARRAY[d] AS x FROM t", "an INTERVAL as an argument of ARRAY"),
+        ("CREATE TABLE k (d INTERVAL PRIMARY KEY)", "column d of the PRIMARY KEY"),
+        ("CREATE TABLE s (d INTERVAL) WITH (kafka_topic = 's', value_format = 'JSON')", "INTERVAL as the type of column d of a topic"),
+        ("INSERT INTO t (id, d) VALUES (9, 'soon')", "is not an interval"),
+        ("INSERT INTO t (id, d) VALUES (9, 5)", "column d is INTERVAL"),
+        ("UPDATE t SET d = 5 WHERE id = 1", "column d"),
+    ],
+)  # fmt: skip
+def test_what_they_cannot_do_is_refused(world: World, statement: str, said: str) -> None:
+    with pytest.raises((CompileError, QueryError)) as caught:
+        world.execute(statement)
+    assert said in str(caught.value)
