@@ -9,7 +9,7 @@ import pytest
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.query.errors import QueryError
 from tests.slt.rows import difference, rendered
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 SETUP = """
 CREATE TABLE t (id INT PRIMARY KEY, a TIMESTAMP, b TIMESTAMP, d INTERVAL, g INT)
@@ -42,8 +42,8 @@ ONLY_VIEWS = {
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    made = World(Shape())
+def world() -> Iterator[SqlSession]:
+    made = SqlSession(Shape())
     for statement in SETUP:
         made.execute(statement)
     views = [f"CREATE VIEW v{i} AS {sql}" for i, sql in enumerate((*QUERIES, *ONLY_VIEWS))]
@@ -52,7 +52,7 @@ def world() -> Iterator[World]:
     made.close()
 
 
-def test_columns_of_intervals_are_postgresqls(world: World) -> None:
+def test_columns_of_intervals_are_postgresqls(world: SqlSession) -> None:
     wrong = []
     for i, (sql, wanted) in enumerate({**QUERIES, **ONLY_VIEWS}.items()):
         for asked in (f"SELECT * FROM v{i}", *([sql] if sql in QUERIES else [])):
@@ -61,7 +61,7 @@ def test_columns_of_intervals_are_postgresqls(world: World) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_statements_change_them_and_aggregates_follow(world: World) -> None:
+def test_statements_change_them_and_aggregates_follow(world: SqlSession) -> None:
     world.execute("CREATE TABLE c (id INT PRIMARY KEY, d INTERVAL DEFAULT '1 hour', e INTERVAL)")
     world.execute("CREATE VIEW total AS SELECT SUM(d) AS s, MAX(d) AS m, AVG(d) AS a FROM c")
     world.execute("INSERT INTO c (id) VALUES (1), (2)")
@@ -87,7 +87,7 @@ def test_statements_change_them_and_aggregates_follow(world: World) -> None:
         ("UPDATE t SET d = 5 WHERE id = 1", "column d"),
     ],
 )  # fmt: skip
-def test_what_they_cannot_do_is_refused(world: World, statement: str, said: str) -> None:
+def test_what_they_cannot_do_is_refused(world: SqlSession, statement: str, said: str) -> None:
     with pytest.raises((CompileError, QueryError)) as caught:
         world.execute(statement)
     assert said in str(caught.value)

@@ -12,7 +12,7 @@ import pytest
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.query.errors import QueryError
 from tests.slt.rows import difference, rendered
-from tests.slt.world import Shape, World
+from tests.slt.session import Shape, SqlSession
 
 TABLE = """CREATE TABLE t (id INT PRIMARY KEY, j JSONB, k VARCHAR, a INT[], n NUMERIC(6, 2), f BOOLEAN, ts TIMESTAMP, tz TIMESTAMPTZ, u UUID)"""
 ROWS = """INSERT INTO t VALUES
@@ -87,8 +87,8 @@ SELECT = f"SELECT id, {', '.join(f'{text} AS x{i}' for i, (text, *_) in enumerat
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["vector", "row"])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    made = World(Shape(vector=request.param))
+def world(request: pytest.FixtureRequest) -> Iterator[SqlSession]:
+    made = SqlSession(Shape(vector=request.param))
     made.execute(TABLE)
     made.execute(ROWS)
     views = [f"CREATE VIEW e AS {SELECT}"] + [f"CREATE VIEW q{i} AS {sql}" for i, sql in enumerate(QUERIES)]
@@ -97,7 +97,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made.close()
 
 
-def test_values_are_postgresqls(world: World) -> None:
+def test_values_are_postgresqls(world: SqlSession) -> None:
     wrong = []
     for asked in ("SELECT * FROM e ORDER BY id", f"{SELECT} ORDER BY id"):
         found = world.ask(asked)
@@ -107,7 +107,7 @@ def test_values_are_postgresqls(world: World) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_queries_are_postgresqls(world: World) -> None:
+def test_queries_are_postgresqls(world: SqlSession) -> None:
     wrong = []
     for i, (sql, wanted) in enumerate(QUERIES.items()):
         for asked in (f"SELECT * FROM q{i}", sql):
@@ -116,7 +116,7 @@ def test_queries_are_postgresqls(world: World) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_views_follow_changes_of_it(world: World) -> None:
+def test_views_follow_changes_of_it(world: SqlSession) -> None:
     world.execute("CREATE TABLE d (id INT PRIMARY KEY, j JSONB)")
     world.execute(
         "CREATE VIEW kinds AS SELECT j ->> 'kind' AS kind, jsonb_agg(j -> 'n' ORDER BY id) AS ns FROM d GROUP BY 1"
@@ -148,7 +148,7 @@ def test_views_follow_changes_of_it(world: World) -> None:
         ("INSERT INTO t (id, u) VALUES (9, 'x')", "invalid input syntax for type uuid"),
     ],
 )  # fmt: skip
-def test_what_it_cannot_do_is_refused(world: World, statement: str, said: str) -> None:
+def test_what_it_cannot_do_is_refused(world: SqlSession, statement: str, said: str) -> None:
     with pytest.raises((CompileError, QueryError)) as caught:
         world.execute(statement)
     assert said in str(caught.value)
