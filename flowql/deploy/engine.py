@@ -9,6 +9,7 @@ from pathlib import Path
 from flowql.deploy.at_rest import process_id
 from flowql.deploy.settings import Settings
 from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.plan_topic import other_applications
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import StateDamaged, StateError
@@ -84,6 +85,12 @@ def _check_history(log: EmbeddedLog, physical: Physical, state_dir: Path, config
     """StateError for a state that was made from another log, or from what this one was before it was restored."""
     applied, run = (decode_number(physical.get(key), 0) for key in (MARKER, RUN))
     if why := log.why_foreign(config.transactional_id, applied, run):
+        others = other_applications(config.application_id, log.topics())
+        if others and not log.last_sequence(config.transactional_id):
+            raise StateError(
+                f"the state in {state_dir} is of {' or '.join(others)}, and not of {config.application_id}: where the name of the project was "
+                f"changed, write  name: {others[0]}  in flowql.yaml again; else give the target a data_dir of its own"
+            )
         raise StateError(
             f"{why}; put back the log that the state was made from, or  mv {state_dir} {state_dir}.old  to recompute it"
         )

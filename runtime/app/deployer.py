@@ -29,6 +29,7 @@ from flowql.runtime.app.deployment import (
     Histories,
     is_same,
     refuse_compacted,
+    refuse_other_applications,
     refuse_outside_records,
 )
 from flowql.runtime.app.deployment import Host as DeploymentHost
@@ -177,6 +178,7 @@ class Deployer:
         refuse_compacted(host, after)
         if self._group is None:
             refuse_outside_records(host, after)
+            refuse_other_applications(host, after)
         else:  # members write under names of their own
             refuse_forward(after)
 

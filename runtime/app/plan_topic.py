@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 import pyarrow as pa
@@ -30,6 +31,12 @@ def done_key(number: int) -> bytes:
 
 def topic_name(application_id: str) -> str:
     return f"{application_id}-plan"
+
+
+def other_applications(application_id: str, topics: Collection[str]) -> list[str]:
+    """Applications that something was deployed for on a log with these topics, besides this one."""
+    end = topic_name("")
+    return sorted(t.removesuffix(end) for t in topics if t.endswith(end) and t != topic_name(application_id))
 
 
 def write_deployed(
