@@ -126,7 +126,10 @@ def parse_double(text: str) -> float:
         body = body[:-1]
     if "_" in body or (not body[-1:].isdigit() and body[-1:] != ".") or not body.isascii():
         raise ValueError(f"{text!r} is not a number")
-    return float(body)
+    try:
+        return float(body)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
 
 
 def parse_decimal(text: str) -> Decimal:

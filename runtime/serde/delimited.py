@@ -17,7 +17,7 @@ from flowql.compiler.functions.values import text_of
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
-from flowql.runtime.serde.numbers import day_number, java_integer, time_of_day
+from flowql.runtime.serde.numbers import day_time, days, java_integer, moment
 
 _NAMED_DELIMITERS = {"SPACE": " ", "TAB": "\t"}
 
@@ -33,15 +33,19 @@ def _reader(t: SqlType) -> Callable[[str], Any]:
     return _READERS[t.kind]
 
 
+def _long(v: str) -> int:
+    return java_integer(v, BIGINT_MIN, BIGINT_MAX)
+
+
 _READERS: dict[Kind, Callable[[str], Any]] = {
     Kind.BOOLEAN: lambda v: v.lower() == "true",
     Kind.INT: lambda v: java_integer(v, INT_MIN, INT_MAX),
-    Kind.BIGINT: lambda v: java_integer(v, BIGINT_MIN, BIGINT_MAX),
+    Kind.BIGINT: _long,
     Kind.DOUBLE: parse_double,
     Kind.STRING: lambda v: v,
-    Kind.DATE: lambda v: day_number(java_integer(v, BIGINT_MIN, BIGINT_MAX)),
-    Kind.TIME: lambda v: time_of_day(java_integer(v, BIGINT_MIN, BIGINT_MAX)),
-    Kind.TIMESTAMP: lambda v: java_integer(v, BIGINT_MIN, BIGINT_MAX),
+    Kind.DATE: days(_long),
+    Kind.TIME: day_time(_long),
+    Kind.TIMESTAMP: moment(_long),
     Kind.BYTES: lambda v: base64.b64decode(v, validate=True),
 }
 

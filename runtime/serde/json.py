@@ -31,7 +31,7 @@ from flowql.compiler.plan.logical import SchemaRef
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
-from flowql.runtime.serde.numbers import day_number, java_integer, time_of_day, whole
+from flowql.runtime.serde.numbers import day_time, days, java_integer, moment, whole
 from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix
 
 Convert = Callable[[Any], Any]
@@ -314,17 +314,17 @@ _SCALARS: dict[Kind, Convert] = {
     Kind.DOUBLE: _double,
     Kind.STRING: _string,
     Kind.BYTES: _bytes,
-    Kind.DATE: lambda v: day_number(_bigint(v)),
-    Kind.TIME: lambda v: time_of_day(_bigint(v)),
-    Kind.TIMESTAMP: _bigint,
+    Kind.DATE: days(_bigint),
+    Kind.TIME: day_time(_bigint),
+    Kind.TIMESTAMP: moment(_bigint),
 }
 _exact_bigint = _exact_integer("BIGINT", BIGINT_MIN, BIGINT_MAX)
 _EXACT: dict[Kind, Convert] = {
     Kind.INT: _exact_integer("INT", INT_MIN, INT_MAX),
     Kind.BIGINT: _exact_bigint,
-    Kind.DATE: lambda v: day_number(_exact_bigint(v)),
-    Kind.TIME: lambda v: time_of_day(_exact_bigint(v)),
-    Kind.TIMESTAMP: _exact_bigint,
+    Kind.DATE: days(_exact_bigint),
+    Kind.TIME: day_time(_exact_bigint),
+    Kind.TIMESTAMP: moment(_exact_bigint),
 }
 
 

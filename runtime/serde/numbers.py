@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 from flowql.compiler.functions.numeric import INT_MAX, INT_MIN
@@ -25,6 +26,36 @@ def whole(number: int | Decimal) -> int:
     if exponent >= 64:  # a multiple of 2^64, maybe with more digits than memory holds
         return 0
     return 0 if number.adjusted() < 0 else int(number)
+
+
+def days(number: Callable[[str], int]) -> Callable[[str], int]:
+    """A DATE as `number` reads it."""
+    return _counted(lambda v: day_number(number(v)), "DATE", "of days since 1970")
+
+
+def day_time(number: Callable[[str], int]) -> Callable[[str], int]:
+    """A TIME as `number` reads it."""
+    return _counted(lambda v: time_of_day(number(v)), "TIME", "of milliseconds since midnight")
+
+
+def moment(number: Callable[[str], int]) -> Callable[[str], int]:
+    """A TIMESTAMP as `number` reads it."""
+    return _counted(number, "TIMESTAMP", "of milliseconds since 1970")
+
+
+def _counted(number: Callable[[str], int], kind: str, what: str) -> Callable[[str], int]:
+    """`number`, which says of a text such as '2026-01-02' what records hold in its place. Raises ValueError."""
+
+    def convert(value: str) -> int:
+        try:
+            return number(value)
+        except ValueError:
+            if type(value) is not str or value[1:].isdigit():
+                raise
+            told = f"which is a number {what} in records; texts are read by CAST from a STRING column"
+            raise ValueError(f"{value[:40]!r} is no {kind}, {told}") from None
+
+    return convert
 
 
 def day_number(days: int) -> int:

@@ -106,6 +106,26 @@ STANDARD = Format("JSON", standard=True)
 
 
 @pytest.mark.parametrize(
+    ("t", "why"),
+    [
+        (TIMESTAMP, "'2026-01-02' is no TIMESTAMP, which is a number of milliseconds since 1970 in records"),
+        (DATE, "'2026-01-02' is no DATE, which is a number of days since 1970 in records"),
+        (TIME, "'2026-01-02' is no TIME, which is a number of milliseconds since midnight in records"),
+        (DOUBLE, "'2026-01-02' is not a number"),
+    ],
+)
+def test_a_text_in_place_of_a_time_is_told_what_records_hold(t, why):
+    """It said that the text is not a whole number between -9223372036854775808 and 9223372036854775807."""
+    for fmt, value in (
+        (JSON, b'{"C0":1,"C1":"2026-01-02"}'),
+        (STANDARD, b'{"C0":1,"C1":"2026-01-02"}'),
+        (Format("DELIMITED"), b"1,2026-01-02"),
+    ):
+        with pytest.raises(BadRecord, match=why):
+            read(fmt, [INT, t], value)
+
+
+@pytest.mark.parametrize(
     ("t", "text", "why"),
     [
         (INT, "2147483648", "2147483648 does not fit INT"),
