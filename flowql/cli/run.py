@@ -10,6 +10,7 @@ import typer
 from flowql.api.deploying import deploy_request, wanted_plan
 from flowql.cli.building import with_building
 from flowql.cli.deployment import note_rows
+from flowql.cli.event_notes import event_notes
 from flowql.cli.foreground import hosting
 from flowql.cli.lost import lost_text
 from flowql.cli.options import (
@@ -71,7 +72,7 @@ def command(
     decide(deployed, plan, request, partitions=topics)  # what is refused starts nothing
     began = time.monotonic()
     mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
-    with hosting(settings, mode) as host:
+    with event_notes(settings.engine), hosting(settings, mode) as host:
         service = host.service
         running = service.deployed.plan
         plan = wanted_plan(found, running=running, topics=service.topics())

@@ -124,9 +124,10 @@ def _exists_for(spark: SparkSession, files: TopicFiles, epoch: Epoch) -> bool:
     return found
 
 
-def results_gone(place: str, epoch: int) -> FilesUnfit:
-    """Results of a stream are where no earlier epoch has written: without its rows they would be taken for the whole."""
-    title = f"{place} does not exist, and the micro-batches before {epoch} have written their results there"
+def results_gone(place: str, epoch: int | None = None) -> FilesUnfit:
+    """Results of a stream would be where no earlier epoch has written: without its rows they would be taken for the whole."""
+    before = "earlier micro-batches" if epoch is None else f"the micro-batches before {epoch}"
+    title = f"{place} does not exist, and {before} have written their results there"
     way = "put it back, or compute all results anew: --rebuild with flowql run or flowql deploy, another checkpoint with flowql.spark.start"
     return FilesUnfit(title, help=way)
 

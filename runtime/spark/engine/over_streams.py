@@ -15,7 +15,7 @@ from flowql.runtime.spark.files_sink import stream_to_files, write_epoch
 from flowql.runtime.spark.frames.relation import TableRows
 from flowql.runtime.spark.frames.streams import StreamResult, lower_streams
 from flowql.runtime.spark.history import outside_files, refuse_unfit_files
-from flowql.runtime.spark.lake import Epoch, has_rows
+from flowql.runtime.spark.lake import Epoch, has_rows, results_gone
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ def _to_files(
         raise FrameUnfit(title, help=way)
     if _known(spark, f"{folder}/metadata") is None:
         _refuse_left(spark, result, sink, files)
+    elif files.format != "delta":
+        _refuse_gone(spark, files, folder)
     if files.format != "delta":
         return stream_to_files(result.frame, sink, files)
 
@@ -133,6 +135,13 @@ def _refuse_left(spark: SparkSession, result: StreamResult, sink: SourceDef, fil
     if left:
         title = f"{files.place} has results of {sink.name} that were written with another checkpoint"
         raise FilesUnfit(title, help="go on with that checkpoint, remove the results, or write to another place")
+
+
+def _refuse_gone(spark: SparkSession, files: TopicFiles, folder: str) -> None:
+    """Raises if the files of earlier micro-batches are gone, with Spark's list of them: later ones alone would be taken for all results."""
+    done = _known(spark, f"{folder}/commits")
+    if done and _known(spark, f"{files.path.rstrip('/')}/_spark_metadata") is None:
+        raise results_gone(files.path)
 
 
 def _known(spark: SparkSession, path: str) -> list[str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -340,6 +341,12 @@ def test_a_stream_does_not_go_on_with_the_state_of_another_query(spark: SparkSes
     (tmp_path / "lake.sql").write_text(stream + "CREATE STREAM NAMED AS SELECT ID, CUSTOMER FROM ORDERS;")
     with pytest.raises(FilesUnfit, match="results of NAMED that were written with another checkpoint"):
         start(tmp_path, spark, target="spark", checkpoint=tmp_path / "c2")
+    shutil.rmtree(numbered.parent)
+    again: Any = {"target": "spark", "checkpoint": tmp_path / "c2", "trigger": {"availableNow": True}}
+    assert start(tmp_path, spark, **again)["NAMED"].awaitTermination(300)
+    shutil.rmtree(numbered.parent)  # with it the rows of the first micro-batch
+    with pytest.raises(FilesUnfit, match="out/named does not exist, and earlier micro-batches have written"):
+        start(tmp_path, spark, **again)
     with pytest.raises(CheckpointOfOtherQuery, match="TOTAL was made by other queries: CSAS_COPY has changed"):
         read("* 100", 30)
     (tmp_path / "lake").rename(tmp_path / "moved")  # every file would be read once more
