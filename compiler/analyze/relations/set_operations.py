@@ -16,9 +16,9 @@ from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.registry import FunctionTypeError
 from flowql.compiler.plan.changes import SetOperation
 from flowql.compiler.plan.expr import Expr, Literal
-from flowql.compiler.plan.logical import NamedExpr, Node, Union
+from flowql.compiler.plan.logical import NamedExpr, Node, Project, Union
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import INT, SPAN
+from flowql.compiler.plan.types import INT, NULL, SPAN, STRING
 
 
 def distinct(rel: Rel, names: Names) -> Rel:
@@ -53,7 +53,9 @@ def aligned(sides: Sequence[Rel], body: t.SetOperation, names: Names) -> list[Re
     columns: list[list[Expr]] = [[] for _ in sides]
     for at, same in enumerate(zip(*shown, strict=True)):
         try:
-            _, converted = unify([c.expr() for c in same], strict=True)
+            common, converted = unify([_typed(s, c) for s, c in zip(sides, same, strict=True)], strict=True)
+            if common == NULL:
+                converted = tuple(c.expr() for c in same)
         except FunctionTypeError as problem:
             types = listing([str(c.type) for c in same], "and")
             raise mistake(
@@ -68,6 +70,14 @@ def aligned(sides: Sequence[Rel], body: t.SetOperation, names: Names) -> list[Re
         selected(s, [(c.name, e) for c, e in zip(shown[0], exprs, strict=True)], names)
         for s, exprs in zip(sides, columns, strict=True)
     ]
+
+
+def _typed(side: Rel, column: RelColumn) -> Expr:
+    """The column; one that is NULL in all rows takes the type of the others."""
+    spec = side.node.spec
+    exprs = [c.expr for c in spec.columns if c.name == column.column] if isinstance(spec, Project) else []
+    none = any(isinstance(e, Literal) and e.value is None and e.type == STRING for e in exprs)
+    return Literal(NULL, None) if none else column.expr()
 
 
 def _corresponding(sides: Sequence[Rel], body: t.SetOperation) -> list[list[RelColumn]]:

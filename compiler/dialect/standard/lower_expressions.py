@@ -241,6 +241,9 @@ def _not(node: t.Not) -> Ast:
 
 
 def _is_test(node: t.IsTest) -> Ast:
+    if isinstance(node.operand, t.Row) and node.test == "null" and len(node.operand.items) > 1:
+        tests = tuple(replace(node, operand=i) for i in node.operand.items)  # all are, or none is
+        return _logical(t.Logical("and", tests, span=node.span))
     operand = lower_expr(node.operand)
     if node.test in ("null", "unknown"):
         return Func("is_not_null" if node.negated else "is_null", (operand,), node.span)
