@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.array_queries import as_aggregates
 from flowql.compiler.analyze.relations.closing import followed
 from flowql.compiler.analyze.relations.definitions import whole
 from flowql.compiler.analyze.relations.expressions import Correlated, without_marks
@@ -77,7 +78,7 @@ def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Sp
 
     columns: new names for the first ones. Raises CompileError.
     """
-    query = of_arrays(query)
+    query = as_aggregates(of_arrays(query))
     try:
         return _bound(query, columns, catalog, span)
     except Correlated:

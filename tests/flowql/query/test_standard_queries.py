@@ -84,6 +84,7 @@ RELATIONS = (
     "SELECT v.* FROM (VALUES (1, 'a'), (2, NULL)) AS v, t WHERE t.k = 1",
     "WITH w AS (VALUES (1), (3)) SELECT w.column1, t.v FROM w LEFT JOIN t ON t.k = w.column1",
     "SELECT k, v FROM t UNION ALL VALUES (5, 6)",
+    "SELECT k, ARRAY(SELECT u.k + 1 AS n FROM t AS u WHERE u.k > t.k ORDER BY n DESC) AS x, ARRAY(SELECT DISTINCT u.s FROM t AS u WHERE u.k = 1) FROM t",
     "SELECT k, NULL AS x FROM t UNION ALL SELECT NULL, s FROM t",
     "SELECT k, ROW(v, s) IS NULL AS x, (v, s, NULL) IS NOT NULL AS y, ROW(k, 1) IS NOT NULL AS z FROM t",
     "SELECT v, k FROM t UNION CORRESPONDING SELECT k AS k, 9 AS v, s FROM t",
