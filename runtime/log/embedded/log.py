@@ -21,6 +21,7 @@ from flowql.runtime.errors import (
     InstanceRunning,
     LogCorrupt,
     LogError,
+    LogIOError,
     LogUnavailable,
     OffsetOutOfRange,
     PartitionGone,
@@ -323,6 +324,11 @@ class EmbeddedLog:
                 whose = f"offsets {stored.base} to {stored.end_offset - 1} of {tp}"
                 raise BatchDamaged(e.path, e.start, e.problem, whose) from e
             except FileNotFoundError as e:
+                if not self._files.exists(self._directory):
+                    raise LogIOError(
+                        f"{self._directory} is missing: it was moved or removed while this process has it open; end the process "
+                        "(flowql stop), and start it again where the directory is now"
+                    ) from e
                 if stored.path == missing:
                     raise BatchDamaged(stored.path, stored.start, MISSING, f"from offset {offset} of {tp} on") from e
                 missing = stored.path  # gone, or written again by compaction: what the commit log says now decides

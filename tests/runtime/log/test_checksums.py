@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from flowql.runtime.errors import BatchDamaged, LogCorrupt, LogError
+from flowql.runtime.errors import BatchDamaged, LogCorrupt, LogError, LogIOError
 from flowql.runtime.log.base import RECORD_SCHEMA, Position
 from flowql.runtime.log.embedded import checksum, journal, segment, writer
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -260,6 +260,18 @@ def test_a_log_goes_on_without_records_of_a_segment_that_is_not_whole(
         assert all(d.skipped for d in log.verify().damages)
         log.pin(tmp_path / f"pinned-{turn}")
         log.close()
+
+
+def test_a_directory_that_was_moved_is_not_called_damaged(tmp_path: Path) -> None:
+    """The advice was to restore a backup, or to leave records out."""
+    log = EmbeddedLog(tmp_path / "log")
+    log.create_topic("A", 1)
+    produce(log, "p", (A0, [b"1"]))
+    (tmp_path / "log").rename(tmp_path / "moved")
+    with pytest.raises(LogIOError, match=r"log is missing: it was moved or removed"):
+        values(log, A0)
+    log.close()
+    assert values(EmbeddedLog(tmp_path / "moved"), A0) == [b"1"]
 
 
 def test_a_missing_segment_before_the_last_one_is_found_and_named(tmp_path: Path) -> None:
