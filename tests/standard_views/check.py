@@ -196,7 +196,7 @@ class _Judge:
             columns = [c.to_pylist() for c in answer.columns]
             rows = list(zip(*columns, strict=True))
             if difference(described.fetchall(), rows) and (text := difference(self._unoptimised(name), rows)):
-                raise Failed(n, "rows", f"{name} after step {n}:\n{text}")
+                raise Failed(n, "rows", f"{name} after step {n}:\n{text}\n{self.project[name].sql}")
             self.outcome.compared += 1
 
     def _unoptimised(self, name: str) -> list[Row]:
