@@ -348,7 +348,8 @@ def compile_push(
     query = parse_query(source, dialect)
     for entry in functions.values():
         register_of_project(entry)
-    catalog = Catalog({s.name: s for s in sources}, functions=functions_among(functions))
+    fold: Literal["upper", "lower"] = "lower" if dialect == "standard" else "upper"
+    catalog = Catalog({s.name: s for s in sources}, functions=functions_among(functions), fold=fold)
     try:
         plan = _pushed(replace(query, limit=None), catalog, topic_partitions)
     except CompileError as error:

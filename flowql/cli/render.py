@@ -119,6 +119,11 @@ def json_value(value: Any) -> Any:
             return str(value)
         case dict():
             return {str(k): json_value(v) for k, v in value.items()}
+        case tuple() if type(value).__name__ == "MonthDayNano":  # of pyarrow, which is not imported for it
+            from flowql.compiler.functions.sql_intervals import interval_text
+
+            months, days, nanos = value
+            return interval_text((months, days, nanos // 1000))
         case list() if value and all(isinstance(v, tuple) and len(v) == 2 for v in value):  # an Arrow map
             return {str(json_value(k)): json_value(v) for k, v in value}
         case list() | tuple():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from flowql.cli.render import json_value, plain
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.query.errors import QueryError
 from tests.slt.rows import difference, rendered
@@ -59,6 +60,12 @@ def test_columns_of_intervals_are_postgresqls(world: SqlSession) -> None:
             if apart := difference(wanted, rendered(world.ask(asked)), ordered=False):
                 wrong.append(f"{asked} ({sql}): {apart}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_commands_show_them_as_postgresql_does(world: SqlSession) -> None:
+    (row,) = world.ask("SELECT d, b - a AS x FROM t WHERE id = 4").to_pylist()
+    assert plain(row["d"]) == "-1 years -2 mons +3 days -00:00:03.5"
+    assert json_value([row["x"], None]) == ["00:00:00", None]
 
 
 def test_statements_change_them_and_aggregates_follow(world: SqlSession) -> None:

@@ -12,12 +12,19 @@ from typing import Any
 import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import DialectName, Session
+from flowql.compiler.plan.expr import Call, walk
+from flowql.compiler.plan.logical import Filter, walk_nodes
 from flowql.query.change import Change
 from flowql.query.push import Start, Subscription, compile_push_query
 from flowql.query.tail import Tail
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import TopicPartition
 from tests.flowql.query.harness import APPLICATION, QueryHarness, plan_of
+
+STANDARD: DialectName = "standard"
+KSQL: DialectName = "ksql"
 
 WAIT_S = 60.0
 SQL = """
@@ -240,3 +247,20 @@ def test_mistakes_have_a_place(world: QueryHarness, sql: str, code: str, column:
 
 def test_a_limit_is_for_who_reads(world: QueryHarness) -> None:
     assert compile_push_query("SELECT * FROM S EMIT CHANGES LIMIT 3", world.instance.plan, APPLICATION, {}).limit == 3
+
+
+def test_expressions_mean_what_the_dialect_says() -> None:
+    """They were ksqlDB's in either dialect: `NOT (n = 2)` was true where n is NULL."""
+    source = SourceText(
+        "", "CREATE STREAM s (k INT KEY, n INT) WITH (kafka_topic = 's', value_format = 'JSON', partitions = 1)"
+    )
+    for dialect, named in ((STANDARD, "sql_eq"), (KSQL, "eq")):
+        session = Session(dialect=dialect)
+        session.execute(source)
+        (name,) = (s.name for s in session.plan.sources)
+        query = compile_push_query(
+            f"SELECT * FROM {name} WHERE NOT (n = 2) EMIT CHANGES", session.plan, APPLICATION, {}, dialect
+        )
+        (running,) = query.plan.queries
+        (condition,) = (n.spec.predicate for n in walk_nodes(running.logical) if isinstance(n.spec, Filter))
+        assert [e.name for e in walk(condition) if isinstance(e, Call)] == ["not", named]
