@@ -20,7 +20,7 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import Edit, behind, exchanged, renamed, written
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
-from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.casts import can_cast, parse_decimal
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
 from flowql.compiler.functions.dialects import function_name
@@ -357,7 +357,7 @@ class Binder:
             title = f"error in {self._clause} expression: cannot compare {text_of(node.args[0])} ({a}) to {text_of(node.args[1])} ({b}) with {_COMPARISONS[node.name]}"
             number = next((e for e in (left, right) if isinstance(e, Literal) and e.type.is_numeric), None)
             edit = _in_quotes(number) if number is not None and Kind.STRING in (a.kind, b.kind) else None
-            help_ = "you might need an explicit CAST"
+            help_ = _without_quotes(left, right) or "you might need an explicit CAST"
             raise mistake("FQ2005", title, node.span, f"{a} and {b}", help=help_, edit=edit)
         return left, right
 
@@ -444,6 +444,18 @@ def _column(t: SqlType, name: str, span: Span) -> Expr:
 def _in_quotes(number: Literal) -> Edit | None:
     text = written(number.span)
     return Edit(number.span, f"'{text}'") if text else None
+
+
+def _without_quotes(left: Expr, right: Expr) -> str:
+    """Help for a number that is written as a text beside a number; empty for anything else."""
+    text, other = (left, right) if _is_text(left) else (right, left)
+    if not isinstance(text, Literal) or not _is_text(text) or not other.type.is_numeric:
+        return ""
+    try:
+        parse_decimal(str(text.value))
+    except ValueError:
+        return ""
+    return f"a number stands without quotes: {text.value}"
 
 
 def _is_text(e: Expr) -> bool:

@@ -149,3 +149,11 @@ def test_what_is_not_built_is_its_own_class(sql):
     with pytest.raises(UnsupportedError) as caught:
         session.execute(SourceText("b", sql))
     assert caught.value.diagnostics[0].unsupported
+
+
+def test_a_number_in_quotes_beside_a_number_is_told_to_stand_without_them():
+    """It said that an explicit CAST might be needed."""
+    find = "CREATE STREAM s AS SELECT id, customer FROM orders WHERE amount {};"
+    assert refused(find.format("> '20.5'"), "FQ2005").help == "a number stands without quotes: 20.5"
+    assert refused(find.format("> 'much'"), "FQ2005").help == "you might need an explicit CAST"
+    assert refused(find.format("> customer"), "FQ2005").help == "you might need an explicit CAST"
