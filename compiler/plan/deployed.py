@@ -22,7 +22,7 @@ from flowql.compiler.plan.generations import (
     under_own_name,
 )
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
-from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan
 
 NO_PLAN = Plan()
 FORWARDS_KEPT = 50  # of a query, as many as there are deployments in the history
@@ -112,6 +112,7 @@ class Deployed:
     partition, of streams whose older records were deleted for a new generation. forwards: of serving queries, whose results are of
     several definitions. held: ids of queries that are built and do not swap in until they are promoted, with the groups they
     belong to. forgotten: the record before this one is lost, so that no query can go on with its state and its results.
+    left: (topic, row) of rows of INSERT VALUES that the plan no longer has, and that stay where they are, as no query writes the topic.
 
     Where a log cannot replace records in a commit: prefix: of the names of staging topics, which are among those of other
     applications there. swap: one that is under way; swaps: how many have begun. moved: since the last swap of each topic.
@@ -133,6 +134,11 @@ class Deployed:
     swaps: int = 0
     moved: tuple[Moved, ...] = ()
     forgotten: bool = False
+    left: tuple[tuple[str, InsertValues], ...] = ()
+
+    def inserted(self, topic: str, row: InsertValues) -> bool:
+        """Whether this row of INSERT VALUES is in a topic that no query writes."""
+        return (topic, row) in self.left or (row in self.serving.inserts and topic_of(self.serving, row) == topic)
 
     def position(self, topic: str, partition: int, positions: Mapping[str, int]) -> int | None:
         """Where a task with these positions, by topic, is in a partition: also if it was last in the staging topic."""

@@ -18,12 +18,13 @@ from flowql.compiler.plan.generations import (
     inserts_into,
     runtime_name,
     sink_of,
+    topic_of,
     topic_written,
     topics_read,
     writers_of,
 )
 from flowql.compiler.plan.partitions import NONE_KNOWN, Partitions, reads_any, redeclared, resized_sources
-from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan
 
 # change: rebuilt, for its own text or because of another. forward: a new text for what comes. priority: metadata alone.
 Action = Literal["add", "change", "forward", "remove", "priority", "none"]
@@ -112,6 +113,7 @@ def decide_change(
         last=_last(before, wanted),
         refreshed=refreshed,
         reasons=_reasons(before, wanted, causes, refreshed),
+        left=_left(before, wanted),
         id=before.id + 1,
         begins=before.begins,
         lost=_lost(before, serving, resized),
@@ -272,6 +274,15 @@ def _reasons(
     own = {q: why for q, why in causes.items() if why and wanted.query(why) is None}
     found = {q: own.get(q) or known.get(q, ASKED) for q in refreshed}
     return tuple((q, why) for q, why in found.items() if why != ASKED)
+
+
+def _left(before: Deployed, wanted: Plan) -> tuple[tuple[str, InsertValues], ...]:
+    """See `Deployed.left`."""
+    written = {*writers_of(before.serving), *writers_of(wanted)}
+    rows = [(topic_of(before.serving, i), i) for i in before.serving.inserts]
+    known = dict.fromkeys([*before.left, *(row for row in rows if row[0] not in written)])
+    kept = {(topic_of(wanted, i), i) for i in wanted.inserts}
+    return tuple(row for row in known if row not in kept)
 
 
 def _renewed_themselves(before: Deployed, wanted: Plan) -> dict[str, str]:

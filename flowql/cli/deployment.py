@@ -51,6 +51,9 @@ def _is_changed(change: Change) -> bool:
 
 def note_rows(done: Mapping[str, Any]) -> None:
     """How many rows statements of the project have changed, by table."""
+    for topic, rows in done.get("rows_left", {}).items():
+        stay = "row of INSERT VALUES stays" if rows == 1 else "rows of INSERT VALUES stay"
+        note(f"{rows:,} {stay} in {topic}, though the project no longer has {'it' if rows == 1 else 'them'}")
     for table, rows in done.get("rows_changed", {}).items():
         note(f"statements of the project changed {rows:,} {'row' if rows == 1 else 'rows'} of {table}")
 

@@ -9,7 +9,7 @@ from typing import Any
 from flowql.compiler.plan.deployed import Deployed, Hold
 from flowql.compiler.plan.diff import Change, ForwardRefused, QueryChange, decide_change
 from flowql.compiler.plan.partitions import NONE_KNOWN, Partitions
-from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.topology import InsertValues, Plan
 from flowql.deploy.costs import Costs, Reads
 from flowql.deploy.fates import Fate, fate_of
 from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
@@ -27,6 +27,7 @@ class Deployment:
     plan: the plan after the deployment. change: the actions of the engine, and the deployment record. fates: of every
     query, as printed. withheld: removals that wait for `--prune`; these queries are in `plan` and continue to run. forward: ids of
     queries that continue with their new text without a rebuild. waiting: queries whose built generation waits for promotion already.
+    left: rows that stayed in topics before it (`Deployed.left`).
     """
 
     plan: Plan
@@ -35,6 +36,7 @@ class Deployment:
     withheld: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    left: tuple[tuple[str, InsertValues], ...] = ()
 
     @property
     def changes(self) -> tuple[QueryChange, ...]:
@@ -63,7 +65,13 @@ class Deployment:
             "disk_bytes": costs.disk_bytes,
             "held": list(self.change.deployed.held),
             "waiting": list(self.waiting),
+            "rows_left": self._rows_left(),
         }
+
+    def _rows_left(self) -> dict[str, int]:
+        """By topic, how many rows of INSERT VALUES the project no longer has, from this deployment on."""
+        new = [topic for topic, row in self.change.deployed.left if (topic, row) not in self.left]
+        return {topic: new.count(topic) for topic in dict.fromkeys(new)}
 
     def _change_data(self, fate: Fate, reads: Reads | None) -> dict[str, Any]:
         c = fate.change
@@ -98,7 +106,7 @@ def decide(
     change = _decided(deployed, plan, request, forward, partitions)
     withheld = () if prune else tuple(removed)
     fates = tuple(fate_of(c, deployed, plan, withheld) for c in _shown(change.changes, withheld))
-    return Deployment(plan, change, fates, withheld, forward, deployed.held)
+    return Deployment(plan, change, fates, withheld, forward, deployed.held, deployed.left)
 
 
 def _decided(

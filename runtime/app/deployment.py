@@ -424,7 +424,7 @@ def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NO
     topics = {s.name: s.topic for s in plan.sources}
     now_ms = host.clock.wall_ms()
     served = [i for i in plan.inserts if topics[i.target] not in building]
-    new = [i for i in served if i not in host.deployed.serving.inserts]
+    new = [i for i in served if not host.deployed.inserted(topics[i.target], i)]
     if host.deployed.forgotten:
         _refuse_inserted_twice(host, sorted({topics[i.target] for i in new}), planned)
     found = build_inserts(plan, new, host.admin, now_ms, planned)

@@ -220,6 +220,27 @@ def test_who_needs_the_history_of_a_table_that_took_a_difference_gets_that_of_on
     assert sorted(map(str, world.values("J"))) == sorted(map(str, fresh.values("J")))
 
 
+def test_a_row_of_a_source_that_was_taken_out_and_comes_back_is_there_once() -> None:
+    """It stays in the topic, and was written again, also by a rollback: results counted it twice."""
+    row = "INSERT INTO S (K, V) VALUES (9, 1000);\n"
+    world = InstanceHarness(SOURCE + row + BIG.format(over=0) + COUNTS)
+    world.settle()
+    before = world.values("BIG")
+    assert len(before) == 1
+    world.deploy(SOURCE + BIG.format(over=0) + COUNTS)
+    (left,) = world.instance.deployed.left
+    assert left[0] == "s"
+    world.deploy(SOURCE + row + BIG.format(over=0) + COUNTS)
+    world.settle()
+    assert (world.values("BIG"), world.instance.deployed.left) == (before, ())
+    world.deploy(SOURCE + row * 2 + BIG.format(over=0) + COUNTS)
+    world.settle()
+    assert len(world.values("BIG")) == 2, "an equal one is another row"
+    world.deploy(SOURCE.replace("'s'", "'other'") + row + BIG.format(over=0) + COUNTS)
+    world.settle()
+    assert len(world.values("BIG")) == len(world.records("other")) == 1, "another topic has none of them"
+
+
 def test_a_topic_that_others_have_written_to_is_not_replaced() -> None:
     world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
