@@ -59,7 +59,7 @@ SPARK_CODES: dict[str, CodePage] = {
         "The checkpoint belongs to an older version of the query",
         "The query was changed after it ran on this target, or another one whose results it reads or with which it shares a topic, or a topic that it reads was "
         "deleted and made anew, and its checkpoint no longer fits. The message names all affected queries with the reason, and contains the command that "
-        "rebuilds them.",
+        "rebuilds them. `flowql.spark.start` also compares the folders and tables that `files` names: from another folder every file would be read again.",
     ),
     "FQ4113": CodePage(
         "A connector of Spark is missing",
@@ -76,7 +76,8 @@ SPARK_CODES: dict[str, CodePage] = {
         "Files do not fit their topic",
         "`files` of the target maps a topic to a folder, and the format or columns of the files there do not match the declaration of the "
         "topic's source; the message names the column and the type found. Or the folder of a result overlaps the folder of another topic: "
-        "writing the result would delete or mix up the files of that topic.",
+        "writing the result would delete or mix up the files of that topic. Or the folder or table of a stream's result does not exist, although earlier "
+        "micro-batches have written there: the next one would leave its own rows there alone. Put it back, or compute all results anew with `--rebuild`.",
     ),
     "FQ4117": CodePage(
         "A DataFrame does not fit its source",
