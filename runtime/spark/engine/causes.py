@@ -6,7 +6,8 @@ import re
 
 from flowql.runtime import errors
 from flowql.runtime.errors import RuntimeFailure
-from flowql.runtime.spark.errors import WorkersUnfit
+from flowql.runtime.spark import errors as spark_errors
+from flowql.runtime.spark.errors import SparkFailure, WorkersUnfit
 
 LENGTH_MAX = 400
 _PYTHON_END = re.compile(
@@ -16,6 +17,8 @@ _JAVA = re.compile(r"(?:Caused by: )?((?:[a-z][\w]*\.)+[A-Z][\w$]*): ?(.*)")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] *(.*)")
 # A worker that registered after the others were compared with the driver.
 _NO_FLOWQL, _WHERE = "No module named 'flowql", re.compile(r"\((\S+) executor (\S+)\)")
+# The end of the traceback of one of our own errors of this engine, which a micro-batch has raised in the driver.
+_OF_SPARK = re.compile(r"\bruntime\.spark\.errors\.(\w+): ([^\n]*)(?:\n\s*help: ([^\n]*))?")
 _WRAPPERS = ("Py4JJavaError", "SparkException", "StreamingQueryException", "PythonException")
 
 
@@ -36,6 +39,9 @@ def _cause(error: BaseException) -> str:
         return f"{WorkersUnfit.__name__} ({WorkersUnfit.code}): worker {where[1] if where else 'of the cluster'} has no FlowQL"
     if isinstance(error, RuntimeFailure):
         return _short(f"{type(error).__name__}: {error}".splitlines()[0])
+    if (told := _OF_SPARK.search(str(error))) is not None:
+        kind = getattr(spark_errors, told[1], SparkFailure)
+        return _short(f"{told[1]} ({kind.code}): {told[2]}" + (f"; {told[3]}" if told[3] else ""))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return _short(
         _python_line(lines) or _java_line(lines) or _lost_task(lines) or (lines[0] if lines else type(error).__name__)

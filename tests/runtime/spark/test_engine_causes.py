@@ -30,6 +30,13 @@ OF_A_WORKER_THAT_DIED = """Job aborted due to stage failure: Task 0 in stage 7.0
 (10.0.0.8 executor 1): org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
 \tat org.apache.spark.api.python.BasePythonRunner
 """
+OF_A_MICRO_BATCH = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "files_sink.py", line 181, in _write_epoch_folder
+flowql.runtime.spark.errors.FilesUnfit: out does not exist
+help: put it back
+
+=== Streaming Query ===
+"""
 OF_JAVA = """An error occurred while calling o160.save.
 : org.apache.spark.SparkException: Job aborted due to stage failure
 \tat org.apache.spark.scheduler.DAGScheduler
@@ -52,6 +59,7 @@ Caused by: org.apache.spark.rpc.RpcEndpointNotFoundException: Cannot find endpoi
             Exception(OF_A_WORKER_THAT_DIED.replace("executor 1", "executor driver")),
             "SparkException: Python worker exited unexpectedly (crashed)",
         ),
+        (Exception(OF_A_MICRO_BATCH), "FilesUnfit (FQ4116): out does not exist; put it back"),
         (Exception(OF_JAVA), "RpcEndpointNotFoundException: Cannot find endpoint: StateStoreCoordinator"),
         (
             Exception("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred"),
