@@ -451,11 +451,12 @@ def _without_quotes(left: Expr, right: Expr) -> str:
     text, other = (left, right) if _is_text(left) else (right, left)
     if not isinstance(text, Literal) or not _is_text(text) or not other.type.is_numeric:
         return ""
+    digits = str(text.value)
     try:
-        parse_decimal(str(text.value))
+        parse_decimal(digits)
     except ValueError:
         return ""
-    return f"a number stands without quotes: {text.value}"
+    return f"a number stands without quotes: {digits}"
 
 
 def _is_text(e: Expr) -> bool:

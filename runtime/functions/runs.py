@@ -1,5 +1,4 @@
-"""What calls of functions know of the run of this thread: how many records it has, what calls that failed gave when they were made again, and whether
-its query gives way to others.
+"""What calls of functions know of the run of this thread: how many records it has, and whether its query gives way to others.
 
 Among several records, a call that took long to fail ends the run: a run is not interrupted, thousands of records of which every third fails after
 a timeout would take hours, and stopping or removing the query would wait for them. So the first such failure ends the run, and its records are processed one at a time.
@@ -10,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from flowql.compiler.functions.registry import RunTooLong
 
@@ -20,11 +18,11 @@ _local = threading.local()
 @contextmanager
 def run_of(records: Callable[[], int]) -> Iterator[None]:
     """Within, a run of so many records is under way in this thread."""
-    _local.records, _local.over, _local.repeated = records, None, {}
+    _local.records, _local.over = records, None
     try:
         yield
     finally:
-        _local.records = _local.over = _local.repeated = None
+        _local.records = _local.over = None
 
 
 @contextmanager
@@ -46,12 +44,6 @@ def is_of_several() -> bool:
     """Whether the run of this thread has more than one record."""
     records = getattr(_local, "records", None)
     return records is not None and records() > 1
-
-
-def repeated_calls() -> dict[tuple[str, str], list[Any]] | None:
-    """Results, in order, of calls that were made again in the run of this thread, by function and arguments. None outside of a run."""
-    found: dict[tuple[str, str], list[Any]] | None = getattr(_local, "repeated", None)
-    return found
 
 
 def run_too_long(why: str) -> RunTooLong:

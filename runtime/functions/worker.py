@@ -71,8 +71,6 @@ class Server:
                 self._begun[0] += 1
                 if request.part in ("add_many", "result_many"):
                     return self._of_groups(user, request.part, *request.given)
-                if request.part == "each":
-                    return [self._of_one(user, args) for args in request.given[0]]
                 if request.part == "add_runs":
                     assert isinstance(user, UserAggregate)
                     accumulators, offsets, columns = request.given
@@ -84,7 +82,8 @@ class Server:
                 return to_ipc([user.of_columns(columns)]), []
             return self._of_lists(user, columns[0]) if request.part == "of_lists" else self._of_rows(user, columns)
         except Exception as error:
-            return _failed(error)
+            kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
+            return Failed(kind, f"{text_of(error)}{frames_of(error)}", fails_query=isinstance(error, FAILURES))
 
     def _call(self, user: UserDefined, part: AggregatePart | None = None) -> Callable[..., Any]:
         """A function, or a part of an aggregate, over reference values."""
@@ -121,15 +120,6 @@ class Server:
             raise
         except Exception as error:
             return None, described(error)
-
-    def _of_one(self, user: UserDefined, args: tuple[Any, ...]) -> Any:
-        self._begin()
-        try:
-            return self._call(user)(*args)
-        except MemoryError:
-            raise
-        except Exception as error:
-            return _failed(error)
 
     def _begin(self) -> None:
         self._begun[0] += 1
@@ -192,11 +182,6 @@ class Server:
         outcomes = outcomes_of(function, rows, self._begin)
         failed = [n for n, o in enumerate(outcomes) if o.error or o.again_ms is not None]
         return to_ipc([to_arrow([o.value for o in outcomes], user.result)]), failed
-
-
-def _failed(error: Exception) -> Failed:
-    kind = "MemoryError" if isinstance(error, MemoryError) else type(error).__name__  # Arrow has one of its own
-    return Failed(kind, f"{text_of(error)}{frames_of(error)}", fails_query=isinstance(error, FAILURES))
 
 
 def _bound(user: UserDefined, part: AggregatePart | None) -> Callable[..., Any]:

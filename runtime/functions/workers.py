@@ -34,7 +34,6 @@ from flowql.runtime.events import WARNING, is_a_step, say
 from flowql.runtime.functions.runs import gives_way
 
 AggregatePart = Literal["add", "undo", "merge", "result", "of_rows", "add_many", "add_runs", "result_many", "of_lists"]
-Part = AggregatePart | Literal["each"]
 PROGRAM = "flowql.runtime.functions.worker"
 START_S = 60.0
 LOOK_S = 0.5  # between two looks at whether a call goes on
@@ -74,13 +73,11 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Of one call. given: a tuple of reference values, or a batch of columns as Arrow IPC. part: of an aggregate; `each`: calls for rows, one after
-    the other, of which one may fail (given: the rows; the reply: for each its value or a Failed).
-    """
+    """Of one call. given: a tuple of reference values, or a batch of columns as Arrow IPC. part: of an aggregate."""
 
     function: str  # its name in SQL
     given: tuple[Any, ...] | bytes
-    part: Part | None = None
+    part: AggregatePart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +87,6 @@ class Failed:
     kind: str
     text: str
     fails_query: bool = False
-
-    def error(self, function: str) -> Exception:
-        """What the caller of the function raises for it."""
-        if self.fails_query:
-            return QueryFailure(f"{function}: {self.kind}: {self.text}")
-        return type(self.kind, (FunctionFailed,), {})(self.text)
 
 
 def to_ipc(columns: Sequence[pa.Array]) -> bytes:
@@ -313,9 +304,11 @@ class Workers:
             with self._lock:
                 self._idle[low].append(worker)
             self._lost = 0
-            if isinstance(reply, Failed):
-                raise reply.error(request.function)
-            return reply
+            if not isinstance(reply, Failed):
+                return reply
+            if reply.fails_query:
+                raise QueryFailure(f"{request.function}: {reply.kind}: {reply.text}")
+            raise type(reply.kind, (FunctionFailed,), {})(reply.text)
 
     def _failure(self, request: Request, why: str) -> Exception:
         said = f"{request.function}: {why}"

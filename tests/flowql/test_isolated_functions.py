@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -21,7 +23,7 @@ from flowql.compiler.functions.registry import Function, QueryFailure, Resolutio
 from flowql.compiler.plan.types import BIGINT
 from flowql.config import functions
 from flowql.config.functions import load_functions
-from flowql.runtime.functions import metrics, workers
+from flowql.runtime.functions import calls, metrics, workers
 from flowql.runtime.functions.metrics import FunctionMetrics, function_metrics
 from flowql.runtime.functions.runs import giving_way
 from flowql.runtime.functions.workers import Code, FunctionFailed, Request, end_idle_workers
@@ -418,6 +420,22 @@ def test_calls_in_the_threads_of_the_engine_are_counted(tmp_path: Path, vectoriz
     assert 0.005 < found["seconds"] < 5
 
 
+def test_calls_that_fail_of_a_batch_query_are_followed_by_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes that wake each other thousands of times a second made a critical query late (`python -m flowql.bench.bad_functions`)."""
+    pauses: list[float] = []
+    monkeypatch.setattr(calls, "time", SimpleNamespace(sleep=pauses.append, perf_counter=time.perf_counter))
+    half = loaded(tmp_path, "HALF", FAILING)
+    for batch in (False, True):
+        with giving_way(batch):
+            assert half(8) == 4.0
+            with pytest.raises(FunctionFailed):
+                half(7)
+        assert len(pauses) == int(batch)
+    assert 0 < pauses[0] <= calls.PAUSE_S_MAX
+
+
 def test_calls_of_several_threads_add_up() -> None:
     counts = FunctionMetrics()
     threads = [
@@ -476,56 +494,6 @@ def test_only_rows_that_fail_are_called_alone(tmp_path: Path, monkeypatch: pytes
         assert len(letters) == 10 + 9 + 8 + 1, "also of the condition for K >= 900, which stands before that"
         assert sum("-0.0 weighs nothing" in r for r in letters) == 1
         assert len(alone) < 10 * 4 + 9 * 4 + 8 * 4 + 4
-
-
-FLAKY = """
-from flowql import udf
-
-TRIES = {}
-
-@udf
-def flaky(a: int) -> int:
-    TRIES[a] = TRIES.get(a, 0) + 1
-    if a % 3 == 0 and TRIES[a] <= (2 if a % 2 else 1):
-        raise ValueError(f"{a} after {TRIES[a]}")
-    return 10 * a + TRIES[a]
-"""
-ONCE = """
-CREATE STREAM I (K BIGINT KEY, A BIGINT)
-  WITH (KAFKA_TOPIC = 'i', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
-CREATE STREAM O AS SELECT K, flaky(A) AS F FROM I;
-"""
-
-
-def test_rows_that_fail_are_called_once_more_each_with_one_message_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rows with the same arguments have a call each, too: A is 0 to 599, then 9 and 6 once more."""
-    messages: list[Request] = []
-
-    def counted(self: workers.Workers, request: Request, timeout_s: float) -> Any:
-        messages.append(request)
-        return ask(self, request, timeout_s)
-
-    ask = workers.Workers.ask
-    monkeypatch.setattr(workers.Workers, "ask", counted)
-    made(tmp_path, YAML, ONCE, m=FLAKY)
-    with running(tmp_path) as instance:
-        instance.produce("I", [{"K": i, "A": a} for i, a in enumerate([*range(600), 9, 6])])
-        until(lambda: instance.sql("SELECT COUNT(*) FROM O").one(), 602)
-        found = [r["F"] for r in instance.sql("SELECT F FROM O ORDER BY K")]
-        (status,) = instance.status()["instance"]["functions"]
-        letters = [f["MESSAGE"] for r in instance.sql("SELECT FAILURES FROM DEAD_LETTERS") for f in r["FAILURES"]]
-    wanted = [10 * a + 1 if a % 3 else None if a % 2 else 10 * a + 2 for a in range(600)]
-    wanted[9], wanted[6] = (
-        93,
-        63,
-    )  # the second row with 9 failed as well, and that with 6 did not, between the two calls for the first one
-    assert found == [*wanted, 94, 64]
-    assert (len(letters), status["failures"]) == (99, 99)
-    assert len(messages) == 3, (
-        "the batch, all rows that failed, and the second row with 6, which is taken for one that failed"
-    )
 
 
 SEEN = """
