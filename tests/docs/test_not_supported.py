@@ -30,8 +30,6 @@ STANDARD = {
     "`WITH RECURSIVE`": "CREATE VIEW t AS WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r;",
     "`MATCH_RECOGNIZE`": "CREATE VIEW t AS SELECT * FROM orders MATCH_RECOGNIZE (ORDER BY id MEASURES a.id AS x PATTERN (a) DEFINE a AS amount > 1);",
     "`RETURNING`": "INSERT INTO orders VALUES (1, 'ada', 2.0) RETURNING id;",
-    "`JSONB`": "CREATE TABLE t (k INT PRIMARY KEY, v JSONB);",
-    "`INTERVAL`": "CREATE TABLE t (k INT PRIMARY KEY, v INTERVAL);",
 }
 CASES = [("ksql", words, STREAM + sql) for words, sql in KSQL.items()]
 CASES += [("standard", words, TABLE + sql) for words, sql in STANDARD.items()]

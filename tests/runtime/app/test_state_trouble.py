@@ -302,12 +302,12 @@ from pathlib import Path
 from flowql.runtime.commit import coordinator, mending
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.rocks import open_rocks
-from tests.runtime.app.harness import World
+from tests.runtime.app.harness import InstanceHarness
 coordinator.REDO_FLUSH_BYTES = 200_000
 disk = Path(sys.argv[1])
 sql = '''CREATE STREAM S (K BIGINT KEY, V STRING) WITH (KAFKA_TOPIC='s', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONS=1);
 CREATE TABLE R AS SELECT K, LATEST_BY_OFFSET(V) AS N FROM S GROUP BY K EMIT CHANGES;'''
-with World(sql, live=True, physical=open_rocks(disk / 'state', write_buffer_bytes=1 << 20)) as world:
+with InstanceHarness(sql, live=True, physical=open_rocks(disk / 'state', write_buffer_bytes=1 << 20)) as world:
     filler, n, blocked = disk / 'filler', 0, False
     world.send('s', [(0, {'V': 'x'}, 0)])
     world.settle()
