@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import TypeVar
 
 from flowql.compiler.analyze.relations.tree_names import NAMELESS, tree_name
 from flowql.compiler.dialect.standard import tree as t
@@ -40,21 +40,11 @@ def named(given: Sequence[str], names: Sequence[str | None]) -> Sequence[str]:
 
 def with_names(node: N) -> N:
     """A tree whose queries in FROM and WITH name all their columns that have a name."""
-    changed = {f.name: v for f in fields(node) if (v := _part(old := getattr(node, f.name))) is not old}
-    made = replace(node, **changed) if changed else node
+    made = t.with_children(node, with_names)
     if isinstance(made, t.Derived | t.With):
         body = _named(made.query.body)
         made = replace(made, query=replace(made.query, body=body)) if body is not made.query.body else made
     return made
-
-
-def _part(value: Any) -> Any:
-    if isinstance(value, t.Node):
-        return with_names(value)
-    if isinstance(value, tuple):
-        parts = tuple(map(_part, value))
-        return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
-    return value
 
 
 def _first(body: t.Body) -> t.Body:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from flowql.compiler.analyze.relations.json_aggregates import of_arrays
@@ -79,19 +79,9 @@ def meant_by(sql: str, json: frozenset[str] = frozenset()) -> tuple[str, tuple[s
 
 def _meant(node: N) -> N:
     """A tree with every node as it is meant, innermost first."""
-    changed = {f.name: v for f in fields(node) if (v := _part(old := getattr(node, f.name))) is not old}
-    made = replace(node, **changed) if changed else node
+    made = t.with_children(node, _meant)
     rule = _RULES.get(type(made))
     return rule(made) if rule is not None else made
-
-
-def _part(value: Any) -> Any:
-    if isinstance(value, t.Node):
-        return _meant(value)
-    if isinstance(value, tuple):
-        parts = tuple(map(_part, value))
-        return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
-    return value
 
 
 def _text(value: str) -> t.Constant:

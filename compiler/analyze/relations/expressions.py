@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 from flowql.compiler.analyze.bind import Binder
@@ -261,11 +260,4 @@ def rebuilt(node: Any, rule: Rule) -> Any:
     replaced = rule(node)
     if replaced is not None:
         return replaced
-    changed = {}
-    for f in fields(node):
-        if f.name == "span":
-            continue
-        value = getattr(node, f.name)
-        if isinstance(value, (tuple, t.Node)) and (new := rebuilt(value, rule)) is not value:
-            changed[f.name] = new
-    return replace(node, **changed) if changed else node
+    return t.with_children(node, lambda child: rebuilt(child, rule))

@@ -6,9 +6,9 @@ writes every tree as text that reads back as the same tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
-from typing import Literal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import WindowClause, WithinClause
@@ -557,6 +557,9 @@ class Query(Node):
 Body = Select | Values | SetOperation | Query
 
 
+N = TypeVar("N", bound=Node)
+
+
 def children(node: Node) -> Iterator[Node]:
     """The nodes right below a node, in the order of its fields."""
     for f in fields(node):
@@ -569,6 +572,21 @@ def _nodes(value: object) -> Iterator[Node]:
     elif isinstance(value, tuple):
         for v in value:
             yield from _nodes(v)
+
+
+def with_children(node: N, by: Callable[[Any], Any]) -> N:
+    """The node with `by` of each node right below it in that one's place; the node itself where nothing changes."""
+    changed = {f.name: v for f in fields(node) if (v := _changed(old := getattr(node, f.name), by)) is not old}
+    return replace(node, **changed) if changed else node
+
+
+def _changed(value: Any, by: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Node):
+        return by(value)
+    if isinstance(value, tuple):
+        made = tuple(_changed(v, by) for v in value)
+        return value if all(a is b for a, b in zip(made, value, strict=True)) else made
+    return value
 
 
 def walk(node: Node) -> Iterator[Node]:
