@@ -12,10 +12,12 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from flowql.runtime.clock import Clock
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.spark.engine.site import Site
 
 LOOK_MS = 30_000
+REST = 100  # times as long as a look took is the least time until the next one: a stream may have read a million files
 _COMPACT = ".compact"
 
 
@@ -32,8 +34,8 @@ _entry = msgspec.json.Decoder(_Listed).decode
 class ChangedFiles:
     """Warns once of each change. Used by one thread."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, site: Site, clock: Clock) -> None:
+        self._site, self._clock = site, clock
         self._next_ms = 0
         self._told: set[tuple[Path, int]] = set()
 
@@ -41,7 +43,7 @@ class ChangedFiles:
         """feeders: ids of queries that read files. Looks at most every LOOK_MS."""
         if now_ms < self._next_ms:
             return
-        self._next_ms = now_ms + LOOK_MS
+        began_ms = self._clock.timer_ms()
         for query in feeders:
             new = [f for f in changed(self._site.checkpoint(query)) if f not in self._told]
             if not new:
@@ -52,6 +54,7 @@ class ChangedFiles:
             text = f"{named} changed after being read; a stream reads each file once, so the new content is not read. "
             text += "Write new rows into new files; to read all files anew:  flowql run --rebuild"
             say(WARNING, "files.changed", text, query=query, files=len(new))
+        self._next_ms = now_ms + max(LOOK_MS, REST * (self._clock.timer_ms() - began_ms))
 
 
 def changed(checkpoint: Path) -> list[tuple[Path, int]]:

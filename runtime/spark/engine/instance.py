@@ -101,7 +101,7 @@ class SparkInstance:
         self._supervisor: Supervisor | None = None
         self._launcher: SparkLauncher | None = None
         self._rates = Rates()
-        self._changed_files = ChangedFiles(self.site)
+        self._changed_files = ChangedFiles(self.site, self._clock)
         self._entries: dict[str, dict[str, Any]] = {}  # of `status`, as brokers last told
         self._functions: list[dict[str, Any]] = []
         self._epochs_before: dict[str, int] = {}

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from flowql.runtime.clock import VirtualClock
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.spark.engine.changed_files import LOOK_MS, ChangedFiles, changed
+from flowql.runtime.spark.engine import changed_files
+from flowql.runtime.spark.engine.changed_files import LOOK_MS, REST, ChangedFiles, changed
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.settings import SparkSettings
 
@@ -39,7 +41,7 @@ def test_files_that_grow_or_are_replaced_are_told_once(tmp_path: Path, caplog: p
     listed(lists, "9.compact", same, grown, tmp_path / "gone.json")
     listed(lists, "10", late)
     (lists / "11").write_text('v1\n{"path":')
-    looks = ChangedFiles(site)
+    looks = ChangedFiles(site, VirtualClock())
     with caplog.at_level(logging.WARNING, "flowql"):
         looks.look(["FILES_s"], 0)
         assert not caplog.records
@@ -53,4 +55,21 @@ def test_files_that_grow_or_are_replaced_are_told_once(tmp_path: Path, caplog: p
     (said,) = caplog.records
     assert "1 more files changed after being read" in said.getMessage()
     assert "--rebuild" in said.getMessage()
+    log.close()
+
+
+def test_looks_that_take_long_are_made_more_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look reads the times of all files that a stream has read, on the thread that supervises streams."""
+    log, clock, looked = EmbeddedLog(tmp_path / "log"), VirtualClock(), list[int]()
+
+    def slow(_checkpoint: Path) -> list[tuple[Path, int]]:
+        looked.append(clock.timer_ms())
+        clock.advance(2_000)
+        return []
+
+    monkeypatch.setattr(changed_files, "changed", slow)
+    looks = ChangedFiles(Site(tmp_path / "log", tmp_path / "state", log, "app", SparkSettings()), clock)
+    for now_ms in range(0, 2_000 * REST + LOOK_MS, LOOK_MS):
+        looks.look(["FILES_s"], now_ms)
+    assert len(looked) == 2
     log.close()
