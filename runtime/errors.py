@@ -5,6 +5,7 @@
         TopicMissing
         LogCorrupt        recovery found what a crash cannot explain
           BatchDamaged    bytes of records are not what was written
+          GenerationDamaged  records of a generation that is being built were damaged, and are left out
         LogFull           no space left; nothing of the transaction is visible
         LogIOError        a file of the log cannot be read or written just now
         InstanceRunning   another runtime holds the data directory
@@ -41,6 +42,8 @@ Each carries a stable FQ4xxx code; `retriable` tells whether the same call may s
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class RuntimeFailure(Exception):
@@ -84,6 +87,19 @@ class BatchDamaged(LogCorrupt):
 
     def __reduce__(self) -> tuple[type[BatchDamaged], tuple[str, int, str, str]]:
         return type(self), (self.path, self.start, self.problem, self.whose)
+
+
+class GenerationDamaged(LogCorrupt):
+    """Records of a generation that is being built are left out because they were damaged: it cannot take over."""
+
+    code = "FQ4051"
+
+    def __init__(self, partition: str, queries: Sequence[str]) -> None:
+        refresh = " ".join(f"--full-refresh {query}" for query in queries)
+        super().__init__(
+            f"damaged records of {partition} are left out, which {', '.join(queries)} computed for the generation that is being "
+            f"built: it does not take over; to compute it from the beginning:  flowql deploy {refresh}"
+        )
 
 
 _FULL = {

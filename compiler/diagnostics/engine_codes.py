@@ -163,7 +163,9 @@ ENGINE_CODES: dict[str, CodePage] = {
         "Every batch of the embedded log carries a checksum, and this one does not match: the disk or another program has changed "
         "bytes of the file. Queries that read these records stop, and others continue. The message names the file, the byte and the "
         "offsets. `flowql log verify` checks the whole log. Restore a backup; or, if the records are dispensable, `flowql log verify "
-        "--skip-damaged` marks the range in the log: readers and later rebuilds skip it, and `flowql status` counts the records.",
+        "--skip-damaged` marks the range in the log: readers and later rebuilds skip it, and `flowql status` counts the records. A "
+        "generation that is being built does not take over without records that it has computed: `flowql deploy --full-refresh NAME` "
+        "computes it again from the beginning.",
         "flowql run",
         "flowql log verify --skip-damaged\nflowql run",
     ),

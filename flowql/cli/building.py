@@ -9,8 +9,10 @@ from typing import Any
 from flowql.cli.progress import progress
 from flowql.cli.render import note
 from flowql.cli.status import BUILT, described
+from flowql.errors import CommandError
 from flowql.server.client import Client
 
+STUCK = "FQ5205"
 _LOOK_S = 0.1
 _QUIET_S = 10.0  # after so long without progress it is said why, and again as long after
 Query = dict[str, Any]
@@ -56,12 +58,20 @@ def _await(client: Client, waiting: list[Query], only: Sequence[str] | None) -> 
                     said_s, last = time.monotonic(), now
                 elif time.monotonic() - said_s > _QUIET_S:
                     said_s = time.monotonic()
+                    _check_broken(waiting)
                     for q in waiting:
                         note(f"{q['id']}: {described(q['building'])}")
     except KeyboardInterrupt:
         note(f"{', '.join(q['id'] for q in waiting)}: still being rebuilt in the background; see  flowql status")
         return False
     return True
+
+
+def _check_broken(waiting: Sequence[Query]) -> None:
+    """CommandError if a generation will not be built, however long one waits: what it reads is gone, or its results were damaged."""
+    broken = [f"{q['id']}: {q['building']['last_error']}" for q in waiting if q["building"]["state"] == "error"]
+    if broken:
+        raise CommandError("; ".join(dict.fromkeys(broken)), code=STUCK, help="flowql status")
 
 
 def _not_yet(client: Client, only: Sequence[str] | None) -> list[Query]:

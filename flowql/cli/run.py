@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from flowql.api.deploying import deploy_request, wanted_plan
-from flowql.cli.building import with_building
+from flowql.cli.building import STUCK, with_building
 from flowql.cli.deployment import note_rows
 from flowql.cli.event_notes import event_notes
 from flowql.cli.foreground import hosting
@@ -32,7 +32,6 @@ from flowql.server.choice import at_rest
 from flowql.server.engine import Engine, Mode
 from flowql.server.host import Host
 
-STUCK = "FQ5205"
 FAILURES_MAX = 3  # restarts of a query after which --until-caught-up gives it up
 _POLL_S = 0.05
 _LOOKS_PER_STATUS = 6

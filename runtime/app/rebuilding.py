@@ -45,9 +45,10 @@ from flowql.runtime.app.swapping import (
     results_are_seen,
 )
 from flowql.runtime.commit.replacement import Replacement, Reshape
-from flowql.runtime.errors import LogError, RuntimeFailure
+from flowql.runtime.errors import GenerationDamaged, LogError, RuntimeFailure
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import left_out
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.task import Task
 from flowql.runtime.topology.partitions import first_offset
@@ -93,12 +94,25 @@ class Rebuilding:
         """Why a group is not to be swapped yet, or nothing."""
         if missing := missing_topics(self._host.admin, group):
             return f"there is no topic {missing[0]}"
+        if damaged := self._left_out(group):
+            return str(damaged)
         for query in map(runtime_name, group.queries):
             trouble = self._host.trouble(query) if query in self._host.queries else "not started"
             if trouble:
                 return f"{query}: {trouble}"
         behind = self._behind(group) + self._staged(group)
         return f"{behind:,} records behind" if behind > NEAR_RECORDS else ""
+
+    def _left_out(self, group: Group) -> GenerationDamaged | None:
+        """The error that stops a generation whose results lack damaged records: its topics would lose those rows with the swap."""
+        letters = [dead_letters.staging_topic(self._host.config.application_id, runtime_name(q)) for q in group.queries]
+        partition = next(iter(left_out(self._host.admin, [*group.staging.values(), *letters])), None)
+        if partition is None:
+            return None
+        error = GenerationDamaged(str(partition), [q.id for q in group.queries])
+        for query in group.queries:
+            self._host.query_states.stop(runtime_name(query), error)
+        return error
 
     def _behind(self, group: Group) -> int:
         """Records of outside topics that the serving generation has processed and the new one has not.
@@ -270,6 +284,8 @@ class Rebuilding:
         host = self._host
         replacements, reshapes, mixed = self._replacements(group)
         before = host.deployed
+        if damaged := self._left_out(group):  # since the swap has begun
+            raise damaged
         let_delete(before, group, host.admin)
         after = swapped(host.deployed, group, mixed)
         app = host.config.application_id

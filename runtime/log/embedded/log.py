@@ -504,3 +504,12 @@ def skipped_records(log: AnyLog, positions: Mapping[TopicPartition, int]) -> int
     if not isinstance(admin, EmbeddedLog):
         return 0
     return sum(min(end, at) - first for tp, at in positions.items() for first, end in admin.skipped(tp) if first < at)
+
+
+def left_out(admin: Admin, topics: Collection[str]) -> list[TopicPartition]:
+    """Partitions of these topics of an embedded log that have damaged records, which readers leave out."""
+    if not isinstance(admin, EmbeddedLog):
+        return []
+    counts = admin.partition_counts(topics)
+    partitions = (TopicPartition(topic, p) for topic, n in counts.items() for p in range(n))
+    return [tp for tp in partitions if admin.skipped(tp)]
