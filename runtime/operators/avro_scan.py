@@ -12,7 +12,7 @@ Up to `SCHEMAS_MAX` schemas per batch, by the ids in front of the records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,11 +29,13 @@ from flowql.runtime.batch import Ints
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.operators.json_scalars import Bools, Spans
 from flowql.runtime.operators.record_bytes import RecordBytes, as_bytes, nullable
-from flowql.runtime.serde.avro import parsed
+from flowql.runtime.serde.avro import parsed, time_of
 from flowql.runtime.serde.generic import same_name
+from flowql.runtime.serde.numbers import TIMES, TimeNumber
 from flowql.runtime.serde.registry import PREFIX, written_by
 
 SCHEMAS_MAX = 4
+_TimeNumbers = type[TimeNumber]
 NUMBER_BYTES_MAX, DECIMAL_BYTES_MAX = 8, 8
 _STOPS = np.uint64(0x8080808080808080)
 # What a field of each Avro type may be read as; the reference converts some more, value by value.
@@ -53,13 +55,14 @@ _RANGES = {Kind.INT: (INT_MIN, INT_MAX), Kind.DATE: (INT_MIN, INT_MAX), Kind.TIM
 
 @dataclass(frozen=True, slots=True)
 class AvroField:
-    """A field of the writer's schema. null: the branch of a union that is null, or None. scale: of a decimal."""
+    """A field of the writer's schema. null: the branch of a union that is null, or None. scale: of a decimal. time: what a number counts."""
 
     name: str
     type: str
     null: int | None = None
     symbols: tuple[str, ...] = ()
     scale: int = 0
+    time: _TimeNumbers | None = None
 
 
 @lru_cache(maxsize=256)
@@ -86,7 +89,8 @@ def _flat(name: str, schema: Any, null: int | None = None) -> AvroField | None:
         return AvroField(name, "enum", null, symbols=tuple(schema["symbols"]))
     if schema["type"] == "bytes" and schema.get("logicalType") == "decimal":
         return AvroField(name, "decimal", null, scale=schema.get("scale", 0))
-    return _flat(name, schema["type"], null) if isinstance(schema["type"], str) else None
+    inner = _flat(name, schema["type"], null) if isinstance(schema["type"], str) else None
+    return None if inner is None else replace(inner, time=time_of(schema))
 
 
 class AvroScan:
@@ -264,14 +268,18 @@ class _Steps:
     def column(self, value: _Value, field: AvroField, t: SqlType) -> pa.Array:
         """The column of type `t`."""
         self.prove(value, field)
-        if t.kind not in _READ_AS[field.type]:
+        other_time = field.time is not None and t.kind in TIMES and field.time.kind is not t.kind
+        if other_time or t.kind not in _READ_AS[field.type]:
             self._good &= ~value.present  # converted value by value
             return pa.nulls(self._walk.rows, arrow_type(t))
         if field.type == "enum":
             return self._symbols(value, field)
         if value.span is None:
             assert value.number is not None
-            return self._numbers(value.number, value.present, t)
+            number = value.number
+            if field.time is not None and t.kind in TIMES:
+                number = number // field.time.per_ms
+            return self._numbers(number, value.present, t)
         if field.type == "decimal":
             return self._decimals(value.span, value.present, field, t)
         texts = self._walk.texts(value.span)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import fastavro
+from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException
 
 from flowql.compiler.plan.logical import SchemaRef
@@ -20,10 +21,46 @@ from flowql.compiler.schemas.avro import branch_name
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.serde.generic import reader, same_name, struct_reader
+from flowql.runtime.serde.numbers import TIMES, TimeNumber
 from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix, written_by
 
 Convert = Callable[[Any], Any]
 _SCHEMAS_MAX = 1_000
+_MICROS, _NANOS = 1_000, 1_000_000
+# What a number counts, by the base type and the logical type of its schema; Avro's specification has all other pairs ignored.
+_TIMES: dict[tuple[str, str], type[TimeNumber]] = {
+    ("int", "date"): TimeNumber.of(Kind.DATE, 1),
+    ("int", "time-millis"): TimeNumber.of(Kind.TIME, 1),
+    ("long", "time-micros"): TimeNumber.of(Kind.TIME, _MICROS),
+    ("long", "timestamp-millis"): TimeNumber.of(Kind.TIMESTAMP, 1),
+    ("long", "timestamp-micros"): TimeNumber.of(Kind.TIMESTAMP, _MICROS),
+    ("long", "timestamp-nanos"): TimeNumber.of(Kind.TIMESTAMP, _NANOS),
+    ("long", "local-timestamp-millis"): TimeNumber.of(Kind.TIMESTAMP, 1),
+    ("long", "local-timestamp-micros"): TimeNumber.of(Kind.TIMESTAMP, _MICROS),
+    ("long", "local-timestamp-nanos"): TimeNumber.of(Kind.TIMESTAMP, _NANOS),
+    # Debezium's, which stand as `connect.name`, without a logical type.
+    ("int", "io.debezium.time.Date"): TimeNumber.of(Kind.DATE, 1),
+    ("int", "io.debezium.time.Time"): TimeNumber.of(Kind.TIME, 1),
+    ("long", "io.debezium.time.MicroTime"): TimeNumber.of(Kind.TIME, _MICROS),
+    ("long", "io.debezium.time.NanoTime"): TimeNumber.of(Kind.TIME, _NANOS),
+    ("long", "io.debezium.time.Timestamp"): TimeNumber.of(Kind.TIMESTAMP, 1),
+    ("long", "io.debezium.time.MicroTimestamp"): TimeNumber.of(Kind.TIMESTAMP, _MICROS),
+    ("long", "io.debezium.time.NanoTimestamp"): TimeNumber.of(Kind.TIMESTAMP, _NANOS),
+}
+_OURS = "flowql."  # before names of logical types that fastavro reads by functions of ours
+
+
+def _counting(counted: type[TimeNumber]) -> Callable[[int, Any, Any], int]:
+    return lambda number, _writer, _reader: counted(number)
+
+
+LOGICAL_READERS.update({f"{base}-{_OURS}{name}": _counting(t) for (base, name), t in _TIMES.items()})
+
+
+def time_of(schema: Any) -> type[TimeNumber] | None:
+    """What numbers of a schema count, which `parsed` has given; None if it does not say so."""
+    logical = schema.get("logicalType", "") if isinstance(schema, dict) else ""
+    return _TIMES.get((schema["type"], logical.removeprefix(_OURS))) if logical.startswith(_OURS) else None
 
 
 @functools.lru_cache(maxsize=_SCHEMAS_MAX)
@@ -50,6 +87,11 @@ def _plain(schema: Any) -> Any:
     kept = {k: v for k, v in schema.items() if k != "logicalType" or v == "decimal"}
     if isinstance(kept.get("type"), (dict, list)):
         kept["type"] = _plain(kept["type"])
+    else:
+        names = [str(schema.get(k)) for k in ("logicalType", "connect.name")]
+        known = next((n for n in names if (kept.get("type"), n) in _TIMES), None)
+        if known is not None:
+            kept["logicalType"] = _OURS + known
     for part in ("items", "values"):
         if part in kept:
             kept[part] = _plain(kept[part])
@@ -104,7 +146,7 @@ class AvroEncoder:
         self._ref = numbered(ref)
         self._prefix = prefix(self._ref.id)
         self._schema = parsed(ref.text)
-        document = _document(ref.text)
+        document = _plain(_document(ref.text))
         self._wrapped = wrapped
         self._write = _record(document, names, types) if wrapped else _writer(types[0], document)
 
@@ -157,6 +199,8 @@ def _writer(t: SqlType, schema: Any) -> Convert:
         return lambda v: None if v is None else [element(x) for x in v]
     if t.kind is Kind.MAP:
         return _map_writer(t, inner)
+    if t.kind in TIMES and (counted := time_of(inner)) is not None:
+        return lambda v: None if v is None else counted.written(t.kind, v)
     return lambda v: v
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, double_text, fit_decimal
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.errors import BadRecord
-from flowql.runtime.serde.numbers import day_number, time_of_day
+from flowql.runtime.serde.numbers import day_number, time_number, time_of_day
 
 Convert = Callable[[Any], Any]
 
@@ -101,15 +101,15 @@ def _number(v: Any) -> Decimal:
 
 
 def _whole(v: Any, low: int, high: int) -> int:
-    if type(v) is not int:
+    if isinstance(v, bool) or not isinstance(v, int):
         raise TypeError("not a whole number")
     if not low <= v <= high:
         raise ValueError("out of range")
-    return v
+    return int(v)
 
 
 def _double(v: Any) -> float:
-    if type(v) is not float and type(v) is not int:
+    if isinstance(v, bool) or not isinstance(v, (int, float)):
         raise TypeError("not a number")
     return float(v)
 
@@ -133,7 +133,7 @@ _SCALARS: dict[Kind, Convert] = {
     Kind.DOUBLE: _double,
     Kind.STRING: _text,
     Kind.BYTES: lambda v: _of(v, bytes),
-    Kind.DATE: lambda v: day_number(_whole(v, INT_MIN, INT_MAX)),
-    Kind.TIME: lambda v: time_of_day(_whole(v, INT_MIN, INT_MAX)),
-    Kind.TIMESTAMP: lambda v: _whole(v, BIGINT_MIN, BIGINT_MAX),
+    Kind.DATE: lambda v: day_number(_whole(time_number(v, Kind.DATE), INT_MIN, INT_MAX)),
+    Kind.TIME: lambda v: time_of_day(_whole(time_number(v, Kind.TIME), INT_MIN, INT_MAX)),
+    Kind.TIMESTAMP: lambda v: _whole(time_number(v, Kind.TIMESTAMP), BIGINT_MIN, BIGINT_MAX),
 }

@@ -4,9 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from typing import ClassVar
 
 from flowql.compiler.functions.numeric import INT_MAX, INT_MIN
 from flowql.compiler.functions.temporal import DAY_MS
+from flowql.compiler.plan.types import Kind
+
+TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+
+
+class TimeNumber(int):
+    """A number of a record whose schema says that it is a date or time, and in which unit. A subclass for each such type."""
+
+    kind: ClassVar[Kind]
+    per_ms: ClassVar[int]  # so many of the unit are in a millisecond; 1 for days
+
+    @classmethod
+    def of(cls, kind: Kind, per_ms: int) -> type[TimeNumber]:
+        return type(f"{kind.name.title()}Number", (cls,), {"kind": kind, "per_ms": per_ms})
+
+    @classmethod
+    def written(cls, kind: Kind, value: int) -> int:
+        """The number that stands for a value of a column in such a field. Raises TypeError."""
+        if kind is not cls.kind:
+            raise TypeError(f"the field is a {cls.kind.value}, the column a {kind.value}")
+        return value * cls.per_ms
+
+
+def time_number(value: object, kind: Kind) -> object:
+    """What a column of DATE, TIME or TIMESTAMP reads of a number: itself, or in days or milliseconds if its unit is known.
+    Parts of a millisecond are cut off, toward the past. Raises TypeError if it counts something else.
+    """
+    if not isinstance(value, TimeNumber):
+        return value
+    if value.kind is not kind:
+        raise TypeError(f"its schema says that it is a {value.kind.value}")
+    return int(value) // value.per_ms
 
 
 def java_integer(text: str, low: int, high: int) -> int:

@@ -36,16 +36,24 @@ TYPES: dict[str, Any] = {
     "D": {"type": "int", "logicalType": "date"}, "T": {"type": "int", "logicalType": "time-millis"},
     "TS": {"type": "long", "logicalType": "timestamp-millis"},
 }  # fmt: skip
+MICROS, NANOS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("micros", "nanos"))
+LOCAL, OF_DAY = (
+    {"type": "long", "logicalType": "local-timestamp-micros"},
+    {"type": "long", "logicalType": "time-micros"},
+)
+DEBEZIUM = {"type": "long", "connect.version": 1, "connect.name": "io.debezium.time.MicroTimestamp"}
+NO_SUCH = {"type": "int", "logicalType": "timestamp-micros"}  # which is ignored
 # As writers evolve: other types, orders and unions, fields more and fields fewer.
 OTHERS: dict[str, list[Any]] = {
-    "I": ["int", "long", ["int", "null"]], "L": ["int", ["null", "long"], "string"], "F": ["float", ["null", "float"], "int", "long"],
+    "I": ["int", "long", ["int", "null"]], "L": ["int", ["null", "long"], "string", MICROS], "F": ["float", ["null", "float"], "int", "long"],
     "S": [ENUM, ["null", ENUM], ["string", "null"], "int"], "B": [["boolean", "null"]], "Y": [["null", "bytes"]],
-    "N": [DECIMAL, {**DECIMAL, "scale": 1}, ["null", DECIMAL], "int"], "D": ["int", "long"], "T": ["int"], "TS": ["long", "int"],
+    "N": [DECIMAL, {**DECIMAL, "scale": 1}, ["null", DECIMAL], "int"], "D": ["int", "long", MICROS], "T": ["int", OF_DAY],
+    "TS": ["long", "int", MICROS, ["null", MICROS], NANOS, LOCAL, DEBEZIUM, NO_SUCH, TYPES["D"]],
     "more": ["string", ENUM, "bytes", "boolean", DECIMAL],
 }  # fmt: skip
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "int": st.sampled_from([0, 1, -1, 63, 64, 2**31 - 1, -(2**31)]) | st.integers(0, 86_399_999),
-    "long": st.sampled_from([0, -1, 2**31, 2**54, 2**55, -(2**55) - 1, 2**63 - 1, -(2**63), 1_700_000_000_000]),
+    "long": st.sampled_from([0, -1, 2**31, 2**54, 2**55, -(2**55) - 1, 2**63 - 1, -(2**63), 1_700_000_000_000, -1_999, 123_456_789]),
     "double": st.floats(),
     "float": st.floats(width=32),
     "string": st.sampled_from(["", "a", "twelve bytes", "thirteen byte", "é", "😀" * 5]) | st.text(),

@@ -137,6 +137,57 @@ def test_avro_of_an_older_writer_is_read_with_its_own_schema() -> None:
     assert decoder.decode(out.getvalue()) == ("6", 5, None)
 
 
+MS = 1_704_164_645_678  # 2024-01-02 03:04:05.678
+AVRO_TIMES: list[tuple[dict[str, Any], int, SqlType, int | str]] = [
+    ({"type": "long", "logicalType": "timestamp-millis"}, MS, TIMESTAMP, MS),
+    ({"type": "long", "logicalType": "timestamp-micros"}, MS * 1_000 + 999, TIMESTAMP, MS),
+    ({"type": "long", "logicalType": "timestamp-micros"}, -1, TIMESTAMP, -1),
+    ({"type": "long", "logicalType": "timestamp-micros"}, MS * 1_000, BIGINT, MS * 1_000),
+    ({"type": "long", "logicalType": "timestamp-micros"}, 19_000, DATE, "its schema says that it is a TIMESTAMP"),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, MS * 1_000_000, TIMESTAMP, MS),
+    ({"type": "long", "logicalType": "local-timestamp-micros"}, MS * 1_000, TIMESTAMP, MS),
+    ({"type": "long", "logicalType": "time-micros"}, 5_000_999, TIME, 5_000),
+    ({"type": "int", "logicalType": "date"}, 19_000, DATE, 19_000),
+    ({"type": "int", "logicalType": "date"}, 19_000, TIMESTAMP, "its schema says that it is a DATE"),
+    ({"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}, MS * 1_000, TIMESTAMP, MS),
+    ({"type": "long", "connect.name": "io.debezium.time.NanoTime"}, 5_000_000_000, TIME, 5_000),
+    ({"type": "int", "logicalType": "timestamp-micros"}, 1_000, TIMESTAMP, 1_000),  # no type of Avro, which is ignored
+]
+
+
+@pytest.mark.parametrize("place", range(len(AVRO_TIMES)))
+def test_dates_and_times_of_avro_are_read_in_the_unit_of_their_schema(place: int) -> None:
+    """Microseconds were taken for milliseconds, without a word."""
+    schema, number, column, expected = AVRO_TIMES[place]
+    text = {"type": "record", "name": "R", "fields": [{"name": "t", "type": ["null", schema]}]}
+    KNOWN.remember([SchemaRef("AVRO", json.dumps(text), 800 + place)])
+    out = io.BytesIO()
+    plain = {**text, "fields": [{"name": "t", "type": ["null", schema["type"]]}]}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(plain), {"t": number})
+    fields = [Field("T", column)]
+    decoder = row_decoder(fields, made("AVRO", fields), fields, is_key=False)
+    record = b"\0" + (800 + place).to_bytes(4, "big") + out.getvalue()
+    if isinstance(expected, str):
+        with pytest.raises(BadRecord, match=expected):
+            decoder.decode(record)
+    else:
+        assert decoder.decode(record) == (expected,)
+
+
+def test_times_are_written_in_the_unit_of_the_schema_that_a_subject_has() -> None:
+    micros, day = {"type": "long", "logicalType": "timestamp-micros"}, {"type": "int", "logicalType": "date"}
+    text = {"type": "record", "name": "R", "fields": [{"name": "T", "type": ["null", micros]}]}
+    fmt = Format("AVRO", schema=SchemaRef("AVRO", json.dumps(text), 850))
+    assert there_and_back(fmt, [Field("T", TIMESTAMP)], (MS,)) == (MS,)
+    data = row_encoder([Field("T", TIMESTAMP)], fmt, is_key=False).encode((MS,))
+    assert data is not None
+    read = fastavro.schemaless_reader(io.BytesIO(data[PREFIX:]), fastavro.parse_schema(text), None)
+    assert read["T"].isoformat() == "2024-01-02T03:04:05.678000+00:00"
+    dated = Format("AVRO", schema=SchemaRef("AVRO", json.dumps(text).replace(json.dumps(micros), json.dumps(day)), 851))
+    with pytest.raises(BadRecord, match="the field is a DATE, the column a TIMESTAMP"):
+        row_encoder([Field("T", TIMESTAMP)], dated, is_key=False).encode((MS,))
+
+
 @pytest.mark.parametrize("name", ["AVRO", "JSON_SR", "PROTOBUF"])
 def test_what_is_no_record_of_the_format_is_a_bad_record(name: str) -> None:
     fields = [Field("A", INT), Field("S", STRING)]
