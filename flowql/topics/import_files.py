@@ -19,7 +19,7 @@ from flowql.errors import CommandError
 from flowql.topics import csv_records
 from flowql.topics.codecs import KeyWriter
 from flowql.topics.import_job import NOT_IMPORTED, Bad, Chunk, FileFormat, FilePosition, Job, Named, named_columns
-from flowql.topics.typed_texts import TEXT_NULLS, json_sql
+from flowql.topics.typed_texts import TEXT_NULLS, json_sql, milliseconds_sql
 
 CHUNK_BYTES = 16 << 20
 CHUNK_ROWS = 100_000
@@ -274,7 +274,7 @@ def _parquet_value(column: str, found: str, kind: Kind | None) -> str:
     """A Parquet value as JSON text; `found` is its type, `kind` what the source declares, None where it declares nothing."""
     as_text = kind is Kind.STRING
     if found.startswith("TIMESTAMP") and not as_text:
-        return f"CAST(epoch_ms({column}) AS VARCHAR)"
+        return f"CAST({milliseconds_sql(column)} AS VARCHAR)"
     if found == "DATE" and kind is not None and not as_text:
         return f"CAST({column} - DATE '1970-01-01' AS VARCHAR)"
     if found.startswith("TIME") and kind is Kind.TIME:
@@ -285,7 +285,10 @@ def _parquet_value(column: str, found: str, kind: Kind | None) -> str:
         return f"CAST({column} AS VARCHAR)"
     if as_text and found != "VARCHAR" and not found.endswith("]"):
         return f"CAST(to_json(CAST({column} AS VARCHAR)) AS VARCHAR)"
-    return f"CAST(to_json({column}) AS VARCHAR)"
+    text = f"CAST(to_json({column}) AS VARCHAR)"
+    if found in ("FLOAT", "DOUBLE"):  # NaN and the infinities, which are no JSON, as the JSON format writes them
+        return f"CASE WHEN isfinite({column}) THEN {text} ELSE concat('\"', {text}, '\"') END"
+    return text
 
 
 _READERS: dict[FileFormat, Callable[[Job, KeyWriter, duckdb.DuckDBPyConnection, FilePosition], Iterator[Chunk]]] = {
@@ -309,7 +312,7 @@ def _json_object(pairs: Sequence[tuple[str, str]]) -> str:
 def _time(text: str) -> str:
     """Milliseconds of a whole number or an ISO-8601 time (UTC unless it says otherwise); null for anything else."""
     number = f"CASE WHEN regexp_full_match({text}, '{_INTEGER}') THEN CAST({text} AS BIGINT) END"
-    return f"coalesce({number}, epoch_ms(try_cast({text} AS TIMESTAMPTZ)))"
+    return f"coalesce({number}, {milliseconds_sql(f'try_cast({text} AS TIMESTAMPTZ)')})"
 
 
 def _quoted(text: str) -> str:

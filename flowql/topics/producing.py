@@ -209,8 +209,10 @@ class RowWriter:
             title = f"{timestamp} is no event time (a timestamp, or milliseconds since 1970): it is {column.type}"
             raise CommandError(title, code=NOT_A_ROW)
         try:
+            if pa.types.is_timestamp(column.type):  # a cast would cut off toward 1970
+                column = pc.floor_temporal(column, unit="millisecond")
             if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-                column = column.cast(pa.timestamp("ms"), safe=False)
+                column = column.cast(pa.timestamp("ms"))
             return np.asarray(column.cast(pa.int64()).to_numpy(), np.int64)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             title = f"{timestamp} is no event time (a timestamp, or milliseconds since 1970): {error}"

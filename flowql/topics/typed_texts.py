@@ -128,6 +128,11 @@ def json_sql(column: str, t: SqlType) -> str:
     return f"CASE WHEN lower({bare}) IN ({nulls}) THEN NULL ELSE coalesce({_value_sql(bare, t)}, CAST(to_json({bare}) AS VARCHAR)) END"
 
 
+def milliseconds_sql(moment: str) -> str:
+    """DuckDB: a moment in milliseconds since 1970, parts of one cut off, toward the past. `epoch_ms` alone rounds."""
+    return f"epoch_ms(date_trunc('millisecond', {moment}))"
+
+
 def _value_sql(bare: str, t: SqlType) -> str:
     """NULL for what is no value of the type."""
     kind = t.kind
@@ -147,7 +152,7 @@ def _value_sql(bare: str, t: SqlType) -> str:
     number = {
         Kind.DATE: f"try_cast({bare} AS DATE) - DATE '1970-01-01'",
         Kind.TIME: f"epoch_ms(try_cast(replace({bare}, ',', '.') AS TIME))",
-        Kind.TIMESTAMP: f"epoch_ms(try_cast(replace({bare}, ',', '.') AS TIMESTAMPTZ))",
+        Kind.TIMESTAMP: milliseconds_sql(f"try_cast(replace({bare}, ',', '.') AS TIMESTAMPTZ)"),
     }[kind]
     iso = f"CASE WHEN regexp_full_match({bare}, '{_ISO[kind]}') THEN CAST({number} AS VARCHAR) END"
     return f"coalesce({whole}, {iso})"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from flowql.compiler.plan import types as t
@@ -108,6 +111,30 @@ def test_many_rows_with_iso_times(tmp_path: Path) -> None:
     found = imported(tmp_path, "a.jsonl", "".join(json.dumps(r) + "\n" for r in rows), declared)
     assert [r["N"] for r in found] == list(range(2000))
     assert [found[i]["TS"] for i in (0, 61, 700, 800)] == [1_704_067_200_000, 1_704_067_261_000, None, 5]
+
+
+def test_parts_of_a_millisecond_are_cut_off_toward_the_past(tmp_path: Path) -> None:
+    """In every format, in values and in times of records. DuckDB's `epoch_ms` rounds: an event of 23:59:59.9996 was one of the next day."""
+    texts = ["2024-01-02T23:59:59.999600Z", "1969-12-31T23:59:59.999999Z", "2024-01-02T03:04:05.678Z"] * 100
+    expected = [1_704_239_999_999, -1, 1_704_164_645_678] * 100
+    declared = source("K STRING KEY, TS TIMESTAMP")
+    csv = "K,TS\n" + "".join(f"a,{at}\n" for at in texts)
+    jsonl = "".join(json.dumps({"K": "a", "TS": at}) + "\n" for at in texts)
+    for name, text in (("a.csv", csv), ("a.jsonl", jsonl), ("few.jsonl", "".join(jsonl.splitlines(keepends=True)[:3]))):
+        found = [r["TS"] for r in imported(tmp_path, name, text, declared)]
+        assert found == expected[: len(found)], name
+    file, log = tmp_path / "a.parquet", MemoryLog()
+    moments = pa.array([datetime.fromisoformat(at) for at in texts], pa.timestamp("us", "UTC"))
+    table = pa.table({"K": ["a"] * len(texts), "TS": moments, "F": [float("nan"), float("-inf"), 0.5] * 100})
+    pq.write_table(table, file)
+    declared = source("K STRING KEY, TS TIMESTAMP, F DOUBLE")
+    run(log, Job("t", 1, file, "parquet", declared, 5, timestamp="TS"))
+    rows = decoded(log, declared)
+    assert [r["TS"] for r in rows] == expected
+    assert [repr(r["F"]) for r in rows[:3]] == ["nan", "-inf", "0.5"]
+    raw = log.reader(TopicPartition("t", 0)).read(10_000, 1 << 20)
+    assert raw is not None
+    assert raw.records["timestamp"].to_pylist() == expected
 
 
 @pytest.mark.parametrize("spelling", ["", "NULL", "null", "None", "NA", "n/a", "\\N", " "])
