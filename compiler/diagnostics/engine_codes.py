@@ -241,7 +241,8 @@ ENGINE_CODES: dict[str, CodePage] = {
         "The topic of a result holds records that no query of the project has written: another program has written to it. A rebuild of"
         " the result replaces all records of its topic, so those would be lost. Nothing was changed. `flowql deploy --forward` applies"
         " the new text to new records and keeps all existing ones; or give the result its own topic. A new result is refused where its topic "
-        "holds results of another application on the same log, as after the name of a project was changed: it would contain the results of both.",
+        "holds results of another application on the same log, as after the name of a project was changed: it would contain the results of both. "
+        "So is a row of INSERT VALUES that another application has written to the same topic.",
         "CREATE STREAM alerts WITH (KAFKA_TOPIC = 'shared') AS SELECT * FROM orders WHERE v > 200;   -- was v > 100",
         "CREATE STREAM alerts WITH (KAFKA_TOPIC = 'alerts-2') AS SELECT * FROM orders WHERE v > 200;",
     ),

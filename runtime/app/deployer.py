@@ -29,12 +29,12 @@ from flowql.runtime.app.deployment import (
     Histories,
     is_same,
     refuse_compacted,
-    refuse_other_applications,
     refuse_outside_records,
 )
 from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.exchanging import refuse_forward
 from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.other_applications import refuse_other_applications
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.rebuilding import Rebuilding
@@ -176,9 +176,9 @@ class Deployer:
         host.repaired.repairs.read_on()
         check_partitions(before, after.plan, host.log, host.repaired.repairs.topics())
         refuse_compacted(host, after)
+        refuse_other_applications(host, after)
         if self._group is None:
             refuse_outside_records(host, after)
-            refuse_other_applications(host, after)
         else:  # members write under names of their own
             refuse_forward(after)
 

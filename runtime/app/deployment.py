@@ -32,7 +32,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app import exchanging, handover
 from flowql.runtime.app.coroutines import Coroutine, handed_over, in_polling, stopped
 from flowql.runtime.app.exchanges import Exchanges
-from flowql.runtime.app.plan_topic import deployed_records, other_applications, write_deployed
+from flowql.runtime.app.plan_topic import deployed_records, write_deployed
 from flowql.runtime.app.plan_writer import writer_id
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.refusals import QueryHost, build
@@ -507,24 +507,6 @@ def refuse_outside_records(host: OutsideHost, after: Deployed) -> None:
                         "flowql deploy --forward  applies the change to what comes and keeps them, or give the result another topic "
                         "(KAFKA_TOPIC)"
                     )
-
-
-def refuse_other_applications(host: OutsideHost, after: Deployed) -> None:
-    """OutsideRecords if the topic of a new result holds results of another application: it would have those of both."""
-    known, before = host.admin.topics(), host.deployed
-    own, others = host.config.application_id, set(other_applications(host.config.application_id, known))
-    served = writers_of(before.serving)
-    for query in after.plan.queries:
-        topic = topic_written(query)
-        if topic not in known or topic in served or before.history(topic) is not None:
-            continue
-        for p in range(known[topic].partitions):
-            if found := sorted((host.admin.writers(TopicPartition(topic, p)) or frozenset()) & others):
-                raise OutsideRecords(
-                    f"{topic} holds results of {found[0]}, and {query.id} of {own} would write the same once more: where the name of the project "
-                    f"was changed, write  name: {found[0]}  in flowql.yaml again; else give the result another topic (KAFKA_TOPIC), or "
-                    f"flowql topic delete {topic}"
-                )
 
 
 def is_same(a: Deployed, b: Deployed) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.compiler.plan.topology import Plan
+from flowql.runtime.errors import LogDenied
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, RawBatch, TopicPartition
 from flowql.runtime.serde.registry import KNOWN
 
@@ -37,6 +39,23 @@ def other_applications(application_id: str, topics: Collection[str]) -> list[str
     """Applications that something was deployed for on a log with these topics, besides this one."""
     end = topic_name("")
     return sorted(t.removesuffix(end) for t in topics if t.endswith(end) and t != topic_name(application_id))
+
+
+def read_others(log: Log, application_id: str) -> dict[str, Deployed]:
+    """What is deployed for the other applications on a log, as far as that may be read; by application.
+
+    A topic whose name merely looks like theirs is left out: a topic of plans has one partition and is compacted.
+    """
+    found, topics = dict[str, Deployed](), log.admin().topics()
+    for other in other_applications(application_id, topics):
+        info = topics[topic_name(other)]
+        if info.partitions != 1 or "compact" not in info.config.get("cleanup.policy", "compact"):
+            continue
+        with suppress(LogDenied, ValueError, LookupError, TypeError):  # of another program, or of a newer version
+            deployed = _newest(log, other)
+            if deployed is not None:
+                found[other] = deployed
+    return found
 
 
 def write_deployed(
@@ -94,17 +113,19 @@ def read_plan(log: Log, application_id: str) -> Plan | None:
 
 def read_deployed(log: Log, application_id: str) -> Deployed | None:
     """The newest record of a deployment, or None. The schemas that its plan's records name are known from now on."""
-    if topic_name(application_id) not in log.admin().topics():
-        return None
-    reader = log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)
-    newest: bytes | None = None
-    while (batch := reader.read(10_000, 1 << 26)) is not None:
-        newest = _last_plan(batch) or newest
-    if newest is None:
-        return None
-    deployed = codec.loads_deployed(newest.decode())
-    KNOWN.remember(deployed.plan.schemas)
+    deployed = _newest(log, application_id) if topic_name(application_id) in log.admin().topics() else None
+    if deployed is not None:
+        KNOWN.remember(deployed.plan.schemas)
     return deployed
+
+
+def _newest(log: Log, application_id: str) -> Deployed | None:
+    """The newest record of a topic of plans that exists."""
+    newest: bytes | None = None
+    with closing(log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)) as reader:
+        while (batch := reader.read(10_000, 1 << 26)) is not None:
+            newest = _last_plan(batch) or newest
+    return None if newest is None else codec.loads_deployed(newest.decode())
 
 
 def read_entries(log: Log, application_id: str) -> list[Entry]:

@@ -257,22 +257,6 @@ def test_a_topic_that_others_have_written_to_is_not_replaced() -> None:
     assert {c.action for c in world.deploy(CHAIN.format(over=0))} == {"none"}
 
 
-def test_a_new_result_is_not_written_behind_those_of_another_application() -> None:
-    """After the name of a project was changed each result had all rows twice, and what counts them counted each twice."""
-    world = InstanceHarness(CHAIN.format(over=0))
-    world.send("s", sent(0, 40))
-    world.settle()
-    before = world.values("BIG")
-    world.log.crash()
-    world.instance = Instance(world.log, MemoryPhysical(), VirtualClock(2_000_000), InstanceConfig("renamed"))
-    world.driver = Driver(world.instance)
-    with pytest.raises(OutsideRecords, match=r"name: flowql  in flowql\.yaml"):
-        world.deploy(CHAIN.format(over=0))
-    assert world.values("BIG") == before
-    own = SOURCE + OTHER.replace("OTHER", "OWN")
-    assert {c.action for c in world.deploy(own)} == {"add"}
-
-
 def test_who_writes_to_a_topic_in_the_moment_of_its_swap_is_noticed() -> None:
     """Else readers would begin in the middle of the new records."""
     world = InstanceHarness(CHAIN.format(over=0))

@@ -1,0 +1,75 @@
+"""Refuses a deployment that would write once more what another application has written to the same log.
+
+That happens when the name of a project was changed, and when two projects have results, or rows of INSERT VALUES, of the same topic.
+An embedded log knows who has written to a topic. Brokers do not: there it is read from what is on record for the other applications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from flowql.compiler.plan.deployed import Deployed
+from flowql.compiler.plan.generations import topic_of, topic_written, writers_of
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.app.deployment import OutsideHost
+from flowql.runtime.app.plan_topic import other_applications, read_others
+from flowql.runtime.errors import OutsideRecords
+from flowql.runtime.log.base import Admin, TopicPartition
+
+
+def refuse_other_applications(host: OutsideHost, after: Deployed) -> None:
+    """OutsideRecords if a new result, or a new row of INSERT VALUES, would be in its topic with that of another application."""
+    known, before, app = host.admin.topics(), host.deployed, host.config.application_id
+    names = other_applications(app, known)
+    if not names:
+        return
+    new = {topic_written(q): q for q in _new_results(before, after) if topic_written(q) in known}
+    rows = [(topic_of(after.plan, row), row) for row in after.plan.inserts]
+    rows = [(topic, row) for topic, row in rows if topic in known and not before.inserted(topic, row)]
+    if not new and not rows:
+        return
+    others = read_others(host.log, app)
+    for topic, query in new.items():
+        partitions = [TopicPartition(topic, p) for p in range(known[topic].partitions)]
+        for other in _writers(host.admin, topic, partitions, names, others):
+            raise OutsideRecords(
+                f"{topic} holds results of {other}, and {query.id} of {app} would write the same once more: where the name of the project "
+                f"was changed, write  name: {other}  in flowql.yaml again; else give the result another topic (KAFKA_TOPIC), or "
+                f"flowql topic delete {topic}"
+            )
+    for topic, row in rows:
+        for other in (name for name, deployed in others.items() if deployed.inserted(topic, row)):
+            raise OutsideRecords(
+                f"{other} has written a row of INSERT VALUES to {topic} that {app} would write once more: where the name of the project was "
+                f"changed, write  name: {other}  in flowql.yaml again; else take the statement out of this project"
+            )
+
+
+def _new_results(before: Deployed, after: Deployed) -> Iterator[QueryPlan]:
+    """Queries that write a topic which no query of this application has written."""
+    served = writers_of(before.serving)
+    yield from (
+        q for q in after.plan.queries if topic_written(q) not in served and before.history(topic_written(q)) is None
+    )
+
+
+def _writers(
+    admin: Admin,
+    topic: str,
+    partitions: Sequence[TopicPartition],
+    names: Sequence[str],
+    others: Mapping[str, Deployed],
+) -> list[str]:
+    """Other applications whose queries have written to a topic that has records."""
+    found = set[str]()
+    for tp in partitions:
+        known = admin.writers(tp)
+        if known is not None:
+            found |= known & set(names)
+        elif admin.end_offset(tp) > admin.begin_offset(tp):
+            found |= {name for name, deployed in others.items() if _has_written(deployed, topic)}
+    return sorted(found)
+
+
+def _has_written(deployed: Deployed, topic: str) -> bool:
+    return deployed.history(topic) is not None or topic in writers_of(deployed.serving)
