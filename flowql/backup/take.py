@@ -23,6 +23,7 @@ from flowql.query.errors import NOTHING
 from flowql.runtime.app.plan_topic import deployed_ms
 from flowql.runtime.errors import LogCorrupt, remedy_when_full
 from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.embedded.named import held_still
 from flowql.runtime.log.embedded.pins import pinned_files, pinned_folders
 from flowql.runtime.log.embedded.segment import is_full
 from flowql.runtime.log.files import DiskFiles, Files
@@ -59,9 +60,7 @@ def take_backup(
     """
     files = files or DiskFiles()
     check_supported(settings)
-    if not settings.log_dir.is_dir():
-        title = f"nothing has been deployed to {settings.data_dir} yet: there is nothing to back up"
-        raise CommandError(title, code=NOTHING, help="flowql deploy")
+    _check_log(settings)
     into = into.absolute()
     _check_folder(into, settings.data_dir)
     with only_backup(settings.data_dir), _undone_on_error(into):
@@ -83,6 +82,20 @@ def take_backup(
         check_backup(into, manifest, advance)
         _write_manifest(files, into, manifest)
     return manifest
+
+
+def _check_log(settings: Settings) -> None:
+    """CommandError if there is no log, or one without topics: a backup of it would pass for one of the data. Makes no files."""
+    with held_still(DiskFiles(), str(settings.log_dir)) as log:
+        if log is not None and log.topics:
+            return
+    if (settings.state_dir / "CURRENT").exists():
+        title = (
+            f"{settings.log_dir} holds no log, and the state beside it was made from one: there is nothing to back up"
+        )
+        raise CommandError(title, code=NOT_MADE, help="put the log back, or  flowql restore DIR --replace")
+    title = f"nothing has been deployed to {settings.data_dir} yet: there is nothing to back up"
+    raise CommandError(title, code=NOTHING, help="flowql deploy")
 
 
 def iso(at: datetime) -> str:

@@ -25,12 +25,18 @@ REBUILT = "it is rebuilt from its inputs at the next start"
 
 def examine_stored(name: str, target: Target, application_id: str) -> Iterator[Finding]:
     """For targets on the runtime with the embedded log; nothing where nothing has run yet."""
-    if target.log != "embedded" or target.engine != "runtime" or not target.log_dir.is_dir():
+    if target.log != "embedded" or target.engine != "runtime":
         return
     files, directory, restore = DiskFiles(), str(target.log_dir), f"flowql restore DIR --replace -t {target.name}"
     try:
         with held_still(files, directory) as log:
             if log is None:
+                if (target.state_dir / "CURRENT").exists():
+                    yield failed(
+                        f"{name}: log",
+                        f"{directory} holds no log, and the state beside it was made from one",
+                        f"{restore}   # DIR: a backup",
+                    )
                 return
             found = list(islice(damages(files, log, directory), SHOWN + 1))
             if found:

@@ -13,7 +13,9 @@ from flowql.backup import lay
 from flowql.backup.lay import put_in_place, restore_backup
 from flowql.backup.manifest import read_manifest
 from flowql.backup.take import take_backup
+from flowql.config.project import Target
 from flowql.deploy import pins
+from flowql.doctor.stored import examine_stored
 from flowql.errors import CommandError
 from flowql.runtime.commit import coordinator
 from flowql.runtime.errors import InstanceRunning
@@ -133,13 +135,36 @@ def test_a_stopped_project(tmp_path: Path) -> None:
     assert found(elsewhere)[0] == expected(feed.fed, everything(feed))
 
 
+def test_a_log_that_is_gone_is_not_backed_up_as_an_empty_one(tmp_path: Path) -> None:
+    """The backup was empty and passed every check: restored, it would have been all that is left."""
+    live, target = settings_in(tmp_path / "live"), Target("default", tmp_path / "live")
+    live.data_dir.mkdir()
+    for emptied in (False, True):
+        if emptied:
+            live.log_dir.mkdir()
+        with pytest.raises(CommandError, match="nothing has been deployed"):
+            take_backup(live, tmp_path / "none")
+        live.state_dir.mkdir()
+        (live.state_dir / "CURRENT").touch()
+        with pytest.raises(CommandError, match="holds no log, and the state beside it") as lost:
+            take_backup(live, tmp_path / "none")
+        assert lost.value.code == "FQ5706"
+        assert [f.state for f in examine_stored("default", target, "demo")] == ["failed"]
+        shutil.rmtree(live.state_dir)
+    assert not list(live.log_dir.iterdir()), "looking makes no files"
+    assert not (tmp_path / "none").exists()
+
+
 def test_topics_without_a_run_and_a_project_without_anything(tmp_path: Path) -> None:
     live, elsewhere = settings_in(tmp_path / "live"), settings_in(tmp_path / "elsewhere")
     with pytest.raises(CommandError, match="nothing has been deployed") as nothing:
         take_backup(live, tmp_path / "none")
     assert nothing.value.code == "FQ5105"
     assert not (tmp_path / "none").exists()
+    assert not live.data_dir.exists()
     feed, log = Feed(), EmbeddedLog(live.log_dir)
+    with pytest.raises(CommandError, match="nothing has been deployed"):
+        take_backup(live, tmp_path / "none")
     log.create_topic("s", 2)
     feed.send(log, 50)
     log.close()
