@@ -12,7 +12,14 @@ from flowql.compiler.analyze.modifiers import plain_aggregate
 from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, taken
 from flowql.compiler.analyze.scope import Scope, resolve
 from flowql.compiler.analyze.sources import resolve_type
-from flowql.compiler.analyze.standard_functions import ADVICE, OF_OTHER_SYSTEMS, row_as, sql_time
+from flowql.compiler.analyze.standard_functions import (
+    ADVICE,
+    OF_OTHER_SYSTEMS,
+    beside_numbers,
+    beside_times,
+    row_as,
+    sql_time,
+)
 from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean
@@ -41,6 +48,7 @@ from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
 from flowql.compiler.plan.types import BOOLEAN, INTERVAL, JSONB, SPAN, TIMESTAMPTZ, Kind, SqlType
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
+_ARITHMETIC = ("add", "mul", "div", "mod")
 _NO_SESSION: Mapping[str, str] = {}
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 
@@ -173,6 +181,9 @@ class Binder:
 
     def _call(self, node: Func, function: Function) -> Expr:
         args, types = self._arguments(node, function)
+        if node.name in _ARITHMETIC and self._catalog.standard:
+            args = [*beside_numbers(args)]
+            types = tuple(a.type for a in args)
         found = self._resolve(node, lambda: function.resolve(types), types)
         return Call(found.result, function.name, self._coerced(args, found), node.span)
 
@@ -372,7 +383,7 @@ class Binder:
         if not other.type.is_numeric and other.type.kind is not Kind.BOOLEAN:
             return left, right
         try:
-            _, (read, _) = unify((text, other), strict=True)
+            _, (read, _) = unify(beside_times((text, other)), strict=True)
         except FunctionTypeError as problem:
             title = f"{text_of(node)}: {problem}"
             raise mistake("FQ2005", title, node.span, f"beside {other.type}", help=problem.hint) from None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 from flowql.compiler.analyze.json_functions import ARGUMENTS, OF_ARRAYS, adapted, beside_json
 from flowql.compiler.analyze.mistakes import mistake
@@ -19,8 +21,9 @@ from flowql.compiler.functions.registry import FunctionTypeError, lookup
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_times import check_part, part_type
 from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.types import JSONB, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, decimal
+from flowql.compiler.plan.types import DOUBLE, JSONB, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, decimal
 
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 # Functions of other systems -> what means the same here.
 OF_OTHER_SYSTEMS = {
     "NVL": "COALESCE", "ISNULL": "COALESCE", "IIF": "IF", "GETDATE": "NOW", "SYSDATE": "NOW", "CURDATE": "CURRENT_DATE", "CHARINDEX": "STRPOS",
@@ -89,7 +92,29 @@ def sql_time(e: Expr, to: SqlType) -> Expr:
 def beside_times(found: Sequence[Expr]) -> list[Expr]:
     """Values of one type; where there is a date, a time, a timestamp or JSONB among them, a text literal is one, too."""
     time = next((e.type for e in found if e.type.kind in _TIMES or e.type.form), None)
+    if time is None and any(e.type.kind is Kind.DOUBLE for e in found):
+        return [Literal(DOUBLE, float(str(e.value)), e.span) if _is_not_finite(e) else e for e in found]
     return [sql_time(e, time) if time is not None and isinstance(e, Literal) else e for e in found]
+
+
+def _is_not_finite(e: Expr) -> TypeGuard[Literal]:
+    """'NaN' and 'Infinity', which no number is written as."""
+    return isinstance(e, Literal) and isinstance(e.value, str) and _NOT_FINITE.fullmatch(e.value.strip()) is not None
+
+
+def beside_numbers(args: Sequence[Expr]) -> Sequence[Expr]:
+    """Operands of an arithmetic operator: a text in quotes beside a number is one of its type, as in PostgreSQL."""
+    texts = [isinstance(a, Literal) and a.type == STRING and a.value is not None for a in args]
+    if len(args) != 2 or texts[0] == texts[1]:
+        return args
+    number = args[texts[0]]
+    if not number.type.is_numeric:
+        return args
+    try:
+        common, read = unify(beside_times(args), strict=True)
+    except FunctionTypeError:
+        return args
+    return read if common == number.type or number.type.kind is Kind.DECIMAL else args
 
 
 def _alike(bind: Bind, node: Func) -> Expr:
@@ -203,6 +228,11 @@ def _concatenated(bind: Bind, node: Func) -> Expr:
     args = [bind(a) for a in node.args]
     if beside_json(args) and not any(a.type == STRING and not isinstance(a, Literal) for a in args):
         return _json(node, args, "JSONB_CONCAT")
+    array = next((a.type for a in args if a.type.kind is Kind.ARRAY), None)
+    if array is not None:  # NULL is of the type of the other side: an array
+        args = [
+            Literal(array, None, a.span) if isinstance(a, Literal) and a.type.kind is Kind.NULL else a for a in args
+        ]
     left, right = (a.type.kind is Kind.ARRAY for a in args)
     if not left and not right:
         return called(node, _written(args))
@@ -238,7 +268,7 @@ def _difference(bind: Bind, node: Func) -> Expr:
     args = [bind(a) for a in node.args]
     if args and args[0].type == JSONB:
         return _json(node, args, "JSONB_WITHOUT")
-    return called(node, args)
+    return called(node, beside_numbers(args))
 
 
 def _beside_arrays(args: Sequence[Expr]) -> list[Expr]:

@@ -65,8 +65,8 @@ def _interval(e: Literal, field: Field) -> Literal:
     """A text in quotes as a column of intervals has it."""
     assert isinstance(e.value, str)
     found = read_interval(e.value)
-    if found is None or found.micros % 1000:
-        title = f"column {field.name} is INTERVAL, and '{e.value}' is not an interval of whole milliseconds"
+    if found is None:
+        title = f"column {field.name} is INTERVAL, and '{e.value}' is not an interval"
         raise mistake("FQ2005", title, e.span, "not an interval", help="write  INTERVAL '5' MINUTE")
     return Literal(SPAN, interval_text((found.months, found.days, found.micros)), e.span)
 

@@ -11,7 +11,7 @@ from flowql.compiler.functions.registry import FunctionTypeError, Resolution
 from flowql.compiler.functions.signatures import Overload
 from flowql.compiler.functions.sql_calendar import checked_timestamp, civil, month_days
 from flowql.compiler.functions.sql_define import standard
-from flowql.compiler.functions.sql_intervals import DAY_MICROS, MONTH_DAYS, Interval, interval
+from flowql.compiler.functions.sql_intervals import DAY_MICROS, MONTH_DAYS, Interval, interval, whole_ms
 from flowql.compiler.functions.sql_time_arithmetic import earlier, later
 from flowql.compiler.functions.temporal import DAY_MS
 from flowql.compiler.plan.types import BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
@@ -31,7 +31,7 @@ def binned(stride: Interval, ms: int, origin: int) -> int:
     months, days, micros = stride
     if months:
         raise ValueError("timestamps cannot be binned into intervals containing months or years")
-    step = days * DAY_MS + micros // 1000
+    step = days * DAY_MS + whole_ms(micros)
     if step <= 0:
         raise ValueError("stride must be greater than zero")
     return checked_timestamp(origin + (ms - origin) // step * step)

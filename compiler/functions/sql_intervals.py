@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
@@ -23,12 +22,17 @@ MONTH_DAYS = 30  # where intervals are compared, multiplied and divided
 
 
 def interval(months: int, days: int, micros: int) -> Interval:
-    """Raises NumericOverflow, also for a part of a millisecond, which timestamps do not have."""
+    """Raises NumericOverflow."""
     if not (INT_MIN <= months <= INT_MAX and INT_MIN <= days <= INT_MAX and -BIGINT_MAX <= micros <= BIGINT_MAX):
         raise NumericOverflow("interval out of range")
-    if micros % 1000:
-        raise NumericOverflow("an interval with a part of a millisecond is not supported")
     return months, days, micros
+
+
+def whole_ms(micros: int) -> int:
+    """The milliseconds to move a moment by. Raises NumericOverflow for a part of one, which moments do not have."""
+    if micros % 1000:
+        raise NumericOverflow("a moment moved by a part of a millisecond is not supported")
+    return micros // 1000
 
 
 def plus(a: Interval, b: Interval) -> Interval:
@@ -53,7 +57,7 @@ def scaled(a: Interval, factor: int | float | Decimal) -> Interval:
     """Parts of months become days of which a month has 30, parts of days become time."""
     if isinstance(factor, float) and not math.isfinite(factor):
         raise NumericOverflow("interval out of range")
-    return _of_parts(a, Fraction(factor))
+    return interval(*_parts_by(a, Fraction(factor)))
 
 
 def divided(a: Interval, divisor: int | float | Decimal) -> Interval:
@@ -61,25 +65,23 @@ def divided(a: Interval, divisor: int | float | Decimal) -> Interval:
         raise ZeroDivisionError("division by zero")
     if isinstance(divisor, float) and not math.isfinite(divisor):
         raise NumericOverflow("interval out of range")
-    return _of_parts(a, 1 / Fraction(divisor))
-
-
-def _of_parts(a: Interval, factor: Fraction) -> Interval:
-    return interval(*_parts_by(a, factor))
+    return interval(*_parts_by(a, 1 / Fraction(divisor)))
 
 
 def average(total: Interval, count: int) -> Interval:
-    """To a microsecond, which no other interval is exact to."""
+    """The sum by the number of intervals."""
     return _parts_by(total, Fraction(1, count))
 
 
 def _parts_by(a: Interval, factor: Fraction) -> Interval:
-    months = a[0] * factor
-    days = a[1] * factor + (months - math.trunc(months)) * MONTH_DAYS
-    whole = math.trunc(a[1] * factor) + math.trunc((months - math.trunc(months)) * MONTH_DAYS)
-    micros = a[2] * factor + (days - whole) * DAY_MICROS
-    carried = math.trunc(days - whole)  # two parts of days that make a whole one
-    return math.trunc(months), whole + carried, round(micros - carried * DAY_MICROS)
+    """Parts of a month are rounded as days, and parts of a day as seconds, to the sixth digit, as PostgreSQL does (interval_mul)."""
+    months, days = a[0] * factor, a[1] * factor
+    of_month = round((months - math.trunc(months)) * MONTH_DAYS, 6)
+    whole = math.trunc(of_month)
+    of_day = round((days - math.trunc(days) + of_month - whole) * (DAY_MICROS // 1_000_000), 6)
+    carried = math.trunc(of_day * 1_000_000 / DAY_MICROS)  # two parts of days that make a whole one
+    micros = a[2] * factor + of_day * 1_000_000 - carried * DAY_MICROS
+    return math.trunc(months), math.trunc(days) + whole + carried, round(micros)
 
 
 def total_micros(a: Interval) -> int:
@@ -138,17 +140,12 @@ def _of_numbers(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((INT, INT, BIGINT), INTERVAL)
 
 
-def _declines(args: Sequence[str], _r: Resolution) -> str:
-    return f"({args[2]} % 1000 <> 0)"
-
-
 register(
     Function(
         "sql_interval",
         _of_numbers,
         lambda _r: interval,
         duckdb=lambda a, _r: interval_sql(*a),
-        declines=_declines,
         summary="An interval of so many months, days and microseconds; only inside expressions.",
         example="sql_interval_micros(sql_interval(1, 2, 3000)) -> 2764800003000",
     )

@@ -132,7 +132,7 @@ for _name, _f, _mode, _summary, _shown in _MODES:
 def _sign(r: Resolution) -> Reference:
     if r.result.kind is Kind.DECIMAL:
         return lambda v: Decimal((v > 0) - (v < 0))
-    return lambda v: v if v != v else float((v > 0) - (v < 0))
+    return lambda v: float(int(v > 0) - int(v < 0))  # of NaN it is 0, as in PostgreSQL
 
 
 standard(

@@ -20,6 +20,7 @@ from flowql.compiler.functions.sql_intervals import (
     negated,
     plus,
     scaled,
+    whole_ms,
 )
 from flowql.compiler.functions.temporal import DAY_MS
 from flowql.compiler.plan.types import BIGINT, DATE, INT, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
@@ -46,7 +47,7 @@ def later(ms: int, span: Interval) -> int:
     day, rest = divmod(ms, DAY_MS)
     if months:
         day = months_later(day, months)
-    return checked_timestamp((day + days) * DAY_MS + rest + micros // 1000)
+    return checked_timestamp((day + days) * DAY_MS + rest + whole_ms(micros))
 
 
 def earlier(ms: int, span: Interval) -> int:
@@ -62,7 +63,8 @@ def _moved_declines(v: str, span: str) -> str:
     within = f"epoch_ms(CAST({v} AS TIMESTAMP)) BETWEEN -{_SAFE_MS} AND {_SAFE_MS}"
     months = f"date_part('year', {span}) * 12 + date_part('month', {span})"
     short = f"abs({months}) < {_SAFE_MONTHS} AND abs(date_part('day', {span})) < {_SAFE_DAYS} AND abs(date_part('hour', {span})) < {_SAFE_DAYS}"
-    return f"(NOT ({within} AND {short}))"
+    whole = f"date_part('microsecond', {span}) % 1000 = 0"
+    return f"(NOT ({within} AND {short} AND {whole}))"
 
 
 def _difference(a: str, b: str) -> str:
@@ -76,7 +78,7 @@ def _unsafe(*values: str) -> str:
 
 def _of_time(ms: int, span: Interval, sign: int) -> int:
     """A time of day passes midnight; whole days and months do not count."""
-    return (ms + sign * span[2] // 1000) % DAY_MS
+    return (ms + sign * whole_ms(span[2])) % DAY_MS
 
 
 def _days(day: str, n: str, sign: str) -> str:

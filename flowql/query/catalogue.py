@@ -94,7 +94,7 @@ _MACROS: Mapping[str, Sequence[str]] = {
         f"list_aggregate(list_transform(a, lambda e: coalesce({SHOWN}(e), n)), 'string_agg', d), '') END",
     ),
     "string_to_array": (
-        "(s, d) AS CASE WHEN s = '' THEN [] WHEN d IS NULL AND s IS NOT NULL THEN string_split(s, '') "
+        "(s, d) AS CASE WHEN s IS NULL THEN NULL WHEN s = '' THEN [] WHEN d IS NULL THEN string_split(s, '') "
         "WHEN d = '' THEN [s] ELSE string_split(s, d) END",
         "(s, d, n) AS list_transform(string_to_array(s, d), lambda e: nullif(e, n))",
     ),

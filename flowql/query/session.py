@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.compiler.plan.types import JSONB
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Take
 from flowql.query.database import DEFAULT, QueryDatabase
@@ -222,7 +221,7 @@ def _computed(
                 if len(schema := zoned_schema(make().schema)):  # the table of views that read none has no columns
                     query.connection.register(name, pa.Table.from_batches([], schema))
         query.check()
-        statement = _with_arrows(query, statement, relations)
+        statement = _by_types(query, statement, relations)
         schema, batches = _result(query, statement, commit, said)
         return schema, iter(batches)
     except (duckdb.Error, OSError, MemoryError):
@@ -234,14 +233,17 @@ def _computed(
         commit.snapshot.close()
 
 
-def _with_arrows(query: InteractiveQuery, statement: Statement, relations: Mapping[str, Relation]) -> Statement:
-    """`j -> key` is a part of JSON where the column j is JSONB; that is known when the relations are."""
-    json = frozenset(f.name for r in relations.values() for f in r.schema if f.type == JSONB)
-    if "->" not in query.given or not json:
+def _by_types(query: InteractiveQuery, statement: Statement, relations: Mapping[str, Relation]) -> Statement:
+    """What columns decide: `j -> key` is a part of JSON where the column j is JSONB. They are known when the relations are."""
+    if query.limits.settings.dialect != "standard":
         return statement
     from flowql.query.standard import meant_by
+    from flowql.query.standard_types import column_types
 
-    sql, _ = meant_by(query.given, json)
+    columns = column_types([r.schema for r in relations.values()], query.given)
+    if not columns:
+        return statement
+    sql, _ = meant_by(query.given, columns)
     if sql == query.sql:
         return statement
     return query.prepare(parse(sql, query.connection, query.check_from))

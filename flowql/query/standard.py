@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.diagnostics.diagnostic import CompileError
@@ -20,6 +20,7 @@ from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.statement_tree import QueryStatement
 from flowql.compiler.dialect.standard.write_expressions import quoted, write_type
 from flowql.compiler.dialect.standard.write_queries import query_sql
+from flowql.compiler.functions.forms import uuid_text
 from flowql.compiler.functions.sql_bytes import bytes_of_text
 from flowql.compiler.functions.sql_patterns import similar
 from flowql.compiler.functions.sql_times import part_name, part_type
@@ -32,6 +33,7 @@ from flowql.query.standard_arrays import call as _call
 from flowql.query.standard_arrays import constant as _constant
 from flowql.query.standard_arrays import number as _number
 from flowql.query.standard_relations import named_values
+from flowql.query.standard_types import NOTHING_KNOWN, ColumnTypes, by_types
 
 _MATCHES = {"~": "s", "~*": "is", "!~": "s", "!~*": "is"}
 _NUMERIC = ("decimal", "numeric", "dec")
@@ -62,8 +64,8 @@ def in_duckdb(sql: str) -> str:
     return meant_by(sql)[0]
 
 
-def meant_by(sql: str, json: frozenset[str] = frozenset()) -> tuple[str, tuple[str | None, ...]]:
-    """As `in_duckdb`, with the names of the columns of the answer (`names_of`). json: names of columns that are JSONB, where they are known."""
+def meant_by(sql: str, columns: ColumnTypes = NOTHING_KNOWN) -> tuple[str, tuple[str | None, ...]]:
+    """As `in_duckdb`, with the names of the columns of the answer (`names_of`). columns: of its relations, where they are known."""
     try:
         found, mistakes = parse_trees(SourceText("", sql))
     except CompileError:
@@ -71,7 +73,7 @@ def meant_by(sql: str, json: frozenset[str] = frozenset()) -> tuple[str, tuple[s
     if mistakes or len(found) != 1 or not isinstance(found[0], QueryStatement):
         return sql, ()
     asked = found[0].query
-    made = named_values(_meant(of_arrays(standard_json.of_columns(standard_json.with_arrows(with_names(asked), json)))))
+    made = named_values(_meant(of_arrays(standard_json.of_columns(by_types(with_names(asked), columns)))))
     if made == asked:
         return sql, names_of(asked)
     return re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made)), names_of(asked)
@@ -79,6 +81,9 @@ def meant_by(sql: str, json: frozenset[str] = frozenset()) -> tuple[str, tuple[s
 
 def _meant(node: N) -> N:
     """A tree with every node as it is meant, innermost first."""
+    of_uuid = _uuid(node)
+    if of_uuid is not None:
+        return cast(N, of_uuid)
     made = t.with_children(node, _meant)
     rule = _RULES.get(type(made))
     return rule(made) if rule is not None else made
@@ -203,8 +208,10 @@ def _cast(node: t.Cast) -> t.Expr:
             return _call("unhex", _text(bytes_of_text(constant.value).hex()))
         except ValueError as error:
             raise QueryError(str(error), code=INVALID) from error
+    if node.type.name == "char" and node.type.parameters:
+        raise _refuse("a CAST to CHAR(n), which adds blanks", "write  VARCHAR(n)")
     if constant is not None:
-        _check_finite(constant.value, node.type.name)
+        _check_constant(constant.value, node.type.name)
         if node.type.name == "interval":
             return _interval(t.Interval(constant.value))
     if node.type.name == "array" and constant is not None:
@@ -259,6 +266,15 @@ def _function(node: t.Call) -> t.Expr:
     rule = _CALLS.get(name)
     if rule is not None and (made := rule(node.args)) is not None:
         return made
+    if name == "percentile_cont" and node.within_group:
+        return _percentile(node)
+    if (
+        name == "string_agg"
+        and len(node.args) == 2
+        and isinstance(node.args[1], t.Constant)
+        and node.args[1].kind == "null"
+    ):
+        node = replace(node, args=(node.args[0], _text("")))
     if node.distinct and not node.order_by and name in ("array_agg", "string_agg") and node.args:
         return replace(node, order_by=(t.OrderItem(node.args[0]),))  # different values are in their order
     return replace(node, name=(_SAME[name],)) if name in _SAME else node
@@ -273,15 +289,53 @@ def _interval(node: t.Interval) -> t.Expr:
 
 
 def _typed_text(node: t.TypedText) -> t.Expr:
-    _check_finite(node.text, node.type.name)
+    _check_constant(node.text, node.type.name)
+    if node.type.name in ("b", "x"):
+        raise _refuse("a bit string", "write a number, or bytes:  '\\x1f'::bytea")
     if node.type.name == "jsonb":
         return standard_json.from_text(_text(node.text))
     return _interval(t.Interval(node.text)) if node.type.name == "interval" else node
 
 
-def _check_finite(text: str, type_name: str) -> None:
+def _uuid(node: t.Node) -> t.Expr | None:
+    """A constant of type UUID as a column has it; None for other nodes."""
+    text = node.text if isinstance(node, t.TypedText) else None
+    if isinstance(node, t.Cast) and _is_text(node.operand) and isinstance(node.operand, t.Constant):
+        text = node.operand.value
+    if text is None or not isinstance(node, t.Cast | t.TypedText) or node.type.name != "uuid":
+        return None
+    try:
+        return _text(uuid_text(text))
+    except ValueError as error:
+        raise QueryError(str(error), code=INVALID) from error
+
+
+def _check_constant(text: str, type_name: str) -> None:
+    if type_name == "time" and text.strip().startswith("24"):
+        raise QueryError(f"date/time field value out of range: {text!r}", code=INVALID)
     if type_name in _MOMENTS and text.strip().lower().lstrip("+-") in ("infinity", "inf"):
         raise QueryError(f"{text!r} is no {type_name}: infinite ones are not supported", code=INVALID)
+
+
+def _percentile(node: t.Call) -> t.Call:
+    """A DOUBLE: DuckDB's is of the type of its values, to whose digits it is cut."""
+    return replace(
+        node, within_group=tuple(replace(o, expr=t.Cast(o.expr, t.TypeName("double"))) for o in node.within_group)
+    )
+
+
+def _part_of(args: Sequence[t.Expr]) -> t.Expr | None:
+    """Without a delimiter the text is its first and last part."""
+    if len(args) != 3 or not isinstance(args[1], t.Constant) or args[1].value or args[1].kind != "string":
+        return None
+    whole = t.InList(args[2], (_number(1), t.Unary("-", _number(1))))
+    return t.Case(None, ((whole, args[0]),), _call("left", args[0], _number(0)))
+
+
+def _all_matches(_args: Sequence[t.Expr]) -> t.Expr | None:
+    raise _refuse(
+        "REGEXP_MATCHES", "REGEXP_LIKE(text, pattern) tells whether it matches, REGEXP_MATCH gives its groups"
+    )
 
 
 def _not_nan(name: str) -> Callable[[Sequence[t.Expr]], t.Expr]:
@@ -445,6 +499,8 @@ _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "format": _format,
     **standard_json.CALLS,
     "regexp_replace": _regexp_replace,
+    "regexp_matches": _all_matches,
+    "split_part": _part_of,
     "concat": _concat("concat", 0),
     "concat_ws": _concat("concat_ws", 1),
     "approx_count_distinct": lambda args: t.Call(("count",), tuple(args), distinct=True),

@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.operators import kept, taken
 from flowql.compiler.analyze.relations.dependent import Dependent, Queries, same
 from flowql.compiler.analyze.relations.expressions import GroupedBinder, Placeholders, RelBinder, rebuilt
 from flowql.compiler.analyze.relations.grouping import (
     Aggregates,
-    grouped,
     grouped_by,
+    grouped_with_intervals,
     grouping_sets,
     has_aggregates,
     is_aggregate,
@@ -23,7 +24,6 @@ from flowql.compiler.analyze.relations.set_operations import united
 from flowql.compiler.analyze.relations.subqueries import Subqueries
 from flowql.compiler.analyze.relations.tree_parts import has_query, nodes
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.types import BIGINT, INT, Kind
 
@@ -49,13 +49,11 @@ class GroupBy:
         aggregates = Aggregates(below, self._names, self._placeholders)
         parts = aggregates.taken(parts)
         exprs = [[*below.carried, *(below.bound(e) for e in one)] for one in sets]
-        if any(e.type.kind is Kind.INTERVAL for one in exprs for e in one):
-            unsupported("GROUP BY an INTERVAL", select.group_by[0].span, "group by  EXTRACT(EPOCH FROM x)")
         exprs = [[*one, *self._decided(exprs, parts)] for one in exprs]
         parts, groupings = self._groupings(parts, exprs)
         if len(exprs) == 1:
             made, keys, results = self._aggregated(rel, exprs[0], aggregates)
-            groups = list(zip(exprs[0], keys, strict=True))
+            groups = list(map(_group, exprs[0], keys))
             marks: list[Expr] = [Literal(INT, 0) for _ in groupings]
         else:
             made, groups, results, marks = self._sets(rel, exprs, aggregates, groupings)
@@ -120,7 +118,7 @@ class GroupBy:
 
     def _aggregated(self, rel: Rel, keys: Sequence[Expr], aggregates: Aggregates) -> tuple[Rel, list[Expr], list[Expr]]:
         """One aggregation, its keys, and the results of its calls."""
-        made, groups = grouped(rel, keys, aggregates.calls, self._names)
+        made, groups = grouped_with_intervals(rel, keys, aggregates.calls, self._names)
         results: list[Expr] = [c.column for c in aggregates.calls]
         carried = self._below.carried
         if not carried or len(keys) > len(carried):
@@ -153,12 +151,14 @@ class GroupBy:
             columns = [next((k for e, k in known if e == g), Literal(g.type, None)) for g in every]
             marks = [Literal(INT, _mask(args, one)) for _, args in groupings]
             items = (
-                [("group", c) for c in columns] + [("result", r) for r in results] + [("grouping", m) for m in marks]
+                [("group", kept(c)) for c in columns]
+                + [("result", r) for r in results]
+                + [("grouping", m) for m in marks]
             )
             branches.append(selected(made, items, self._names))
         whole = united(branches, self._names)
         fields: list[Expr] = [c.expr() for c in whole.columns]
-        groups, count = list(zip(every, fields, strict=False)), len(every) + len(aggregates.calls)
+        groups, count = list(map(_group, every, fields)), len(every) + len(aggregates.calls)
         return Rel(whole.node, ()), groups, fields[len(every) : count], fields[count:]
 
     def _groupings(self, parts: Any, sets: Sequence[Sequence[Expr]]) -> tuple[Any, list[tuple[Expr, list[Expr]]]]:
@@ -178,6 +178,13 @@ class GroupBy:
             return self._placeholders.add(n, found[-1][0])
 
         return rebuilt(parts, rule), found
+
+
+def _group(e: Expr, value: Expr) -> tuple[Expr, Expr]:
+    """What an expression over the rows that are grouped is behind them; a column of intervals stays one."""
+    if e.type.kind is not Kind.INTERVAL:
+        return e, value
+    return (kept(e), kept(value)) if isinstance(kept(e), Column) else (e, taken(value))
 
 
 def _mask(args: Sequence[Expr], keys: Sequence[Expr]) -> int:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.operators import interval_number, taken
+from flowql.compiler.analyze.operators import interval_number, kept, taken
 from flowql.compiler.analyze.relations import interval_aggregates
 from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
 from flowql.compiler.analyze.relations.interval_aggregates import Part
@@ -28,7 +28,7 @@ from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, JSONB, STRING, Kind, SqlType, array
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, JSONB, SPAN, STRING, Kind, SqlType, array
 
 _ALIASES = {
     "STDDEV": "STDDEV_SAMP",
@@ -147,6 +147,8 @@ class Aggregates:
         if node.name[-1].upper() == "APPROX_COUNT_DISTINCT":  # an exact number is one, too
             node = replace(node, distinct=True)
         args = [self._below.bound(a) for a in node.args]
+        if function == "COUNT":  # equal intervals may be written differently
+            args = [interval_number(a) for a in args]
         init: tuple[Any, ...] = ()
         orders = [order_of(o, self._below) for o in node.order_by]
         if function in _WITHIN_GROUP:
@@ -200,6 +202,8 @@ class Aggregates:
         if len(args) != wanted or len(node.within_group) != 1:
             takes = "a fraction, and " if wanted else ""
             raise mistake("FQ2005", f"{function} takes {takes}WITHIN GROUP (ORDER BY one expression)", node.span)
+        if self._below.bound(node.within_group[0].expr).type.kind is Kind.INTERVAL:
+            unsupported(f"{function} of an INTERVAL", node.span, "order by  EXTRACT(EPOCH FROM x)")
         within = order_of(node.within_group[0], self._below)
         if within.descending and function != "PERCENTILE_CONT":
             help = "order ascending, with 1 - fraction" if wanted else "order ascending"
@@ -266,6 +270,24 @@ def grouped(rel: Rel, keys: Sequence[Expr], calls: Sequence[AggregateCall], name
     node = Node(GroupAggregate(tuple(distinct_keys), tuple(made)), (rel.node,), schema, "retract")
     by_key = dict(zip(distinct_keys, fields, strict=True))
     return Rel(node, ()), [column_of(by_key[k]) for k in key_columns]
+
+
+def grouped_with_intervals(
+    rel: Rel, keys: Sequence[Expr], calls: Sequence[AggregateCall], names: Names
+) -> tuple[Rel, list[Expr]]:
+    """As `grouped`, by intervals too: equal ones are a group, which shows the one whose text is the first ('1 day', not '24:00:00')."""
+    shown: list[AggregateCall] = []
+    values: list[Expr | None] = []
+    for e in keys:
+        if e.type.kind is not Kind.INTERVAL:
+            values.append(None)
+            continue
+        text = kept(e)
+        order = Order(text, False, False)
+        shown.append(AggregateCall("FIRST_VALUE", (text,), SPAN, False, None, (order,), (), names.fresh("interval")))
+        values.append(taken(shown[-1].column))
+    made, groups = grouped(rel, [interval_number(e) for e in keys], [*calls, *shown], names)
+    return made, [g if v is None else v for g, v in zip(groups, values, strict=True)]
 
 
 def order_of(item: t.OrderItem, binder: RelBinder) -> Order:

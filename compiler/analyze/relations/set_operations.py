@@ -7,21 +7,30 @@ from dataclasses import replace
 from typing import Literal as OneOf
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.operators import kept, taken
+from flowql.compiler.analyze.relations.grouping import grouped_with_intervals
 from flowql.compiler.analyze.relations.relation import Names, Rel, RelColumn, column_of, projected, selected
 from flowql.compiler.catalog.names import listing
-from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.registry import FunctionTypeError
 from flowql.compiler.plan.changes import SetOperation
-from flowql.compiler.plan.expr import Expr, Literal
+from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import NamedExpr, Node, Project, Union
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import INT, NULL, SPAN, STRING
 
 
 def distinct(rel: Rel, names: Names) -> Rel:
+    if any(c.type == SPAN for c in rel.shown):
+        keys = [*(c.expr() for c in rel.carried), *(taken(c.expr()) for c in rel.shown)]
+        made, values = grouped_with_intervals(rel, keys, (), names)
+        carried = tuple(
+            replace(c, column=v.name) for c, v in zip(rel.carried, values, strict=False) if isinstance(v, Column)
+        )
+        items = [(c.name, kept(v)) for c, v in zip(rel.shown, values[len(carried) :], strict=True)]
+        return selected(Rel(made.node, carried), items, names)
     bare = selected(rel, [(c.name, c.expr()) for c in rel.shown], names)
     return operation("distinct", [bare], names, all_=False)
 
@@ -31,10 +40,6 @@ def operation(
 ) -> Rel:
     """inputs: of the same columns, with no others in their nodes."""
     first = inputs[0]
-    if any(c.type == SPAN for c in first.columns):
-        unsupported(
-            f"{kind.upper()} of rows with a column of type INTERVAL", NOWHERE, "take  EXTRACT(EPOCH FROM x)  of it"
-        )
     keys = [Field(names.fresh(f"__{c.name}"), c.type, "key") for c in first.columns]
     copies = [Field(names.fresh("__copy"), INT, "key")] if all_ else []
     columns = [replace(c, column=names.fresh(c.name)) for c in first.columns]
@@ -66,6 +71,9 @@ def aligned(sides: Sequence[Rel], body: t.SetOperation, names: Names) -> list[Re
             ) from None
         for column, e in zip(columns, converted, strict=True):
             column.append(e)
+        if common == SPAN and body.op != "union":
+            what = f"{body.op.upper()} of rows with a column of type INTERVAL"
+            unsupported(what, body.at, "take  EXTRACT(EPOCH FROM x)  of it")
     return [
         selected(s, [(c.name, e) for c, e in zip(shown[0], exprs, strict=True)], names)
         for s, exprs in zip(sides, columns, strict=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.operators import kept, taken
 from flowql.compiler.analyze.relations.dependent import dependent
 from flowql.compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder, rebuilt
 from flowql.compiler.analyze.relations.grouping import Aggregates, grouped, has_aggregates
@@ -104,7 +105,7 @@ class Subqueries:
             inner, conditions, found = self._inner(rel, query, binder)
         except Correlated:
             inner, conditions = dependent(self._queries, rel, query, self._tables, binder)
-            found = [c.expr() for c in inner.shown]
+            found = [taken(c.expr()) for c in inner.shown]
         _check_count(operands, len(found), node)
         every = node.quantifier == "all"
         # Computed once for each row, which is left out where that fails: the comparison is then not true, whatever the rows of the query.
@@ -120,10 +121,10 @@ class Subqueries:
         """The relation with a column for each operand that is computed of its columns, and what stands for the operands."""
         made: list[t.Expr] = []
         for operand in operands:
-            e = binder.bound(operand)
+            e = kept(binder.bound(operand))
             if isinstance(e, Call) and frozenset() < columns_of(e) <= rel.names:
                 rel, (name,) = as_columns(rel, [e], self._names, "operand")
-                operand = self._placeholders.add(operand, Column(e.type, name))
+                operand = self._placeholders.add(operand, taken(Column(e.type, name)))
             made.append(operand)
         return rel, tuple(made)
 
@@ -133,7 +134,7 @@ class Subqueries:
         plain = isinstance(select, t.Select) and select.source is not None and not _shapes_rows(query, select)
         if not plain:
             inner = self._queries.query(query, self._tables, binder)
-            return inner, [], [c.expr() for c in inner.shown]
+            return inner, [], [taken(c.expr()) for c in inner.shown]
         assert isinstance(select, t.Select)
         tables = self._queries.with_tables(query, self._tables)
         given = self._queries.filtered(select, tables, binder)
@@ -141,7 +142,7 @@ class Subqueries:
         values: list[Expr] = []
         for item in select.items:
             if isinstance(item.expr, t.Star):
-                values += [c.expr() for c in given.rel.shown if not c.qualified]
+                values += [taken(c.expr()) for c in given.rel.shown if not c.qualified]
             elif has_query(item.expr):
                 raise Correlated
             else:
@@ -164,16 +165,18 @@ class Subqueries:
         compared: list[t.Expr] = []
         fails: list[tuple[t.Expr, t.Expr]] = []
         for operand, e in zip(operands, bound, strict=True):
-            if not (isinstance(e, Call) and frozenset() < columns_of(e) <= found[0].names):
+            value = kept(e)
+            if not (isinstance(value, Call) and frozenset() < columns_of(value) <= found[0].names):
                 compared.append(self._placeholders.add(operand, e))
                 continue
-            found[0], (name,) = as_columns(found[0], [Call(e.type, "sql_try", (e,))], self._names, "operand")
-            compared.append(self._placeholders.add(operand, Column(e.type, name)))
+            tried = Call(value.type, "sql_try", (value,))
+            found[0], (name,) = as_columns(found[0], [tried], self._names, "operand")
+            compared.append(self._placeholders.add(operand, taken(Column(value.type, name))))
             whole = self._placeholders.add(operand, e)
             differs = t.Distinct(whole, compared[-1], span=node.span)
             fails.append((differs, t.Constant("null", "null", span=node.span)))
-        value = self._counted(node, query, tuple(compared))
-        return replace(value, whens=(*fails, *value.whens))
+        counted = self._counted(node, query, tuple(compared))
+        return replace(counted, whens=(*fails, *counted.whens))
 
     def _counted(self, node: t.Quantified, query: t.Query, bound: tuple[t.Expr, ...]) -> t.Case:
         """TRUE, FALSE or unknown by counts of rows: of those that decide, and of those for which the comparison is unknown."""

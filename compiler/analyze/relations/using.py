@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.operators import taken
 from flowql.compiler.analyze.relations.expressions import RelBinder
 from flowql.compiler.analyze.relations.relation import Names, Rel, RelColumn, as_columns
 from flowql.compiler.catalog.catalog import Catalog
@@ -37,7 +38,7 @@ def names_of(join: t.Join, left: Rel, right: Rel) -> list[str]:
 def equal(name: str, left: Rel, right: Rel, join: t.Join, catalog: Catalog) -> Expr:
     """The condition that both columns of the name are equal."""
     sides = [next(c for c in r.columns if c.name == name and not c.qualified) for r in (left, right)]
-    given = {f"\0{i}\0{name}": c.expr() for i, c in enumerate(sides)}
+    given = {f"\0{i}\0{name}": taken(c.expr()) for i, c in enumerate(sides)}
     a, b = (t.ColumnRef((k,), span=join.span) for k in given)
     return RelBinder((), catalog, "USING", given=given).true_when(t.Binary("=", a, b, span=join.span))
 

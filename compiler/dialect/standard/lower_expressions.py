@@ -147,8 +147,6 @@ def _interval(node: t.Interval) -> Ast:
     found = read_interval(node.text, node.units)
     if found is None:
         fail("FQ1009", f"'{node.text}' is not an interval", node.span, help="write  INTERVAL '5' MINUTE")
-    if found.micros % 1000:
-        unsupported("an interval with a part of a millisecond", node.span)
     if max(abs(found.months), abs(found.days)) > _INT_MAX or abs(found.micros) > _BIGINT_MAX:
         fail("FQ1004", f"'{node.text}' is out of the range of intervals", node.span)
     parts = Lit("int", found.months), Lit("int", found.days), Lit("bigint", found.micros)
@@ -162,6 +160,8 @@ def lower_duration(node: t.Interval) -> int:
         unsupported("a duration of months or years", node.span, "write it in days")
     _interval(node)
     assert found is not None
+    if found.micros % 1000:
+        unsupported("a duration with a part of a millisecond", node.span)
     return found.days * 86_400_000 + found.micros // 1000
 
 

@@ -15,6 +15,7 @@ from flowql.runtime.state.keys import value_encoder
 # No tag is 00 or FF: bytes of texts end with 00 and may contain 00 FF, and those of descending columns are inverted. So what follows
 # a text tells where it ends; behind a descending column an end mark does, as it may be the last one.
 _NULL_FIRST, _VALUE, _NULL_LAST, _END = b"\x01", b"\x02", b"\x03", b"\x01"
+_LIST_END, _FIELD, _NULL_FIELD = b"\x00", b"\x01", b"\x02"
 _FROZEN = frozenset({Kind.DOUBLE, Kind.ARRAY, Kind.STRUCT, Kind.MAP})  # others are their own frozen form
 # Written as `flowql.runtime.state.keys` does, in one step: the tag and 8 bytes with the sign flipped.
 _WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
@@ -74,13 +75,24 @@ def _whole_text(parts: Sequence[SortPart], general: Callable[[Sequence[Any]], by
     return text
 
 
+def _nested(t: SqlType) -> Callable[[Any], bytes]:
+    """How a frozen value is written: as in a key, but NULL is the largest element of an array and the largest field, as in PostgreSQL."""
+    if t.kind is Kind.ARRAY:
+        element = _nested(t.element)
+        return lambda v: b"".join([_NULL_LAST if x is None else _VALUE + element(x) for x in v]) + _LIST_END
+    if t.kind is Kind.STRUCT:
+        fields = [_nested(f) for _, f in t.fields]
+        return lambda v: b"".join([_NULL_FIELD if x is None else _FIELD + f(x) for x, f in zip(v, fields, strict=True)])
+    return value_encoder(t)
+
+
 def _column(part: SortPart) -> Callable[[Any], bytes]:
     t = part.type
     null = _NULL_FIRST if part.nulls_first else _NULL_LAST
     if t.kind in _WHOLE and not part.descending:
         pack = _TAGGED.pack
         return lambda v: null if v is None else pack(_VALUE[0], v + _SIGN)
-    encode = value_encoder(t)
+    encode = _nested(t)
     if part.descending:
         return lambda v: null if v is None else _VALUE + encode(freeze(v, t)).translate(_INVERTED) + _END
     if t.kind not in _FROZEN:

@@ -22,9 +22,11 @@ DIFFERENT = ("ROUND(2.5e0)",)  # which depends on a type that only DuckDB knows
 @pytest.fixture(scope="module")
 def world() -> Iterator[SqlSession]:
     made = SqlSession(Shape())
-    made.execute("CREATE TABLE t (k INT PRIMARY KEY, v INT, s VARCHAR, at_ TIMESTAMP, n NUMERIC, r REAL, a INT[])")
     made.execute(
-        "INSERT INTO t VALUES (1, 7, 'Abc', '2024-02-29 13:05:28.5', 1.23456, 1.5, ARRAY[1, 2, 3]), (2, NULL, NULL, NULL, NULL, NULL, NULL)"
+        "CREATE TABLE t (k INT PRIMARY KEY, v INT, s VARCHAR, at_ TIMESTAMP, n NUMERIC, r REAL, a INT[], raw BYTEA, b BIGINT)"
+    )
+    made.execute(
+        "INSERT INTO t VALUES (1, 7, 'Abc', '2024-02-29 13:05:28.5', 1.23456, 1.5, ARRAY[1, 2, 3], '\\x6162', 10), (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
     )
     yield made
     made.close()
@@ -64,13 +66,16 @@ def test_an_interactive_query_gives_what_a_view_gives(world: SqlSession) -> None
         ("'\\x6162'::bytea::varchar, OCTET_LENGTH(s || 'é'), OCTET_LENGTH('é'::bytea), BIT_LENGTH('a'::bytea), BIT_LENGTH(s)", "\\x6162 5 2 8 24"),
         ("ENCODE(SHA256('a'::bytea), 'hex') = ENCODE(SHA256('a'::bytea), 'hex'), TO_HEX(255)", "t ff"),
         ("a::text, at_::text, ARRAY['b c', NULL]::text, ROW(1, 'x y')::text, '{1,NULL}'::int[], r::text", '{1,2,3} 2024-02-29 13:05:28.5 {"b c",NULL} (1,"x y") {1,NULL} 1.5'),
-        ("2 = ANY(a), 9 = ANY(a || NULL), 9 <> ALL(a), NULL::int = ANY(a), 1 = ANY(NULL::int[])", "t NULL t NULL NULL"),
+        ("2 = ANY(a), 9 = ANY(a || NULL), 9 <> ALL(a), NULL::int = ANY(a), 1 = ANY(NULL::int[])", "t f t NULL NULL"),
         ("a @> ARRAY[1], ARRAY[1, NULL] <@ a, array_length('{}'::int[], 1), array_positions(a, 2), array_remove(a, 2)", "t f NULL {2} {1,3}"),
         ("array_to_string(ARRAY[1, NULL], ',', '*'), string_to_array('', ','), string_to_array('ab', NULL)", "1,* {} {a,b}"),
         ("TO_CHAR(v, 'FM000'), TO_CHAR(n, '9.99'), TO_CHAR(at_, 'FMDay J'), TO_NUMBER('1,2', '9,9'), INITCAP('a b'), DIV(v, 2)", "007  1.23 Thursday 2460370 12 A B 3"),
         ("s LIKE 'A\\_c', s LIKE 'A_c', regexp_replace('ä b', '(\\w) (\\w)', '\\2\\1'), SUBSTRING(s FROM 'b(.)'), REGEXP_MATCH(s, '(.)b')", "f t bä c {A}"),
         ("FORMAT('%s %L', a, s), CONCAT(s, NULL, true), at_ + INTERVAL '1 02:00', at_ + MAKE_INTERVAL(days => 1)", "{1,2,3} 'Abc' Abct 2024-03-01 15:05:28.5 2024-03-01 13:05:28.5"),
         ("(s, v) IS NULL, (s, NULL) IS NOT NULL, date_bin('15 minutes', at_, TIMESTAMP '2001-01-01')", "f f 2024-02-29 13:00:00"),
+        ("a || NULL, NULL || a, a || 4, 0 || a, array_cat(a, a), array_cat(NULL, a) || 9", "{1,2,3} {1,2,3} {1,2,3,4} {0,1,2,3} {1,2,3,1,2,3} {1,2,3,9}"),
+        ("SPLIT_PART(s, '', 1), SPLIT_PART(s, '', 2), STRING_TO_ARRAY(s, ''), LENGTH(raw), LENGTH(s)", "Abc (empty) {Abc} 2 3"),
+        ("UUID 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11' = 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'", "t"),
         ("TO_DATE('29.02.2024', 'DD.MM.YYYY'), OVERLAY(s PLACING 'x' FROM 2 FOR 1)", "2024-02-29 Axc"),
     ],
 )  # fmt: skip
@@ -96,6 +101,11 @@ RELATIONS = (
     "SELECT k, v > ALL (SELECT u.k FROM t AS u WHERE u.k = t.k) AS c FROM t",
     "SELECT k, GROUPING(k, s) AS g, COUNT(*) AS n FROM t GROUP BY ROLLUP (k, s)",
     "SELECT BIT_AND(k) AS x, BIT_OR(k) AS y, BIT_XOR(v) AS z, CORR(v, k) AS c, REGR_SLOPE(v, k) AS r, COVAR_POP(v, k) AS p FROM t",
+    "SELECT SUM(b) / 4 AS x, (SUM(b) + 1) / COUNT(*) AS y, SUM(v) / 2 AS z FROM t",
+    "SELECT q.s / 4 AS x FROM (SELECT SUM(b) AS s FROM t) AS q",
+    "SELECT k, SUM(COUNT(*)) OVER () / 4 AS x FROM t GROUP BY k",
+    "SELECT PERCENTILE_CONT(0.25) WITHIN GROUP (ORDER BY x) AS p FROM (VALUES (1.0), (1.01), (9.5)) AS q(x)",
+    "SELECT STRING_AGG(s, NULL) AS x FROM (SELECT s FROM t UNION ALL SELECT s FROM t) AS q",
     "SELECT k FROM t WHERE (k, v) NOT IN (SELECT k, v FROM t AS u WHERE u.k = 2)",
 )
 
@@ -114,8 +124,25 @@ def test_columns_of_values_are_called_column1_and_so_on(world: SqlSession) -> No
 
 
 def test_columns_have_the_names_that_postgresql_gives_them(world: SqlSession) -> None:
-    asked = world.ask("SELECT v + 1, COUNT(*), *, UPPER(s), a::text, v::bigint FROM t GROUP BY k, v, s, at_, n, r, a")
-    assert asked.column_names == ["?column?", "count", "k", "v", "s", "at_", "n", "r", "a", "upper", "a_1", "v_1"]
+    asked = world.ask(
+        "SELECT v + 1, COUNT(*), *, UPPER(s), a::text, v::bigint FROM t GROUP BY k, v, s, at_, n, r, a, raw, b"
+    )
+    assert asked.column_names == [
+        "?column?",
+        "count",
+        "k",
+        "v",
+        "s",
+        "at_",
+        "n",
+        "r",
+        "a",
+        "raw",
+        "b",
+        "upper",
+        "a_1",
+        "v_1",
+    ]
     inner = (
         "WITH w AS (SELECT SUM(v) FROM t) SELECT q.max + w.sum AS x FROM w, (SELECT MAX(v) FROM t UNION SELECT 1) AS q"
     )
@@ -191,3 +218,19 @@ def test_the_former_name_of_interactive_queries_in_a_target_is_accepted(tmp_path
     file.write_text("name: p\ntargets: {dev: {questions: {rows: 5, time: 1 s}}}\n")
     limits = load_project(file).target.interactive_queries
     assert (limits.rows, limits.time_ms) == (5, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT REGEXP_MATCHES(s, 'b') FROM t", "REGEXP_MATCH gives its groups"),
+        ("SELECT CAST(s AS CHAR(5)) FROM t", "CHAR(n), which adds blanks"),
+        ("SELECT B'101'", "a bit string"),
+        ("SELECT '24:00'::time", "out of range"),
+        ("SELECT 'b'::uuid", "invalid input syntax for type uuid"),
+    ],
+)
+def test_what_duckdb_understands_otherwise_is_refused(world: SqlSession, sql: str, said: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        world.ask(sql)
+    assert said in f"{caught.value} {caught.value.help}"

@@ -6,11 +6,12 @@ from functools import cmp_to_key
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import StoreSpec
-from flowql.compiler.plan.types import BOOLEAN, DOUBLE, INT, STRING, decimal
+from flowql.compiler.plan.types import BOOLEAN, DOUBLE, INT, STRING, array, decimal, struct
 from flowql.runtime.operators.changes.buckets import Buckets
 from flowql.runtime.operators.changes.order import SortPart, order_text
 from flowql.runtime.operators.keys import freeze
@@ -142,6 +143,19 @@ def test_texts_are_ordered_as_the_values_are(parts, data):
     assert sorted([a, b], key=text) == sorted(
         [a, b], key=cmp_to_key(lambda v, w: -1 if text(v) < text(w) else text(v) > text(w))
     )
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_null_is_the_largest_element_of_an_array_and_the_largest_field(descending):
+    arrays = [[], [1], [1, 2], [1, 2, 0], [1, None], [1, None, 3], [2], [None]]
+    rows = [{"a": 1, "b": "x"}, {"a": 1, "b": None}, {"a": 2, "b": "a"}, {"a": None, "b": "a"}]
+    for values, t in (
+        (arrays, array(INT)),
+        (rows, struct(("a", INT), ("b", STRING))),
+        ([[v] for v in arrays], array(array(INT))),
+    ):
+        text = order_text([SortPart(t, descending=descending)])
+        assert sorted(reversed(values), key=lambda v: text([v]), reverse=descending) == values
 
 
 def _compare(part: SortPart, x: Any, y: Any) -> int:

@@ -1,0 +1,134 @@
+"""What a statement means by the types of its columns, which are known when its relations are: arrays beside `||`, bytes, sums of BIGINT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from flowql.compiler.analyze.relations.expressions import rebuilt
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.types import JSONB, Kind
+from flowql.query import standard_json
+from flowql.query.standard_arrays import call
+
+_TOTAL = t.TypeName("decimal", (38, 0))
+_COUNTS = ("count", "row_number", "rank", "dense_rank", "regr_count")
+_GIVES_ARRAY = (
+    "array_agg",
+    "string_to_array",
+    "array_append",
+    "array_prepend",
+    "array_cat",
+    "array_remove",
+    "list_concat",
+)
+_OF_TYPES = ("->", "||", "array_cat", "length", "sum")  # in statements that are read once more
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTypes:
+    """Names of columns. A name that two relations give to columns of different types is of neither."""
+
+    json: frozenset[str] = frozenset()
+    arrays: frozenset[str] = frozenset()
+    bytes_: frozenset[str] = frozenset()
+    bigint: frozenset[str] = frozenset()
+    totals: frozenset[str] = frozenset()  # columns of sub-queries that are sums of a BIGINT
+
+    def __bool__(self) -> bool:
+        return bool(self.json or self.arrays or self.bytes_ or self.bigint)
+
+
+NOTHING_KNOWN = ColumnTypes()
+
+
+def column_types(schemas: Iterable[Schema], sql: str) -> ColumnTypes:
+    """The columns of relations, where they decide what a statement means."""
+    if not any(word in sql.casefold() for word in _OF_TYPES):
+        return ColumnTypes()
+    fields = [f for s in schemas for f in s]
+
+    def names(kind: Kind) -> frozenset[str]:
+        others = {f.name for f in fields if f.type.kind is not kind}
+        return frozenset(f.name for f in fields if f.type.kind is kind) - others
+
+    json = frozenset(f.name for f in fields if f.type == JSONB)
+    return ColumnTypes(json, names(Kind.ARRAY), names(Kind.BYTES), names(Kind.BIGINT))
+
+
+def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
+    """The query with what only the types of its columns tell."""
+
+    def rule(node: t.Node) -> t.Node | None:
+        made = t.with_children(node, lambda child: rebuilt(child, rule))
+        if isinstance(made, t.Binary) and made.op == "||":
+            return _joined(made, columns)
+        if isinstance(made, t.Binary) and made.op == "/" and _is_total(made.left, columns):
+            return t.Binary("/", t.Cast(made.left, _TOTAL), made.right, span=made.span)
+        if isinstance(made, t.Call) and len(made.args) == 1 and made.name == ("length",):
+            of_bytes = _is_of(made.args[0], columns.bytes_)
+            return call("octet_length", t.Cast(made.args[0], t.TypeName("bytea"))) if of_bytes else made
+        if isinstance(made, t.Call) and made.name == ("array_cat",) and len(made.args) == 2:
+            return _both(*made.args)
+        return made
+
+    totals = frozenset(
+        n.alias for n in t.walk(query) if isinstance(n, t.Item) and n.alias and _is_total(n.expr, columns)
+    )
+    columns = replace(columns, totals=totals)
+    found = rule(standard_json.with_arrows(query, columns.json))
+    assert isinstance(found, t.Query)
+    return found
+
+
+def _is_of(node: t.Expr, names: frozenset[str]) -> bool:
+    return isinstance(node, t.ColumnRef) and node.parts[-1] in names
+
+
+def _is_array(node: t.Expr, columns: ColumnTypes) -> bool:
+    if isinstance(node, t.Case):
+        return node.otherwise is not None and _is_array(node.otherwise, columns)
+    if isinstance(node, t.Cast):
+        return node.type.name == "array"
+    if isinstance(node, t.Call):
+        return node.name[-1] in _GIVES_ARRAY
+    return isinstance(node, t.ArrayItems) or _is_of(node, columns.arrays)
+
+
+def _joined(node: t.Binary, columns: ColumnTypes) -> t.Expr:
+    """Arrays, and an element beside one; to DuckDB NULL with an array is NULL."""
+    left, right = (_is_array(n, columns) for n in (node.left, node.right))
+    if left and right:
+        return _both(node.left, node.right)
+    unknown = node.right if left else node.left
+    if left == right or isinstance(unknown, t.Case | t.Query):
+        return node
+    if isinstance(unknown, t.Constant) and unknown.kind == "null":  # of the type of the other side, and so nothing
+        return node.left if left else node.right
+    if isinstance(unknown, t.Constant) and unknown.kind == "string":  # '{1}' is an array
+        return node
+    return call("list_append", node.left, node.right) if left else call("list_prepend", node.left, node.right)
+
+
+def _both(left: t.Expr, right: t.Expr) -> t.Expr:
+    return t.Case(None, ((t.IsTest(left, "null"), right),), call("list_concat", left, right))
+
+
+def _is_total(node: t.Expr, columns: ColumnTypes) -> bool:
+    """Whether it is a NUMERIC: what is computed of the sum of a BIGINT. DuckDB's sums are whole numbers."""
+    if isinstance(node, t.Binary) and node.op in ("+", "-", "*"):
+        return _is_total(node.left, columns) or _is_total(node.right, columns)
+    if _is_of(node, columns.totals):
+        return True
+    if not isinstance(node, t.Call) or node.name != ("sum",) or len(node.args) != 1:
+        return False
+    return _is_bigint(node.args[0], columns)
+
+
+def _is_bigint(node: t.Expr, columns: ColumnTypes) -> bool:
+    if isinstance(node, t.Binary):
+        return node.op in ("+", "-", "*", "/", "%") and any(_is_bigint(n, columns) for n in (node.left, node.right))
+    if isinstance(node, t.Call):
+        return node.name[-1] in _COUNTS
+    return (isinstance(node, t.Cast) and node.type.name in ("bigint", "int8")) or _is_of(node, columns.bigint)
