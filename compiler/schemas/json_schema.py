@@ -69,7 +69,10 @@ def _schema(type_: SqlType) -> dict[str, Any]:
 def type_of(text: str) -> SqlType:
     """The SQL type of a schema. Raises ValueError."""
     root = json.loads(text)
-    return _type(root, root)
+    try:
+        return _type(root, root)
+    except RecursionError:
+        raise ValueError("the JSON Schema contains itself, which no SQL type can") from None
 
 
 def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> SqlType:

@@ -7,6 +7,7 @@ any whole number, DOUBLE any number; everything else must fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +19,17 @@ from flowql.runtime.serde.numbers import day_number, time_number, time_of_day
 Convert = Callable[[Any], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What a record holds in place of a value, and why it is none. The record is bad for those who read that column."""
+
+    shown: str
+    why: str
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
 def reader(t: SqlType) -> Convert:
     """From a library's value, which may be None, to a reference value of `t`. The function raises BadRecord."""
     convert = _reader(t)
@@ -25,6 +37,8 @@ def reader(t: SqlType) -> Convert:
     def read(v: Any) -> Any:
         if v is None:
             return None
+        if type(v) is Unreadable:
+            raise BadRecord(f"{v.shown} is no {t}: {v.why}")
         try:
             return convert(v)
         except (TypeError, ValueError, ArithmeticError) as error:

@@ -397,7 +397,7 @@ def _clean(v: Any) -> Any:
 def double_json(d: float) -> str:
     """The canonical JSON text of a DOUBLE: the shortest digits that read back equal; plain from 1e-6 to below 1e21.
 
-    NaN and the infinities, which JSON lacks, are written as texts, as Jackson does. DuckDB's `to_json` writes the same.
+    NaN and the infinities, which JSON lacks, are written as texts, as Jackson does.
     """
     if d != d or math.isinf(d):
         return '"NaN"' if d != d else '"Infinity"' if d > 0 else '"-Infinity"'

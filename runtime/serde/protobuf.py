@@ -168,7 +168,19 @@ def _value_reader(f: Any) -> Read:
         return lambda v: names[v].name if v in names else str(v)
     if f.message_type is None:
         return lambda v: v
-    return read_well_known(f.message_type.full_name) or message_reader(f.message_type)
+    return read_well_known(f.message_type.full_name) or _nested_reader(f.message_type)
+
+
+def _nested_reader(descriptor: Any) -> Read:
+    """Made when the first such message is read: a message may hold itself."""
+    made: list[Read] = []
+
+    def read(message: Any) -> Any:
+        if not made:
+            made.append(message_reader(descriptor))
+        return made[0](message)
+
+    return read
 
 
 # --- reference values to messages ---

@@ -42,7 +42,10 @@ class MessageSchema:
 
 def message_schema(ref: SchemaRef, path: tuple[int, ...] | None) -> MessageSchema:
     """The message of a schema. path: of another message in its text. Raises BadRecord."""
-    return _schema(ref.text, ref.references, ref.message, path)
+    try:
+        return _schema(ref.text, ref.references, ref.message, path)
+    except (ValueError, TypeError, KeyError) as error:  # of our parser, and of Google's library
+        raise BadRecord(f"schema {ref.id} of the registry cannot be used: {error}") from error
 
 
 @functools.lru_cache(maxsize=_SCHEMAS_MAX)

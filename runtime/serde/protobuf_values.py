@@ -9,6 +9,7 @@ from typing import Any
 
 from flowql.compiler.functions.numeric import WIDE
 from flowql.compiler.plan.types import SqlType
+from flowql.runtime.serde.generic import Unreadable
 
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _WRAPPERS = ("Bool", "String", "Bytes", "Float", "Double", "Int32", "UInt32", "Int64", "UInt64")
@@ -44,8 +45,11 @@ def _write_timestamp(m: Any, v: int) -> None:
     m.seconds, m.nanos = v // 1000, v % 1000 * 1_000_000
 
 
-def _read_date(m: Any) -> int:
-    return datetime.date(m.year, m.month, m.day).toordinal() - _EPOCH
+def _read_date(m: Any) -> int | Unreadable:
+    try:
+        return datetime.date(m.year, m.month, m.day).toordinal() - _EPOCH
+    except ValueError as error:  # such as a year or a month alone, whose other parts are 0
+        return Unreadable(f"{m.year:04}-{m.month:02}-{m.day:02}", str(error))
 
 
 def _write_date(m: Any, v: int) -> None:
@@ -63,9 +67,11 @@ def _write_time(m: Any, v: int) -> None:
     m.hours, m.minutes, m.seconds, m.nanos = seconds // 3600, seconds // 60 % 60, seconds % 60, ms * 1_000_000
 
 
-def _read_decimal(m: Any) -> Decimal:
-    unscaled = int.from_bytes(m.value, "big", signed=True)
-    return Decimal(unscaled).scaleb(-m.scale, WIDE)
+def _read_decimal(m: Any) -> Decimal | Unreadable:
+    try:
+        return Decimal(int.from_bytes(m.value, "big", signed=True)).scaleb(-m.scale, WIDE)
+    except ArithmeticError:
+        return Unreadable(f"a decimal of scale {m.scale}", "out of range")
 
 
 def _write_decimal(m: Any, v: Decimal, t: SqlType) -> None:

@@ -102,6 +102,8 @@ def test_json_schema_of_others() -> None:
     )
     with pytest.raises(ValueError, match="refers to itself"):
         json_schema.type_of('{"$ref": "#"}')
+    with pytest.raises(ValueError, match="contains itself"):
+        json_schema.type_of('{"type": "object", "properties": {"next": {"$ref": "#"}}}')
 
 
 PROTO = """

@@ -232,6 +232,56 @@ def test_protobuf_names_the_message_inside_its_schema() -> None:
     assert other.decode(b"\0\0\0\0\x09\0\x08\x05") == (5,)
 
 
+OWN_MESSAGE = SchemaRef("PROTOBUF", 'syntax = "proto3"; message A { int32 x = 1; }', 860)
+MESSAGES = [
+    ("message A { int32 x = 1; A next = 2; }", None),
+    ("message A { int32 x = 1; B b = 2; map<string, A> m = 3; } message B { A a = 1; }", None),
+    ("message A { int32 x = 1; Nothing n = 2; }", "couldn't resolve name"),
+    ("message A { int32 x = 1; int32 y = 1; }", "duplicate field number"),
+    ("message A {", "ends in the middle"),
+    ("enum E { Z = 0; }", "no message at"),
+]
+
+
+@pytest.mark.parametrize("place", range(len(MESSAGES)))
+def test_a_protobuf_schema_of_another_writer_does_not_fail_the_query(place: int) -> None:
+    """A message that holds itself, and schemas that Google's library refuses, ended the query instead of making a dead letter."""
+    text, expected = MESSAGES[place]
+    KNOWN.remember([OWN_MESSAGE, SchemaRef("PROTOBUF", f'syntax = "proto3"; {text}', 861 + place)])
+    fields = [Field("X", INT)]
+    decoder = row_decoder(fields, Format("PROTOBUF", schema=OWN_MESSAGE), fields, is_key=False)
+    record = b"\0" + (861 + place).to_bytes(4, "big") + b"\0\x08\x07"
+    if expected is None:
+        assert decoder.decode(record) == (7,)
+        assert decoder.decode(record + b"\x12\x02\x08\x05") == (7,)
+    else:
+        with pytest.raises(BadRecord, match=expected):
+            decoder.decode(record)
+
+
+@pytest.mark.parametrize(
+    ("column", "number", "message", "expected"),
+    [
+        (DATE, 2, b"\x08\xe8\x0f\x10\x02\x18\x1e", "2024-02-30 is no DATE"),
+        (DATE, 2, b"\x08\xe8\x0f", "2024-00-00 is no DATE"),
+        (decimal(9, 2), 3, b"\x0a\x01\x01\x18\xff\xff\xff\xff\x07", "a decimal of scale 2147483647 is no DECIMAL"),
+    ],
+)
+def test_a_protobuf_value_that_is_none_is_bad_for_those_who_read_it(
+    column: SqlType, number: int, message: bytes, expected: str
+) -> None:
+    text = (
+        'syntax = "proto3"; import "google/type/date.proto"; import "confluent/type/decimal.proto"; '
+        "message A { int32 x = 1; google.type.Date d = 2; confluent.type.Decimal n = 3; }"
+    )
+    fmt = Format("PROTOBUF", schema=SchemaRef("PROTOBUF", text, 870))
+    declared = [Field("X", INT), Field("D" if number == 2 else "N", column)]
+    record = b"\0\0\0\x03\x66\0\x08\x07" + bytes([number << 3 | 2, len(message)]) + message
+    with pytest.raises(BadRecord, match=expected):
+        row_decoder(declared, fmt, declared, is_key=False).decode(record)
+    assert row_decoder(declared[:1], fmt, declared, is_key=False).decode(record) == (7,)
+
+
 def test_oneof_and_enum() -> None:
     text = (
         'syntax = "proto3"; enum E { NO = 0; YES = 1; } message A { oneof k { int32 i = 1; string s = 2; } E e = 3; }'
