@@ -100,6 +100,14 @@ SPARK_CODES: dict[str, CodePage] = {
         "targets:\n  spark: {engine: spark, memory: 512 MB}",
         "targets:\n  spark: {engine: spark, memory: 2 GB}",
     ),
+    "FQ4120": CodePage(
+        "An address cannot be reached",
+        "A folder of files, results or checkpoints is at an address such as `s3a://bucket/orders`, and its file system refuses access, has no such bucket or "
+        "does not answer. FlowQL asks before a query starts and waits for 15 s; streams of `flowql run` try again at growing intervals and continue from "
+        "their checkpoints. The message names the address and what to do. Credentials belong into Spark's configuration, never into an address.",
+        "conf: {}   # no credentials, for files at s3a://lake/orders",
+        "conf: {spark.hadoop.fs.s3a.access.key: '${S3_KEY}', spark.hadoop.fs.s3a.secret.key: '${S3_SECRET}'}",
+    ),
     "FQ4114": CodePage(
         "A query failed on Spark",
         "It is restarted from its last checkpoint at growing intervals; other queries continue. The message has the last error.",

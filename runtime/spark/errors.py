@@ -15,6 +15,7 @@
       ConnectorMissing        jars that are not here
       FilesUnfit              files that cannot stand for a topic
       FrameUnfit              a DataFrame that cannot stand for a source
+      StorageFailed           a file system behind an address refuses, or does not answer
       WorkersUnfit            workers of a cluster that cannot run FlowQL, or cannot read the log
       SparkQueryFailed        a query raised inside Spark
 
@@ -135,6 +136,13 @@ class WorkersUnfit(SparkFailure):
     """Workers of a cluster lack a package, have another version than the driver, or do not see a folder that they need."""
 
     code = "FQ4118"
+
+
+class StorageFailed(SparkFailure):
+    """The file system of an address refuses access, has no such bucket, or does not answer."""
+
+    code = "FQ4120"
+    retriable = True
 
 
 class SparkQueryFailed(SparkFailure):

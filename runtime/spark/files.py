@@ -42,6 +42,7 @@ from flowql.runtime.spark.lake import is_table, read_table
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.runtime.spark.shapes import EMITTED_DDL
+from flowql.runtime.spark.storage import reach, storage_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -297,6 +298,7 @@ def _there(spark: SparkSession, source: SourceDef, files: TopicFiles, options: M
 
     if is_table(files):
         return read_table(spark, files, options)
+    reach(spark, files.path)
     try:
         return spark.read.format(files.format).options(**options).load(files.path)
     except Exception as e:  # PySpark has a class of its own for some of Spark's
@@ -305,6 +307,8 @@ def _there(spark: SparkSession, source: SourceDef, files: TopicFiles, options: M
             told = f"a column has other types in some of them than in others: {unlike[0]}"
             raise _unfit(source, files, told, "write all files with one type of each column") from e
         if not isinstance(e, AnalysisException):
+            if (failed := storage_failure(e, files.path)) is not None:
+                raise failed from e
             raise
         raise _unfit(
             source, files, reason, "put at least one file there before the start: its columns are needed"

@@ -43,6 +43,7 @@ from flowql.runtime.spark.log_append import Piece
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.runtime.spark.shapes import PACKED, SINK, from_ipc, to_ipc
+from flowql.runtime.spark.storage import hadoop, told_of_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +97,8 @@ def write_files(frame: DataFrame, source: SourceDef, files: TopicFiles) -> None:
     writer = writer.format(_spark_format(files)).options(**_options(files))
     if files.partition_by:
         writer = writer.partitionBy(*files.partition_by)
-    writer.mode("overwrite").save(files.path)
+    with told_of_storage(files.path):
+        writer.mode("overwrite").save(files.path)
 
 
 def stream_to_files(frame: DataFrame, source: SourceDef, files: TopicFiles) -> DataStreamWriter:
@@ -131,7 +133,8 @@ def write_epoch_files(
     if is_table(files):
         _write_epoch_table(spark, _packed(pieces), source, files, epoch)
     else:
-        _write_epoch_folder(spark, pieces, source, files, epoch.number)
+        with told_of_storage(files.path):
+            _write_epoch_folder(spark, pieces, source, files, epoch.number)
 
 
 def _write_epoch_table(
@@ -175,7 +178,7 @@ def _write_epoch_folder(
     spark: SparkSession, pieces: Sequence[Piece], source: SourceDef, files: TopicFiles, epoch: int
 ) -> None:
     folder = f"{files.path.rstrip('/')}/"
-    file_system, at = _hadoop(spark, folder)
+    file_system, at = hadoop(spark, folder)
     if epoch == 0:
         file_system.delete(at, True)
         file_system.mkdirs(at)
@@ -221,20 +224,14 @@ def _packed(pieces: Sequence[Piece]) -> pa.Table:
 
 
 def _delete(spark: SparkSession, path: str) -> None:
-    file_system, at = _hadoop(spark, path)
+    file_system, at = hadoop(spark, path)
     file_system.delete(at, True)
 
 
 def _rename(spark: SparkSession, path: str, to: str) -> None:
-    file_system, at = _hadoop(spark, path)
-    if not file_system.rename(at, _hadoop(spark, to)[1]):
+    file_system, at = hadoop(spark, path)
+    if not file_system.rename(at, hadoop(spark, to)[1]):
         raise LogError(f"{path} could not be renamed to {to}")
-
-
-def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """The file system of an address, as Spark's own writers find it, and the path in it."""
-    at = spark._jvm.org.apache.hadoop.fs.Path(path)
-    return at.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), at
 
 
 def _spark_format(files: TopicFiles) -> str:

@@ -57,6 +57,12 @@ def _topics_written(query: QueryPlan) -> set[str]:
     return {n.spec.topic for n in walk_nodes(query.logical) if isinstance(n.spec, Sink)}
 
 
+def written_paths(plan: Plan, settings: SparkSettings) -> list[str]:
+    """Folders and addresses to which the target writes results of the plan."""
+    written = sorted({t for q in plan.queries for t in _topics_written(q)} & settings.files.keys())
+    return [settings.files[t].path for t in written if settings.files[t].path]
+
+
 def refuse_unfit_files(plan: Plan, settings: SparkSettings) -> None:
     """Raises FilesUnfit where what a target says about files cannot be carried out, whether batches or streams read them."""
     refuse_overwriting(plan, settings)

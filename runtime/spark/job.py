@@ -88,6 +88,7 @@ def _is_remote(session: SparkSession) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Computes the project on the Spark of this process, from files into files; its exit code. With --checkpoint as streams."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -107,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
             _streams(session, plan, settings, asked.checkpoint, available_now=asked.available_now)
     except RuntimeFailure as error:
         return _failed(error)
-    except PySparkException as error:  # a stream of Spark that has ended, or what it says of files
+    except (PySparkException, Py4JError) as error:  # a stream of Spark that has ended, or what it says of files
         return _failed(SparkQueryFailed(cause_of(error)))
     finally:
         session.stop()

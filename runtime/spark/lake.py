@@ -16,6 +16,7 @@ from flowql.compiler.functions.spark_text import quoted
 from flowql.runtime.spark.errors import ConnectorMissing, FilesUnfit
 from flowql.runtime.spark.outline import functions
 from flowql.runtime.spark.settings import TopicFiles
+from flowql.runtime.spark.storage import reach, storage_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -48,6 +49,7 @@ def read_table(
     spark: SparkSession, files: TopicFiles, options: Mapping[str, str] = _NO_OPTIONS, *, streaming: bool = False
 ) -> DataFrame:
     """The current rows of a table; with `streaming` also those that are added later. Raises ConnectorMissing without Delta's jars."""
+    reach(spark, files.path)
     reader = (spark.readStream if streaming else spark.read).options(**options)
     with _told(files):
         return reader.table(files.table) if files.table else reader.format(files.format).load(files.path)
@@ -189,3 +191,7 @@ def _told(files: TopicFiles) -> Iterator[None]:
         raise FilesUnfit(
             f"{address(files)} cannot be used as {files.format}: {said}", help="see `files` of the target"
         ) from e
+    except Exception as e:
+        if (failed := storage_failure(e, files.path)) is not None:
+            raise failed from e
+        raise

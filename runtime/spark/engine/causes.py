@@ -7,7 +7,8 @@ import re
 from flowql.runtime import errors
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.spark import errors as spark_errors
-from flowql.runtime.spark.errors import SparkFailure, WorkersUnfit
+from flowql.runtime.spark.errors import ConnectorMissing, SparkFailure, StorageFailed, WorkersUnfit
+from flowql.runtime.spark.storage import storage_failure
 
 LENGTH_MAX = 400
 _PYTHON_END = re.compile(
@@ -37,6 +38,10 @@ def _cause(error: BaseException) -> str:
     if _NO_FLOWQL in str(error):
         where = _WHERE.search(str(error))
         return f"{WorkersUnfit.__name__} ({WorkersUnfit.code}): worker {where[1] if where else 'of the cluster'} has no FlowQL"
+    if isinstance(error, StorageFailed | ConnectorMissing):
+        return f"{type(error).__name__} ({error.code}): {error.title}; {error.help}"
+    if (failed := storage_failure(error)) is not None:
+        return f"{type(failed).__name__} ({failed.code}): {failed.title}; {failed.help}"
     if isinstance(error, RuntimeFailure):
         return _short(f"{type(error).__name__}: {error}".splitlines()[0])
     if (told := _OF_SPARK.search(str(error))) is not None:

@@ -23,8 +23,9 @@ from flowql.runtime.spark.frames.letters import bad_rows
 from flowql.runtime.spark.frames.lower import Lowering, check_known
 from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, shown_time, state_of
 from flowql.runtime.spark.frames.source import CODE, TIME_COLUMN, Prepared, prepared, relation_of_prepared
-from flowql.runtime.spark.history import complete_files, complete_queries, refuse_unfit_files
+from flowql.runtime.spark.history import complete_files, complete_queries, refuse_unfit_files, written_paths
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.runtime.spark.storage import reach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +63,7 @@ class FileHistory:
     def __post_init__(self) -> None:
         check_known(self.plan, (*self.frames, *self.tables))
         refuse_unfit_files(self.plan, self.settings)
+        reach(self.spark, *written_paths(self.plan, self.settings))
         self._files = {n: f for n, f in complete_files(self.plan, self.settings).items() if n not in self.frames}
         self._work = Lowering(self.plan, self._given, self.letters, self._keep)
 

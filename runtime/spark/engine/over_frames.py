@@ -13,6 +13,7 @@ from flowql.runtime.spark.engine.over_files import FileHistory
 from flowql.runtime.spark.frames.relation import TableRows
 from flowql.runtime.spark.interrupt import interruptible
 from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.storage import told_of_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +59,7 @@ def run_frames(
     history = FileHistory(spark, plan, settings, sources, tables)
     order = [q for level in levels(plan.queries) for q in level]
     try:
-        with interruptible(spark):
+        with interruptible(spark), told_of_storage():
             for query in order:
                 history.rows(query)  # what is refused writes nothing
             results: dict[str, DataFrame] = {}

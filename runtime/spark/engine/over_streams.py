@@ -14,9 +14,10 @@ from flowql.runtime.spark.files import source_frame
 from flowql.runtime.spark.files_sink import stream_to_files, write_epoch
 from flowql.runtime.spark.frames.relation import TableRows
 from flowql.runtime.spark.frames.streams import StreamResult, lower_streams
-from flowql.runtime.spark.history import outside_files, refuse_unfit_files
+from flowql.runtime.spark.history import outside_files, refuse_unfit_files, written_paths
 from flowql.runtime.spark.lake import Epoch, has_rows, results_gone
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.runtime.spark.storage import reach, told_of_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +51,7 @@ def start_streams(
     CheckpointOfOtherQuery for a checkpoint of queries that have been changed since.
     """
     refuse_unfit_files(plan, settings)
+    reach(spark, checkpoint, *written_paths(plan, settings))
     files, given, rows = outside_files(plan, settings), dict(sources), dict(tables)
     for source in plan.sources:
         if source.name in files and source.name not in given:
@@ -79,7 +81,8 @@ def start_streams(
     try:
         for name, writer in writers.items():
             made = writer.option("checkpointLocation", _folder(checkpoint, name)).queryName(name)
-            started[name] = (made.trigger(**trigger) if trigger else made).start()
+            with told_of_storage():
+                started[name] = (made.trigger(**trigger) if trigger else made).start()
     except BaseException:
         for query in started.values():
             query.stop()
@@ -149,7 +152,8 @@ def _known(spark: SparkSession, path: str) -> list[str] | None:
     from pyspark.errors import AnalysisException
 
     try:
-        return [str(r["value"]) for r in spark.read.text(path).collect()]
+        with told_of_storage(path):
+            return [str(r["value"]) for r in spark.read.text(path).collect()]
     except AnalysisException:
         return None
 
@@ -182,7 +186,8 @@ def _check_queries(
     before = _known(spark, place)
     if before is None:
         rows = spark.createDataFrame([(x,) for x in said], "value STRING")
-        rows.coalesce(1).write.mode("overwrite").text(place)
+        with told_of_storage(place):
+            rows.coalesce(1).write.mode("overwrite").text(place)
         return
     old, new = (dict(x.split(" ", 1) for x in side) for side in (before, said))
     moved = sorted(k for k in old.keys() & new.keys() if k.startswith((_READS, _WRITES)) and old[k] != new[k])

@@ -32,6 +32,7 @@ from flowql.runtime.spark.native.query import native_bounded
 from flowql.runtime.spark.native.topics import Reading, encode, told
 from flowql.runtime.spark.stage.exact import exact_bounded, exact_streaming
 from flowql.runtime.spark.stage.layout import layout_of
+from flowql.runtime.spark.storage import reach
 from flowql.runtime.spark.topic_streams import native_streaming, output_mode
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
             rows = exact_streaming(spark, plan, query, records, counts, buckets=record.buckets)
     into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
+    reach(spark, *(site.settings.files[s.topic].path for s in to_files))
     writer_of = site.writer(site.target(query.id, record.run))
     feeds, functions = is_feeder(query), functions_in(query)
     commit = _Commit(site, writer_of, to_files, native=record.how == "native", feeds=feeds, functions=functions)
