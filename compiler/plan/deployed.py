@@ -136,9 +136,10 @@ class Deployed:
     forgotten: bool = False
     left: tuple[tuple[str, InsertValues], ...] = ()
 
-    def inserted(self, topic: str, row: InsertValues) -> bool:
-        """Whether this row of INSERT VALUES is in a topic that no query writes."""
-        return (topic, row) in self.left or (row in self.serving.inserts and topic_of(self.serving, row) == topic)
+    def rows_inserted(self) -> set[tuple[str, InsertValues]]:
+        """Rows of INSERT VALUES that are in topics, with the topic of each."""
+        topics = {s.name: s.topic for s in self.serving.sources}
+        return {*self.left, *((topics[row.target], row) for row in self.serving.inserts)}
 
     def position(self, topic: str, partition: int, positions: Mapping[str, int]) -> int | None:
         """Where a task with these positions, by topic, is in a partition: also if it was last in the staging topic."""

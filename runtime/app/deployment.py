@@ -423,12 +423,12 @@ def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NO
     begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
     topics = {s.name: s.topic for s in plan.sources}
     now_ms = host.clock.wall_ms()
-    served = [i for i in plan.inserts if topics[i.target] not in building]
-    new = [i for i in served if not host.deployed.inserted(topics[i.target], i)]
+    served, known = [i for i in plan.inserts if topics[i.target] not in building], host.deployed.rows_inserted()
+    new = [i for i in served if (topics[i.target], i) not in known]
     if host.deployed.forgotten:
         _refuse_inserted_twice(host, sorted({topics[i.target] for i in new}), planned)
     found = build_inserts(plan, new, host.admin, now_ms, planned)
-    fresh = [i for i in plan.inserts if i not in host.deployed.plan.inserts]
+    fresh = {*plan.inserts}.difference(host.deployed.plan.inserts)
     for topic, (number, staging) in building.items():
         rows = [i for i in inserts_into(plan, topic) if begun.get(topic) != number or i in fresh]
         staged = build_inserts(plan, rows, host.admin, now_ms, planned)

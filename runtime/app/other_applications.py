@@ -24,8 +24,7 @@ def refuse_other_applications(host: OutsideHost, after: Deployed) -> None:
     if not names:
         return
     new = {topic_written(q): q for q in _new_results(before, after) if topic_written(q) in known}
-    rows = [(topic_of(after.plan, row), row) for row in after.plan.inserts]
-    rows = [(topic, row) for topic, row in rows if topic in known and not before.inserted(topic, row)]
+    rows = {(topic_of(after.plan, row), row) for row in after.plan.inserts} - before.rows_inserted()
     if not new and not rows:
         return
     others = read_others(host.log, app)
@@ -37,8 +36,8 @@ def refuse_other_applications(host: OutsideHost, after: Deployed) -> None:
                 f"was changed, write  name: {other}  in flowql.yaml again; else give the result another topic (KAFKA_TOPIC), or "
                 f"flowql topic delete {topic}"
             )
-    for topic, row in rows:
-        for other in (name for name, deployed in others.items() if deployed.inserted(topic, row)):
+    for other, deployed in others.items():
+        for topic in sorted({topic for topic, _ in rows & deployed.rows_inserted()} & known.keys()):
             raise OutsideRecords(
                 f"{other} has written a row of INSERT VALUES to {topic} that {app} would write once more: where the name of the project was "
                 f"changed, write  name: {other}  in flowql.yaml again; else take the statement out of this project"

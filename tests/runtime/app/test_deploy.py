@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from flowql.compiler.plan.topology import InsertValues
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.errors import PartitionsDiffer, TopicMissing
 from flowql.runtime.log.memory import MemoryLog
@@ -164,3 +165,20 @@ def test_another_number_of_partitions_is_an_error_where_a_log_cannot_change_it(m
     with pytest.raises(PartitionsDiffer, match="COPY declares 2 partitions and its topic COPY has 4"):
         world.deploy(BASE + COPY.replace("STREAM COPY AS", "STREAM COPY WITH (PARTITIONS=2) AS"))
     assert world.instance.deployed is before
+
+
+def test_rows_of_insert_values_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployment of 5,000 took half a minute."""
+    source = (
+        "CREATE STREAM S (K BIGINT KEY) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');"
+    )
+    rows = [f"INSERT INTO S (K) VALUES ({i});" for i in range(200)]
+    copy = "CREATE STREAM C AS SELECT K FROM S;"
+    world, equal, compared = InstanceHarness(source + copy), InsertValues.__eq__, list[object]()
+    monkeypatch.setattr(InsertValues, "__eq__", lambda a, b: compared.append(a) or equal(a, b))
+    for first, last in ((0, 150), (0, 200), (50, 200)):
+        compared.clear()
+        world.deploy(source + copy + "".join(rows[first:last]))
+        assert len(compared) < 20 * len(rows)
+    world.settle()
+    assert len(world.records("C")) == 200
