@@ -169,11 +169,9 @@ def test_another_number_of_partitions_is_an_error_where_a_log_cannot_change_it(m
 
 def test_rows_of_insert_values_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """A deployment of 5,000 took half a minute."""
-    source = (
-        "CREATE STREAM S (K BIGINT KEY) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');"
-    )
-    rows = [f"INSERT INTO S (K) VALUES ({i});" for i in range(200)]
-    copy = "CREATE STREAM C AS SELECT K FROM S;"
+    source = "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');"
+    rows = [f"INSERT INTO S (K, V) VALUES ({i}, 1);" for i in range(200)]
+    copy = "CREATE STREAM C AS SELECT K, V FROM S;"
     world, equal, compared = InstanceHarness(source + copy), InsertValues.__eq__, list[object]()
     monkeypatch.setattr(InsertValues, "__eq__", lambda a, b: compared.append(a) or equal(a, b))
     for first, last in ((0, 150), (0, 200), (50, 200)):
