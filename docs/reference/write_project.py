@@ -70,8 +70,8 @@ def _value(shape: Shape) -> str:
             return ", ".join(f"`{w}`" for w in words)
         case Whole(least, most):
             return f"a number from {least:,}" + (f" to {most:,}" if most is not None else "")
-        case Size():
-            return "a size, `1 GB`"
+        case Size(_, least_mib):
+            return "a size, `1 GB`" + (f", from {least_mib} MB" if least_mib else "")
         case Duration():
             return "a duration, `500 ms`"
         case ListOf(item, single):

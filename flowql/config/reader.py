@@ -269,8 +269,9 @@ def _convert(text: str, tag: str, shape: Shape) -> str | int | float | bool | No
             return number if number >= least and (most is None or number <= most) else None
         case Size(unlimited) | Duration(unlimited) if unlimited and text == unlimited:
             return -1
-        case Size():
-            return size_bytes(text) or None
+        case Size(_, least_mib):
+            size = size_bytes(text)
+            return size if size and size >= least_mib << 20 else None
         case Duration():
             return duration_ms(text) or None
         case Constant():
@@ -296,8 +297,9 @@ def _wanted(shape: Shape) -> str:
             return listing(words, "or")
         case Whole(least, most):
             return f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most:,}"
-        case Size(unlimited):
-            return "an amount such as '512 MB'" + (f" or {unlimited}" if unlimited else "")
+        case Size(unlimited, least_mib):
+            bound = f", at least {least_mib} MB (a number without a unit is bytes)" if least_mib else ""
+            return f"an amount such as '512 MB'{bound}" + (f" or {unlimited}" if unlimited else "")
         case Duration(unlimited):
             return "a duration such as '500 ms'" + (f" or {unlimited}" if unlimited else "")
     return "a text, number or truth value"

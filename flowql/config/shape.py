@@ -23,9 +23,10 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An amount of memory, `'1 GB'`: powers of 1024; becomes bytes. unlimited: a word that becomes -1."""
+    """An amount of memory, `'1 GB'`: powers of 1024; becomes bytes. unlimited: a word that becomes -1. least_mib: MiB."""
 
     unlimited: str = ""
+    least_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)

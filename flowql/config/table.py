@@ -17,6 +17,8 @@ _LATENCY = Key(
     "Target time from a record to its results: shorter turns and more frequent commits, not more processing time.",
 )
 
+MEMORY_MIN_MIB = 16  # with a few bytes, which is what `memory: 4` says, RocksDB ended the process
+
 TARGET = Record(
     "target",
     {
@@ -25,7 +27,7 @@ TARGET = Record(
         "data_dir": Key(Text("a folder"), "Where log and state are kept, relative to this file."),
         "threads": Key(Whole(1, 1024), "Processing threads."),
         "memory": Key(
-            Size(),
+            Size(least_mib=MEMORY_MIN_MIB),
             "Memory budget of the process for buffers, caches, state and interactive queries; default: a quarter of the machine's memory, at least 256 MB and at most 1 GB.",
         ),
         "latency_target": Key(
