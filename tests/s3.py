@@ -42,6 +42,7 @@ def s3_jars() -> list[Path]:
 class S3:
     port: int
     folder: Path
+    process: int = 0
 
     def properties(self, *, key: str = KEY, port: int = 0) -> dict[str, str]:
         """Of a Spark, without its jars. Times are those of a person that waits for an error."""
@@ -95,7 +96,7 @@ def s3_server(folder: Path) -> Iterator[S3]:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd="/")
     try:
         _make_bucket(port, process)
-        yield S3(port, folder)
+        yield S3(port, folder, process.pid)
     finally:
         process.kill()
         process.wait()

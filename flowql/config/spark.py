@@ -13,6 +13,7 @@ from flowql.config.shape import Choice, Constant, Key, ListOf, MapOf, Record, Te
 from flowql.runtime.spark.configuration import FIXED, REPLACED
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
+_LOGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@:]*:[^/]*@")  # s3a://key:secret@bucket/x
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # s3a://bucket/x; a folder otherwise
 
 HASH_BUCKETS_MAX = 4_096  # each is a task, with its state, in every micro-batch
@@ -142,6 +143,12 @@ def _mistakes(topic: str, item: Item) -> list[Diagnostic]:
             "remove `format`, or write  format: delta",
         )
         found.append(Diagnostic("FQ3003", title, given["format"].key, "only `delta` here", help=help_))
+    if "path" in given and _LOGIN.match(str(given["path"].value)):
+        title = (
+            f"the address of files `{topic}` holds credentials, which would stand in plans, checkpoints and messages"
+        )
+        way = "leave them out of the address, and give them to Spark in `conf`: spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key for s3a"
+        found.append(Diagnostic("FQ3004", title, help=way))  # without its line, as that is shown
     if "write" in given and form != "delta":
         title = f"`write` is for Delta: other files of streams only grow, so those of `{topic}` have all changes"
         found.append(Diagnostic("FQ3003", title, given["write"].key, "no meaning here", help="write  format: delta"))

@@ -23,6 +23,7 @@ ANSWER_S = 15.0
 FORGET_MS = 15_000  # so long no query waits again for a file system that has not answered
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s:'`\"]+")
 _PATTERN = re.compile(r"[^/]*[*?\[{]")
+_LOGIN = re.compile(r"(?<=://)[^/@:]*:[^/]*@")
 _STATUS = re.compile(r"Status Code: (\d+)")
 _S3 = "spark.hadoop.fs.s3a"
 # Names of exceptions in what Java says, why, and what to do. The first that is found counts.
@@ -99,18 +100,22 @@ def storage_failure(error: BaseException, place: str = "") -> SparkFailure | Non
     if not is_remote(place):
         return None
     if _NO_CLIENT.search(said):
-        return ConnectorMissing(f"{place} cannot be used: this Spark has no client for {_scheme(place)}", help=_JARS)
+        return ConnectorMissing(
+            f"{_shown(place)} cannot be used: this Spark has no client for {_scheme(place)}", help=_JARS
+        )
     for names, reason, help_ in _REASONS:
         if re.search(names, said):
             status = _STATUS.search(said)
-            return StorageFailed(f"{place} cannot be used: {reason}{f' ({status[1]})' if status else ''}", help=help_)
+            return StorageFailed(
+                f"{_shown(place)} cannot be used: {reason}{f' ({status[1]})' if status else ''}", help=help_
+            )
     return None
 
 
 def _reach(spark: SparkSession, path: str) -> None:
     where = urlsplit(path)
     system = f"{where.scheme}://{where.netloc}"
-    silent = StorageFailed(f"{path} cannot be used: {_SILENT} within {ANSWER_S:.0f} s", help=_SILENT_HELP)
+    silent = StorageFailed(f"{_shown(path)} cannot be used: {_SILENT} within {ANSWER_S:.0f} s", help=_SILENT_HELP)
     with _lock:
         if system in _failed and _clock.timer_ms() - _failed[system] < FORGET_MS:
             raise silent
@@ -147,6 +152,11 @@ def hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """The file system of an address, as Spark's own writers find it, and the path in it."""
     at = spark._jvm.org.apache.hadoop.fs.Path(path)
     return at.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), at
+
+
+def _shown(place: str) -> str:
+    """An address without credentials."""
+    return _LOGIN.sub("", place)
 
 
 def _scheme(place: str) -> str:

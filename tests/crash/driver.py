@@ -69,6 +69,16 @@ class Driver:
         return sorted(pid for pid, parent in parents.items() if parent in parents)
 
 
+def processes_of(program: bytes) -> list[int]:
+    """Processes whose command line has this text."""
+    found = []
+    for pid in _processes():
+        with suppress(OSError):
+            if program in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
 def _processes() -> list[int]:
     return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
 

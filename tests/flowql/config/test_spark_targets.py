@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from flowql.compiler.diagnostics.render import render
 from flowql.config.load import read_project
 from flowql.config.project import Project
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
@@ -103,6 +104,17 @@ def test_mistakes(target: str, code: str, title: str) -> None:
 def test_saying_what_holds_anyway_is_no_mistake() -> None:
     project = read("{engine: spark, spark: {conf: {spark.sql.session.timeZone: utc}}}")
     assert not project.diagnostics
+
+
+def test_credentials_in_an_address_are_refused_and_not_shown() -> None:
+    """The line of the mistake is not shown, as it holds them."""
+    (found,) = read(
+        "{engine: spark, spark: {files: {t: {format: csv, path: 's3a://AKIA:wJalr@lake/orders'}}}}"
+    ).diagnostics
+    assert found.code == "FQ3004"
+    assert "`t` holds credentials" in found.title
+    assert "wJalr" not in render([found])
+    assert not read("{engine: spark, spark: {files: {t: {format: csv, path: 'abfs://lake@x.net/t'}}}}").diagnostics
 
 
 @pytest.mark.parametrize(

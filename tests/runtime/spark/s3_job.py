@@ -41,19 +41,19 @@ def main() -> None:
     told["read"] = []
     for portion in (1, 2):
         session.read.parquet(f"{shared}/portion{portion}").write.mode("append").parquet("s3a://lake/portions")
-        told["read"].append(_stream(session, project, "streams", CHECKPOINTS))
+        told["read"].append(stream(session, project, "streams", CHECKPOINTS))
     streamed = _rows(session, "s3a://lake/streams/NAMED")
     told["streamed"] = streamed == _rows(session, f"{shared}/NAMED")
     told["refused"] = {name: _refused(lambda n=name: run(project, session, target=n)) for name in REFUSED}
     told["refused checkpoint"] = {
-        bucket: _refused(lambda b=bucket: _stream(session, project, "again", f"s3a://{b}/checkpoints"))
+        bucket: _refused(lambda b=bucket: stream(session, project, "again", f"s3a://{b}/checkpoints"))
         for bucket in REFUSED
     }
     print(json.dumps(told))
     session.stop()
 
 
-def _stream(session: SparkSession, project: Path, target: str, checkpoint: str) -> int:
+def stream(session: SparkSession, project: Path, target: str, checkpoint: str) -> int:
     """Rows of orders that a stream has read to their end."""
     started = start(project, session, target=target, checkpoint=checkpoint, trigger={"availableNow": True})
     for query in started.values():

@@ -59,7 +59,7 @@ STREAM = (
 RESULTS = ("DAYS", "NAMED", "PRICED", "PER_NAME")
 
 
-def _checkouts() -> list[Path]:
+def checkouts() -> list[Path]:
     """The folders from which this Python would import FlowQL: those of this checkout, and of an editable installation."""
     found = {ROOT / "flowql", ROOT / "compiler", ROOT / "runtime", ROOT / "tests"}
     for file in metadata.distribution("flowql").files or ():
@@ -77,7 +77,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def workers(tmp_path: Path, project: Path) -> Iterator[Cluster]:
-    with cluster(tmp_path / "cluster", [project, *_checkouts()], {"PYSPARK_PYTHON": PYTHON}) as made:
+    with cluster(tmp_path / "cluster", [project, *checkouts()], {"PYSPARK_PYTHON": PYTHON}) as made:
         yield made
 
 

@@ -11,14 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 
+from tests.runtime.spark.connect_job import IN_PYTHON
 from tests.runtime.spark.s3_job import REFUSED
 from tests.runtime.spark.test_batches_over_files import SQL, write_lake
-from tests.runtime.spark.test_cluster import _typed
+from tests.runtime.spark.test_cluster import PYTHON, _typed, checkouts
+from tests.runtime.spark.test_native_share import queries
 from tests.s3 import BUCKET, KEY, S3, SECRET, s3_jars, s3_server
+from tests.spark_cluster import cluster
 from tests.spark_here import skip_without_spark
 
 if TYPE_CHECKING:
@@ -108,3 +112,30 @@ def test_files_results_and_checkpoints_at_s3a(server: S3, tmp_path: Path) -> Non
     code, said = _typed(project, "tests.runtime.spark.s3_job", json.dumps(conf), str(project))
     assert code == 0, said
     assert_right(said)
+
+
+def test_a_cluster_whose_machines_share_an_object_store_alone(server: S3, tmp_path: Path) -> None:
+    """Nexmark's and the quickstart's queries over Parquet there give what one process gives, and so does a stream with checkpoints there.
+    Both executors have run tasks.
+    """
+    project = tmp_path / "project"
+    project.mkdir()
+    write_project(project, server)
+    with cluster(tmp_path / "cluster", [project, *checkouts()], {"PYSPARK_PYTHON": PYTHON}) as workers:
+        told = []
+        for more in ({"spark.master": "local[2]"}, {**workers.conf, "spark.master": workers.master}):
+            conf = json.dumps({**properties(server), **more})
+            code, said = _typed(project, "tests.runtime.spark.s3_cluster_job", conf, str(project))
+            assert code == 0, said
+            told.append(json.loads(said[said.index('{"frames"') :].splitlines()[0]))
+        assert told[0] == told[1]
+        assert set(told[0]["frames"]) == {q.sink for _, q in queries()} - {IN_PYTHON}
+        assert told[0]["read"] == [600, 0]
+        here, there = (_sorted(server.read(f"{target}/NAMED")) for target in ("streams", "again"))
+        assert here == there
+        assert here
+        assert len(workers.tasks()) == 2, workers.tasks()
+
+
+def _sorted(rows: pa.Table) -> list[str]:
+    return sorted(map(repr, rows.to_pylist()))

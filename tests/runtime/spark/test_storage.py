@@ -49,6 +49,12 @@ def test_a_client_that_spark_lacks_is_named_with_its_jars() -> None:
     assert "hadoop-aws" in found.help
 
 
+def test_credentials_of_an_address_are_in_no_message() -> None:
+    found = storage_failure(Exception(FORBIDDEN), "s3a://AKIA:wJalr+@lake/orders")
+    assert found is not None
+    assert found.title.startswith("s3a://lake/orders cannot")
+
+
 def test_other_errors_and_folders_of_this_machine_pass() -> None:
     for said, place in ((FORBIDDEN, "/lake/orders"), ("ArithmeticException: / by zero", LAKE)):
         with pytest.raises(ValueError, match="Exception"), told_of_storage(place):
