@@ -32,7 +32,10 @@ class CommandError(Exception):
         return Diagnostic(self.code, self.title, self.span, help=self.help)
 
 
-_HELP = {"FQ4005": "flowql status  shows it,  flowql stop  ends it"}  # of errors of the engine, which knows no commands
+_HELP = {  # of errors of the engine, which knows no commands
+    "FQ4002": "flowql topic ls  lists topics,  flowql topic create NAME  makes one",
+    "FQ4005": "flowql status  shows it,  flowql stop  ends it",
+}
 
 
 def diagnostics_of(error: CompileError | CommandError | RuntimeFailure) -> tuple[Diagnostic, ...]:

@@ -157,7 +157,7 @@ def change_text(spec: ChangeSpec) -> str:
         case VersionJoin(kind, left_keys, right_keys):
             pairs = " AND ".join(f"{a} = {b}" for a, b in zip(left_keys, right_keys, strict=True))
             times = f"newest {spec.right_time} <= {spec.left_time}"
-            return f"VersionJoin {kind} on {pairs}, {times} at {spec.left_time} + {spec.after}"
+            return f"VersionJoin {kind} on {pairs}, {times} at {spec.left_time} + {duration(spec.after)}"
         case SetOperation(kind, all_):
             return f"SetOperation {kind}{' all' if all_ else ''}"
         case TopN():
@@ -241,16 +241,29 @@ def _named(columns: tuple[NamedExpr, ...]) -> str:
     return ", ".join(same)
 
 
+def duration(ms: int) -> str:
+    """The largest unit that leaves no rest.
+
+    >>> duration(5_400_000), duration(86_400_000)
+    ('90 min', '1 d')
+    """
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms >= size and ms % size == 0:
+            return f"{ms // size} {unit}"
+    return f"{ms} ms"
+
+
 def _window(w: Window) -> str:
-    size = f"{w.size_ms} ms" if w.kind not in ("hopping", "cumulating") else f"{w.size_ms} ms every {w.advance_ms} ms"
-    return f"{w.kind} {size}{'' if w.grace_ms is None else f' grace {w.grace_ms} ms'}"
+    every = f" every {duration(w.advance_ms)}" if w.kind in ("hopping", "cumulating") else ""
+    grace = "" if w.grace_ms is None else f" grace {duration(w.grace_ms)}"
+    return f"{w.kind} {duration(w.size_ms)}{every}{grace}"
 
 
 def _within(spec: Join) -> str:
     if spec.shape != "stream-stream":
         return ""
-    grace = "" if spec.grace_ms is None else f" grace {spec.grace_ms} ms"
-    return f" within -{spec.before_ms} ms +{spec.after_ms} ms{grace}"
+    grace = "" if spec.grace_ms is None else f" grace {duration(spec.grace_ms)}"
+    return f" within -{duration(spec.before_ms)} +{duration(spec.after_ms)}{grace}"
 
 
 def tree_text(node: Node) -> str:
@@ -283,13 +296,13 @@ def _operator_lines(o: Operator) -> list[str]:
 
 
 def _store(s: StoreSpec) -> str:
-    kept = f", kept {s.retention_ms} ms" if s.retention_ms is not None else ""
+    kept = f", kept {duration(s.retention_ms)}" if s.retention_ms is not None else ""
     return f"{s.name} ({s.kind}: {schema_text(s.key)} -> {schema_text(s.value)}{kept})"
 
 
 def query_text(query: QueryPlan) -> str:
     """Everything about one query."""
-    latency = f", latency target {query.latency_target_ms} ms" if query.latency_target_ms is not None else ""
+    latency = f", latency target {duration(query.latency_target_ms)}" if query.latency_target_ms is not None else ""
     head = f"query {query.id} -> {query.sink} (priority {query.priority}, weight {query.weight}{latency})"
     return "\n".join([head, "", tree_text(query.logical), "", topology_text(query)])
 

@@ -388,8 +388,8 @@ def _open(scope: Scope) -> tuple[Project, Plan, Log]:
 def _existing(topic: str, log: Log) -> TopicInfo:
     topics = log.admin().topics()
     if topic not in topics:
-        hint = did_you_mean(topic, topics) or "flowql topic ls  lists topics"
-        raise TopicMissing(f"there is no topic {topic}; {hint}")
+        hint = did_you_mean(topic, topics)
+        raise TopicMissing(f"there is no topic {topic}{'; ' if hint else ''}{hint}")
     return topics[topic]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.asynchronous import AsyncMap
+from flowql.compiler.plan.explain import duration
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Rekey, Scan, Window, walk_nodes
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import NO_ROWS, Plan, QueryPlan, SourceDef
@@ -116,15 +117,3 @@ def _window(window: Window) -> str:
     if window.kind in ("hopping", "cumulating"):
         return f"{window.kind} {size} every {duration(window.advance_ms)}"
     return f"{window.kind} {size}"
-
-
-def duration(ms: int) -> str:
-    """The largest unit that leaves no rest.
-
-    >>> duration(5_400_000), duration(86_400_000)
-    ('90 min', '1 d')
-    """
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
-        if ms >= size and ms % size == 0:
-            return f"{ms // size} {unit}"
-    return f"{ms} ms"

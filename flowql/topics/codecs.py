@@ -15,8 +15,9 @@ from flowql.compiler.plan.types import STRING, Kind
 from flowql.compiler.schemas.ref import DEBEZIUM
 from flowql.errors import CommandError
 from flowql.runtime.errors import BadRecord
-from flowql.runtime.serde.codec import row_decoder, row_encoder
+from flowql.runtime.serde.codec import RowDecoder, row_decoder, row_encoder
 from flowql.runtime.serde.windowed import split_window
+from flowql.topics.typed_texts import retyped_document
 
 _JSON = Format("JSON", standard=True)
 _KAFKA = Format("KAFKA", wrap=False)
@@ -56,7 +57,7 @@ class KeyWriter:
 
     def encode(self, document: bytes) -> bytes | None:
         """The key of a JSON object that has the key columns; null when all of them are. Raises BadRecord."""
-        row = self._decode.decode(document) if self._decode is not None else None
+        row = self._decode.decode(retyped_document(document, self.fields)) if self._decode is not None else None
         return None if row is None or all(v is None for v in row) else self._encode.encode(row)
 
     def encode_one(self, value: Any) -> bytes | None:
@@ -76,8 +77,11 @@ class ValueWriter:
     """Encodes values given as JSON: as they are for JSON, through the declared columns for other formats."""
 
     def __init__(self, source: SourceDef | None) -> None:
+        self._reader: RowDecoder | None = None
         self._fields = source.schema.value if source is not None else ()
         self.as_is = source is None or source.value_format.name in ("JSON", DEBEZIUM)
+        if source is not None and source.value_format.name == "JSON":
+            self._reader = row_decoder(self._fields, source.value_format, self._fields, is_key=False)
         if source is not None and not self.as_is:
             self._decode = row_decoder(self._fields, _JSON, self._fields, is_key=False)
             self._encode = row_encoder(self._fields, source.value_format, is_key=False)
@@ -97,7 +101,22 @@ class ValueWriter:
             return base64.b64decode(value["base64"])
         if isinstance(value, str):
             return value.encode()
-        return self.encode(orjson.dumps(value)) if isinstance(value, dict) else orjson.dumps(value)
+        return self.encode(self.retyped(orjson.dumps(value))) if isinstance(value, dict) else orjson.dumps(value)
+
+    def retyped(self, document: bytes) -> bytes:
+        """The document, or, where it cannot be read as it is, with texts as what they stand for: ISO times, spellings of NULL. What they
+        do not make readable stays as it is.
+        """
+        try:
+            if self._reader is not None:
+                self._reader.decode(document)
+                return document
+        except BadRecord:
+            pass
+        try:
+            return retyped_document(document, self._fields)
+        except (ValueError, TypeError, RecursionError):  # what JSON does not allow, or half a surrogate pair
+            return document
 
 
 class RecordReader:

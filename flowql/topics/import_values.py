@@ -22,7 +22,7 @@ from flowql.runtime.operators.decode import Decoder
 from flowql.topics.codecs import KeyWriter, ValueWriter
 from flowql.topics.import_job import FileFormat
 from flowql.topics.json_times import JsonTimes
-from flowql.topics.typed_texts import FORMS, retyped_document
+from flowql.topics.typed_texts import FORMS
 
 Reasons = dict[int, str]
 SAMPLE_ROWS = 16  # if none of them is bad, times are numbers already, as far as one can tell
@@ -36,7 +36,7 @@ def encoded_keys(documents: pa.Array, keys: KeyWriter) -> tuple[pa.Array, Reason
     why: dict[int, str] = {}  # by number of the distinct key
     for i, document in enumerate(column.dictionary.to_pylist()):
         try:
-            encoded.append(keys.encode(retyped_document(document.encode(), keys.fields)))
+            encoded.append(keys.encode(document.encode()))
         except BadRecord as e:
             encoded.append(None)
             why[i] = f"the key {document}: {e}"
@@ -65,7 +65,7 @@ class Values:
         bad: Reasons = {}
         for row, document in enumerate(documents.to_pylist()):
             try:
-                encoded.append(self._writer.encode(self._retyped(document)))
+                encoded.append(self._writer.encode(self._writer.retyped(document)))
             except BadRecord as e:
                 encoded.append(None)
                 bad[row] = self._why(str(e))
@@ -91,7 +91,7 @@ class Values:
             return values, bad
         rows = np.array(sorted(bad))
         chosen = pa.array(rows)
-        again = pa.array([self._retyped(d) for d in values.take(chosen).to_pylist()], pa.binary())
+        again = pa.array([self._writer.retyped(d) for d in values.take(chosen).to_pylist()], pa.binary())
         still = self._decode(times.take(chosen), keys.take(chosen), again)[1]
         mask = np.zeros(len(values), bool)
         mask[rows] = True
@@ -109,12 +109,6 @@ class Values:
         run = RunContext(NO_STATE)
         batch = self._decoder.decode(RawBatch(TopicPartition(self._decoder.scan.topic, 0), records, n, 0), run)
         return batch, {d.seq: self._why(d.message) for d in reversed(run.dead_letters)}
-
-    def _retyped(self, document: bytes) -> bytes:
-        try:
-            return retyped_document(document, self._fields)
-        except (ValueError, TypeError, RecursionError):  # what JSON does not allow, or half a surrogate pair
-            return document
 
     def _why(self, message: str) -> str:
         """With how the column named in it is written."""

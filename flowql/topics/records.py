@@ -10,11 +10,13 @@ import orjson
 import pyarrow as pa
 
 from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.types import Kind
 from flowql.errors import CommandError
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, source_over
+from flowql.topics.typed_texts import FORMS, from_text
 
 _FIELDS = {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
 _POLL_RECORDS, _POLL_BYTES = 10_000, 16 << 20
@@ -61,8 +63,10 @@ def _whole(document: Mapping[str, Any], keys: KeyWriter, values: ValueWriter, no
     headers = document.get("headers") or []
     pairs = headers.items() if isinstance(headers, dict) else [(h["key"], h["value"]) for h in headers]
     time = document.get("timestamp", now_ms)
+    if isinstance(time, str):
+        time = from_text(time, Kind.TIMESTAMP)
     if not isinstance(time, int):
-        raise CommandError(f"the timestamp {time!r} is not in milliseconds", code="FQ5011")
+        raise CommandError(f"the timestamp {time!r} is not a time", code="FQ5011", help=FORMS[Kind.TIMESTAMP])
     return Record(
         keys.encode_one(document.get("key")),
         values.encode_one(document["value"]),

@@ -271,7 +271,7 @@ LINES: list[tuple[Any, str]] = [
     (TemporalJoin("inner", (), (), IS_A), "TemporalJoin inner if (A > 1)"),
     (
         VersionJoin("left", ("A",), ("B",), "AT", "BT", 9),
-        "VersionJoin left on A = B, newest BT <= AT at AT + 9",
+        "VersionJoin left on A = B, newest BT <= AT at AT + 9 ms",
     ),
     (SetOperation("except", all=True), "SetOperation except all"),
     (SetOperation("distinct"), "SetOperation distinct"),

@@ -127,6 +127,6 @@ def test_every_operator_has_a_line():
         "Explode",
         "Join inner foreign-key",
         "Materialise",
-        "within -3600000 ms +7200000 ms grace 86400000 ms",
+        "within -1 h +2 h grace 1 d",
     ):
         assert word in text

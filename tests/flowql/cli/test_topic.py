@@ -144,3 +144,23 @@ def test_a_table_without_times_is_said_to_count_from_the_beginning(flowql: Progr
     done = topic("import", "users", str(file))
     assert "USERS is a table, and no column is its time: these rows count from the beginning" in done.err
     assert json.loads(topic("consume", "users").out)["timestamp"] == 0
+
+
+def test_texts_of_times_mean_what_they_mean_to_an_import(flowql: Program, tmp_path: Path) -> None:
+    """`topic produce` wrote them as they were typed, and each such record was a dead letter."""
+    sql = "CREATE STREAM {n} (id INT KEY, at TIMESTAMP, d DATE, v INT) WITH (VALUE_FORMAT = '{f}', KAFKA_TOPIC = '{n}', PARTITIONS = 1);"
+    (tmp_path / "flowql.yaml").write_text("name: files\nsql: [sources.sql]\n")
+    (tmp_path / "sources.sql").write_text(sql.format(n="a", f="JSON") + sql.format(n="b", f="DELIMITED"))
+    topic = Topic(flowql, tmp_path)
+    typed = '{"ID": 7, "AT": "2013-01-01T05:00:00Z", "D": "1970-01-03", "V": 1}'
+    (tmp_path / "given.jsonl").write_text(typed + "\n")
+    for name in ("a", "b"):
+        topic("produce", name, typed, '{"key": 8, "value": {"V": 2}, "timestamp": "1970-01-01T00:00:01Z"}')
+        topic("import", name, str(tmp_path / "given.jsonl"))
+        found = [json.loads(line) for line in topic("consume", name).out.splitlines()]
+        assert found[0]["value"] == found[2]["value"]
+        assert [found[0]["value"][c] for c in ("AT", "D", "V")] == [1357016400000, 2, 1]
+        assert found[1]["timestamp"] == 1000
+    refused = topic("produce", "a", '{"key": 8, "value": {"V": 2}, "timestamp": "later"}')
+    assert "ISO-8601 such as" in refused.err
+    assert topic("consume", "none").err.count("help: flowql topic ls") == 1
