@@ -38,6 +38,8 @@ from flowql.compiler.plan.schema import WINDOW_END, WINDOW_FIELDS, WINDOW_START,
 from flowql.compiler.plan.types import BIGINT
 
 _BOUNDS = Scope(tuple(ScopeColumn("", n, BIGINT, n, "window") for n in (WINDOW_START, WINDOW_END)), ())
+# A state row, and a result, for each window that a row is in: an advance of a millisecond in a window of a day is a mistake of units.
+WINDOWS_MAX = 10_000
 _KEY = "__key_"
 
 
@@ -369,6 +371,15 @@ def _window(clause: WindowClause, times: EventTimes) -> Window:
             f"SIZE {clause.size_ms} ms of a cumulating window must be a multiple of its step, {advance} ms",
             clause.span,
             "the last step would be cut short",
+        )
+    count = -(-clause.size_ms // advance)
+    if count > WINDOWS_MAX:
+        raise mistake(
+            "FQ2011",
+            f"each row would be in {count:,} windows, more than {WINDOWS_MAX:,}",
+            clause.span,
+            "too many windows",
+            help="let windows advance further, or be shorter",
         )
     least = clause.size_ms + (clause.grace_ms or 0)
     if clause.retention_ms is not None and clause.retention_ms < least:

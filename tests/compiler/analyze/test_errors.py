@@ -86,6 +86,7 @@ SOURCES = [
     ("CREATE STREAM s (a ARRAY<INT>) WITH (kafka_topic='t', value_format='DELIMITED');", "FQ2013", ["ARRAY", "A"]),
     ("CREATE STREAM s (k MAP<STRING, INT> KEY, a INT) WITH (kafka_topic='t', format='JSON');", "FQ2013", ["K", "MAP"]),
     ("CREATE STREAM s (a INT) WITH (kafka_topic='t', value_format='JSON', value_delimiter=';');", "FQ2011", ["JSON"]),
+    ("CREATE TABLE o AS SELECT id, COUNT(*) AS n FROM orders WINDOW HOPPING (SIZE 1 DAY, ADVANCE BY 1 MILLISECOND) GROUP BY id;", "FQ2011", ["86,400,000", "10,000"]),
     ("CREATE STREAM s (a INT) WITH (kafka_topic='t', format='JSON', key_format='JSON');", "FQ2011", ["KEY_FORMAT"]),
     ("CREATE TABLE s (a INT) WITH (kafka_topic='t', value_format='JSON');", "FQ2022", ["PRIMARY KEY"]),
     ("CREATE STREAM s (a INT, a INT) WITH (kafka_topic='t', value_format='JSON');", "FQ2004", ["A"]),
