@@ -21,7 +21,7 @@ from flowql.compiler.functions.registry import FunctionTypeError, lookup
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_times import check_part, part_type
 from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.types import DOUBLE, JSONB, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, decimal
+from flowql.compiler.plan.types import DOUBLE, JSONB, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, array, decimal
 
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 # Functions of other systems -> what means the same here.
@@ -39,6 +39,8 @@ ADVICE = {
     "PROCTIME": "write  FOR SYSTEM_TIME AS OF PROCTIME()  in a join; the time of a stream's record is  ROWTIME",
     "MZ_NOW": "a view does not change with the clock: keep the time in a column, and filter where the view is asked",
     "CURRENT_WATERMARK": "write  EMIT ON WINDOW CLOSE  to leave out what is not closed yet",
+    "MEDIAN": "write  PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY x)",
+    **dict.fromkeys(("REGEXP_MATCHES",), "write  REGEXP_LIKE(text, pattern)  or  REGEXP_MATCH(text, pattern)"),
     **dict.fromkeys(("COUNT_IF", "COUNTIF"), "write  COUNT(*) FILTER (WHERE condition)"),
     **dict.fromkeys(("SUM_IF", "SUMIF"), "write  SUM(x) FILTER (WHERE condition)"),
     "TO_NUMERIC": "write  TO_NUMBER(text, '999.99')  or  CAST(text AS NUMERIC)",
@@ -228,10 +230,11 @@ def _concatenated(bind: Bind, node: Func) -> Expr:
     args = [bind(a) for a in node.args]
     if beside_json(args) and not any(a.type == STRING and not isinstance(a, Literal) for a in args):
         return _json(node, args, "JSONB_CONCAT")
-    array = next((a.type for a in args if a.type.kind is Kind.ARRAY), None)
-    if array is not None:  # NULL is of the type of the other side: an array
+    array_type = next((a.type for a in args if a.type.kind is Kind.ARRAY), None)
+    if array_type is not None:  # NULL is of the type of the other side: an array
         args = [
-            Literal(array, None, a.span) if isinstance(a, Literal) and a.type.kind is Kind.NULL else a for a in args
+            Literal(array_type, None, a.span) if isinstance(a, Literal) and a.type.kind is Kind.NULL else a
+            for a in args
         ]
     left, right = (a.type.kind is Kind.ARRAY for a in args)
     if not left and not right:
@@ -277,6 +280,15 @@ def _beside_arrays(args: Sequence[Expr]) -> list[Expr]:
     if t is None:
         return [*args]
     return [Call(t, "sql_to_array", (a,), a.span) if isinstance(a, Literal) and a.type == STRING else a for a in args]
+
+
+def _quantified(bind: Bind, node: Func) -> Expr:
+    """`x = ANY(array)`; a text in quotes is an array of the type of x, in braces."""
+    args = [bind(a) for a in node.args]
+    array_, element = args[2], args[1].type
+    if isinstance(array_, Literal) and array_.type == STRING and isinstance(array_.value, str):
+        args[2] = Call(array(STRING if element.kind is Kind.NULL else element), "sql_to_array", (array_,), array_.span)
+    return called(node, args)
 
 
 def _joined(bind: Bind, node: Func) -> Expr:
@@ -354,6 +366,7 @@ FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("ARRAY_HAS_ALL", "ARRAY_IS_IN", "ARRAY_HAS_ANY"), _of_arrays),
     **dict.fromkeys(("GENERATE_SERIES", "SERIES"), _series),
     "UNNEST": _unnest,
+    **dict.fromkeys(("ANY_ELEMENT", "ALL_ELEMENT"), _quantified),
     **dict.fromkeys(ARGUMENTS, _of_json),
     "sub": _difference,
     "concat": _concatenated,

@@ -228,7 +228,8 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
                 help="ask it in `flowql shell`, or with `flowql query`",
             )
         case OtherStatement():
-            raise unsupported(f"{statement.verb} is not built yet", at, "not built yet")
+            help_ = "change the definition in its file and deploy it" if statement.verb == "ALTER" else ""
+            raise unsupported(f"{statement.verb} is not built yet", at, "not built yet", help=help_)
     raise unsupported(f"{type(statement).__name__} is not built yet", at, "not built yet")
 
 

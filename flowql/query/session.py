@@ -79,7 +79,7 @@ def _pieces(query: InteractiveQuery, take: Take, begun: Begun) -> Generator[pa.S
             from flowql.query.standard import meant_by  # the parser of the dialect
 
             query.sql, query.names = meant_by(query.sql)
-        statement = query.prepare(parse(query.sql, query.connection, query.check_from))
+        statement = query.prepare(_parsed(query))
         schema, batches = _begun(query, statement, take)
         first = next(batches, None)
         query.end_heavy()
@@ -100,6 +100,18 @@ def _pieces(query: InteractiveQuery, take: Take, begun: Begun) -> Generator[pa.S
         raise query.error(error) from error
     finally:
         query.end()
+
+
+def _parsed(query: InteractiveQuery) -> Statement:
+    """Raises QueryError: what the grammar of the standard dialect says of a statement that neither it nor DuckDB can read."""
+    try:
+        return parse(query.sql, query.connection, query.check_from)
+    except QueryError as error:
+        if query.limits.settings.dialect != "standard" or not str(error).startswith("Parser Error"):
+            raise
+        from flowql.query.standard import misread
+
+        raise misread(query.given) or error from error
 
 
 def _commit(query: InteractiveQuery, relations: Sequence[str], take: Take, copied: Take | None) -> Commit:

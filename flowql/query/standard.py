@@ -79,6 +79,17 @@ def meant_by(sql: str, columns: ColumnTypes = NOTHING_KNOWN) -> tuple[str, tuple
     return re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made)), names_of(asked)
 
 
+def misread(sql: str) -> QueryError | None:
+    """What the grammar says of a statement that it cannot read; None if it can."""
+    try:
+        _, mistakes = parse_trees(SourceText("", sql))
+    except CompileError as error:
+        mistakes = [*error.diagnostics]
+    if not mistakes:
+        return None
+    return QueryError(mistakes[0].title, code=INVALID, help=mistakes[0].help, span=mistakes[0].span)
+
+
 def _meant(node: N) -> N:
     """A tree with every node as it is meant, innermost first."""
     of_uuid = _uuid(node)
@@ -350,11 +361,19 @@ def _substring(args: Sequence[t.Expr]) -> t.Expr | None:
         return None
     if isinstance(args[1], t.Constant) and args[1].kind == "string":
         return _call(PART, *args) if len(args) == 2 else None
-    first = _call("greatest", args[1], _number(1))
+    first: t.Expr = _call("greatest", args[1], _number(1))
     if len(args) == 2:
-        return _call("substring", args[0], first)
+        return _unless_null(_call("substring", args[0], first), args[1])
     end = t.Binary("+", args[1], args[2])
-    return _call("substring", args[0], first, _call("greatest", t.Binary("-", end, first), _number(0)))
+    count = _call("greatest", t.Binary("-", end, first), _number(0))
+    return _unless_null(_call("substring", args[0], first, count), end)
+
+
+def _unless_null(made: t.Expr, of: t.Expr) -> t.Expr:
+    """GREATEST passes over NULL, so it is asked for before."""
+    if not any(isinstance(n, t.ColumnRef | t.Call) for n in t.walk(of)):
+        return made
+    return t.Case(None, ((t.IsTest(of, "null"), t.Constant("null", "null")),), made)
 
 
 def _overlay(args: Sequence[t.Expr]) -> t.Expr | None:

@@ -58,6 +58,11 @@ def holds(node: t.Binary) -> t.Expr:
 
 def _quantified(node: t.Quantified) -> t.Expr:
     """A quantified comparison, whose result for a NULL array is NULL; DuckDB takes NULL for an empty array."""
+    if isinstance(node.of, t.Constant) and node.of.kind == "string":  # '{1,2}'
+        try:
+            node = replace(node, of=items_of(read_array(node.of.value)))
+        except ValueError as error:
+            raise QueryError(str(error), code=INVALID, help="ARRAY[1, 2]") from error
     if isinstance(node.of, t.Query | t.ArrayItems):
         return node
     return t.Case(None, ((t.IsTest(node.of, "null"), t.Constant("null", "null")),), node)

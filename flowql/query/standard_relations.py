@@ -23,6 +23,11 @@ def named_values(query: t.Query) -> t.Query:
     return t.Query(select, order_by=query.order_by, limit=query.limit, offset=query.offset)
 
 
+def _table(node: t.Table) -> t.Table:
+    """There is one schema, `public`."""
+    return replace(node, name=node.name[1:]) if len(node.name) == 2 and node.name[0] == "public" else node
+
+
 def _derived(node: t.Derived) -> t.Derived:
     if not isinstance(node.query.body, t.Values):
         return node
@@ -103,6 +108,7 @@ def _selected(expr: t.Expr, select: t.Select) -> t.Expr:
 
 
 RULES: dict[type, Callable[[Any], Any]] = {
+    t.Table: _table,
     t.Derived: _derived,
     t.With: _with,
     t.SetOperation: _set_operation,

@@ -1,4 +1,4 @@
-"""What a statement means by the types of its columns, which are known when its relations are: arrays beside `||`, bytes, sums of BIGINT."""
+"""What a statement means by the types of its columns, which are known when its relations are: arrays and JSONB beside `||`, bytes, sums of BIGINT, halves of doubles."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import JSONB, Kind
 from flowql.query import standard_json
-from flowql.query.standard_arrays import call
+from flowql.query.standard_arrays import call, number
 
 _TOTAL = t.TypeName("decimal", (38, 0))
 _COUNTS = ("count", "row_number", "rank", "dense_rank", "regr_count")
 _GIVES_ARRAY = (
-    "array_agg",
-    "string_to_array",
-    "array_append",
-    "array_prepend",
-    "array_cat",
-    "array_remove",
-    "list_concat",
-)
-_OF_TYPES = ("->", "||", "array_cat", "length", "sum")  # in statements that are read once more
+    "array_agg", "string_to_array", "array_append", "array_prepend", "array_cat", "array_remove", "array_replace", "array_positions", "array_fill",
+    "array_distinct", "array_sort", "trim_array", "regexp_match", "regexp_split_to_array", "list_concat",
+)  # fmt: skip
+_GIVES_DOUBLE = (
+    "sqrt", "cbrt", "exp", "ln", "log", "log10", "power", "pow", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "pi", "degrees", "radians",
+    "date_part", "percentile_cont", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr", "random",
+)  # fmt: skip
+_OF_ARGUMENTS = (
+    "abs", "floor", "ceil", "ceiling", "trunc", "round", "min", "max", "sum", "avg", "coalesce", "nullif", "greatest", "least", "sign",
+)  # fmt: skip
+_OF_TYPES = ("->", "||", "array_cat", "length", "sum", "round")  # in statements that are read once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,11 @@ class ColumnTypes:
     arrays: frozenset[str] = frozenset()
     bytes_: frozenset[str] = frozenset()
     bigint: frozenset[str] = frozenset()
+    doubles: frozenset[str] = frozenset()
     totals: frozenset[str] = frozenset()  # columns of sub-queries that are sums of a BIGINT
 
     def __bool__(self) -> bool:
-        return bool(self.json or self.arrays or self.bytes_ or self.bigint)
+        return bool(self.json or self.arrays or self.bytes_ or self.bigint or self.doubles)
 
 
 NOTHING_KNOWN = ColumnTypes()
@@ -54,7 +57,7 @@ def column_types(schemas: Iterable[Schema], sql: str) -> ColumnTypes:
         return frozenset(f.name for f in fields if f.type.kind is kind) - others
 
     json = frozenset(f.name for f in fields if f.type == JSONB)
-    return ColumnTypes(json, names(Kind.ARRAY), names(Kind.BYTES), names(Kind.BIGINT))
+    return ColumnTypes(json, names(Kind.ARRAY), names(Kind.BYTES), names(Kind.BIGINT), names(Kind.DOUBLE))
 
 
 def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
@@ -69,14 +72,16 @@ def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
         if isinstance(made, t.Call) and len(made.args) == 1 and made.name == ("length",):
             of_bytes = _is_of(made.args[0], columns.bytes_)
             return call("octet_length", t.Cast(made.args[0], t.TypeName("bytea"))) if of_bytes else made
+        if isinstance(made, t.Call) and made.name == ("round",) and len(made.args) == 1:
+            return call("round_even", made.args[0], number(0)) if _is_double(made.args[0], columns) else made
         if isinstance(made, t.Call) and made.name == ("array_cat",) and len(made.args) == 2:
             return _both(*made.args)
         return made
 
-    totals = frozenset(
-        n.alias for n in t.walk(query) if isinstance(n, t.Item) and n.alias and _is_total(n.expr, columns)
-    )
-    columns = replace(columns, totals=totals)
+    items = [n for n in t.walk(query) if isinstance(n, t.Item) and n.alias]
+    totals = frozenset(i.alias for i in items if i.alias and _is_total(i.expr, columns))
+    doubles = frozenset(i.alias for i in items if i.alias and _is_double(i.expr, columns))
+    columns = replace(columns, totals=totals, doubles=columns.doubles | doubles)
     found = rule(standard_json.with_arrows(query, columns.json))
     assert isinstance(found, t.Query)
     return found
@@ -88,27 +93,61 @@ def _is_of(node: t.Expr, names: frozenset[str]) -> bool:
 
 def _is_array(node: t.Expr, columns: ColumnTypes) -> bool:
     if isinstance(node, t.Case):
-        return node.otherwise is not None and _is_array(node.otherwise, columns)
+        results = [then for _, then in node.whens] + ([node.otherwise] if node.otherwise is not None else [])
+        return any(_is_array(r, columns) for r in results)
     if isinstance(node, t.Cast):
         return node.type.name == "array"
     if isinstance(node, t.Call):
-        return node.name[-1] in _GIVES_ARRAY
+        chosen = node.name == ("coalesce",) and any(_is_array(a, columns) for a in node.args)
+        return node.name[-1] in _GIVES_ARRAY or chosen
+    if isinstance(node, t.Slice):
+        return True
     return isinstance(node, t.ArrayItems) or _is_of(node, columns.arrays)
 
 
 def _joined(node: t.Binary, columns: ColumnTypes) -> t.Expr:
-    """Arrays, and an element beside one; to DuckDB NULL with an array is NULL."""
+    """JSONB; arrays, and an element beside one, where to DuckDB NULL with an array is NULL."""
+    sides = (node.left, node.right)
+    if any(_is_json(n, columns) for n in sides):
+        return call(
+            "jsonb_concat",
+            *(standard_json.from_text(n) if isinstance(n, t.Constant) and n.kind == "string" else n for n in sides),
+        )
     left, right = (_is_array(n, columns) for n in (node.left, node.right))
     if left and right:
         return _both(node.left, node.right)
     unknown = node.right if left else node.left
-    if left == right or isinstance(unknown, t.Case | t.Query):
+    if left == right or isinstance(unknown, t.Query):
         return node
     if isinstance(unknown, t.Constant) and unknown.kind == "null":  # of the type of the other side, and so nothing
         return node.left if left else node.right
     if isinstance(unknown, t.Constant) and unknown.kind == "string":  # '{1}' is an array
         return node
     return call("list_append", node.left, node.right) if left else call("list_prepend", node.left, node.right)
+
+
+def _is_json(node: t.Expr, columns: ColumnTypes) -> bool:
+    if isinstance(node, t.Cast):
+        return node.type.name in ("json", "jsonb")
+    if isinstance(node, t.Binary):
+        return node.op in ("->", "#>") or (node.op == "-" and _is_json(node.left, columns))
+    return standard_json.is_json(node) or _is_of(node, columns.json)
+
+
+def _is_double(node: t.Expr, columns: ColumnTypes) -> bool:
+    match node:
+        case t.Constant("number", value):
+            return "e" in value.lower()
+        case t.Unary(_, operand):
+            return _is_double(operand, columns)
+        case t.Binary(_, left, right):
+            return _is_double(left, columns) or _is_double(right, columns)
+        case t.Cast():
+            return node.type.name in ("double", "real", "float", "float4", "float8")
+        case t.Call():
+            arguments = node.name[-1] in _OF_ARGUMENTS and any(_is_double(a, columns) for a in node.args)
+            return node.name[-1] in _GIVES_DOUBLE or arguments
+    return _is_of(node, columns.doubles)
 
 
 def _both(left: t.Expr, right: t.Expr) -> t.Expr:

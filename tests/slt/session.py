@@ -36,7 +36,9 @@ APPLICATION = "flowql"
 DATABASE = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(dialect="standard")))
 FEED = "slt"  # the producer of rows
 NOW = "$__NOW__"  # in statements: the wall clock in nanoseconds
-_INTERACTIVE = re.compile(r"\s*\(*\s*(select|values|with|describe|show|explain)\b", re.IGNORECASE)
+_INTERACTIVE = re.compile(
+    r"\s*\(*\s*(select|values|with\b(?!.*\binsert\s+into)|describe|show|explain)\b", re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)

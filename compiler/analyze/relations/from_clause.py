@@ -231,7 +231,11 @@ class FromBinder(ABC):
 
     def _table(self, table: t.Table, tables: Tables) -> Rel:
         if table.as_of is not None:
-            unsupported("FOR SYSTEM_TIME AS OF anywhere but on the right side of a join", table.as_of.span)
+            unsupported(
+                "FOR SYSTEM_TIME AS OF anywhere but on the right side of a join",
+                table.as_of.span,
+                "leave it out: a view shows what holds now",
+            )
         name = plain_name(table.name, table)
         alias = table.alias.name if table.alias is not None else name
         common = tables.get(name) if len(table.name) == 1 else None

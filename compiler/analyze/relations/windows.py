@@ -200,7 +200,11 @@ def _frame(frame: t.Frame | None, order: Sequence[Order], binder: RelBinder) -> 
     if frame is None:
         return Frame("range", None, 0)
     if frame.exclude not in ("", "no others"):
-        unsupported(f"EXCLUDE {frame.exclude.upper()}", frame.span)
+        unsupported(
+            f"EXCLUDE {frame.exclude.upper()}",
+            frame.span,
+            "end the frame before the row, or subtract the row's own value",
+        )
     end = frame.end if frame.end is not None else t.Bound("current row", span=frame.span)
     kinds = ("unbounded preceding", "preceding", "current row", "following", "unbounded following")
     if kinds.index(frame.start.kind) > kinds.index(end.kind) or end.kind == kinds[0] or frame.start.kind == kinds[4]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.standard.expressions import parse_expr
-from flowql.compiler.dialect.standard.queries import parse_items, parse_query
+from flowql.compiler.dialect.standard.queries import parse_items, parse_query, parse_with
 from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.relations import parse_relations
 from flowql.compiler.dialect.standard.statement_tree import Assignment, Delete, Insert, OnConflict, Statement, Update
@@ -14,8 +16,13 @@ from flowql.compiler.dialect.tokens import Tok
 
 
 def parse_insert(cur: Reader, start: Tok) -> Statement:
-    """`INSERT INTO target [(columns)] [WITH (...)] query | DEFAULT VALUES [RETURNING ...]`."""
+    """`[WITH ...] INSERT INTO target [(columns)] [WITH (...)] query | DEFAULT VALUES [RETURNING ...]`."""
+    recursive, tables = parse_with(cur)
+    with_text = cur.text_since(start) if tables else ""
     cur.next()
+    if cur.at_word("OVERWRITE"):
+        help = "write  DELETE FROM t  before it, or  ON CONFLICT (key) DO UPDATE SET ...  behind it"
+        cur.unsupported("INSERT OVERWRITE", help=help)
     cur.expect_word("INTO")
     target, name_span = _target(cur)
     if cur.accept_words("AS"):
@@ -29,6 +36,11 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
         at = cur.peek()
         query = parse_query(cur)
         query_text = cur.text_since(at)
+        if tables and query.with_:
+            cur.unsupported("WITH before INSERT and in its query", help="write one WITH", at=cur.span_of(at))
+        if tables:
+            query = replace(query, with_=tables, recursive=recursive)
+            query_text = f"{with_text} {query_text}"
     on_conflict = _on_conflict(cur)
     return Insert(
         target,
@@ -46,6 +58,8 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
 
 def _on_conflict(cur: Reader) -> OnConflict | None:
     start = cur.peek()
+    if cur.at_words("ON", "DUPLICATE", "KEY"):
+        cur.unsupported("ON DUPLICATE KEY", help="write  ON CONFLICT (key) DO UPDATE SET column = EXCLUDED.column")
     if not cur.accept_words("ON", "CONFLICT"):
         return None
     columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()

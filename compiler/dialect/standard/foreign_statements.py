@@ -16,15 +16,18 @@ _SOURCE = "write  CREATE TABLE name (columns) WITH (KAFKA_TOPIC = '...', VALUE_F
 _SINK = "write  CREATE VIEW name AS SELECT ...: each view writes its topic"
 _VERBS = {
     **dict.fromkeys(("BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "END", "ABORT"), _ONE_BY_ONE),
-    **dict.fromkeys(("EXECUTE", "CALL", "PREPARE", "DO"), "write the statements themselves"),
-    **dict.fromkeys(("GRANT", "REVOKE", "ANALYZE", "VACUUM", "COMMENT", "USE", "LOCK", "REINDEX", "CLUSTER", "FLUSH"), "leave it out"),
+    **dict.fromkeys(("EXECUTE", "CALL", "PREPARE", "DEALLOCATE", "DO"), "write the statements themselves"),
+    **dict.fromkeys(("GRANT", "REVOKE", "ANALYZE", "VACUUM", "COMMENT", "USE", "LOCK", "REINDEX", "CLUSTER", "FLUSH", "WAIT", "RECOVER", "CHECKPOINT", "DISCARD", "RESET", "PRAGMA", "ATTACH", "DETACH", "UNLISTEN", "SECURITY"), "leave it out"),
     **dict.fromkeys(("COPY", "LOAD", "UNLOAD", "IMPORT", "EXPORT"), "write  INSERT INTO t VALUES ..., or flowql topic import"),
     **dict.fromkeys(("MERGE", "UPSERT", "REPLACE"), "write  INSERT INTO t VALUES ... ON CONFLICT (key) DO UPDATE SET ..."),
     **dict.fromkeys(("DECLARE", "FETCH", "CLOSE", "MOVE", "SUBSCRIBE", "TAIL", "LISTEN", "NOTIFY"), _ASK),
     "TRUNCATE": "write  DELETE FROM t",
     "REFRESH": "a view is up to date by itself",
+    **dict.fromkeys(("CANCEL", "KILL", "STOP"), "a query is stopped by  PAUSE name,  and ended by  DROP VIEW name"),
+    **dict.fromkeys(("HELP", "QUIT", "EXIT"), "commands of the shell begin with a dot or stand in  flowql --help"),
     "RENAME": "create the table or view with its other name",
 }  # fmt: skip
+_KINDS_OF_VIEWS = ("CONTINUOUS", "DYNAMIC", "LIVE", "STREAMING", "INCREMENTAL", "FORCE")
 _OBJECTS = {
     "SINK": _SINK, "SOURCE": _SOURCE, "FUNCTION": "functions are written in Python: docs/guide/python.md#functions",
     "AGGREGATE": "aggregates are written in Python: docs/guide/python.md#functions", **dict.fromkeys(("SCHEMA", "DATABASE", "CATALOG"), _ONE_PROJECT),
@@ -33,7 +36,9 @@ _OBJECTS = {
     **dict.fromkeys(("USER", "ROLE", "EXTENSION", "DOMAIN", "TABLESPACE"), "leave it out"),
     **dict.fromkeys(("TRIGGER", "PROCEDURE", "RULE"), "write a view of what is to be computed"),
     **dict.fromkeys(("TEMP", "TEMPORARY", "UNLOGGED", "GLOBAL", "LOCAL"), "leave it out"), "RECURSIVE": "",
-    "DEFAULT": "leave the index out: views are kept by their key",
+    "DEFAULT": "leave the index out: views are kept by their key", "PUBLICATION": "follow a view with  flowql subscribe",
+    **dict.fromkeys(("POLICY", "OPERATOR", "CAST", "COLLATION", "LANGUAGE", "SERVER", "FOREIGN", "EVENT", "STATISTICS", "ACCESS"), "leave it out"),
+    **dict.fromkeys(_KINDS_OF_VIEWS, "write  CREATE VIEW name AS SELECT ...: every view is kept up to date"),
 }  # fmt: skip
 _WITHOUT = ("TEMP", "TEMPORARY", "UNLOGGED")
 
@@ -59,6 +64,8 @@ def refuse_object(cur: Reader, verb: str, start: Tok) -> None:
     edit = None
     if tok.upper in _WITHOUT:
         edit = Edit(cur.span_from(tok, tok), "")
+    elif tok.upper in _KINDS_OF_VIEWS and cur.at_word("VIEW", "TABLE", "MATERIALIZED", ahead=1):
+        edit = Edit(cur.span_from(tok, cur.peek(2 if cur.at_word("MATERIALIZED", ahead=1) else 1)), "VIEW")
     elif verb == "DROP" and tok.upper in ("SOURCE", "SINK"):
         edit = Edit(cur.span_of(tok), "TABLE" if tok.upper == "SOURCE" else "VIEW")
     elif tok.upper == "SOURCE" and _has_columns(cur):

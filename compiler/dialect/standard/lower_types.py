@@ -54,10 +54,16 @@ _NUMERIC = t.decimal(38, 18)  # given neither precision nor scale
 _DECIMALS = ("decimal", "dec", "numeric")
 _MISSING = {
     "timetz": "write  TIME",
+    "money": "write  NUMERIC(12, 2)",
+    **dict.fromkeys(("inet", "cidr", "macaddr", "xml", "tsvector", "tsquery", "enum", "citext"), "write  TEXT"),
+    **dict.fromkeys(("point", "line", "box", "path", "polygon", "circle"), "write  two columns of  DOUBLE PRECISION"),
+    **dict.fromkeys(
+        ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"), "write  two columns, for its ends"
+    ),
     "json": "write  JSONB",
     "variant": "write  JSONB",
 }
-_NEAREST = {"timetz": "time", "json": "jsonb", "variant": "jsonb"}
+_NEAREST = {"timetz": "time", "json": "jsonb", "variant": "jsonb", "xml": "text", "inet": "text", "citext": "text"}
 
 
 def lower_type(made: TypeName) -> TypeRef:

@@ -20,6 +20,8 @@ _BEHIND_TABLES = (
     "COMMENT",
     "TABLESPACE",
     "PARTITIONED",
+    "PARTITION",
+    "INHERITS",
     "DISTRIBUTED",
     "STORED",
     "LOCATION",

@@ -44,7 +44,7 @@ def parse_query(cur: Reader) -> Query:
     cur.enter()
     cur.enter()
     start = cur.peek()
-    recursive, tables = _with(cur)
+    recursive, tables = parse_with(cur)
     body = _body(cur)
     order_by = parse_order_items(cur) if cur.accept_words("ORDER", "BY") else ()
     limit, offset, ties, emit = _tail(cur)
@@ -55,7 +55,8 @@ def parse_query(cur: Reader) -> Query:
     return Query(body, tables, recursive, order_by, limit, offset, ties, emit, span=cur.span_since(start))
 
 
-def _with(cur: Reader) -> tuple[bool, tuple[With, ...]]:
+def parse_with(cur: Reader) -> tuple[bool, tuple[With, ...]]:
+    """Whether it is RECURSIVE, and the tables of WITH; none without it."""
     if not cur.accept_words("WITH"):
         return False, ()
     recursive = cur.accept_words("RECURSIVE")

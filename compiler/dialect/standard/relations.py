@@ -30,6 +30,9 @@ _CLAUSE_HELP = {
     "CROSS APPLY": "write  CROSS JOIN LATERAL (...)",
     "OUTER APPLY": "write  LEFT JOIN LATERAL (...) ON TRUE",
     "LATERAL VIEW": "write  CROSS JOIN UNNEST(column)",
+    "TABLESAMPLE": "take a part of the rows by their key:  WHERE id % 10 = 0",
+    "PIVOT": "write an aggregate for each value:  SUM(x) FILTER (WHERE c = 'a') AS a",
+    "UNPIVOT": "write  CROSS JOIN LATERAL (VALUES ('a', t.a), ('b', t.b)) AS u (name, value)",
 }
 
 

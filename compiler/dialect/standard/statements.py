@@ -51,6 +51,8 @@ def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Stateme
     tok = cur.peek()
     if cur.at_op("(") and cur.at_query():
         return _finished(cur, _query(cur, tok))
+    if tok.text.startswith("\\"):
+        cur.unsupported("a command of psql", help="write  SHOW TABLES  or  DESCRIBE name")
     if tok.kind != "word":
         cur.expected("a statement", help=_VERB_HELP)
     if tok.upper in ("DEFINE", "UNDEFINE"):
@@ -217,6 +219,7 @@ def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Statement:
 def _create_index(cur: Reader, start: Tok) -> Statement:
     unique = cur.accept_words("UNIQUE")
     cur.expect_word("INDEX")
+    cur.accept_words("CONCURRENTLY")
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
     at = cur.peek()
     name = "" if cur.at_word("ON") else cur.expect_name("the name of the index")
@@ -255,6 +258,10 @@ def _create_type(cur: Reader, start: Tok) -> Statement:
     name = cur.expect_name("the name of the type")
     name_span = cur.span_of(at)
     cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
+    if cur.at_word("ENUM", "RANGE") and cur.at_op("(", ahead=1):
+        cur.unsupported(f"CREATE TYPE ... AS {cur.peek().upper}", help="write  TEXT  as the type of the column")
+    if cur.at_op("("):
+        cur.unsupported("CREATE TYPE ... AS (...)", help="write  CREATE TYPE name AS STRUCT<a INT>")
     made = parse_type(cur)
     text, span = cur.text_since(start), cur.span_since(start)
     return CreateType(name, made, if_not_exists, text=text, span=span, name_span=name_span)
@@ -314,6 +321,9 @@ def _alter(cur: Reader, start: Tok) -> Statement:
                 f"ALTER {kind.upper()} ... {cur.peek().upper}", help="columns can be added: ADD COLUMN name TYPE"
             )
         cur.expect_word("ADD", help="columns can be added and nothing else: ADD COLUMN name TYPE")
+        if cur.at_word("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "WATERMARK"):
+            help = "columns can be added: ADD COLUMN name TYPE; what else a table has is said where it is created"
+            cur.unsupported(f"ALTER {kind.upper()} ... ADD {cur.peek().upper}", help=help)
         cur.accept_words("COLUMN")
         columns.append(parse_column(cur))
     text, span = cur.text_since(start), cur.span_since(start)
@@ -323,6 +333,29 @@ def _alter(cur: Reader, start: Tok) -> Statement:
 def _query(cur: Reader, start: Tok) -> Statement:
     query = parse_query(cur)
     return QueryStatement(query, text=cur.text_since(start), span=cur.span_since(start))
+
+
+def _with(cur: Reader, start: Tok) -> Statement:
+    """A query, or `WITH ... INSERT`, whose query then begins with WITH."""
+    verb = _verb_behind_tables(cur)
+    if verb == "INSERT":
+        return parse_insert(cur, start)
+    if verb:
+        cur.unsupported(f"WITH ... {verb}", help=f"write the queries of WITH as sub-queries of the {verb}")
+    return _query(cur, start)
+
+
+def _verb_behind_tables(cur: Reader) -> str:
+    """The verb of a statement that changes rows, behind the tables of WITH; empty where a query follows them."""
+    depth = at = 0
+    while (tok := cur.peek(at)).kind != "end":
+        depth += (tok.text == "(") - (tok.text == ")") if tok.kind == "op" else 0
+        if depth == 0 and tok.upper in ("INSERT", "UPDATE", "DELETE", "MERGE") and cur.peek(at - 1).text == ")":
+            return tok.upper
+        if depth == 0 and tok.upper in ("SELECT", "VALUES"):
+            break
+        at += 1
+    return ""
 
 
 def _assert(cur: Reader, start: Tok) -> Statement:
@@ -365,7 +398,7 @@ _RULES: dict[str, Callable[[Reader, Tok], Statement]] = {
     "SET": _set,
     "UNSET": _set,
     "SELECT": _query,
-    "WITH": _query,
+    "WITH": _with,
     "VALUES": _query,
     "TABLE": _query,
     "ASSERT": _assert,

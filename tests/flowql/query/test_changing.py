@@ -376,9 +376,11 @@ def test_the_query_of_an_insert_is_assigned_as_values_are(world: SqlSession) -> 
     world.execute("INSERT INTO n (d) SELECT CAST(x AS INT) FROM (VALUES (1), (2)) AS q(x)")
     found = [tuple(r.values()) for r in world.ask("SELECT * FROM n ORDER BY d").to_pylist()]
     assert found[2] == (2, "7", Decimal("2.35"))
+    world.execute("WITH q AS (SELECT 20 AS x), p AS (SELECT x + 1 AS x FROM q) INSERT INTO n (d) SELECT x FROM p")
+    assert world.ask("SELECT d FROM n WHERE d > 19").to_pylist() == [{"d": 21.0}]
     for sql in ("INSERT INTO n SELECT 'x'", "INSERT INTO n (i) SELECT 'x'", "INSERT INTO n (i) SELECT TRUE"):
         with pytest.raises(QueryError):
             world.execute(sql)
     with pytest.raises(StatementFailed):
         world.execute("INSERT INTO n (i) SELECT 3000000000")
-    assert world.ask("SELECT * FROM n").num_rows == 3
+    assert world.ask("SELECT * FROM n").num_rows == 4
