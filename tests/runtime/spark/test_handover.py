@@ -246,6 +246,32 @@ def test_after_the_commit_a_restart_goes_on_with_the_history(tmp_path: Path) -> 
     assert comparable("session", continued.sink()) == comparable("session", whole.sink())
 
 
+@pytest.mark.parametrize("rounds", [0, 9])
+@pytest.mark.parametrize("shape", ["repartition", "session", "stream-stream"])
+def test_a_generation_that_is_killed_while_it_reads_what_has_come_since_goes_on(
+    shape: str, rounds: int, tmp_path: Path
+) -> None:
+    """Step 5: between the commit that makes it and its swap. rounds: how far it got."""
+    feed = events(HISTORY + LIVE, 8)
+    whole, continued = Reference(shape), Reference(shape)
+    for reference in (whole, continued):
+        reference.send(feed[:HISTORY])
+    handed = computed(continued, tmp_path / "h")
+    whole.send(feed[HISTORY:])
+    continued.send(feed[HISTORY:])  # behind the end of the history
+    deploy(continued, handed)
+    driver = continued.world.driver
+    assert driver is not None
+    for _ in range(rounds):
+        driver.round()
+    assert not continued.world.instance.rebuilt, "it serves already"
+    again(continued)
+    continued.world.settle()
+    assert continued.query.generation == 2
+    assert stores(continued) == stores(whole)
+    assert final(continued.sink()) == final(whole.sink())
+
+
 def test_a_damaged_or_incomplete_history_is_refused(tmp_path: Path) -> None:
     reference = Reference("count", begins=False)
     reference.send(events(60, 7))
