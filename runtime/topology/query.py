@@ -227,12 +227,15 @@ def build_query(
     opened: list[TaskId] = []
     try:
         for sub in query.subtopologies:
+            stores = [s for op in sub.operators for s in op.stores]
+            scanned = {op.spec.topic: partitions[op.spec.topic] for op in sub.operators if isinstance(op.spec, Scan)}
+            groups = GROUPER.group(scanned)
             for task_id in (TaskId(query.id, sub.number, p) for p in range(counts[sub.number])):
                 if wanted(task_id):
-                    stores = [s for op in sub.operators for s in op.stores]
                     state = env.state.open_task(str(task_id), task_id.partition, stores)
                     opened.append(task_id)
-                    built.tasks.append(_task(task_id, query, sub, state, partitions, sources, topic_ids, env))
+                    read = {tp.topic: tp for tp in groups[task_id.partition]} if scanned else {}
+                    built.tasks.append(_task(task_id, query, sub, state, read, partitions, sources, topic_ids, env))
     except Exception:  # brokers may be away for a moment
         for task_id in opened:
             env.state.close_task(str(task_id))
@@ -246,25 +249,25 @@ def _task(
     query: QueryPlan,
     sub: SubTopology,
     state: TaskState,
+    read: Mapping[str, TopicPartition],
     partitions: Mapping[str, int],
     sources: Mapping[str, range],
     topic_ids: Mapping[str, str],
     env: TaskServices,
 ) -> Task:
+    """read: the partitions that it reads, by their topics."""
     partition = task_id.partition
-    scanned = {op.spec.topic: partitions[op.spec.topic] for op in sub.operators if isinstance(op.spec, Scan)}
-    group = {tp.topic: tp for tp in GROUPER.group(scanned)[partition]} if scanned else {}
     program = TaskProgram(query.id, sub.operators, partition, partitions, env.scans, env.config)
     task = Task(task_id, program, state, env, env.clock, env.config)
     if env.config.shared:
         task.marks = {"query": query.definition}
     positions, within = state.metadata.get("positions", {}), state.metadata.get("within", {})
     ids = {**topic_ids, **state.metadata.get("topics", {})}  # of those that the positions are of
-    if ids := {t: ids[t] for t in scanned if t in ids}:
+    if ids := {t: ids[t] for t in read if t in ids}:
         task.marks["topics"] = ids
     for op in sub.operators:
         if isinstance(op.spec, Scan):
-            tp = group[op.spec.topic]
+            tp = read[op.spec.topic]
             topic_id = ids.get(tp.topic, "")
             if topic_id != topic_ids.get(tp.topic, topic_id):
                 raise replaced(tp, topic_ids[tp.topic])
