@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
 from flowql.runtime.app.query_state import SUSPENDED
+from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.refusals import QueryHost, build, changelog_is_gone
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
-
-
-class Rebuilding(Protocol):
-    """Generations that are being built (`flowql.runtime.app.rebuilding`)."""
-
-    def next(self, now_ms: int) -> Coroutine | None:
-        """The next coroutine to run for one of them, if any."""
-        ...
 
 
 class AloneReconciler(Reconciler):
@@ -34,9 +27,6 @@ class AloneReconciler(Reconciler):
         super().__init__(withdraw)
         self._host, self._rebuilding = host, rebuilding
 
-    def observe(self, now_ms: int) -> None:
-        """Nothing comes from elsewhere."""
-
     def next(self, now_ms: int) -> Coroutine | None:
         for query in self._host.query_states.having(SUSPENDED):
             tasks = self._host.queries[query].built.tasks
@@ -50,9 +40,6 @@ class AloneReconciler(Reconciler):
         for query in self._host.query_states.due(SUSPENDED):
             self._host.query_states.postpone(query)
         return 0
-
-    def succeeded(self) -> None:
-        """Nothing to do: each coroutine reports its own success."""
 
     def _take_apart(self, tasks: Sequence[Task]) -> Coroutine:
         yield from stopped(self._host, tasks)

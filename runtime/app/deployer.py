@@ -34,6 +34,7 @@ from flowql.runtime.app.deployment import (
 from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.exchanging import refuse_forward
 from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.other_applications import refuse_other_applications
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
@@ -85,7 +86,7 @@ class Deployer:
     ) -> None:
         self._host, self._deployment, self._rebuilding = host, deployment, rebuilding
         self._reconciler, self._group = reconciler, group
-        self._swaps = rebuilding if group is None else group.swap
+        self.swaps: Rebuilding | GroupSwap = rebuilding if group is None else group.swap
 
     def resume(self) -> Plan:
         """Start what was deployed when the instance last ran, from its committed positions. A member's tasks follow."""
@@ -197,7 +198,7 @@ class Deployer:
     @property
     def at_rest(self) -> bool:
         """As `rebuilt`, but also true if all rebuilt generations wait until they are promoted."""
-        return self._quiet and (self._host.deployed.wanted is None or all_wait(self._host.deployed, self._swaps.why))
+        return self._quiet and (self._host.deployed.wanted is None or all_wait(self._host.deployed, self.swaps.why))
 
     @property
     def _quiet(self) -> bool:

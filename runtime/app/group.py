@@ -9,13 +9,15 @@ commit, else with state from the changelogs. A failed attempt is repeated.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.topology import ExchangeSink, Plan
-from flowql.runtime.app.coroutines import Coroutine, TaskHost, handed_over, stopped
+from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
+from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.deployment import delete_leftovers
 from flowql.runtime.app.frontier import Frontier, Upstream
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
@@ -24,13 +26,12 @@ from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.plan_topic import PlanReader
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
-from flowql.runtime.app.refusals import Builder, changelog_is_gone
+from flowql.runtime.app.refusals import changelog_is_gone
 from flowql.runtime.app.watchdog import Stuck
 from flowql.runtime.client.consumer import ConsumerFacade
-from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.commit.positions import read_stamp, readers
 from flowql.runtime.errors import LogError, LogUnavailable
-from flowql.runtime.log.base import GroupChange, GroupEvent, Log, TopicPartition
+from flowql.runtime.log.base import GroupChange, GroupEvent, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.state.changelog import WrittenTask, WrittenTasks
 from flowql.runtime.state.layout import TaskRecord
@@ -50,23 +51,19 @@ PURGE_MS = 30_000  # between two times that what is processed of repartitions is
 WAITERS_MAX = 1_000
 
 
-class Host(TaskHost, Builder, Protocol):
+class Host(DeploymentHost, Protocol):
     """The instance, as this step sees it."""
 
-    deployed: Deployed
-    log: Log
     main: ConsumerFacade
-    commit: CommitStep
-    running: Plan
     repaired: RepairedLog
 
 
 class GroupStep(Reconciler):
     """Owned by its thread, but for `applied`, what `lose` sets, and the properties."""
 
-    def __init__(self, host: Host, mine: MemberTasks) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host.commit.withdraw)
-        self._host, self._mine = host, mine
+        self._host, self.mine = host, MemberTasks(host)
         self._group = host.config.application_id
         self._owned: set[TopicPartition] = set()
         self._leaving: set[TopicPartition] = set()
@@ -169,9 +166,15 @@ class GroupStep(Reconciler):
         if now_ms < self._look_at_ms:
             return
         self._look_at_ms = now_ms + FRONTIER_MS
-        try:
+        with self._another_time():
             if self._frontier.look(i for task in list(self._tasks.values()) for i in task.logs.values()):
                 self._host.manager.signal()
+
+    @contextmanager
+    def _another_time(self) -> Iterator[None]:
+        """What is done now and then is done the next time if brokers are away now."""
+        try:
+            yield
         except LogError as error:
             self.trouble = str(error)
 
@@ -240,29 +243,27 @@ class GroupStep(Reconciler):
 
     def _look(self, now_ms: int) -> None:
         """Reads a newer plan, reports of hung functions and progress of swaps; marks positions as to be committed, and purges repartitions."""
-        if now_ms >= self._plan_at_ms and not self._lost:
-            self._plan_at_ms = now_ms + PLAN_MS
-            try:
-                self._next_plan = self._plans.newer() or self._next_plan
-            except LogError as error:
-                self.trouble = str(error)
         if not self._lost:
-            try:
-                self.hung.look(now_ms)
-            except LogError as error:
-                self.trouble = str(error)
-        if self._host.deployed.wanted is not None and not self._lost:
-            try:
-                self.swap.look(self._read_written().tasks, self._tasks, now_ms)
-            except LogError as error:
-                self.trouble = str(error)
+            self._look_at_topics(now_ms)
         if now_ms >= self._stale_at_ms:
             self._stale_at_ms = now_ms + STALE_MS
-            if self._mine.moved():
+            if self.mine.moved():
                 self._host.commit.dirty = True
         if now_ms >= self._purge_at_ms:
             self._purge_at_ms = now_ms + PURGE_MS
-            self._purge()
+            with self._another_time():
+                self._purge()
+
+    def _look_at_topics(self, now_ms: int) -> None:
+        if now_ms >= self._plan_at_ms:
+            self._plan_at_ms = now_ms + PLAN_MS
+            with self._another_time():
+                self._next_plan = self._plans.newer() or self._next_plan
+        with self._another_time():
+            self.hung.look(now_ms)
+        if self._host.deployed.wanted is not None:
+            with self._another_time():
+                self.swap.look(self._read_written().tasks, self._tasks, now_ms)
 
     def _purge(self) -> None:
         """Deletes processed records of the repartitions whose partitions this member owns.
@@ -270,17 +271,14 @@ class GroupStep(Reconciler):
         The positions come from the records of tasks, where the next owner of a task begins. The committed positions of the group may be further:
         they also move over transaction markers.
         """
-        try:
-            for task_id, task in sorted(self._tasks.items()):
-                channels = [i for i in task.logs.values() if i.channel is not None]
-                record = self._host.state.local_record(str(task_id)) if channels else None
-                if record is None:
-                    continue
-                positions = record.read().get("positions", {})
-                for tp in sorted({i.tp for i in channels}):
-                    self._purge_before(tp, min(positions.get(i.name, 0) for i in channels if i.tp == tp))
-        except LogError as error:  # another time
-            self.trouble = str(error)
+        for task_id, task in sorted(self._tasks.items()):
+            channels = [i for i in task.logs.values() if i.channel is not None]
+            record = self._host.state.local_record(str(task_id)) if channels else None
+            if record is None:
+                continue
+            positions = record.read().get("positions", {})
+            for tp in sorted({i.tp for i in channels}):
+                self._purge_before(tp, min(positions.get(i.name, 0) for i in channels if i.tp == tp))
 
     def _purge_before(self, tp: TopicPartition, offset: int) -> None:
         if offset > self._purged.get(tp, 0):
@@ -309,7 +307,7 @@ class GroupStep(Reconciler):
     def _learn_plan(self, plan: Plan) -> None:
         app = self._group
         subs = {(q.id, sub.number): input_topics(sub, app) for q in plan.queries for sub in q.subtopologies}
-        tasks = [t for q in plan.queries for t in self._mine.tasks_of(q)]
+        tasks = [t for q in plan.queries for t in self.mine.tasks_of(q)]
         counts = Counter((t.query, t.subtopology) for t in tasks)
         groups = {sub: GROUPER.group(dict.fromkeys(subs[sub], n)) for sub, n in counts.items()}
         self._all = {t: groups[t.query, t.subtopology][t.partition] for t in tasks}
@@ -346,8 +344,8 @@ class GroupStep(Reconciler):
         tasks = [task for _, task in sorted(self._tasks.items())]
         yield from self._stop(tasks)
         with self._host.state.epoch_lock:  # first: the next cut may come as soon as commits begin anew
-            self._mine.leave(tasks, committed=False)
-            self._mine.forget_positions(self.partitions)
+            self.mine.leave(tasks, committed=False)
+            self.mine.forget_positions(self.partitions)
         yield self._host.commit.start_over()
         self._close(tasks)
         self._close_unmade()
@@ -365,17 +363,17 @@ class GroupStep(Reconciler):
             if any(isinstance(task.state, ManagedTask) and task.state.is_dirty for task in refused):
                 yield self._host.commit.request()
             with self._host.state.epoch_lock:
-                self._mine.leave(refused, committed=False)
+                self.mine.leave(refused, committed=False)
             self._close(refused, owned=True)
         if tasks:
             yield from self._stop(tasks)
-            yield self._host.commit.request(lambda: self._mine.leave(tasks, committed=True))
+            yield self._host.commit.request(lambda: self.mine.leave(tasks, committed=True))
             self._close(tasks)
-        elif self._revoking and self._mine.commits(leaving):  # without tasks: where refused queries will begin
-            yield self._host.commit.request(lambda: self._mine.forget_positions(leaving))
+        elif self._revoking and self.mine.commits(leaving):  # without tasks: where refused queries will begin
+            yield self._host.commit.request(lambda: self.mine.forget_positions(leaving))
         if self._revoking and leaving == self._leaving:
             with self._host.state.epoch_lock:
-                self._mine.forget_positions(leaving)
+                self.mine.forget_positions(leaving)
             self._host.state.disown(str(t) for t, reads in self._all.items() if reads & leaving)
             self._owned -= leaving
             self._leaving, self._revoking = set(), False
@@ -389,7 +387,7 @@ class GroupStep(Reconciler):
         def at_the_cut() -> None:
             for task in tasks:
                 task.state.publish({**task.state.metadata, PARKED: swap})
-            self._mine.leave(tasks, committed=True)
+            self.mine.leave(tasks, committed=True)
 
         yield self._host.commit.request(at_the_cut)
         self._close(tasks, owned=True)  # no member continues a parked task: queries are answered from its state
@@ -403,16 +401,14 @@ class GroupStep(Reconciler):
     def _park_standing(self, standing: Sequence[TaskId]) -> Coroutine:
         """Their last commit is all that they have made, and the next one says that they have stopped for a swap."""
         host, swap = self._host, self.swap.id
-        written = self._last_written(sorted({tp for t in standing for tp in self._all[t]}))
-        self._next_plan = self._plans.newer() or self._next_plan
-        self.swap.read(written)
+        written = self._last_written(standing)
         if self._next_plan is not None:
             return
         standing = [t for t in standing if self.swap.parks(t)]
         host.state.rebuild(self._compare(standing, written)[0])
         opened = self._unmade
         for task_id in standing:  # one by one: those that are open are known, should one fail
-            opened.append(self._mine.state_of(task_id))
+            opened.append(self.mine.state_of(task_id))
 
         def at_the_cut() -> None:
             for task in opened:
@@ -430,23 +426,21 @@ class GroupStep(Reconciler):
         """At a cut: tasks of queries that change are closed, and their state goes."""
         host = self._host
         host.repaired.repairs.read_on()
-        gone = set(self._mine.gone(plan))
-        tasks = [task for task_id, task in sorted(self._tasks.items()) if task_id.query in gone]
-        mine = [str(task.id) for task in tasks]
+        known = {q.id for q in running_plan(plan).queries}
+        tasks = [task for task_id, task in sorted(self._tasks.items()) if task_id.query not in known]
         if tasks:
             yield from self._stop(tasks)
-            yield host.commit.request(lambda: self._mine.leave(tasks, committed=True))
+            yield host.commit.request(lambda: self.mine.leave(tasks, committed=True))
             self._close(tasks)
-        known = {q.id for q in running_plan(plan).queries}  # some may have gone while this member was away
+        # Some may have gone while this member was away, and parked ones are not made.
         here = [t for t in host.state.committed_tasks() if "/" in t and t.rpartition("/")[0] not in known]
-        others = [t for t in here if t not in mine]
-        parked = [str(t) for t, reads in self._all.items() if reads <= self._owned - self._leaving]
-        mine += [t for t in others if t in parked]
-        others = [t for t in others if t not in mine]
-        host.state.rebuild(dict.fromkeys(others))  # only here: the owner of a task drops its state for all members
-        for query in sorted(gone):
-            self._mine.forget_query(query)
-        self._mine.take_over(plan)  # before state goes: no interactive query is answered from half of it
+        owned = {str(t) for t, reads in self._all.items() if reads <= self._owned - self._leaving}
+        mine = [str(task.id) for task in tasks]
+        mine += [t for t in here if t in owned and t not in mine]
+        host.state.rebuild(
+            {t: None for t in here if t not in mine}
+        )  # only here: the owner of a task drops its state for all members
+        self.mine.take_over(plan)  # before state goes: no interactive query is answered from half of it
         self.hung.apply()
         if mine:
             host.state.disown(mine)
@@ -459,10 +453,7 @@ class GroupStep(Reconciler):
         """New tasks, where their last owner stopped."""
         host = self._host
         self.hung.learn()
-        written = self._last_written(sorted({tp for t in wanted for tp in self._all[t]}))
-        # Who had a task before may have parked it for a swap that is not known here yet.
-        self._next_plan = self._plans.newer() or self._next_plan
-        self.swap.read(written)
+        written = self._last_written(wanted)
         if self._next_plan is not None or any(self.swap.forbids(t) for t in wanted):
             return
         rebuild, drop = self._compare(wanted, written)
@@ -470,8 +461,8 @@ class GroupStep(Reconciler):
         if drop:
             yield host.commit.request(lambda: self._drop(drop))
             host.state.rebuild(dict.fromkeys(drop))
-        self._mine.keep_back(self._held_with(wanted), written)
-        tasks = self._mine.build(wanted)
+        self.mine.keep_back(self._held_with(wanted), written)
+        tasks = self.mine.build(wanted)
         self._tasks |= {task.id: task for task in tasks}
         for task in tasks:
             inputs = list(task.logs.values())
@@ -482,14 +473,19 @@ class GroupStep(Reconciler):
 
     # -- parts of them
 
-    def _last_written(self, tps: Sequence[TopicPartition]) -> dict[str, WrittenTask]:
-        """Records of tasks as of the last commits of these partitions. LogUnavailable until those are all to be seen (rule R3)."""
-        positions = self._host.admin.stable_positions(self._group, tps)
+    def _last_written(self, tasks: Sequence[TaskId]) -> dict[str, WrittenTask]:
+        """Records of tasks as of the last commits of the partitions of `tasks`. LogUnavailable until those are all to be seen (rule R3).
+
+        Looks for a newer plan after that: their last owner may have parked them for a swap that is not known here yet.
+        """
+        positions = self._host.admin.stable_positions(self._group, sorted({tp for t in tasks for tp in self._all[t]}))
         written = self._read_written()
         for position in positions.values():
             stamp = read_stamp(position.metadata)
             if stamp is not None and written.sequences.get(stamp[0], 0) < stamp[1]:
                 raise LogUnavailable(f"commit {stamp[1]} of {stamp[0]} is not to be seen yet")
+        self._next_plan = self._plans.newer() or self._next_plan
+        self.swap.read(written.tasks)
         return written.tasks
 
     def _read_written(self) -> WrittenTasks:

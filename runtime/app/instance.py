@@ -22,8 +22,6 @@ from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.group import GroupStep
-from flowql.runtime.app.group_swap import GroupSwap
-from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.query_rates import RateSampler
 from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
@@ -173,14 +171,13 @@ class Instance:
             look=self.look,
         )
         dead_letters.ensure_topic(log, config.application_id, config.dead_letters, clock.wall_ms())
-        self.members = MemberTasks(self) if config.shared else None
-        self.group = GroupStep(self, self.members) if self.members is not None else None
+        self.group = GroupStep(self) if config.shared else None
         deployment = Deployment(self)
         self.rebuilding = Rebuilding(self, deployment)
-        self.swaps: Rebuilding | GroupSwap = self.rebuilding if self.group is None else self.group.swap
         self.reconciler: Reconciler = self.group or AloneReconciler(self, self.rebuilding, self.commit.withdraw)
         self.deployer = Deployer(self, deployment, self.rebuilding, self.reconciler, self.group)
         deployer = self.deployer
+        self.swaps = deployer.swaps
         self.resume, self.deploy, self.side_by_side = deployer.resume, deployer.deploy, deployer.side_by_side
 
     def _changelog_writer(self) -> ChangelogWriter | None:
@@ -372,7 +369,7 @@ class Instance:
         return self.commit.is_busy
 
     def _positions(self) -> dict[TopicPartition, Reading]:
-        return positions_of(self.queries, self.query_states) if self.members is None else self.members.positions()
+        return positions_of(self.queries, self.query_states) if self.group is None else self.group.mine.positions()
 
     def _before_cut(self) -> dict[str, Exception]:
         """What waits in repartitions enters the epoch. By query, what cannot, and what of its runs is not to."""
@@ -382,11 +379,9 @@ class Instance:
 
     def _save_exchanges(self) -> dict[str, Exception]:
         failed = self.exchanges.save()
-        owners = (
-            {x.topic: q for q, r in self.queries.items() for t in r.built.tasks for x in t.exchanges.values()}
-            if failed
-            else {}
-        )
+        if not failed:
+            return {}
+        owners = {x.topic: q for q, r in self.queries.items() for t in r.built.tasks for x in t.exchanges.values()}
         return {owners[topic]: error for topic, error in failed.items() if topic in owners}
 
     def _committed(self) -> None:
@@ -416,10 +411,9 @@ class Instance:
 
     def _restore_failed(self, query: str, error: Exception) -> None:
         self.commit.look_at_state(error)
-        m = self.metrics.query(query)
-        m.errors += 1
-        m.last_error = f"{type(error).__name__}: {error} (restoration)"
-        say(ERROR, "query.failed", m.last_error, query=query)
+        said = f"{type(error).__name__}: {error} (restoration)"
+        self.query_states.count_error(query, said)
+        say(ERROR, "query.failed", said, query=query)
 
     # -- deployment
 
@@ -450,7 +444,7 @@ class Instance:
 
     def begin(self, built: BuiltQuery) -> None:
         """Positions of new tasks are resolved once, at deploy (rule R3)."""
-        with self.state.epoch_lock:
+        with self.state.epoch_lock.join():
             for task in built.tasks:
                 if isinstance(task.state, ManagedTask):  # an epoch may have been aborted since it was opened
                     task.state.begin_again()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name
-from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.query_state import STOPPED
-from flowql.runtime.app.refusals import Builder, build
+from flowql.runtime.app.refusals import build
 from flowql.runtime.app.running import RunningQuery, positions_of
 from flowql.runtime.app.swapping import group_of_swap
 from flowql.runtime.app.threads import share_interpreter
-from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.commit.positions import Reading
 from flowql.runtime.errors import LogDenied, TopicMissing
 from flowql.runtime.log.base import TopicPartition
@@ -25,43 +24,21 @@ from flowql.runtime.task.task import Task
 from flowql.runtime.topology.query import BuiltQuery, all_tasks
 
 
-class MemberHost(Builder, Protocol):
-    """The parts of the instance that the tasks of a member need."""
-
-    deployed: Deployed
-    running: Plan
-    queries: dict[str, RunningQuery]
-    commit: CommitStep
-
-    def set_account(self, q: QueryPlan) -> None: ...
-
-    def allow_coalescing(self) -> None: ...
-
-    def serve(self, deployed: Deployed, sequence: int) -> None: ...
-
-
 class MemberTasks:
     """Owned by the group step's thread, but for `positions`, which the commit thread calls."""
 
-    def __init__(self, owner: MemberHost) -> None:
+    def __init__(self, owner: DeploymentHost) -> None:
         self._owner = owner
         self._parting: dict[str, list[Task]] = {}  # by query, tasks that leave with the next cut
         self._cut: dict[TopicPartition, Reading] = {}
 
-    def gone(self, deployed: Deployed) -> list[str]:
-        """Queries that a newer record has no more, by the names under which they run."""
-        after = running_plan(deployed)
-        return [q.id for q in self._owner.running.queries if after.query(q.id) is None]
-
-    def forget_query(self, query: str) -> None:
-        """Its tasks are closed."""
-        del self._owner.queries[query]
-        self._owner.query_states.forget(query)
-        self._owner.scans.release(query)
-
     def take_over(self, deployed: Deployed) -> None:
-        """Run the queries of a newer record, those that are new without tasks as yet."""
+        """Run the queries of a newer record, those that are new without tasks as yet; the tasks of those that it has no more are closed."""
         plan = running_plan(deployed)
+        for query in sorted(name for name in self._owner.queries if plan.query(name) is None):
+            del self._owner.queries[query]
+            self._owner.query_states.forget(query)
+            self._owner.scans.release(query)
         for q in plan.queries:
             if q.id not in self._owner.queries:
                 self._owner.query_states.add(q.id, paused=q.id in plan.paused)
@@ -100,32 +77,24 @@ class MemberTasks:
 
     def build(self, wanted: Collection[TaskId]) -> list[Task]:
         """Make tasks; they are not running. Queries whose topics are gone are stopped. If it fails, nothing is made."""
-        made: dict[str, list[Task]] = {}
+        made: dict[str, BuiltQuery] = {}
         try:
             for name in sorted({t.query for t in wanted}):
-                made[name] = self._build(name, wanted)
+                mine = {t for t in wanted if t.query == name}
+                built = build(self._owner, self._owner.queries[name].plan, self._owner.running, mine.__contains__)
+                made[name] = built or BuiltQuery()
         except Exception:  # brokers may be away for a moment
-            for task in (task for tasks in made.values() for task in tasks):
+            for task in (task for built in made.values() for task in built.tasks):
                 self._owner.state.close_task(str(task.id))
             raise
         with self._owner.state.epoch_lock:
-            for name, tasks in made.items():
-                for task in tasks:
-                    if isinstance(task.state, ManagedTask):  # an epoch may have been aborted since it was opened
-                        task.state.begin_again()
-                    if not task.state.metadata:  # resolved once, by its first owner (rule R3)
-                        task.state.publish({**task.progress, "stream_times": {}})
-                        self._owner.commit.dirty = True
+            for name, built in made.items():
+                self._owner.begin(built)  # positions are resolved by the first owner of a task
                 running = self._owner.queries[name]
-                running.built = BuiltQuery([*running.built.tasks, *tasks])
-                self.forget_positions({i.tp for task in tasks for i in task.logs.values()}, [running])
+                running.built = BuiltQuery([*running.built.tasks, *built.tasks])
+                self.forget_positions({i.tp for task in built.tasks for i in task.logs.values()}, [running])
         self._owner.allow_coalescing()
-        return [task for tasks in made.values() for task in tasks]
-
-    def _build(self, name: str, wanted: Collection[TaskId]) -> list[Task]:
-        mine = {t for t in wanted if t.query == name}
-        built = build(self._owner, self._owner.queries[name].plan, self._owner.running, mine.__contains__)
-        return [] if built is None else built.tasks
+        return [task for built in made.values() for task in built.tasks]
 
     def leave(self, tasks: Iterable[Task], *, committed: bool) -> None:
         """Tasks belong to their queries no more. committed: their positions are in this cut once more. The epoch lock is held."""

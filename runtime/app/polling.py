@@ -96,9 +96,10 @@ class PollingStep:
         for i in inputs:
             self._inputs.setdefault(i.tp, []).append(i)
             i.arrivals, i.since_ms = self._arrivals.setdefault(i.tp, Arrivals()), self._now_ms
-        self._learn_ends(
-            list(dict.fromkeys(i.tp for i in inputs))
-        )  # before their tasks may run: none looks idle that is not
+        tps = list(dict.fromkeys(i.tp for i in inputs))
+        for i in (i for tp in tps for i in self._inputs[tp]):
+            i.end_offset = END_UNKNOWN  # before their tasks may run: none looks idle that is not
+        self._ask_ends(tps)
         self._assign()
 
     def remove_inputs(self, inputs: list[LogInput]) -> None:
@@ -228,11 +229,8 @@ class PollingStep:
             return
         if self._asked is None:
             self._ends_at_ms = now_ms
-            tps = list(self._inputs)
-            self._asked = (
-                tps,
-                self._admin.ask_end_offsets(tps),
-            )  # at once: each look at the log gives way to busy threads
+            tps = list(self._inputs)  # at once: each look at the log gives way to busy threads
+            self._asked = tps, self._admin.ask_end_offsets(tps)
         tps, answer = self._asked
         if answer.done():
             self._asked = None
@@ -240,16 +238,10 @@ class PollingStep:
 
     def refresh_ends(self) -> None:
         """Requests the current ends of all partitions, which tell idle inputs from those that will get rows."""
-        tps = list(self._inputs)
-        self._asked = None  # it may be older
-        self._take_ends(tps, partial(self._admin.end_offsets, tps))
+        self._ask_ends(list(self._inputs))
 
-    def _learn_ends(self, tps: Sequence[TopicPartition]) -> None:
-        """Requests the end offsets of new inputs: until they are known, no input counts as idle."""
-        for tp in tps:
-            for i in self._inputs.get(tp, ()):
-                i.end_offset = END_UNKNOWN
-        self._asked = None
+    def _ask_ends(self, tps: Sequence[TopicPartition]) -> None:
+        self._asked = None  # it may be older
         self._take_ends(tps, partial(self._admin.end_offsets, tps))
 
     def _take_ends(self, tps: Sequence[TopicPartition], learn: Callable[[], dict[TopicPartition, int]]) -> None:

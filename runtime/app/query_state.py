@@ -156,24 +156,21 @@ class QueryStates:
 
     def end(self, queries: Iterable[str]) -> None:
         """These get no more slices, whatever happens to them: their tasks are removed, or the instance stops."""
-        with self._lock:
-            for query in queries:
-                if query in self._records:
-                    self._put(query, replace(self._records[query], ending=True))
+        self._mark(queries, ending=True)
 
     def hold_for_swap(self, queries: Iterable[str]) -> None:
         """Holds these queries while one generation replaces another. Called by the reconciler."""
-        self._set_swapping(queries, on=True)
+        self._mark(queries, swapping=True)
 
     def release_after_swap(self, queries: Iterable[str]) -> None:
         """The swap did not come off: they go on."""
-        self._set_swapping(queries, on=False)
+        self._mark(queries, swapping=False)
 
-    def _set_swapping(self, queries: Iterable[str], *, on: bool) -> None:
+    def _mark(self, queries: Iterable[str], **marks: Any) -> None:
         with self._lock:
             for query in queries:
                 if query in self._records:
-                    self._put(query, replace(self._records[query], swapping=on))
+                    self._put(query, replace(self._records[query], **marks))
 
     def forget(self, query: str) -> None:
         """Forgets a removed query; a later query with its name starts without its failures."""
@@ -194,7 +191,7 @@ class QueryStates:
             if record.state is STOPPED:
                 return
             reason = said if task is None else f"{said} (task {task})"
-            self._count_error(query, reason)
+            self.count_error(query, reason)
             if record.state is not RUNNING and now_ms < record.backoff.retry_at_ms:
                 return
             state, backoff = SUSPENDED if record.state is SUSPENDED else FAILED, record.backoff.after_failure(now_ms)
@@ -213,7 +210,7 @@ class QueryStates:
             if record.state is STOPPED:
                 return
             reason = reason_of(error)
-            self._count_error(query, reason)
+            self.count_error(query, reason)
             missing = missing_changelog or record.missing_changelog
             backoff = Backoff(record.backoff.failures, now_ms) if at_once else record.backoff.after_failure(now_ms)
             self._move(query, SUSPENDED, reason=reason, backoff=backoff, missing_changelog=missing)
@@ -232,7 +229,7 @@ class QueryStates:
             if self.of(query).state is STOPPED:
                 return
             reason = reason_of(error)
-            self._count_error(query, reason)
+            self.count_error(query, reason)
             self._move(query, STOPPED, reason=reason)
         say(ERROR, "query.broken", reason, query=query)
 
@@ -279,7 +276,7 @@ class QueryStates:
             self._manager.resume(query)
         return record
 
-    def _count_error(self, query: str, reason: str) -> None:
+    def count_error(self, query: str, reason: str) -> None:
         m = self._metrics.query(query)
         m.errors += 1
         m.last_error = reason

@@ -36,24 +36,78 @@ class CoroutineRequest:
     withdrawn: str = ""
 
 
-class RunningCoroutine:
-    """The coroutine that runs, if any. withdraw: takes a request for a commit back, where that is still possible."""
+class Reconciler(ABC):
+    """Only its own thread calls it, except for `ask` and `idle`."""
 
     def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
+        """withdraw: takes a request for a commit back, where that is still possible."""
         self._withdraw = withdraw
-        self._coroutine: Coroutine | None = None
+        self._coroutine: Coroutine | None = None  # that runs
         self._awaited: Future[Any] | None = None
-        self.result: Any = None  # of the last one that ended
+        self._result: Any = None  # of the last one that ended
+        self._requests: deque[CoroutineRequest] = deque()  # the first one may be under way
+        self._current: CoroutineRequest | None = None
+        self._retry_at_ms = 0
+        self.wake: Callable[[], None] = lambda: None
+
+    # -- any thread
+
+    def ask(self, begin: Callable[[], Coroutine]) -> CoroutineRequest:
+        """Requests a coroutine, which runs after all that were requested before it."""
+        request = CoroutineRequest(begin)
+        self._requests.append(request)
+        self.wake()
+        return request
 
     @property
     def idle(self) -> bool:
-        return self._coroutine is None
+        """No coroutine runs, and none is requested."""
+        return not self._requests and self._coroutine is None
 
-    def begin(self, coroutine: Coroutine) -> None:
-        assert self.idle, "one at a time"
-        self._coroutine, self._awaited, self.result = coroutine, None, None
+    # -- the step
 
-    def advance(self, withdrawn: str = "") -> bool:
+    def run_once(self, now_ms: int) -> int:
+        self.observe(now_ms)
+        if self._coroutine is None:
+            if (request := self._next_request()) is not None:
+                self._current = request
+                self._coroutine = request.begin()
+            elif now_ms < self._retry_at_ms:
+                return self._retry_at_ms - now_ms
+            elif (coroutine := self._next_coroutine(now_ms)) is not None:
+                self._coroutine = coroutine
+            else:
+                return self.look_ms
+        return self._advance(now_ms)
+
+    def _next_coroutine(self, now_ms: int) -> Coroutine | None:
+        """The coroutine of `next`; none after an error, of brokers for example, until the time of the next attempt."""
+        try:
+            return self.next(now_ms)
+        except TROUBLE as error:
+            self._retry_at_ms = now_ms + max(RETRY_MS, self.failed(error))
+            return None
+
+    def _advance(self, now_ms: int) -> int:
+        request = self._current
+        try:
+            if not self._run("" if request is None else request.withdrawn):
+                return WAITING_MS
+        except Exception as error:
+            if request is not None:
+                self._ended(request).set_exception(error)
+            elif isinstance(error, TROUBLE):
+                self._retry_at_ms = now_ms + self.failed(error)
+            else:
+                raise
+            return 0
+        if request is not None:
+            self._ended(request).set_result(self._result)
+        else:
+            self.succeeded()
+        return 0
+
+    def _run(self, withdrawn: str) -> bool:
         """Runs the coroutine up to the next future that is not done. True when it has ended; an error ends it, too.
 
         withdrawn: why it has to stop; raised in the coroutine as soon as it waits for a commit that can be withdrawn.
@@ -76,80 +130,11 @@ class RunningCoroutine:
                 if self._awaited is None:  # it continues at the next look
                     return False
             except StopIteration as end:
-                self._coroutine, self.result = None, end.value
+                self._coroutine, self._result = None, end.value
             except BaseException:
                 self._coroutine = None
                 raise
         return True
-
-
-class Reconciler(ABC):
-    """Only its own thread calls it, except for `ask` and `idle`."""
-
-    def __init__(self, withdraw: Callable[[Future[Any]], bool]) -> None:
-        self._running = RunningCoroutine(withdraw)
-        self._requests: deque[CoroutineRequest] = deque()  # the first one may be under way
-        self._current: CoroutineRequest | None = None
-        self._retry_at_ms = 0
-        self.wake: Callable[[], None] = lambda: None
-
-    # -- any thread
-
-    def ask(self, begin: Callable[[], Coroutine]) -> CoroutineRequest:
-        """Requests a coroutine, which runs after all that were requested before it."""
-        request = CoroutineRequest(begin)
-        self._requests.append(request)
-        self.wake()
-        return request
-
-    @property
-    def idle(self) -> bool:
-        """No coroutine runs, and none is requested."""
-        return not self._requests and self._running.idle
-
-    # -- the step
-
-    def run_once(self, now_ms: int) -> int:
-        self.observe(now_ms)
-        if self._running.idle:
-            if (request := self._next_request()) is not None:
-                self._current = request
-                self._running.begin(request.begin())
-            elif now_ms < self._retry_at_ms:
-                return self._retry_at_ms - now_ms
-            elif (coroutine := self._next_coroutine(now_ms)) is not None:
-                self._running.begin(coroutine)
-            else:
-                return self.look_ms
-        return self._advance(now_ms)
-
-    def _next_coroutine(self, now_ms: int) -> Coroutine | None:
-        """The coroutine of `next`; none after an error, of brokers for example, until the time of the next attempt."""
-        try:
-            return self.next(now_ms)
-        except TROUBLE as error:
-            self._retry_at_ms = now_ms + max(RETRY_MS, self.failed(error))
-            return None
-
-    def _advance(self, now_ms: int) -> int:
-        """Runs the coroutine up to the next future that is not done."""
-        request = self._current
-        try:
-            if not self._running.advance("" if request is None else request.withdrawn):
-                return WAITING_MS
-        except Exception as error:
-            if request is not None:
-                self._ended(request).set_exception(error)
-            elif isinstance(error, TROUBLE):
-                self._retry_at_ms = now_ms + self.failed(error)
-            else:
-                raise
-            return 0
-        if request is not None:
-            self._ended(request).set_result(self._running.result)
-        else:
-            self.succeeded()
-        return 0
 
     def _next_request(self) -> CoroutineRequest | None:
         while self._requests:
@@ -168,8 +153,7 @@ class Reconciler(ABC):
 
     look_ms: int  # between two looks at what comes next
 
-    @abstractmethod
-    def observe(self, now_ms: int) -> None:
+    def observe(self, now_ms: int) -> None:  # noqa: B027
         """Looks at what may change while a coroutine runs."""
 
     @abstractmethod
@@ -180,6 +164,5 @@ class Reconciler(ABC):
     def failed(self, error: Exception) -> int:
         """Called after a coroutine of `next` has failed. Returns ms until the next attempt."""
 
-    @abstractmethod
-    def succeeded(self) -> None:
+    def succeeded(self) -> None:  # noqa: B027
         """Called after a coroutine of `next` has ended without an error."""

@@ -417,8 +417,8 @@ class SimulatedCluster:
 def _steps_of(process: Process) -> dict[str, Step]:
     """What its threads repeat."""
     instance = process.instance
-    members, consumer = instance.members, next(c for c in process.log.consumers if c.client_id == f"{APP}-main")
-    assert members is not None
+    assert instance.group is not None
+    members, consumer = instance.group.mine, next(c for c in process.log.consumers if c.client_id == f"{APP}-main")
     build = members.build
 
     def disturbed(wanted):

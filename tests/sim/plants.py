@@ -41,7 +41,7 @@ def _give_up_without_commit(group, tasks):
     leaving, state = set(group._leaving), group._host.state
     yield from group._stop(tasks)
     with state.epoch_lock:
-        group._mine.leave(tasks, committed=False)
+        group.mine.leave(tasks, committed=False)
     for task in tasks:
         state._dirty.pop(str(task.id), None)
         del state._tasks[str(task.id)], group._tasks[task.id]
