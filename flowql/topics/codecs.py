@@ -65,7 +65,7 @@ class KeyWriter:
         if value is None:
             return None
         if isinstance(value, dict) and set(value) == {"base64"}:
-            return base64.b64decode(value["base64"])
+            return _from_base64(value["base64"])
         several = isinstance(value, dict) and set(value) <= set(self.columns)
         if not several and len(self.columns) != 1:
             raise BadRecord(f"the key has the columns {', '.join(self.columns) or '(none)'}")
@@ -98,7 +98,7 @@ class ValueWriter:
         if value is None:
             return None
         if isinstance(value, dict) and set(value) == {"base64"}:
-            return base64.b64decode(value["base64"])
+            return _from_base64(value["base64"])
         if isinstance(value, str):
             return value.encode()
         return self.encode(self.retyped(orjson.dumps(value))) if isinstance(value, dict) else orjson.dumps(value)
@@ -117,6 +117,14 @@ class ValueWriter:
             return retyped_document(document, self._fields)
         except (ValueError, TypeError, RecursionError):  # what JSON does not allow, or half a surrogate pair
             return document
+
+
+def _from_base64(text: Any) -> bytes:
+    """Characters that are none of base64 would be passed over."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (TypeError, ValueError):
+        raise BadRecord(f"{text!r} is not base64") from None
 
 
 class RecordReader:

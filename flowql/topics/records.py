@@ -60,20 +60,29 @@ def parse_record(text: str, keys: KeyWriter, values: ValueWriter, now_ms: int) -
 
 
 def _whole(document: Mapping[str, Any], keys: KeyWriter, values: ValueWriter, now_ms: int) -> Record:
-    headers = document.get("headers") or []
-    pairs = headers.items() if isinstance(headers, dict) else [(h["key"], h["value"]) for h in headers]
-    time = document.get("timestamp", now_ms)
+    time, partition = document.get("timestamp", now_ms), document.get("partition")
     if isinstance(time, str):
         time = from_text(time, Kind.TIMESTAMP)
-    if not isinstance(time, int):
+    if type(time) is not int:
         raise CommandError(f"the timestamp {time!r} is not a time", code="FQ5011", help=FORMS[Kind.TIMESTAMP])
+    if partition is not None and type(partition) is not int:
+        raise CommandError(f"the partition {partition!r} is not a number", code="FQ5011")
     return Record(
         keys.encode_one(document.get("key")),
         values.encode_one(document["value"]),
         time,
-        tuple((str(k), None if v is None else str(v).encode()) for k, v in pairs),
-        document.get("partition"),
+        _headers(document.get("headers") or []),
+        partition,
     )
+
+
+def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
+    try:
+        pairs = given.items() if isinstance(given, dict) else [(h["key"], h["value"]) for h in given]
+    except (TypeError, KeyError, IndexError):
+        help_ = 'write {"NAME": "value"}, or [{"key": "NAME", "value": "value"}]'
+        raise CommandError(f"{given!r} are no headers", code="FQ5011", help=help_) from None
+    return tuple((str(k), None if v is None else str(v).encode()) for k, v in pairs)
 
 
 def topic_named(given: str, plan: Plan, log: Log) -> str:

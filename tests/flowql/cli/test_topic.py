@@ -164,3 +164,22 @@ def test_texts_of_times_mean_what_they_mean_to_an_import(flowql: Program, tmp_pa
     refused = topic("produce", "a", '{"key": 8, "value": {"V": 2}, "timestamp": "later"}')
     assert "ISO-8601 such as" in refused.err
     assert topic("consume", "none").err.count("help: flowql topic ls") == 1
+
+
+WRONG_RECORDS = {
+    '"timestamp": true': "the timestamp True is not a time",
+    '"partition": "x"': "the partition 'x' is not a number",
+    '"headers": [1]': "[1] are no headers",
+    '"headers": 5': "5 are no headers",
+    '"key": {"base64": 5}': "5 is not base64",
+    '"key": {"base64": "!!"}': "'!!' is not base64",
+}
+
+
+def test_a_record_that_is_typed_wrong_is_refused(flowql: Program, tmp_path: Path) -> None:
+    """Some were internal errors, and the characters that are none of base64 were passed over without a word."""
+    topic = declaring(flowql, tmp_path, "CREATE STREAM s (k STRING KEY, v INT)")
+    for wrong, said in WRONG_RECORDS.items():
+        refused = topic("produce", "s", f'{{{wrong}, "value": {{"V": 1}}}}')
+        assert "FQ5011" in refused.err
+        assert said in refused.err
