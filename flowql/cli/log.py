@@ -20,6 +20,7 @@ from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.verify import Damage, Verified
+from flowql.runtime.log.repairs import topic_name as repairs_topic
 
 app = typer.Typer(help="The embedded log and its files.", no_args_is_help=True, rich_markup_mode=None)
 NO_FILES, DAMAGED = "FQ5016", "FQ4051"
@@ -101,6 +102,8 @@ def _concerned(log: EmbeddedLog, application_id: str, topics: Collection[str]) -
         if makers:
             refresh = " ".join(f"--full-refresh {q}" for q in dict.fromkeys(makers))
             yield f"{topic} is computed by {', '.join(makers)}: to have its records computed again:  flowql deploy {refresh}"
+        elif topic == repairs_topic(application_id):
+            yield f"{topic} held repairs and marks of appended records (flowql dlq replay): a rebuild reads those records as they were written"
         elif readers:
             yield f"{topic} is read by {', '.join(readers)}: results keep what was read of these records before, until a rebuild"
 

@@ -34,6 +34,18 @@ def test_damage_is_shown_and_left_out(flowql: Program, tmp_path: Path) -> None:
     assert [(d["first"], d["skipped"]) for d in found["damages"]] == [(1, True)]
 
 
+def test_repairs_that_are_left_out_are_named(flowql: Program, tmp_path: Path) -> None:
+    """Nothing said that the next rebuild reads the bad records again."""
+    topic = declaring(flowql, tmp_path, "CREATE STREAM bills (id INT KEY, v STRING)")
+    topic("produce", "files-repairs", "a repair:1")
+    (segment,) = tmp_path.glob(".flowql/**/files-repairs.*/0-*.arrows")
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"a repair")] ^= 1
+    segment.write_bytes(data)
+    said = flowql("log", "verify", "--skip-damaged", "-p", str(tmp_path)).err
+    assert "files-repairs held repairs and marks" in said
+
+
 def test_a_missing_segment_is_left_out_and_queries_go_on(flowql: Program, tmp_path: Path) -> None:
     """It stopped all of the target, `flowql log verify` too, though only one query reads it."""
     (tmp_path / "flowql.yaml").write_text("name: demo\nsql: [q.sql]\n")
