@@ -32,6 +32,7 @@ from flowql.server.choice import at_rest
 from flowql.server.engine import Engine, Mode
 from flowql.server.host import Host
 
+LOST_SHOWN = 10  # queries whose losses stand in the line at the end
 FAILURES_MAX = 3  # restarts of a query after which --until-caught-up gives it up
 _POLL_S = 0.05
 _LOOKS_PER_STATUS = 6
@@ -190,4 +191,6 @@ def _summary(engine: Engine, seconds: float) -> str:
     read_, written = (sum(s[k] for s in states) for k in ("records_in", "records_out"))
     commits = "1 commit" if engine.commits == 1 else f"{engine.commits:,} commits"
     done = f"{read_:,} records in, {written:,} out, {commits} in {seconds:.1f} s"
-    return "; ".join([done, *(f"{s['id']}: {lost}" for s in states if (lost := lost_text(s)))])
+    lost = [f"{s['id']}: {text}" for s in states if (text := lost_text(s))]
+    more = [f"{len(lost) - LOST_SHOWN:,} more queries (flowql status)"] if len(lost) > LOST_SHOWN else []
+    return "; ".join([done, *lost[:LOST_SHOWN], *more])
