@@ -276,7 +276,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     "FQ5205": CodePage(
         "A query keeps failing",
         "`flowql run --until-caught-up` gives up when all remaining work belongs to queries that fail repeatedly. The message names "
-        "them and their last error. Committed results are kept. `flowql deploy` gives up waiting for a rebuild when a query of it has "
+        "them and their last error. Committed results are kept. Both it and `flowql deploy` give up waiting for a rebuild when a query of it has "
         "stopped and nothing moves for 10 s.",
     ),
     "FQ5206": CodePage(

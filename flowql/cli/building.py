@@ -14,7 +14,7 @@ from flowql.server.client import Client
 
 STUCK = "FQ5205"
 _LOOK_S = 0.1
-_QUIET_S = 10.0  # after so long without progress it is said why, and again as long after
+QUIET_S = 10.0  # after so long without progress it is said why, and again as long after
 Query = dict[str, Any]
 
 
@@ -56,9 +56,9 @@ def _await(client: Client, waiting: list[Query], only: Sequence[str] | None) -> 
                 advance(max(0, last[1] - now[1]))
                 if now != last:
                     said_s, last = time.monotonic(), now
-                elif time.monotonic() - said_s > _QUIET_S:
+                elif time.monotonic() - said_s > QUIET_S:
                     said_s = time.monotonic()
-                    _check_broken(waiting)
+                    check_built(waiting)
                     for q in waiting:
                         note(f"{q['id']}: {described(q['building'])}")
     except KeyboardInterrupt:
@@ -67,9 +67,9 @@ def _await(client: Client, waiting: list[Query], only: Sequence[str] | None) -> 
     return True
 
 
-def _check_broken(waiting: Sequence[Query]) -> None:
+def check_built(queries: Sequence[Query]) -> None:
     """CommandError if a generation will not be built, however long one waits: what it reads is gone, or its results were damaged."""
-    broken = [f"{q['id']}: {q['building']['last_error']}" for q in waiting if q["building"]["state"] == "error"]
+    broken = [f"{q['id']}: {q['building']['last_error']}" for q in _built(queries) if q["building"]["state"] == "error"]
     if broken:
         raise CommandError("; ".join(dict.fromkeys(broken)), code=STUCK, help="flowql status")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from flowql.api.deploying import deploy_request, wanted_plan
-from flowql.cli.building import STUCK, with_building
+from flowql.cli.building import QUIET_S, STUCK, check_built, with_building
 from flowql.cli.deployment import note_rows
 from flowql.cli.event_notes import event_notes
 from flowql.cli.foreground import hosting
@@ -101,7 +101,7 @@ def _catch_up(host: Host) -> None:
     left = total = _lag(engine)
     blocked = _Blocked(engine)
     with progress("catching up", total) as advance:
-        looks = 0
+        looks, moved_s = 0, time.monotonic()
         while not caught_up():
             if host.wait(_POLL_S):
                 return
@@ -112,7 +112,10 @@ def _catch_up(host: Host) -> None:
             blocked.look()
             now = _lag(engine)
             advance(left - now)
-            left = now
+            if now != left:
+                left, moved_s = now, time.monotonic()
+            elif time.monotonic() - moved_s > QUIET_S:
+                check_built(engine.status()["queries"])
     _check_broken(engine)
 
 
