@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ from flowql.runtime.spark.frames.source import CODE, FILE, MESSAGE, ROW, TIME_CO
 from flowql.runtime.spark.lake import is_table, read_table
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
-from flowql.runtime.spark.shapes import EMITTED_DDL
+from flowql.runtime.spark.shapes import EMITTED_DDL, Emit
 from flowql.runtime.spark.storage import reach, storage_failure
 
 if TYPE_CHECKING:
@@ -102,6 +102,21 @@ def source_frame(
     return there.selectExpr(*columns, *_undeclared(source, names, found), *place)
 
 
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Rows of files on their way into a topic. rows: as Spark reads them; emit: in a worker, makes EMITTED rows of their batches.
+
+    Apart, so that the process that makes records can also stage them: between two `mapInArrow` all of them pass through Java.
+    """
+
+    rows: DataFrame
+    emit: Emit
+
+    @property
+    def emitted(self) -> DataFrame:
+        return self.rows.mapInArrow(self.emit, EMITTED_DDL)
+
+
 def emitted_files(
     spark: SparkSession,
     source: SourceDef,
@@ -112,12 +127,27 @@ def emitted_files(
     streaming: bool = False,
     files_per_batch: int = 0,
 ) -> DataFrame:
+    """`file_rows` as EMITTED rows."""
+    options: dict[str, Any] = {"query": query, "streaming": streaming, "files_per_batch": files_per_batch}
+    return file_rows(spark, source, files, partitions, **options).emitted
+
+
+def file_rows(
+    spark: SparkSession,
+    source: SourceDef,
+    files: TopicFiles,
+    partitions: int,
+    *,
+    query: str,
+    streaming: bool = False,
+    files_per_batch: int = 0,
+) -> FileRows:
     """The rows of the files as records for the source's topic, which has `partitions`; bad ones as dead letters of `query`.
 
     Rows for which `delete_when` holds are records without a value. Of JSON and CSV that is refused (`feeders.refuse_unfit`).
     """
     rows = _rows(spark, source, files, streaming=streaming, files_per_batch=files_per_batch)
-    return rows.mapInArrow(partial(_to_emitted, source, files, partitions, query), EMITTED_DDL)
+    return FileRows(rows, partial(_to_emitted, source, files, partitions, query))
 
 
 # -- in the driver: files as columns

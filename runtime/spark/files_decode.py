@@ -7,6 +7,7 @@ ones are dead letters with the same codes. Columns of Parquet files have types a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -82,19 +83,12 @@ class FileDecoder:
         letters: list[DeadLetter] = []
         good = np.ones(n, bool)
         if self._time is not None:
-            at, read = self._time
-            column = columns[at]
-            values = column.to_pylist() if pa.types.is_string(column.type) else column.view(pa.int64()).to_pylist()
-            for i, value in enumerate(values):
-                try:
-                    rowtime[i] = NO_TIME if value is None else read(value)
-                except (ValueError, ArithmeticError):
-                    rowtime[i] = NO_TIME
+            column, rowtime = self._times(columns)
             wall_ms = SystemClock().wall_ms()
             wanted = self.source.times
             good = (rowtime >= wanted.first_ms(of_column=True)) & (rowtime < wanted.end_ms(wall_ms))
             letters = [
-                DeadLetter(int(i), BAD_TIME, self._bad_time(values[i], int(rowtime[i]), wall_ms))
+                DeadLetter(int(i), BAD_TIME, self._bad_time(column[int(i)].as_py(), int(rowtime[i]), wall_ms))
                 for i in np.flatnonzero(~good)
             ]
         arrow = pa.RecordBatch.from_arrays(
@@ -105,6 +99,19 @@ class FileDecoder:
         if letters:
             batch = batch.take(np.flatnonzero(good))
         return self._with_keys(batch, letters, raw)
+
+    def _times(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
+        """The column that has the times, as texts or whole numbers, and the times; NO_TIME for those that cannot be read."""
+        assert self._time is not None, "the source names no column"
+        at, read = self._time
+        if not pa.types.is_string(columns[at].type):
+            column = columns[at].view(pa.int64())
+            return column, column.fill_null(NO_TIME).to_numpy(zero_copy_only=False)
+        found = np.full(len(columns[at]), NO_TIME, np.int64)
+        for i, value in enumerate(columns[at].to_pylist()):
+            with suppress(ValueError, ArithmeticError):
+                found[i] = NO_TIME if value is None else read(value)
+        return columns[at], found
 
     def _bad_time(self, value: Any, time_ms: int, wall_ms: int) -> str:
         column = self.source.timestamp.column if self.source.timestamp else ""

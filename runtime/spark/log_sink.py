@@ -22,7 +22,7 @@ from flowql.runtime.spark.log_address import Address, shared_log
 from flowql.runtime.spark.log_append import Appended, Piece, Target, append, split
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_staging import Staged, pieces_of, stage, sweep
-from flowql.runtime.spark.shapes import EMITTED
+from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL, Emit
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,15 @@ class SinkOptions:
     functions: frozenset[str] = frozenset()
 
 
-def write_epoch(emitted: DataFrame, options: SinkOptions, epoch: int, log: Log | None = None) -> Appended:
+def write_epoch(
+    emitted: DataFrame, options: SinkOptions, epoch: int, log: Log | None = None, *, emit: Emit | None = None
+) -> Appended:
     """Commit a batch DataFrame of EMITTED rows as one epoch; a repeated epoch changes nothing. log: where it is open already.
+    emit: makes EMITTED rows of those of the frame, in the process that stages them.
 
     Workers stage, and this process commits: a Python data source would start some processes to do no more than that.
     """
-    staged = _stage_all(emitted, options.staging, options.target.query)
+    staged = _stage_all(emitted, options.staging, options.target.query, emit)
     try:
         return commit_staged(log or shared_log(options.address), options, epoch, staged)
     finally:
@@ -56,25 +59,27 @@ def write_epoch(emitted: DataFrame, options: SinkOptions, epoch: int, log: Log |
 
 @contextmanager
 def gathered(
-    emitted: DataFrame, staging: Path, query: str, *, staged: bool
+    emitted: DataFrame, staging: Path, query: str, *, staged: bool, emit: Emit | None = None
 ) -> Iterator[tuple[list[Piece], list[Mapping[str, Any]]]]:
     """The pieces and notes of a micro-batch's EMITTED rows, good until the block ends.
 
-    staged: workers write them to files that are mapped here, so that no memory grows with their number. Workers must see this folder then.
+    staged: workers write them to files that are mapped here, so that no memory grows with their number. Workers must see this folder then. emit: as of `write_epoch`.
     """
     if not staged:
+        emitted = emitted if emit is None else emitted.mapInArrow(emit, EMITTED_DDL)
         yield split(emitted.select(*EMITTED.names).toArrow().to_batches())
         return
-    found = _stage_all(emitted, staging, query)
+    found = _stage_all(emitted, staging, query, emit)
     try:
         yield list(pieces_of(found)), [note for s in found for note in s.notes]
     finally:
         sweep(staging, query, found)
 
 
-def _stage_all(emitted: DataFrame, staging: Path, query: str) -> list[Staged]:
-    stage_all = partial(_staged, staging, query)
-    rows = emitted.select(*EMITTED.names).mapInArrow(stage_all, "staged BINARY").collect()
+def _stage_all(emitted: DataFrame, staging: Path, query: str, emit: Emit | None) -> list[Staged]:
+    stage_all = partial(_staged, staging, query, emit)
+    made = emitted.select(*EMITTED.names) if emit is None else emitted
+    rows = made.mapInArrow(stage_all, "staged BINARY").collect()
     return [pickle.loads(bytes(row.staged)) for row in rows]
 
 
@@ -85,6 +90,9 @@ def commit_staged(log: Log, options: SinkOptions, epoch: int, staged: Sequence[S
     return append(log, options.target, epoch, list(pieces_of(staged)), notes, replaces=replaces)
 
 
-def _staged(directory: Path, query: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _staged(
+    directory: Path, query: str, emit: Emit | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """In a worker: the rows of one task as a file, and where that is as one row."""
-    yield pa.RecordBatch.from_pydict({"staged": [pickle.dumps(stage(directory, query, batches))]})
+    emitted = batches if emit is None else emit(batches)
+    yield pa.RecordBatch.from_pydict({"staged": [pickle.dumps(stage(directory, query, emitted))]})

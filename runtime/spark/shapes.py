@@ -5,9 +5,13 @@ Packed rows: a Spark row costs 1-25 microseconds in Python, so thousands of reco
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pyarrow as pa
 
 from flowql.runtime.log.base import RECORD_SCHEMA
+
+Emit = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # makes batches of EMITTED, in a worker
 
 # One log record per row.
 RAW = pa.schema([pa.field("partition", pa.int32(), nullable=False), *RECORD_SCHEMA])

@@ -18,7 +18,7 @@ from flowql.runtime.spark.engine.order import topics_read, topics_written
 from flowql.runtime.spark.engine.over_files import FileHistory
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.supervisor import Pace
-from flowql.runtime.spark.files import emitted_files
+from flowql.runtime.spark.files import FileRows, file_rows
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
 from flowql.runtime.spark.function_counts import functions_in, taken
 from flowql.runtime.spark.lake import Epoch
@@ -30,6 +30,7 @@ from flowql.runtime.spark.log_source import ReadOptions, read_log, stream_log
 from flowql.runtime.spark.log_staging import staging_of as staged_of
 from flowql.runtime.spark.native.query import native_bounded
 from flowql.runtime.spark.native.topics import Reading, encode, told
+from flowql.runtime.spark.shapes import Emit
 from flowql.runtime.spark.stage.exact import exact_bounded, exact_streaming
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.storage import reach
@@ -54,7 +55,8 @@ def run_batch(
 ) -> None:
     """Compute a query over exactly the records between two positions, and commit its results as epoch 0 of the run."""
     if is_feeder(query):
-        write_epoch(_fed(spark, site, plan, query, streaming=False), _sink(site, query, record), 0, site.log)
+        fed = _fed(spark, site, plan, query, streaming=False)
+        write_epoch(fed.rows, _sink(site, query, record), 0, site.log, emit=fed.emit)
         return
     native, topics = record.how == "native", topics_read(query)
     layout = "" if native else layout_of(plan, query, site.partitions()).dumps()
@@ -109,18 +111,20 @@ def _write_files(spark: SparkSession, site: Site, plan: Plan, topic: str) -> Non
     write_files(topic_frame(last, source), source, site.settings.files[topic])
 
 
-def _fed(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, *, streaming: bool) -> DataFrame:
+def _fed(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, *, streaming: bool) -> FileRows:
     """The rows of the files that a feeder reads, as records of its topic."""
     source = plan.source(query.sink)
     assert source is not None, f"{query.id} feeds {query.sink}, which is not in the plan"
     files, partitions = site.settings.files[source.topic], site.partitions()[source.topic]
-    return emitted_files(spark, source, files, partitions, query=query.id, streaming=streaming)
+    return file_rows(spark, source, files, partitions, query=query.id, streaming=streaming)
 
 
 def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, record: Record, pace: Pace) -> Stream:
     """Start the stream of a query, on its checkpoint."""
+    emit: Emit | None = None
     if is_feeder(query):
-        rows = _fed(spark, site, plan, query, streaming=True)
+        fed = _fed(spark, site, plan, query, streaming=True)
+        rows, emit = fed.rows, fed.emit
     else:
         options = ReadOptions(site.address, topics_read(query), max_rows_per_batch=ROWS_PER_BATCH_MAX)
         if record.how == "native":
@@ -134,8 +138,8 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
     reach(spark, *(site.settings.files[s.topic].path for s in to_files))
     writer_of = site.writer(site.target(query.id, record.run))
-    feeds, functions = is_feeder(query), functions_in(query)
-    commit = _Commit(site, writer_of, to_files, native=record.how == "native", feeds=feeds, functions=functions)
+    functions = functions_in(query)
+    commit = _Commit(site, writer_of, to_files, native=record.how == "native", emit=emit, functions=functions)
     writer = rows.writeStream.foreachBatch(commit).queryName(query.id)
     writer = writer.outputMode(output_mode(query) if record.how == "native" else "update")
     writer = writer.option("checkpointLocation", str(site.checkpoint(query.id)))
@@ -153,7 +157,7 @@ def _reading(spark: SparkSession, options: ReadOptions, reading: Reading) -> Dat
 
 
 class _Commit:
-    """A micro-batch into the log and into files, from the driver. feeds: its input are files, which are as large as they are.
+    """A micro-batch into the log and into files, from the driver. emit: makes its EMITTED rows of the rows of files, which are as large as they are.
 
     (A Python data source cannot be written in output mode update, and starts workers for each commit.)
     """
@@ -165,15 +169,16 @@ class _Commit:
         to_files: Sequence[SourceDef],
         *,
         native: bool,
-        feeds: bool = False,
+        emit: Emit | None = None,
         functions: frozenset[str] = frozenset(),
     ) -> None:
         self._functions = functions
-        self._site, self._writer, self._to_files, self._native, self._feeds = site, writer, to_files, native, feeds
+        self._site, self._writer, self._to_files, self._native, self._emit = site, writer, to_files, native, emit
 
     def __call__(self, emitted: DataFrame, epoch: int) -> None:
         target = self._writer.target
-        with gathered(emitted, staging_of(self._site.state_dir), target.query, staged=self._is_large(epoch)) as found:
+        staging, is_large = staging_of(self._site.state_dir), self._is_large(epoch)
+        with gathered(emitted, staging, target.query, staged=is_large, emit=self._emit) as found:
             pieces, notes = found
             self._append(pieces, notes, epoch)
             # After the log: what is not there yet after a crash is written when Spark gives the epoch again.
@@ -184,7 +189,9 @@ class _Commit:
     def _is_large(self, epoch: int) -> bool:
         if not self._site.settings.is_local:  # workers elsewhere do not see the folder
             return False
-        return self._feeds or self._records_in(self._after(epoch - 1), self._after(epoch)) > GATHERED_ROWS_MAX
+        return (
+            self._emit is not None or self._records_in(self._after(epoch - 1), self._after(epoch)) > GATHERED_ROWS_MAX
+        )
 
     def _append(self, pieces: Sequence[Piece], notes: Sequence[Mapping[str, Any]], epoch: int) -> None:
         positions = self._after(epoch)
