@@ -41,9 +41,7 @@ def test_what_was_lost_is_seen_and_kept_over_restarts(flowql: Program, tmp_path:
     explained = flowql("explain", "counts", "--late", *where)
     assert explained.out.splitlines()[1].split()[1:] == ["0", "2", "1.4h", "1970-01-01T01:32:00.000Z"]
     assert "2 rows of CTAS_COUNTS came after the end of their window" in explained.err
-    assert re.search(r"^aggregate-1: Aggregate tumbling 60000 ms grace 0 ms", explained.err, re.MULTILINE), (
-        explained.err
-    )
+    assert re.search(r"^aggregate-1: Aggregate tumbling 1 min grace 0 ms", explained.err, re.MULTILINE), explained.err
 
 
 def test_skipped_records_are_counted(flowql: Program, tmp_path: Path) -> None:
