@@ -9,7 +9,7 @@ from decimal import Decimal
 from flowql.compiler.analyze.literals import bind_literal, time_literal
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.modifiers import plain_aggregate
-from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, taken
+from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, json_order, taken
 from flowql.compiler.analyze.scope import Scope, resolve
 from flowql.compiler.analyze.sources import resolve_type
 from flowql.compiler.analyze.standard_functions import (
@@ -361,6 +361,8 @@ class Binder:
             left, right = self._text_adapts(node, left, right)
             a, b = left.type, right.type
         ordered = node.name in ("lt", "le", "gt", "ge")
+        if ordered and a == b == JSONB:
+            return json_order(left), json_order(right)
         orders = a.kind is Kind.BOOLEAN and self._catalog.standard
         simple = (a.is_numeric and b.is_numeric) or (a == b and not (ordered and _unordered(a) and not orders))
         nested = not ordered and a.kind is b.kind and a.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)

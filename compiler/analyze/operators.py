@@ -118,6 +118,11 @@ def interval_number(e: Expr) -> Expr:
     return convert(e, BIGINT) if isinstance(e, Literal) else Call(BIGINT, "sql_interval_micros", (e,))
 
 
+def json_order(e: Expr) -> Expr:
+    """What values of JSONB are ordered by. Other expressions stay as they are."""
+    return Call(STRING, "sql_jsonb_order", (e,), getattr(e, "span", NOWHERE)) if e.type == JSONB else e
+
+
 def kept(e: Expr) -> Expr:
     """An interval as a column has it. Other expressions stay as they are."""
     if e.type.kind is not Kind.INTERVAL:

@@ -16,7 +16,7 @@ JSON, FIELD, FIELD_TEXT, HOLDS, OBJECT, LIST = (
 # Types of the arguments of functions of the catalogue: j is JSONB, a an array of texts (`catalogue`).
 REFERENCES: Mapping[str, str] = {
     "jsonb_path": "ja", "jsonb_path_text": "ja", "jsonb_has": "js", "jsonb_has_any": "ja", "jsonb_has_all": "ja", "jsonb_typeof": "j",
-    "jsonb_array_length": "j", "jsonb_strip_nulls": "j", "jsonb_pretty": "j", "jsonb_set": "jaj jajt", "jsonb_concat": "jj",
+    "jsonb_array_length": "j", "jsonb_order": "j", "jsonb_strip_nulls": "j", "jsonb_pretty": "j", "jsonb_set": "jaj jajt", "jsonb_concat": "jj",
     "jsonb_elements": "j", "jsonb_elements_text": "j", "jsonb_keys": "j", "jsonb_values": "j", "jsonb_values_text": "j",
     "jsonb_object": "a aa", "jsonb_extract_path": "js jss jsss jssss", "jsonb_extract_path_text": "js jss jsss jssss",
 }  # fmt: skip

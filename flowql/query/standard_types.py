@@ -10,7 +10,7 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import JSONB, Kind
 from flowql.query import standard_json
-from flowql.query.standard_arrays import call, number
+from flowql.query.standard_arrays import call, constant, number
 
 _TOTAL = t.TypeName("decimal", (38, 0))
 _COUNTS = ("count", "row_number", "rank", "dense_rank", "regr_count")
@@ -25,7 +25,8 @@ _GIVES_DOUBLE = (
 _OF_ARGUMENTS = (
     "abs", "floor", "ceil", "ceiling", "trunc", "round", "min", "max", "sum", "avg", "coalesce", "nullif", "greatest", "least", "sign",
 )  # fmt: skip
-_OF_TYPES = ("->", "||", "array_cat", "length", "sum", "round")  # in statements that are read once more
+# In statements that are read once more.
+_OF_TYPES = ("->", "||", "array_cat", "length", "sum", "round", "order", "<", ">", "between", "[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,14 @@ def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
         made = t.with_children(node, lambda child: rebuilt(child, rule))
         if isinstance(made, t.Binary) and made.op == "||":
             return _joined(made, columns)
+        if isinstance(made, t.Subscript) and constant(made.index) is None and _is_array(made.base, columns):
+            return replace(made, index=call("greatest", made.index, number(0)))  # there is no place below 1
+        if isinstance(made, t.OrderItem) and _is_json(made.expr, columns):
+            return replace(made, expr=call("jsonb_order", made.expr))
+        if isinstance(made, t.Binary) and made.op in ("<", "<=", ">", ">="):
+            return _ordered(made, columns)
+        if isinstance(made, t.Between) and any(_is_json(n, columns) for n in (made.operand, made.low, made.high)):
+            return replace(made, operand=_order(made.operand), low=_order(made.low), high=_order(made.high))
         if isinstance(made, t.Binary) and made.op == "/" and _is_total(made.left, columns):
             return t.Binary("/", t.Cast(made.left, _TOTAL), made.right, span=made.span)
         if isinstance(made, t.Call) and len(made.args) == 1 and made.name == ("length",):
@@ -81,7 +90,8 @@ def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
     items = [n for n in t.walk(query) if isinstance(n, t.Item) and n.alias]
     totals = frozenset(i.alias for i in items if i.alias and _is_total(i.expr, columns))
     doubles = frozenset(i.alias for i in items if i.alias and _is_double(i.expr, columns))
-    columns = replace(columns, totals=totals, doubles=columns.doubles | doubles)
+    json = frozenset(i.alias for i in items if i.alias and _is_json(i.expr, columns))
+    columns = replace(columns, totals=totals, doubles=columns.doubles | doubles, json=columns.json | json)
     found = rule(standard_json.with_arrows(query, columns.json))
     assert isinstance(found, t.Query)
     return found
@@ -105,13 +115,29 @@ def _is_array(node: t.Expr, columns: ColumnTypes) -> bool:
     return isinstance(node, t.ArrayItems) or _is_of(node, columns.arrays)
 
 
+def _ordered(node: t.Binary, columns: ColumnTypes) -> t.Binary:
+    """A comparison of JSONB, of which DuckDB compares the texts."""
+    sides = (node.left, node.right)
+    if not any(_is_json(n, columns) for n in sides):
+        return node
+    return replace(node, left=_order(node.left), right=_order(node.right))
+
+
+def _order(node: t.Expr) -> t.Expr:
+    return call("jsonb_order", standard_json.from_text(node) if _is_text(node) else node)
+
+
+def _is_text(node: t.Expr) -> bool:
+    return isinstance(node, t.Constant) and node.kind == "string"
+
+
 def _joined(node: t.Binary, columns: ColumnTypes) -> t.Expr:
     """JSONB; arrays, and an element beside one, where to DuckDB NULL with an array is NULL."""
     sides = (node.left, node.right)
     if any(_is_json(n, columns) for n in sides):
         return call(
             "jsonb_concat",
-            *(standard_json.from_text(n) if isinstance(n, t.Constant) and n.kind == "string" else n for n in sides),
+            *(standard_json.from_text(n) if _is_text(n) else n for n in sides),
         )
     left, right = (_is_array(n, columns) for n in (node.left, node.right))
     if left and right:
@@ -121,7 +147,7 @@ def _joined(node: t.Binary, columns: ColumnTypes) -> t.Expr:
         return node
     if isinstance(unknown, t.Constant) and unknown.kind == "null":  # of the type of the other side, and so nothing
         return node.left if left else node.right
-    if isinstance(unknown, t.Constant) and unknown.kind == "string":  # '{1}' is an array
+    if _is_text(unknown):  # '{1}' is an array
         return node
     return call("list_append", node.left, node.right) if left else call("list_prepend", node.left, node.right)
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.operators import interval_number, kept, taken
+from flowql.compiler.analyze.operators import interval_number, json_order, kept, taken
 from flowql.compiler.analyze.relations import interval_aggregates
 from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
 from flowql.compiler.analyze.relations.interval_aggregates import Part
@@ -202,8 +202,12 @@ class Aggregates:
         if len(args) != wanted or len(node.within_group) != 1:
             takes = "a fraction, and " if wanted else ""
             raise mistake("FQ2005", f"{function} takes {takes}WITHIN GROUP (ORDER BY one expression)", node.span)
-        if self._below.bound(node.within_group[0].expr).type.kind is Kind.INTERVAL:
-            unsupported(f"{function} of an INTERVAL", node.span, "order by  EXTRACT(EPOCH FROM x)")
+        of = self._below.bound(node.within_group[0].expr).type
+        if of.kind is Kind.INTERVAL or of == JSONB:
+            help = (
+                "order by  EXTRACT(EPOCH FROM x)" if of.kind is Kind.INTERVAL else "order by a part of it:  j ->> 'key'"
+            )
+            unsupported(f"{function} of {'an INTERVAL' if of.kind is Kind.INTERVAL else 'JSONB'}", node.span, help)
         within = order_of(node.within_group[0], self._below)
         if within.descending and function != "PERCENTILE_CONT":
             help = "order ascending, with 1 - fraction" if wanted else "order ascending"
@@ -297,12 +301,8 @@ def order_of(item: t.OrderItem, binder: RelBinder) -> Order:
 
 def ordered_by(e: Expr, item: t.OrderItem) -> Order:
     """`e` in the direction of the item: NULLs are the largest values, as in PostgreSQL."""
-    if e.type == JSONB:
-        unsupported(
-            "the order of values of JSONB", item.span, "order by a part of it as a text or number:  j ->> 'key'"
-        )
     descending = item.direction == "desc"
-    e = interval_number(taken(e))
+    e = json_order(interval_number(taken(e)))
     return Order(e, descending, descending if item.nulls is None else item.nulls == "first")
 
 

@@ -75,6 +75,7 @@ def test_an_interactive_query_gives_what_a_view_gives(world: SqlSession) -> None
         ("(s, v) IS NULL, (s, NULL) IS NOT NULL, date_bin('15 minutes', at_, TIMESTAMP '2001-01-01')", "f f 2024-02-29 13:00:00"),
         ("a || NULL, NULL || a, a || 4, 0 || a, array_cat(a, a), array_cat(NULL, a) || 9", "{1,2,3} {1,2,3} {1,2,3,4} {0,1,2,3} {1,2,3,1,2,3} {1,2,3,9}"),
         ("SUBSTRING('abc' FROM NULLIF(v, 7)) IS NULL, SUBSTRING(s FROM 1 FOR NULLIF(v, 7)), a || CASE WHEN v > 7 THEN a END", "t NULL {1,2,3}"),
+        ("a[k], a[k - 2], a[k + 9]", "1 NULL NULL"),
         ("SPLIT_PART(s, '', 1), SPLIT_PART(s, '', 2), STRING_TO_ARRAY(s, ''), LENGTH(raw), LENGTH(s)", "Abc (empty) {Abc} 2 3"),
         ("ROUND(r + 1), ROUND(-r - 1), ROUND(n), ROUND(SQRT(6.25)), ROUND(v)", "2 -2 1 2 7"),
         ("(j || '{\"b\": 2}') || '{\"c\": 3}', j || j, a || a[2:3], COALESCE(a, a) || 4", '{"a": 1, "b": 2, "c": 3} {"a": 1} {1,2,3,2,3} {1,2,3,4}'),

@@ -1,0 +1,69 @@
+"""The order of JSONB in standard SQL, as PostgreSQL has it: objects, arrays, booleans, numbers, texts, null, the largest first.
+
+Of arrays the one with fewer elements is less, whatever they are, and of objects the one with fewer fields; then elements, or keys with their values,
+decide one after the other. An empty array that is the whole value is less than all others.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.json_values import keys_of, read_json
+from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.plan.types import JSONB, STRING
+
+_NULL, _TEXT, _NUMBER, _BOOLEAN, _ARRAY, _OBJECT = (bytes([n]) for n in range(1, 7))
+_END = b"\0"  # no text has such a character
+_INVERTED = bytes(255 - b for b in range(256))
+_EXPONENT_ZERO = 1 << 31
+
+
+def order_text(text: str) -> str:
+    """A text whose order, by characters, is that of the values.
+
+    >>> sorted(["[1]", "[]", "{}", "true", "2", "-10", '"a"', "null", "[0, 0]"], key=order_text)
+    ['[]', 'null', '"a"', '-10', '2', 'true', '[1]', '[0, 0]', '{}']
+    """
+    value = read_json(text)
+    return "00" if value == [] else _bytes(value).hex()
+
+
+def _bytes(value: Any) -> bytes:
+    """None of them begins with those of another value, so that values may follow one another."""
+    match value:
+        case None:
+            return _NULL
+        case bool():
+            return _BOOLEAN + bytes([value])
+        case str():
+            return _TEXT + value.encode() + _END
+        case list():
+            return _ARRAY + _count(value) + b"".join(map(_bytes, value))
+        case dict():
+            pairs = [k.encode() + _END + _bytes(value[k]) for k in keys_of(value)]
+            return _OBJECT + _count(value) + b"".join(pairs)
+    return _NUMBER + _number(Decimal(value))
+
+
+def _count(of: Any) -> bytes:
+    return len(of).to_bytes(8, "big")
+
+
+def _number(value: Decimal) -> bytes:
+    """The sign, the power of ten of the first digit, the digits; of a negative number inverted."""
+    if not value:
+        return b"\1"
+    digits = "".join(map(str, value.as_tuple().digits)).lstrip("0").rstrip("0")
+    size = (_EXPONENT_ZERO + value.adjusted()).to_bytes(4, "big") + digits.encode() + _END
+    return b"\2" + size if value > 0 else b"\0" + size.translate(_INVERTED)
+
+
+standard(
+    "JSONB_ORDER",
+    takes(JSONB, gives=STRING),
+    by=order_text,
+    summary="A text that values of JSONB are ordered by: the order of these texts is that of the values.",
+    example="sql_jsonb_order(sql_to_jsonb(TRUE)) -> '0401'",
+)
