@@ -269,6 +269,8 @@ def _convert(text: str, tag: str, shape: Shape) -> str | int | float | bool | No
             return number if number >= least and (most is None or number <= most) else None
         case Size(unlimited) | Duration(unlimited) if unlimited and text == unlimited:
             return -1
+        case Size(has_unit=True) | Duration(has_unit=True) if text.strip().isdigit():
+            return None
         case Size(_, least_mib):
             size = size_bytes(text)
             return size if size and size >= least_mib << 20 else None
@@ -297,11 +299,13 @@ def _wanted(shape: Shape) -> str:
             return listing(words, "or")
         case Whole(least, most):
             return f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most:,}"
-        case Size(unlimited, least_mib):
+        case Size(unlimited, least_mib, has_unit):
             bound = f", at least {least_mib} MB (a number without a unit is bytes)" if least_mib else ""
+            bound += " with its unit" if has_unit else ""
             return f"an amount such as '512 MB'{bound}" + (f" or {unlimited}" if unlimited else "")
-        case Duration(unlimited):
-            return "a duration such as '500 ms'" + (f" or {unlimited}" if unlimited else "")
+        case Duration(unlimited, has_unit):
+            example = "'7 days', with its unit," if has_unit else "'500 ms'"
+            return f"a duration such as {example}" + (f" or {unlimited}" if unlimited else "")
     return "a text, number or truth value"
 
 

@@ -85,8 +85,13 @@ def interactive_query_settings(given: Mapping[str, Item]) -> InteractiveQuerySet
 DEAD_LETTERS = Record(
     "dead_letters",
     {
-        "keep": Key(Duration(unlimited="forever"), "How long, from the time they were written; default: 7 days."),
-        "size": Key(Size(unlimited="unlimited"), "Their size as stored; default: 1 GB. The oldest are deleted first."),
+        "keep": Key(
+            Duration(unlimited="forever", has_unit=True), "How long, from the time they were written; default: 7 days."
+        ),
+        "size": Key(
+            Size(unlimited="unlimited", has_unit=True),
+            "Their size as stored; default: 1 GB. The oldest are deleted first.",
+        ),
     },
 )
 

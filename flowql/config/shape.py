@@ -23,17 +23,21 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An amount of memory, `'1 GB'`: powers of 1024; becomes bytes. unlimited: a word that becomes -1. least_mib: MiB."""
+    """An amount of memory, `'1 GB'`: powers of 1024; becomes bytes. unlimited: a word that becomes -1. least_mib: MiB. has_unit: a bare
+    number is refused.
+    """
 
     unlimited: str = ""
     least_mib: int = 0
+    has_unit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """`'500 ms'`, `'2 minutes'`, or milliseconds; becomes milliseconds. unlimited: a word that becomes -1."""
+    """`'500 ms'`, `'2 minutes'`, or milliseconds; becomes milliseconds. unlimited: a word that becomes -1. has_unit: a bare number is refused."""
 
     unlimited: str = ""
+    has_unit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ def retention_changes(
 def _number(text: str, value: int | None, what: str, wanted: str) -> str:
     if not value:
         raise CommandError(f"{text!r} is no {what}", code=MEANINGLESS, help=f"such as {wanted}")
+    if text.strip().isdigit():  # it would be milliseconds or bytes, and nearly all records would go
+        raise CommandError(f"{text!r} is no {what}: of which unit?", code=MEANINGLESS, help=f"such as {wanted}")
     return str(value)
 
 

@@ -92,6 +92,8 @@ def test_how_long_records_are_kept(topic: Topic) -> None:
     assert limited == "users: of each key the last record is kept, and records are kept for 7 days\n", "it counts"
     assert topic("retention", "users", "forever").out == "users: of each key the last record is kept\n"
     assert topic("retention", "notes", "forever", "--size", "unlimited", "--no-compact").out.endswith("for ever\n")
+    for without_unit in (("7",), ("7 days", "--size", "1")):  # 7 ms and a byte: the records would be gone
+        assert "of which unit?" in topic("retention", "notes", *without_unit).err
     wrong = topic("retention", "notes", "soon")
     assert (wrong.code, "FQ5013" in wrong.err, "'7 days'" in wrong.err) == (1, True, True)
     assert "FQ" in topic("retention", "nowhere", "1 hour").err

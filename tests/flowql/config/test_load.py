@@ -92,6 +92,8 @@ def test_without_a_file_the_mistake_says_where_was_looked(tmp_path: Path) -> Non
         ("name: x\ndialect: ksqll\n", ("FQ3004", 2, 10)),
         ("name: x\ntargets:\n  default: {memory: lots}\n", ("FQ3004", 3, 21)),
         ("name: x\ntargets:\n  default: {memory: 4}\n", ("FQ3004", 3, 21)),
+        ("name: x\ntargets:\n  default: {dead_letters: {keep: 7}}\n", ("FQ3004", 3, 34)),
+        ("name: x\ntargets:\n  default: {dead_letters: {size: 1}}\n", ("FQ3004", 3, 34)),
         ("name: x\nname: y\n", ("FQ3005", 2, 1)),
         ("name: x\ntargets:\n  default: {questions: {}, interactive_queries: {}}\n", ("FQ3005", 3, 13)),
         ("dialect: ksql\n", ("FQ3006", 1, 1)),
