@@ -142,6 +142,9 @@ class Rebuilding:
         if far := self.far(group):
             raise NotYet(far)
         host = self._host
+        lost = {name for name, _ in host.deployed.lost}
+        if still := next((q.id for q in group.gone if runtime_name(q) in lost), ""):
+            raise NotYet(f"{still} stands still where its state was lost, and the built generation goes on beyond it")
         both = [*map(runtime_name, group.gone), *map(runtime_name, group.queries)]
         try:
             limit_ms = host.clock.timer_ms() + TOGETHER_MS

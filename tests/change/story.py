@@ -406,7 +406,14 @@ class Story:
             return []
         name = self._whim.choice(sorted(names))
         told: dict[str, Any] = {}
-        self._again(lambda: told.update(self.engine.diff(name)))
+
+        def asked() -> None:
+            if not self.engine.record.lost:  # else what serves stands still, and is compared with nothing
+                told.update(self.engine.diff(name))
+
+        self._again(asked)
+        if not told:
+            return []
         self.trace.append(f"diff {name}: {told['serving']} rows serve, {told['built']} are built")
         counts = []
         for plan in (record.serving, record.plan):

@@ -19,10 +19,11 @@ from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import begun
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
 from tests.runtime.app.harness import InstanceHarness, plan_of
-from tests.runtime.app.test_rebuilding import CHAIN, SOURCE, as_from_the_beginning, same, sent
+from tests.runtime.app.test_rebuilding import CHAIN, SOURCE, as_from_the_beginning, reopened, same, sent
 from tests.runtime.app.test_swapping import LikeKafka
 
 TWO = SOURCE + "".join(
@@ -266,6 +267,22 @@ def test_members_that_are_asked_at_once_compare_one_after_the_other() -> None:
     world.settle()
     assert swap.why[group.name] == "built, waits for promote"
     assert same(world, as_from_the_beginning(CHAIN.format(over=0), 60))
+
+
+def test_a_generation_is_not_compared_with_one_that_lost_its_state() -> None:
+    """Which stands still. `diff` compared its 40 rows with as many as the built one had at that moment: none."""
+    world = started(0)
+    world.shadow(CHAIN.format(over=10))
+    world.settle()
+    world.instance.commit.flush()
+    world.instance.close()
+    reopened(world, MemoryPhysical())
+    world.instance.await_step = world.driver.round
+    assert world.instance.state_lost
+    for _ in range(3):
+        with pytest.raises(CommandError, match="stands still where its state was lost"):
+            world.service.diff("BIG")
+        world.settle()
 
 
 def test_a_comparison_whose_asker_died_is_ended_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
