@@ -1,7 +1,7 @@
 """Mutants of a module: each is its text with one small change that a test should notice.
 
 Comparisons (`<` becomes `<=`), `and` and `or`, `not`, constants, results of functions, and statements that are left out. What only says something
-(assertions, log lines, texts of errors, docstrings, annotations, `slots=` and `strict=`) is left alone: its change is no change of behaviour.
+(assertions, log lines, texts of errors, docstrings, annotations, `frozen=`, `slots=` and `strict=`) is left alone: its change is no change of behaviour.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-CHECKS = {"slots", "strict"}  # arguments that only forbid something
+CHECKS = {"frozen", "slots", "strict"}  # arguments that only forbid something
 SAYS = {"say", "cast", "suppress", "suppress_errors"}  # calls that only say something, or what a type is
 
 

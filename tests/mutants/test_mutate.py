@@ -27,7 +27,7 @@ from tests.tidy.tree import ROOT
         ("assert a < 2", []),
         ("raise E(a < 2)", []),
         ("say(INFO, 1)", []),
-        ("@dataclass(frozen=True, slots=True)\nclass A: ...", ["@dataclass(frozen=False, slots=True)\n"]),
+        ("@dataclass(frozen=True, order=True)\nclass A: ...", ["@dataclass(frozen=True, order=False)\n"]),
         ("zip(a, b, strict=True)", ["pass"]),
         ('"""Text."""', []),
         ("x: Literal[1] = 2", ["x: Literal[1] = 3"]),
