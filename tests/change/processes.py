@@ -141,7 +141,10 @@ class ProcessStory(Story):
             self.engine.deploy(wanted, asked, served=True)
             return
         (self.folder / FILE).write_text(project.sql())
-        given = [*(f"--select={name}" for name in chosen), *(f"--full-refresh={query}" for query in asked.refresh)]
+        refreshed = [
+            query for query in asked.refresh if wanted.query(query) is not None
+        ]  # the command refuses the name of a removed one
+        given = [*(f"--select={name}" for name in chosen), *(f"--full-refresh={query}" for query in refreshed)]
         given += ["--prune"] * asked.prune + ["--shadow"] * asked.shadow
         code, said = self._flowql("deploy", "--no-wait", *given)
         self.engine.check_ours()
