@@ -31,6 +31,7 @@ Action = Literal["add", "change", "forward", "remove", "priority", "none"]
 StateFate = Literal["kept", "rebuilt", "dropped"]
 Building = Literal["", "continued", "dropped"]
 ASKED = "asked for"
+STANDS_STILL = "what serves cannot go on"  # the records that it read lie in other partitions, or its state is lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +249,7 @@ def _causes(
     refresh: id -> why. onward: whose own text is no cause.
     """
     serving, known = before.serving, dict(before.reasons)
+    stands_still = {name for name, why in before.lost if not why}
     causes: dict[str, str] = {}
     for query in wanted.queries:
         served = None if query.id in onward else serving.query(query.id)
@@ -258,6 +260,8 @@ def _causes(
         why = next((f"{t} gets {n} partitions" for t, n in resized.items() if t in topics_read(query)), "")
         if served is not None and why:
             causes.setdefault(query.id, why)
+        if served is not None and runtime_name(served) in stands_still:  # also one that the wanted text is the same as
+            causes.setdefault(query.id, known.get(query.id, STANDS_STILL))
     for topic, why in _renewed_themselves(before, wanted).items():
         for query in writers_of(wanted)[topic]:
             causes.setdefault(query.id, why)

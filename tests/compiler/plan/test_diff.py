@@ -53,6 +53,21 @@ def test_every_transitive_reader_is_rebuilt_and_nothing_else() -> None:
     assert staged["CSAS_B@2"].weight == 1, "beside what serves"
 
 
+def test_a_query_that_stands_still_is_rebuilt_by_a_text_that_is_its_own() -> None:
+    """Its input got other partitions while its text read another topic. With its old text again it was unchanged, and never ran again."""
+    other = SOURCE.replace("STREAM S ", "STREAM S2 ").replace("'s'", "'s2'")
+    before = serving(SOURCE + other + E)
+    resized = SOURCE.replace("PARTITIONS=1", "PARTITIONS=2") + other
+    partitions = {"s": 1, "s2": 1, "E": 1}
+    moved = decide_change(before, plan_of(resized + E.replace("FROM S;", "FROM S2;")), partitions=partitions).deployed
+    assert moved.lost == (("CSAS_E", ""),)
+    again = decide_change(moved, plan_of(resized + E), partitions={**partitions, "s": 2})
+    assert [(c.query, c.action) for c in again.changes] == [("CSAS_E", "change")]
+    assert generations(again.deployed.plan) == {"CSAS_E": 3}
+    later = decide_change(again.deployed, plan_of(resized + E), partitions={**partitions, "s": 2}).deployed
+    assert generations(later.plan) == {"CSAS_E": 3}, "what is being built goes on"
+
+
 def test_what_was_asked_for_and_has_swapped_in_is_not_built_once_more() -> None:
     """While another group was being built each deployment began a further generation; a pause did so without its topics, for ever."""
     plan = plan_of(ALL + E)
