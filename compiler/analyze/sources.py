@@ -15,7 +15,7 @@ from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import AlterSource, ColumnDef, CreateSource, TypeRef
-from flowql.compiler.dialect.standard.lower_types import SPELLINGS
+from flowql.compiler.dialect.standard.lower_types import MISSING_UNLESS_DECLARED, SPELLINGS
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 from flowql.compiler.functions.java_time import parts_of
 from flowql.compiler.plan.logical import Format, SchemaRef, TimestampSpec
@@ -37,6 +37,9 @@ def resolve_type(ref: TypeRef, catalog: Catalog, span: Span = NOWHERE) -> SqlTyp
         return ref.known
     if ref.custom:
         found = catalog.types.get(ref.custom)
+        if found is None and catalog.standard and ref.custom.lower() in MISSING_UNLESS_DECLARED:
+            title = f"the type {ref.custom.upper()} is not supported yet"
+            raise unsupported(title, at, "not built yet", help=MISSING_UNLESS_DECLARED[ref.custom.lower()])
         if found is None:
             names = [*catalog.types, *(SPELLINGS if catalog.standard else (k.value for k in Kind))]
             hint, edit = did_you_mean(ref.custom, names), correction(at, ref.custom, names, first=True)

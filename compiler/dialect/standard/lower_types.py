@@ -52,18 +52,17 @@ _FOREIGN = {
 }  # fmt: skip
 _NUMERIC = t.decimal(38, 18)  # given neither precision nor scale
 _DECIMALS = ("decimal", "dec", "numeric")
-_MISSING = {
-    "timetz": "write  TIME",
+_MISSING = {"timetz": "write  TIME", "json": "write  JSONB", "variant": "write  JSONB"}
+_NEAREST = {"timetz": "time", "json": "jsonb", "variant": "jsonb"}
+# Types of PostgreSQL that are missing, with what to write; a type of the user's own may have such a name.
+MISSING_UNLESS_DECLARED = {
     "money": "write  NUMERIC(12, 2)",
     **dict.fromkeys(("inet", "cidr", "macaddr", "xml", "tsvector", "tsquery", "enum", "citext"), "write  TEXT"),
     **dict.fromkeys(("point", "line", "box", "path", "polygon", "circle"), "write  two columns of  DOUBLE PRECISION"),
     **dict.fromkeys(
         ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"), "write  two columns, for its ends"
     ),
-    "json": "write  JSONB",
-    "variant": "write  JSONB",
 }
-_NEAREST = {"timetz": "time", "json": "jsonb", "variant": "jsonb", "xml": "text", "inet": "text", "citext": "text"}
 
 
 def lower_type(made: TypeName) -> TypeRef:

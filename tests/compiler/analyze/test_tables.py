@@ -188,3 +188,11 @@ def test_layout_and_comments_do_not_make_another_statement() -> None:
     texts = ("UPDATE t SET a=1 WHERE b='  x'", "update  T -- note\n set a = 1\twhere b = '  x'")
     assert len({change(text).statement for text in texts}) == 1
     assert change(texts[0]).statement != change("UPDATE t SET a=1 WHERE b=' x'").statement
+
+
+def test_types_of_postgresql_that_are_missing_are_named_unless_the_user_declares_one() -> None:
+    for name, help in (("MONEY", "NUMERIC(12, 2)"), ("INT4RANGE", "two columns"), ("POINT", "DOUBLE PRECISION")):
+        (found,) = compile_project([SourceText("t.sql", f"CREATE TABLE x (a {name});")], dialect="standard").diagnostics
+        assert (found.unsupported, name in found.title, help in found.help) == (True, True, True)
+    own = plan("CREATE TYPE point AS STRUCT<x INT, y DOUBLE PRECISION>; CREATE TABLE x (a point);").sources[-1]
+    assert str(own.schema.value[0].type) == "STRUCT<x INT, y DOUBLE>"
