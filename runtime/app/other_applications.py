@@ -1,7 +1,7 @@
 """Refuses a deployment that would write once more what another application has written to the same log.
 
 That happens when the name of a project was changed, and when two projects have results, or rows of INSERT VALUES, of the same topic.
-An embedded log knows who has written to a topic. Brokers do not: there the plan records of the other applications tell it.
+An embedded log keeps which applications have written to a topic. Brokers do not: there the plan records of the other applications are read.
 """
 
 from __future__ import annotations

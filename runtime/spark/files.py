@@ -1,6 +1,6 @@
 """Files in the place of a topic: Parquet, JSON lines, CSV, Delta and catalogue tables as rows of a source, bounded and streaming.
 
-Two forms: `source_frame` gives a frame for `flowql.runtime.spark.frames`, of Parquet files without Python; `emitted_files` gives EMITTED rows,
+Two forms: `source_frame` gives a frame for `flowql.runtime.spark.frames`, of Parquet files without Python; `file_rows` gives EMITTED rows,
 which `log_sink` appends to the topic, keyed and partitioned as the runtime does, so that every query of either engine reads them as any
 topic. In a stream Spark's checkpoint knows which files were read.
 
@@ -115,21 +115,6 @@ class FileRows:
     @property
     def emitted(self) -> DataFrame:
         return self.rows.mapInArrow(self.emit, EMITTED_DDL)
-
-
-def emitted_files(
-    spark: SparkSession,
-    source: SourceDef,
-    files: TopicFiles,
-    partitions: int,
-    *,
-    query: str,
-    streaming: bool = False,
-    files_per_batch: int = 0,
-) -> DataFrame:
-    """`file_rows` as EMITTED rows."""
-    options: dict[str, Any] = {"query": query, "streaming": streaming, "files_per_batch": files_per_batch}
-    return file_rows(spark, source, files, partitions, **options).emitted
 
 
 def file_rows(

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,16 @@ def _versions(folder: Path) -> int:
 
 
 def _differences(folder: Path) -> list[str]:
-    database, found = duckdb.connect(), []
-    database.execute(f"CREATE VIEW orders AS FROM read_parquet('{folder}/orders/*.parquet')")
+    with duckdb.connect() as database:
+        database.execute(f"CREATE VIEW orders AS FROM read_parquet('{folder}/orders/*.parquet')")
+        return differences(database, lambda name: _table(folder / "lake" / name))
+
+
+def differences(database: duckdb.DuckDBPyConnection, rows_of: Callable[[str], pa.Table]) -> list[str]:
+    """What results lost or hold too often. database: has `orders`. rows_of: of a result, by its name."""
+    found = []
     for name, sql in EXPECTED.items():
-        database.register("rows", _table(folder / "lake" / name))
+        database.register("rows", rows_of(name))
         expected, seen = (Counter(database.sql(x).fetchall()) for x in (sql, FOUND[name]))
         if lost := expected - seen:
             found.append(f"{name}: {lost.total()} rows lost: {sorted(lost.elements())[:3]}")

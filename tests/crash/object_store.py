@@ -17,7 +17,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,7 +28,7 @@ from pyarrow.fs import FileSelector
 
 from flowql.deploy.spark_archives import write_flowql
 from tests.crash.driver import Driver, processes_of
-from tests.crash.lake import EXPECTED, FOUND, ONCE, SQL
+from tests.crash.lake import SQL, differences
 from tests.delta_jars import PLUGGED, delta_jars
 from tests.runtime.spark.test_cluster import checkouts
 from tests.s3 import BUCKET, S3, s3_jars, s3_server
@@ -150,19 +149,9 @@ def _write_project(folder: Path) -> None:
 
 
 def _differences(s3: S3) -> list[str]:
-    database, found = duckdb.connect(), []
-    database.register("orders", s3.read("orders"))
-    for name, sql in EXPECTED.items():
-        rows = _table(s3, name) if FORMATS[name] == "delta" else _listed(s3, name)
-        database.register("rows", rows)
-        expected, seen = (Counter(database.sql(x).fetchall()) for x in (sql, FOUND[name]))
-        if lost := expected - seen:
-            found.append(f"{name}: {lost.total()} rows lost: {sorted(lost.elements())[:3]}")
-        if more := seen - expected:
-            found.append(f"{name}: {more.total()} rows too many: {sorted(more.elements())[:3]}")
-        if name == "MINUTES" and (twice := database.sql(ONCE).fetchall()):
-            found.append(f"{name}: {len(twice)} changes are there twice: {twice[:3]}")
-    return found
+    with duckdb.connect() as database:
+        database.register("orders", s3.read("orders"))
+        return differences(database, lambda name: _table(s3, name) if FORMATS[name] == "delta" else _listed(s3, name))
 
 
 def _listed(s3: S3, name: str) -> pa.Table:

@@ -18,7 +18,7 @@ from flowql.compiler.plan.logical import Format
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.spark.errors import FilesUnfit
-from flowql.runtime.spark.files import emitted_files
+from flowql.runtime.spark.files import file_rows
 from flowql.runtime.spark.files_sink import write_epoch_files
 from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import split
@@ -167,7 +167,7 @@ def check_epochs(spark: Any, folder: Path) -> None:
     assert rows(of_state, "K", "V") == rows(of_changes, "K", "V") == []
     spark.sql(f"INSERT INTO delta.`{of_state.path}` VALUES ('x', 7, 11), ('y', 8, 12)")
     register(spark)
-    fed = emitted_files(spark, table, of_state, 1, query="f", streaming=True)
+    fed = file_rows(spark, table, of_state, 1, query="f", streaming=True).emitted
     counts: list[int] = []
     query = fed.writeStream.foreachBatch(lambda batch, _n: counts.append(batch.where("kind = 'sink'").count()))
     options = query.option("checkpointLocation", str(folder / "epochs/c")).trigger(availableNow=True)

@@ -28,7 +28,7 @@ from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.spark import files_sink
 from flowql.runtime.spark.errors import FilesUnfit
-from flowql.runtime.spark.files import emitted_files, source_frame
+from flowql.runtime.spark.files import file_rows, source_frame
 from flowql.runtime.spark.files_decode import csv_lines
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
 from flowql.runtime.spark.frames.letters import bad_rows
@@ -131,7 +131,7 @@ def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSessio
     for file_format in FORMATS:
         to = tmp_path / f"of {file_format}"
         log = open_log(to, "orders")
-        fed = emitted_files(session, SOURCE, files(tmp_path / file_format, file_format), 2, query="files")
+        fed = file_rows(session, SOURCE, files(tmp_path / file_format, file_format), 2, query="files").emitted
         write_epoch(fed, SinkOptions(str(to / "log"), to / "staging", Target("files", application_id="app")), 0)
         rows = rows_of_topic(read_log(session, ReadOptions(str(to / "log"), ("orders",))), SOURCE)
         found[file_format] = by_time(rows.select(*SOURCE.schema.names, ROWTIME).toArrow())
@@ -188,7 +188,7 @@ def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
     good = sorted((tuple(r) for r in rows.select("K", "AT", "V", ROWTIME).collect()), key=repr)
     told = told_by(made)
     log = open_log(tmp_path, "s")
-    fed = emitted_files(session, source, files(tmp_path / "p", "parquet"), 2, query="files")
+    fed = file_rows(session, source, files(tmp_path / "p", "parquet"), 2, query="files").emitted
     write_epoch(fed, SinkOptions(str(tmp_path / "log"), tmp_path / "staging", Target("files", application_id="app")), 0)
     through = rows_of_topic(read_log(session, ReadOptions(str(tmp_path / "log"), ("s",))), source)
     letters = [orjson.loads(v or b"") for v in values(log, "app-dead-letters")[0]]
@@ -227,7 +227,7 @@ def test_rows_without_a_time_of_their_own(session: SparkSession, tmp_path: Path)
     found = {}
     for kind, name in (("stream", "none"), ("stream", "given"), ("table", "none"), ("table", "given")):
         source = SourceDef("S", kind, "s", schema, Format("KAFKA"), Format("JSON"))  # type: ignore[arg-type]
-        fed = emitted_files(session, source, files(tmp_path / name, "json"), 1, query="files").collect()
+        fed = file_rows(session, source, files(tmp_path / name, "json"), 1, query="files").emitted.collect()
         (at,) = from_ipc(bytes(fed[0]["ipc"])).column("timestamp").to_pylist()
         relation = relation_of(source, source_frame(session, source, files(tmp_path / name, "json")))
         ((seen,),) = relation.frame.select(ROWTIME).collect()
@@ -255,7 +255,8 @@ def both_forms(
     bad = bad_rows(made)
     assert bad is not None
     fed = [
-        (r["kind"], from_ipc(bytes(r["ipc"]))) for r in emitted_files(session, source, given, 1, query="q").collect()
+        (r["kind"], from_ipc(bytes(r["ipc"])))
+        for r in file_rows(session, source, given, 1, query="q").emitted.collect()
     ]
     found: dict[str, list[Any]] = {"sink": [], "dead": []}
     for kind, batch in fed:
@@ -370,7 +371,7 @@ def test_a_stream_of_files_reads_each_once(session: SparkSession, tmp_path: Path
     log = open_log(tmp_path, "orders")
     for n, row in enumerate(ROWS[:2]):
         parquet(tmp_path / "in", str(n), [row])
-        rows = emitted_files(session, SOURCE, files(tmp_path / "in", "parquet"), 2, query="files", streaming=True)
+        rows = file_rows(session, SOURCE, files(tmp_path / "in", "parquet"), 2, query="files", streaming=True).emitted
         into = epochs_of(rows, log, Target("files"), tmp_path / "c1")
         assert into.trigger(availableNow=True).start().awaitTermination(120)
     assert sorted(len(p) for p in values(log, "orders")) in ([1, 1], [0, 2])
@@ -480,7 +481,7 @@ def test_the_final_rows_of_a_table_are_written_and_read_again(
     log = open_log(tmp_path, "t")
     parquet(tmp_path / "in")
     o = SinkOptions(str(tmp_path / "log"), tmp_path / "staging", Target("files"))
-    write_epoch(emitted_files(session, table, files(tmp_path / "in", "parquet"), 2, query="files"), o, 0)
+    write_epoch(file_rows(session, table, files(tmp_path / "in", "parquet"), 2, query="files").emitted, o, 0)
     producer = log.producer("test")
     producer.begin()
     key_b = next(p for p in range(2) if any(b'"AT":20' in (v or b"") for v in values(log, "t")[p]))
@@ -494,7 +495,7 @@ def test_the_final_rows_of_a_table_are_written_and_read_again(
     write_files(topic_frame(final_rows(rows, table), table), table, to)
     back = open_log(tmp_path / "again", "t")
     again_in = SinkOptions(str(tmp_path / "again" / "log"), tmp_path / "staging", Target("files"))
-    write_epoch(emitted_files(session, table, to, 2, query="files"), again_in, 0)
+    write_epoch(file_rows(session, table, to, 2, query="files").emitted, again_in, 0)
     read = rows_of_topic(read_log(session, ReadOptions(str(tmp_path / "again" / "log"), ("t",))), table)
     again = read.select(*table.schema.names, ROWTIME).toArrow().to_pylist()
     back.close()
@@ -530,9 +531,9 @@ def test_files_that_do_not_fit_are_refused(session: SparkSession, tmp_path: Path
     assert "column H is no part of a row" in unfit(lambda: source_frame(session, header, p))
     nothing = files(tmp_path / "none", "csv")
     fed = {"query": "files", "streaming": True}
-    assert "at least one file" in unfit(lambda: emitted_files(session, SOURCE, nothing, 2, **fed))
+    assert "at least one file" in unfit(lambda: file_rows(session, SOURCE, nothing, 2, **fed).emitted)
     many = files(tmp_path / "p", "json", multiLine="true")
-    assert "one document per line" in unfit(lambda: emitted_files(session, SOURCE, many, 2, query="files"))
+    assert "one document per line" in unfit(lambda: file_rows(session, SOURCE, many, 2, query="files").emitted)
     nested = source(Field("A", t.array(t.INT)))
     rows = rows_of_topic(read_log(session, ReadOptions(os.fspath(tmp_path), ("s",))), nested)
     assert "column A is ARRAY<INT>" in unfit(
