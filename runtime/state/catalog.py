@@ -19,6 +19,7 @@ from flowql.runtime.state.layout import (
     encode_number,
     entry_from_record,
     segment_length,
+    store_key_codec,
     successor,
     task_from_record,
 )
@@ -79,7 +80,7 @@ class Catalog:
             self._next_id += 1
             self._put(entry)
         elif entry.spec != spec:
-            if (entry.spec.kind, entry.codec.types) != (spec.kind, StoreEntry(0, spec, None).codec.types):
+            if (entry.spec.kind, entry.codec.types) != (spec.kind, store_key_codec(spec).types):
                 raise StateError(
                     f"the store {spec.name} exists with another key or kind; drop it first to rebuild its state"
                 )

@@ -142,7 +142,6 @@ def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
         WriteBufferManager.new_write_buffer_manager_with_cache(write_buffer_bytes, False, cache)
     )
     options.set_compression_type(DBCompressionType.lz4())
-    options.set_level_compaction_dynamic_level_bytes(True)
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.05)
     options.set_max_log_file_size(_LOG_BYTES_MAX)

@@ -50,6 +50,7 @@ TESTS: dict[str, tuple[str, ...]] = {
             "keys_values",
             "handed",
             "reopen",
+            "snapshots",
             "model",
         )
     ),

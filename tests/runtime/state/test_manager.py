@@ -454,14 +454,23 @@ def test_expired_segments_are_gone_physically_and_compacted(tmp_path):
 
 
 def test_range_scans_of_one_key_read_only_its_segments():
-    manager = manager_on()
+    class Counted(MemoryPhysical):
+        scans = 0
+
+        def scan(self, low, high):
+            self.scans += 1
+            return super().scan(low, high)
+
+    physical = Counted()
+    manager = manager_on(physical)
     task = manager.open_task("q", 0, [window("J", "join")])
     put(manager, task, "J", {(k, t): (t,) for k in "abc" for t in range(0, 6_000_000, 60_000)})
     commit(manager)
-    before = task.store("J").metrics.physical
+    before, physical.scans = task.store("J").metrics.physical, 0
     found = list(task.store("J").scan(low=("b", 120_000), high=("b", 240_000)))
     assert found == [(("b", 120_000), (120_000,)), (("b", 180_000), (180_000,))]
     assert task.store("J").metrics.physical - before == 2
+    assert physical.scans <= 7, "three segments of a hundred: each is looked for and read"
 
 
 def test_a_point_lookup_in_a_million_keys_reads_a_bounded_number_of_rows(tmp_path):

@@ -4,12 +4,14 @@ import pytest
 
 from flowql.compiler.plan import types as T
 from flowql.runtime.errors import StateError
+from flowql.runtime.state.copy import copy_of
 from flowql.runtime.state.keys import key_codec
+from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
-from flowql.runtime.state.values import encode_value
+from flowql.runtime.state.values import encode_metadata, encode_value
 from tests.runtime.state.support import commit, manager_on, put, rows, table, window
 
 
@@ -58,6 +60,19 @@ def test_a_stopped_instance_is_read_from_its_directory_and_redo(tmp_path, flushe
     if flushed < 2:
         with pytest.raises(StateError, match=f"redo of commit {flushed + 1} is missing"):
             open_readonly(path, redo[2:])
+    manager.close()
+
+
+def test_a_copy_is_of_the_last_commit_and_its_files_go_with_it(tmp_path):
+    manager = manager_on(open_rocks(tmp_path / "db"))
+    task = manager.open_task("q", 0, [table()])
+    put(manager, task, "T", rows(3), {"at": 1})
+    commit(manager)
+    with copy_of(manager, tmp_path / "copy") as copy:
+        put(manager, task, "T", {("k0",): (9,)}, {"at": 2})
+        commit(manager)
+        assert (copy.sequence, copy.tasks(), dict(copy.scan("T"))) == (1, {"q": {"at": 1}}, rows(3))
+    assert [p.name for p in tmp_path.iterdir()] == ["db"]
     manager.close()
 
 
@@ -110,16 +125,19 @@ def test_a_snapshot_of_one_of_many_instances_holds_no_task_that_is_being_restore
 
 
 def test_after_a_reset_nothing_of_the_old_state_is_seen():
-    """Neither in answers nor by the tasks that are opened for the state that is made anew."""
+    """Neither in answers nor by the tasks that are opened for the state that is made anew. No restoration goes on."""
     physical = MemoryPhysical()
     before = manager_on(physical)
     put(before, before.open_task("q", 0, [table()]), "T", rows(5), {"at": 1})
     commit(before)
+    StateManager(physical).begin_restore({"r": TaskRecord(1, ("T",), encode_metadata({}))}, [], 2)
     manager = StateManager(physical)
     assert manager.committed_stores()
+    assert list(manager.restoring()) == ["r"]
     manager.reset(7)
     assert manager.applied_sequence == 7
     assert not manager.committed_stores()
+    assert manager.committed_tasks() == []
     with manager.snapshot() as snapshot:
         assert (snapshot.sequence, list(snapshot.stores()), snapshot.tasks()) == (7, [], {})
     task = manager.open_task("q", 0, [table()])
