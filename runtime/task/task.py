@@ -246,7 +246,7 @@ class Task:
 
     def _rows_max(self, budget_ns: int) -> int:
         rows, room = self._config.rows_per_run or self._sizer.rows(budget_ns), self.program.room
-        return rows if room is None else max(1, min(rows, room))
+        return rows if room is None else min(rows, room)
 
     def _run(self, rows_max: int) -> int | None:
         """One run; None when the inputs have nothing to give yet. What fails for its values is isolated (`flowql.runtime.task.isolate`)."""

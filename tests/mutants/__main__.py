@@ -54,6 +54,15 @@ TESTS: dict[str, tuple[str, ...]] = {
             "model",
         )
     ),
+    # What values do to a run, and tasks after each other, is known where whole queries run.
+    "runtime/task": (
+        "tests/runtime/task",
+        "tests/runtime/app/test_one_bad_record.py",
+        "tests/runtime/app/test_careful.py",
+        "tests/runtime/app/test_exchanges.py",
+        "tests/runtime/app/test_delivering.py",
+        "tests/runtime/app/test_processors.py",
+    ),
     "runtime/app/recovery.py": (
         "tests/runtime/app/test_recovery.py",
         "tests/runtime/app/test_redo_formats.py",

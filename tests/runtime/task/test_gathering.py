@@ -83,3 +83,16 @@ def test_what_is_gathered_waits_for_all_that_its_batches_waited_for() -> None:
     assert source.waited_for
     source.consume_raw(3)
     assert source.oldest_stamp == 0
+
+
+def test_after_a_reset_nothing_is_waited_for_on_behalf_of_what_is_forgotten() -> None:
+    """An old mark before a new batch would let it overtake what is still to come to other channels."""
+    source = LogInput("op", TP, 0, channel=b"k", rounds=Rounds())
+    source.siblings = [source]
+    assert source.rounds is not None
+    source.add(fetched(0, 1))
+    source.reset(0)
+    assert (source.oldest_stamp, source.rows, source.size_bytes, source.position) == (0, 0, 0, 0)
+    source.rounds.started = 5
+    source.add(fetched(0, 1))
+    assert source.oldest_stamp == 6

@@ -6,6 +6,7 @@ import pytest
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from tests.runtime.task.test_gathering import fetched
 from tests.slt.session import Shape, SqlSession
 
 
@@ -57,3 +58,16 @@ def test_an_input_is_idle_only_when_it_was_read_to_the_end_of_its_partition() ->
     assert not source.idle, "a record is in the log and not fetched"
     source.end_offset = 3
     assert source.idle
+
+
+def test_rows_follow_those_of_the_first_batch_while_another_one_is_buffered() -> None:
+    """Else a join would take all rows of the other side up to its last one, and the second batch would come too late."""
+    source = LogInput("op", TopicPartition("t", 0), 0)
+    for first in (0, 1_000):
+        source.add(fetched(first, 1_000))
+    source.end_offset = source.next_fetch
+    assert source.more_to_come({})
+    source.consume_raw(1_000)
+    assert not source.more_to_come({})
+    source.end_offset += 1
+    assert source.more_to_come({}), "a record is in the log and not fetched"

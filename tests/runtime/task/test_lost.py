@@ -12,6 +12,7 @@ from flowql.runtime.batch import from_rows
 from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_TIME, Looks
+from flowql.runtime.task.isolate import RowLimit
 from flowql.runtime.task.lost import FIRST_ROWS, Late, losses_of, with_run
 from flowql.runtime.task.repartition import ENVELOPE_ROWS, channel_key, enclose, open_envelopes, topic_of
 from flowql.runtime.task.sizing import FORGET, START_ROWS, MicroBatchSizer
@@ -93,6 +94,29 @@ def test_a_run_takes_as_many_rows_as_fit_by_the_cheapest_full_runs() -> None:
     sizer.learn(1, 0)
     assert sizer.rows(1 << 60) == ROWS_PER_RUN_MAX
     assert sizer.rows(1) == ROWS_PER_RUN_MIN
+
+
+def test_after_a_failure_runs_take_half_and_after_successes_as_many_as_before() -> None:
+    limit, tried = RowLimit(), []
+    while limit.failed(limit.of(1_000)):
+        tried.append(limit.of(1_000))
+    assert tried == [500, 250, 125, 62, 31, 15, 7, 3, 1]
+    assert not limit.failed(1)
+    sizes = []
+    for _ in range(12):
+        limit.succeeded(1_000)
+        sizes.append(limit.of(1_000))
+    assert sizes == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000, 1_000]
+    assert (limit.of(5), limit.of(10_000)) == (5, 10_000)
+
+
+def test_after_a_run_that_took_long_to_fail_sixteen_rows_go_alone_before_more_are_tried() -> None:
+    limit, sizes = RowLimit(), []
+    limit.one_by_one()
+    for _ in range(20):
+        sizes.append(limit.of(1_000))
+        limit.succeeded(1_000)
+    assert sizes == [1] * 17 + [2, 4, 8]
 
 
 @pytest.mark.parametrize("rows", [1, ENVELOPE_ROWS, ENVELOPE_ROWS + 1, 2 * ENVELOPE_ROWS + 5])

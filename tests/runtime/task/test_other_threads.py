@@ -44,6 +44,15 @@ def test_a_row_that_is_taken_while_another_thread_looks(ms: int | None, beyond: 
     assert _beyond(source, ms) is beyond
 
 
+def test_where_no_row_is_left_of_a_batch_none_is_beyond_a_time() -> None:
+    """Its last records were bad, and are consumed with the next run."""
+    decoded = Moving()
+    decoded.looks = 1
+    source = LogInput("scan", TopicPartition("A", 0), 0, decoded=cast(Any, decoded))
+    assert source.next_ms is None
+    assert not _beyond(source, 4)
+
+
 class Fed(deque[int]):
     """Something is added as soon as somebody begins to iterate."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
-from flowql.runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.input_buffer import DecodedRows, ExchangeInput, LogInput
 from flowql.runtime.task.peeked import peeked_rows
+from tests.runtime.task.test_gathering import fetched
 
 SCHEMA = Schema((Field("K", t.STRING, "key"), Field("V", t.BIGINT)))
 
@@ -60,3 +63,20 @@ def test_times_of_consumed_rows_are_those_of_their_batches() -> None:
     channel.consume(22)
     assert channel.take_latency_samples() == [(5, 3), (5, 7), (7, 5)]
     assert (channel.first, channel.consumed, channel.rows, channel.next_ms) == (2, 5, 5, 25)
+
+
+def test_a_log_input_gives_rows_up_to_the_record_that_has_to_wait() -> None:
+    """Records that could not be read have no row."""
+    source = LogInput("op", TopicPartition("t", 0), 0)
+    source.add(fetched(0, 10))
+    origin = np.array([0, 1, 3, 4, 7, 9])
+    source.decode_next(lambda raw, _parts: DecodedRows(batch(range(6)), origin, 10, [], raw))
+    for stop, rows in ((None, 6), (10, 6), (9, 5), (4, 3), (2, 2), (0, 0)):
+        source.stop_at = stop
+        assert source.peek(20).rowtime.tolist() == list(range(rows))
+    source.stop_at = 9
+    source.consume(4)
+    assert (source.position, source.peek(20).rowtime.tolist()) == (7, [4])
+    source.stop_at = 3
+    assert source.stopped
+    assert source.peek(20).rowtime.tolist() == [], "a barrier that is behind already"
