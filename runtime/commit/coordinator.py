@@ -140,7 +140,7 @@ class CommitStep:
         self._busy = False  # from before a cut until its commit is applied
         self._requests: deque[CommitRequest] = deque()
         self._next_ms = self._cut_ms = 0  # when the next cut is due, and when the last one was
-        self._redo_bytes = 0
+        self._redo_bytes = 0  # sent since the last flush
         self._unknown = False  # whether the last transaction was committed
         self._losses: list[int] = []  # when this member was fenced
         self._stale = 0  # rejections of the group metadata in a row
@@ -154,7 +154,7 @@ class CommitStep:
         self.reshapes: list[Reshape] = []  # as well
         self._sizes: dict[str, int] = {}  # partitions of topics that were reshaped
         self.latency_samples: list[LatencySample] = []  # what this epoch will have answered; under the epoch lock
-        self._applying: tuple[Epoch, int, int] | None = None  # committed, and not yet in the state: see `_apply`
+        self._applying: tuple[Epoch, int] | None = None  # committed, and not yet in the state: see `_apply`
         self._mending = Mending(state, log, application_id, has_changelogs=changelog is not None)
         self.state_trouble = ""  # why the state cannot be made durable; the log keeps its redo meanwhile
         self._flush_at_ms = 0  # the next attempt, while there is trouble
@@ -266,7 +266,7 @@ class CommitStep:
                 self.blocked = str(error)
                 return
             if self._pending is not None and last == self._sequence + 1:
-                if not self._committed(self._pending, last, 0):
+                if not self._committed(self._pending, last):
                     return
                 self._pending = None
             self._sequence, self._found_out = last, True
@@ -346,13 +346,13 @@ class CommitStep:
 
     def _commit(self, epoch: Epoch) -> bool:
         """True when the epoch is committed and applied; False to try again later."""
-        redo_bytes = 0
         try:
             sequence = self._resolve()
             if sequence is None:
                 epoch.state.check()
                 redo = epoch.state.redo() if self._log.supports_redo and not self._member else b""
-                sequence, redo_bytes = self._transaction(epoch, redo), len(redo)
+                self._redo_bytes += len(redo)  # also if the outcome is unknown
+                sequence = self._transaction(epoch, redo)
         except Fenced as error:
             if not self._member:
                 raise Fenced("another instance of this application has taken over") from error
@@ -367,20 +367,20 @@ class CommitStep:
             else:
                 self._block(epoch, error)
             return False
-        return self._committed(epoch, sequence, redo_bytes)
+        return self._committed(epoch, sequence)
 
-    def _committed(self, epoch: Epoch, sequence: int, redo_bytes: int) -> bool:
+    def _committed(self, epoch: Epoch, sequence: int) -> bool:
         """Applies a committed epoch to the state and completes its commit requests. False to try again later."""
         self._sequence, self._stale = sequence, 0
         # The state of a member may have been that of another instance.
         applied = max(sequence, self._state.applied_sequence + 1) if self._member else sequence
-        self._applying = epoch, applied, redo_bytes
+        self._applying = epoch, applied
         return self._apply()
 
     def _apply(self) -> bool:
         """The state takes what the log has committed. Until it does, on a full disk say, nothing else can be committed."""
         assert self._applying is not None
-        epoch, applied, redo_bytes = self._applying
+        epoch, applied = self._applying
         if not self._mend_state():
             return False
         try:
@@ -392,7 +392,7 @@ class CommitStep:
         self._applying = None
         self._mending.works()
         self._free()
-        self._after(epoch, redo_bytes)
+        self._after(epoch)
         return True
 
     def _mend_state(self) -> bool:
@@ -529,7 +529,7 @@ class CommitStep:
             producer.attach_redo(redo)
         return producer.commit()
 
-    def _after(self, epoch: Epoch, redo_bytes: int) -> None:
+    def _after(self, epoch: Epoch) -> None:
         self._metrics.commits += 1
         self._measure(epoch)
         for request in epoch.waiting:
@@ -538,7 +538,6 @@ class CommitStep:
                 request.done.set_result(self._sequence)
             except Exception as error:  # the requester's mistake: the commit stands
                 request.done.set_exception(error)
-        self._redo_bytes += redo_bytes
         if self._redo_bytes > REDO_FLUSH_BYTES:
             self._try_flush()
         self._busy = False

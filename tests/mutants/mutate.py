@@ -91,7 +91,7 @@ def _changed(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
         yield node, "constant", str(not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         yield node, "constant", str(node.value + 1)
-    elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+    elif isinstance(node, ast.Return) and node.value is not None and not _is_nothing(node.value):
         yield node, "return", "return None"
     elif isinstance(node, ast.AugAssign | ast.Expr | ast.Assign) and _acts(node):
         yield node, "statement", "pass"
@@ -109,5 +109,6 @@ def _name(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
-def _is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
+def _is_nothing(value: ast.expr) -> bool:
+    """None, or False, for which callers take None as well."""
+    return isinstance(value, ast.Constant) and (value.value is None or value.value is False)

@@ -20,6 +20,7 @@ from tests.tidy.tree import ROOT
         ("x = 3", ["x = 4"]),
         ("x = f(on=True)", ["x = f(on=False)"]),
         ("def f(a: int = 2):\n    return a", ["    return None"]),
+        ("def f():\n    return False", ["    return True"]),
         ("self.x = y", ["pass"]),
         ("x += y", ["pass"]),
         ("go('é', x)", ["pass"]),
