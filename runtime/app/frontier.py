@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.state.manager import StateManager
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput, Rounds
+from flowql.runtime.task.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +97,29 @@ class Frontier:
             if all(positions.get(tp, 0) >= end for tp, end in ends.items()):
                 self._done[task] = number
                 del self._pending[task]
+
+
+class RepartitionCleanup:
+    """Deletes processed records of repartitions. Only the thread of the group step uses it."""
+
+    def __init__(self, admin: Admin, state: StateManager) -> None:
+        self._admin, self._state = admin, state
+        self._before: dict[TopicPartition, int] = {}
+
+    def delete_processed(self, tasks: Iterable[Task]) -> None:
+        """Of the repartitions that these tasks read.
+
+        The positions come from the records of tasks, where the next owner of a task begins. The committed positions of the group may be further:
+        they also move over transaction markers.
+        """
+        for task in tasks:
+            channels = [i for i in task.logs.values() if i.channel is not None]
+            record = self._state.local_record(str(task.id)) if channels else None
+            if record is None:
+                continue
+            positions = record.read().get("positions", {})
+            for tp in sorted({i.tp for i in channels}):
+                offset = min(positions.get(i.name, 0) for i in channels if i.tp == tp)
+                if offset > self._before.get(tp, 0):
+                    self._admin.drop_before(tp, offset)
+                    self._before[tp] = offset

@@ -8,28 +8,29 @@ commit, else with state from the changelogs. A failed attempt is repeated.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
-from flowql.compiler.plan.topology import ExchangeSink, Plan
+from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
 from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.deployment import delete_leftovers
-from flowql.runtime.app.frontier import Frontier, Upstream
+from flowql.runtime.app.frontier import Frontier, RepartitionCleanup
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
 from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.plan_topic import PlanReader
+from flowql.runtime.app.planned_tasks import PlannedTasks
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.refusals import changelog_is_gone
 from flowql.runtime.app.watchdog import Stuck
 from flowql.runtime.client.consumer import ConsumerFacade
-from flowql.runtime.commit.positions import read_stamp, readers
+from flowql.runtime.commit.positions import read_stamp
 from flowql.runtime.errors import LogError, LogUnavailable
 from flowql.runtime.log.base import GroupChange, GroupEvent, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
@@ -37,10 +38,7 @@ from flowql.runtime.state.changelog import WrittenTask, WrittenTasks
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.repartition import topic_of
 from flowql.runtime.task.task import Task
-from flowql.runtime.topology.grouping import GROUPER
-from flowql.runtime.topology.query import input_topics
 
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
@@ -72,8 +70,7 @@ class GroupStep(Reconciler):
         self._tasks: dict[TaskId, Task] = {}  # from when they are built until their state is closed
         self._begun: set[TaskId] = set()  # of those, which were handed over, and not taken back
         self._unmade: list[ManagedTask] = []  # state of tasks that are being parked without being made
-        self._topics: frozenset[str] = frozenset()
-        self._all: dict[TaskId, frozenset[TopicPartition]] = {}  # of the plan: what each task reads
+        self.planned = PlannedTasks()  # replaced as a whole; any thread may read it
         self._written: WrittenTasks | None = None
         self._frontier = Frontier(host.admin, self._group)
         self._look_at_ms = 0
@@ -82,7 +79,7 @@ class GroupStep(Reconciler):
         self._plan_at_ms = 0
         self._stale_at_ms = 0
         self._purge_at_ms = 0
-        self._purged: dict[TopicPartition, int] = {}
+        self._repartitions = RepartitionCleanup(host.admin, host.state)
         self._tidy_at_ms: int | None = None
         self.swap = GroupSwap(host)
         self.hung = HungQueries(host)
@@ -99,11 +96,7 @@ class GroupStep(Reconciler):
 
     def tell_hung(self, stuck: Sequence[Stuck]) -> bool:
         """Of runs that do not end, as far as their tasks are this member's. See `HungQueries.tell`."""
-
-        def owns(task: str) -> bool:
-            return any(str(t) == task and reads <= self._owned for t, reads in list(self._all.items()))
-
-        return self.hung.tell(stuck, owns)
+        return self.hung.tell(stuck, lambda task: any(str(t) == task for t in self.planned.within(self._owned)))
 
     def applied(self, offset: int) -> Future[None]:
         """Done when everything before this offset of the plan topic runs here."""
@@ -114,28 +107,9 @@ class GroupStep(Reconciler):
         return done
 
     @property
-    def partitions(self) -> frozenset[TopicPartition]:
-        """Everything that the tasks of the plan read, wherever they run."""
-        return frozenset(tp for reads in list(self._all.values()) for tp in reads)
-
-    @property
-    def readers(self) -> dict[TopicPartition, str]:
-        """Of the same partitions: what a committed position says of its tasks (`readers`) if none of them is behind it."""
-        tasks: dict[TopicPartition, list[TaskId]] = {}
-        for task, reads in list(self._all.items()):
-            for tp in reads:
-                tasks.setdefault(tp, []).append(task)
-        return {tp: readers(names) for tp, names in tasks.items()}
-
-    @property
     def owned(self) -> int:
-        """How many of them are this member's."""
-        return len(self._owned & self.partitions)
-
-    @property
-    def repartitions(self) -> set[str]:
-        """Topics of repartitions."""
-        return set(self._frontier.writers)
+        """How many partitions of the planned tasks are this member's."""
+        return len(self._owned & self.planned.partitions)
 
     # -- the step
 
@@ -217,7 +191,7 @@ class GroupStep(Reconciler):
 
     def _lead(self) -> Coroutine | None:
         """One member has to do something for all."""
-        if min(self.partitions, default=None) not in self._owned - self._leaving:
+        if min(self.planned.partitions, default=None) not in self._owned - self._leaving:
             self.swap.release()
             return None
         if self._tidy_at_ms is not None and self._host.clock.timer_ms() >= self._tidy_at_ms:
@@ -235,9 +209,9 @@ class GroupStep(Reconciler):
         yield from ()
         if changelog_is_gone(self._host, query):
             return
-        if all(t.query != query for t in self._all):
+        if not self.planned.has(query):
             self._learn_plan(self._host.running)  # its topics were not to be known of
-            if all(t.query != query for t in self._all):
+            if not self.planned.has(query):
                 return
         self._host.query_states.resume(query, SUSPENDED)
 
@@ -252,7 +226,7 @@ class GroupStep(Reconciler):
         if now_ms >= self._purge_at_ms:
             self._purge_at_ms = now_ms + PURGE_MS
             with self._another_time():
-                self._purge()
+                self._repartitions.delete_processed([task for _, task in sorted(self._tasks.items())])
 
     def _look_at_topics(self, now_ms: int) -> None:
         if now_ms >= self._plan_at_ms:
@@ -264,26 +238,6 @@ class GroupStep(Reconciler):
         if self._host.deployed.wanted is not None:
             with self._another_time():
                 self.swap.look(self._read_written().tasks, self._tasks, now_ms)
-
-    def _purge(self) -> None:
-        """Deletes processed records of the repartitions whose partitions this member owns.
-
-        The positions come from the records of tasks, where the next owner of a task begins. The committed positions of the group may be further:
-        they also move over transaction markers.
-        """
-        for task_id, task in sorted(self._tasks.items()):
-            channels = [i for i in task.logs.values() if i.channel is not None]
-            record = self._host.state.local_record(str(task_id)) if channels else None
-            if record is None:
-                continue
-            positions = record.read().get("positions", {})
-            for tp in sorted({i.tp for i in channels}):
-                self._purge_before(tp, min(positions.get(i.name, 0) for i in channels if i.tp == tp))
-
-    def _purge_before(self, tp: TopicPartition, offset: int) -> None:
-        if offset > self._purged.get(tp, 0):
-            self._host.admin.drop_before(tp, offset)
-            self._purged[tp] = offset
 
     def _answer_waiters(self) -> None:
         for _ in range(len(self._waiters)):
@@ -297,43 +251,18 @@ class GroupStep(Reconciler):
 
     def _wanted(self) -> set[TaskId]:
         """Tasks all of whose partitions are owned and stay (rule R9)."""
-        mine, of = self._owned - self._leaving, self._host.query_states.of
+        of = self._host.query_states.of
         return {
             t
-            for t, reads in self._all.items()
-            if reads <= mine and of(t.query).keeps_tasks and (t in self._tasks or not self.swap.forbids(t))
+            for t in self.planned.within(self._owned - self._leaving)
+            if of(t.query).keeps_tasks and (t in self._tasks or not self.swap.forbids(t))
         }
 
     def _learn_plan(self, plan: Plan) -> None:
-        app = self._group
-        subs = {(q.id, sub.number): input_topics(sub, app) for q in plan.queries for sub in q.subtopologies}
-        tasks = [t for q in plan.queries for t in self.mine.tasks_of(q)]
-        counts = Counter((t.query, t.subtopology) for t in tasks)
-        groups = {sub: GROUPER.group(dict.fromkeys(subs[sub], n)) for sub, n in counts.items()}
-        self._all = {t: groups[t.query, t.subtopology][t.partition] for t in tasks}
-        self._learn_writers(plan)
-        topics = frozenset(tp.topic for reads in self._all.values() for tp in reads)
-        if topics != self._topics:
-            self._topics = topics
-            self._host.main.subscribe(app, topics)
-
-    def _learn_writers(self, plan: Plan) -> None:
-        """Who writes to which repartition."""
-        writers = {
-            topic_of(self._group, op.spec.topic): (q.id, sub.number)
-            for q in plan.queries
-            for sub in q.subtopologies
-            for op in sub.operators
-            if isinstance(op.spec, ExchangeSink)
-        }
-        by_sub: dict[tuple[str, int], list[TaskId]] = {}
-        for t in self._all:
-            by_sub.setdefault((t.query, t.subtopology), []).append(t)
-        before = {
-            t: tuple(b for tp in sorted(reads) if tp.topic in writers for b in by_sub[writers[tp.topic]])
-            for t, reads in self._all.items()
-        }
-        self._frontier.learn({t: Upstream(reads, before[t]) for t, reads in self._all.items()}, writers)
+        before, self.planned = self.planned, PlannedTasks.of(plan, self._group, self.mine.tasks_of)
+        self._frontier.learn(self.planned.upstream(), self.planned.writers)
+        if self.planned.topics != before.topics:
+            self._host.main.subscribe(self._group, self.planned.topics)
 
     # -- coroutines
 
@@ -345,11 +274,11 @@ class GroupStep(Reconciler):
         yield from self._stop(tasks)
         with self._host.state.epoch_lock:  # first: the next cut may come as soon as commits begin anew
             self.mine.leave(tasks, committed=False)
-            self.mine.forget_positions(self.partitions)
+            self.mine.forget_positions(self.planned.partitions)
         yield self._host.commit.start_over()
         self._close(tasks)
         self._close_unmade()
-        self._host.state.disown([str(t) for t in self._all])
+        self._host.state.disown([str(t) for t in self.planned.reads])
         self._host.query_states.reinstate()
 
     def _give_up(self, tasks: Sequence[Task]) -> Coroutine:
@@ -374,7 +303,7 @@ class GroupStep(Reconciler):
         if self._revoking and leaving == self._leaving:
             with self._host.state.epoch_lock:
                 self.mine.forget_positions(leaving)
-            self._host.state.disown(str(t) for t, reads in self._all.items() if reads & leaving)
+            self._host.state.disown(str(t) for t, reads in self.planned.reads.items() if reads & leaving)
             self._owned -= leaving
             self._leaving, self._revoking = set(), False
             self._host.main.acknowledge_revoke()
@@ -394,8 +323,8 @@ class GroupStep(Reconciler):
 
     def _standing_still(self) -> list[TaskId]:
         """Tasks that would have to be parked, and cannot be made: the log refuses what they write, or what they need is gone."""
-        mine, of = self._owned - self._leaving, self._host.query_states.of
-        found = (t for t, reads in self._all.items() if reads <= mine and self.swap.parks(t))
+        of = self._host.query_states.of
+        found = (t for t in self.planned.within(self._owned - self._leaving) if self.swap.parks(t))
         return sorted(t for t in found if t not in self._tasks and not of(t.query).keeps_tasks)
 
     def _park_standing(self, standing: Sequence[TaskId]) -> Coroutine:
@@ -434,12 +363,11 @@ class GroupStep(Reconciler):
             self._close(tasks)
         # Some may have gone while this member was away, and parked ones are not made.
         here = [t for t in host.state.committed_tasks() if "/" in t and t.rpartition("/")[0] not in known]
-        owned = {str(t) for t, reads in self._all.items() if reads <= self._owned - self._leaving}
+        owned = {str(t) for t in self.planned.within(self._owned - self._leaving)}
         mine = [str(task.id) for task in tasks]
         mine += [t for t in here if t in owned and t not in mine]
-        host.state.rebuild(
-            {t: None for t in here if t not in mine}
-        )  # only here: the owner of a task drops its state for all members
+        # Only here: the owner of a task drops its state for all members.
+        host.state.rebuild({t: None for t in here if t not in mine})
         self.mine.take_over(plan)  # before state goes: no interactive query is answered from half of it
         self.hung.apply()
         if mine:
@@ -478,7 +406,8 @@ class GroupStep(Reconciler):
 
         Looks for a newer plan after that: their last owner may have parked them for a swap that is not known here yet.
         """
-        positions = self._host.admin.stable_positions(self._group, sorted({tp for t in tasks for tp in self._all[t]}))
+        tps = sorted({tp for t in tasks for tp in self.planned.reads[t]})
+        positions = self._host.admin.stable_positions(self._group, tps)
         written = self._read_written()
         for position in positions.values():
             stamp = read_stamp(position.metadata)
@@ -496,8 +425,9 @@ class GroupStep(Reconciler):
 
     def _held_with(self, wanted: Sequence[TaskId]) -> dict[TaskId, frozenset[TopicPartition]]:
         """Tasks of suspended queries, which no member runs, that read partitions of the wanted tasks."""
-        tps, held = {tp for t in wanted for tp in self._all[t]}, self._host.query_states.having(SUSPENDED)
-        return {t: reads & tps for t, reads in self._all.items() if t.query in held and reads & tps}
+        tps = {tp for t in wanted for tp in self.planned.reads[t]}
+        held = self._host.query_states.having(SUSPENDED)
+        return {t: reads & tps for t, reads in self.planned.reads.items() if t.query in held and reads & tps}
 
     def _compare(
         self, wanted: Sequence[TaskId], written: dict[str, WrittenTask]

@@ -31,8 +31,8 @@ def source_ends(instance: Instance) -> dict[TopicPartition, int]:
     written = {s.topic for s in instance.plan.sources if s.query is not None}
     written |= {topic_written(q) for q in instance.running.queries}  # INSERT INTO, and staging topics
     if instance.group is not None:
-        tps = set(instance.group.partitions)
-        written |= instance.group.repartitions
+        tps = set(instance.group.planned.partitions)
+        written |= instance.group.planned.writers.keys()
     else:
         tps = {i.tp for q in _whole(instance) for t in q.built.tasks for i in t.logs.values()}
     ends = {}
@@ -48,10 +48,10 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
     Ends of inside topics are read before the epoch lock is taken (the log may be waiting for a disk); if a commit moved them
     meanwhile the answer is "not yet".
     """
-    if not instance.at_rest:
+    if not instance.deployer.at_rest:
         return False
     if instance.group is not None:
-        return _group_caught_up(instance, ends, instance.group.readers)
+        return _group_caught_up(instance, ends, instance.group.planned.readers)
     commits = instance.metrics.commits
     queries = _whole(instance)
     if _suspended(instance) or any(task.status is TaskStatus.RESTORING for q in queries for task in q.built.tasks):

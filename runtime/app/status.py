@@ -47,7 +47,7 @@ def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]
 
 def _waits_for(instance: Instance, deployed: Deployed, group: Group) -> str:
     """What a swap waited for when it was looked at last. A deployment since then may have let it go on."""
-    why = instance.swaps.why.get(group.name, "")
+    why = instance.deployer.swaps.why.get(group.name, "")
     return why if why != BUILT or is_held(deployed, group) else ""
 
 
@@ -92,7 +92,7 @@ def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, A
         found["group"] = {
             "away": instance.watchdog.is_away,
             "partitions": instance.group.owned,
-            "of": len(instance.group.partitions),
+            "of": len(instance.group.planned.partitions),
             "trouble": instance.group.trouble or None,
         }
     if detail:

@@ -77,7 +77,7 @@ def test_a_member_makes_what_the_only_instance_makes(expected):
         append(log, part)
         settle(instance, driver)
     assert not differences(expected, result(log, instance))
-    total = len(instance.group.partitions)
+    total = len(instance.group.planned.partitions)
     assert instance_metrics(instance)["group"] == {
         "away": False,
         "partitions": total,
@@ -192,7 +192,7 @@ def tell(instance, change, tps, member="one"):
 def test_a_member_that_was_given_up_commits_nothing_of_what_it_had(expected):
     log, parts = world(), list(orders(300, 1, 50))
     instance, driver = start(log, shared=True, process_id="one")
-    everything = instance.group.partitions
+    everything = instance.group.planned.partitions
     for n, part in enumerate(parts):
         append(log, part)
         for _ in range(n + 2):  # and some of it is processed, and not committed
@@ -233,7 +233,7 @@ def test_who_waits_for_a_commit_learns_that_it_came_through_though_the_member_wa
         done = instance.commit.request()
         while log.silent:
             instance.commit.run_once(0)
-        tell(instance, GroupChange.LOST, everything := instance.group.partitions)
+        tell(instance, GroupChange.LOST, everything := instance.group.planned.partitions)
         assert not done.done()
         while instance.group._tasks or not done.done():
             driver.round()
@@ -254,7 +254,7 @@ def test_what_is_revoked_is_committed_before_it_is_acknowledged(expected, monkey
         acknowledge()
 
     monkeypatch.setattr(instance.main, "acknowledge_revoke", noted)
-    half = {tp for tp in instance.group.partitions if tp.partition == 1}
+    half = {tp for tp in instance.group.planned.partitions if tp.partition == 1}
     for part in parts:
         append(log, part)
         for _ in range(5):
@@ -320,7 +320,7 @@ def test_answers_of_a_member_hold_what_it_owns_at_the_commit_alone():
     settle(instance, driver)
     everything, all_rows = shown(instance)
     assert everything == {0, 1}
-    half = {tp for tp in instance.group.partitions if tp.partition == 1}
+    half = {tp for tp in instance.group.planned.partitions if tp.partition == 1}
     tell(instance, GroupChange.REVOKE, half)
     while half & instance.group._owned:
         driver.round()
@@ -330,7 +330,7 @@ def test_answers_of_a_member_hold_what_it_owns_at_the_commit_alone():
     tell(instance, GroupChange.ASSIGN, half)
     settle(instance, driver)
     assert shown(instance) == (everything, all_rows)
-    tell(instance, GroupChange.LOST, instance.group.partitions)
+    tell(instance, GroupChange.LOST, instance.group.planned.partitions)
     while instance.group._tasks:
         driver.round()
     assert shown(instance) == (set(), dict.fromkeys(all_rows, 0))
