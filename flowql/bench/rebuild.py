@@ -117,7 +117,7 @@ def _phases(instance: ObservedInstance, seconds: float) -> list[Phase]:
     beside = Phase("beside the rebuild", since_ns=time.time_ns())
     instance.deploy(plan_of(SQL.format(over=2_000)))
     limit = time.monotonic() + REBUILT_S
-    while not instance.rebuilt:
+    while not instance.deployer.rebuilt:
         beside.ask(engine)
         if time.monotonic() > limit:
             raise BenchFailed(f"the rebuild does not end: {instance.rebuilding.why}")

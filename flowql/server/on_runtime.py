@@ -166,7 +166,7 @@ class RuntimeEngine:
             seen.update({s.topic: spans_of(instance.log, s.topic) for s in (served, built)})
 
         try:
-            ahead = instance.side_by_side(group, look)
+            ahead = instance.deployer.side_by_side(group, look)
         except NotYet as why:
             title = f"generation {query.generation} of {query.id} cannot be compared yet: {why}"
             raise CommandError(title, code=NOT_YET, help="flowql status") from why
@@ -216,7 +216,7 @@ class RuntimeEngine:
             frozenset(instance.state.restoring()) if self._members is None else frozenset[str]()
         )  # before the snapshot
         if len(queries) > 1:
-            taken = instance.consistent_snapshot(queries, take=take)
+            taken = instance.consistent_snapshots.snapshot(queries, take=take)
             snapshot, apart = taken.snapshot, taken.reason
         else:
             snapshot, apart = (take or instance.snapshot)(), ""

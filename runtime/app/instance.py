@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
@@ -11,18 +11,19 @@ from traceback import format_exception
 from typing import Any
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
-from flowql.compiler.plan.generations import runtime_name, topic_written, user_id
+from flowql.compiler.plan.generations import runtime_name, topic_written
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.allocator import UnusedMemory
 from flowql.runtime.app.alone import AloneReconciler
 from flowql.runtime.app.careful import CarefulQueries
-from flowql.runtime.app.consistent_snapshot import REFUSED, TIMEOUT_S, ConsistentSnapshot, ConsistentSnapshots
+from flowql.runtime.app.consistent_snapshot import REFUSED, ConsistentSnapshots
 from flowql.runtime.app.deployer import Deployer
 from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.polling import PollingStep
+from flowql.runtime.app.publishing import EpochPublisher
 from flowql.runtime.app.query_rates import RateSampler
 from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
 from flowql.runtime.app.rebuilding import Rebuilding
@@ -40,7 +41,7 @@ from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.commit.positions import Reading
 from flowql.runtime.config import InstanceConfig, commit_interval_ms, slice_ns
 from flowql.runtime.errors import RuntimeFailure, StateError, StateLost
-from flowql.runtime.events import ERROR, INFO, WARNING, is_a_step, say
+from flowql.runtime.events import ERROR, INFO, WARNING, say
 from flowql.runtime.log.base import Clients, Log, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.metrics import Metrics
@@ -62,9 +63,8 @@ from flowql.runtime.state.sizes import StoreSizes
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task import dead_letters
-from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.task import MicroBatchResult, Task
+from flowql.runtime.task.task import Task
 from flowql.runtime.topology.query import BuiltQuery, readers, upsert_topics
 from flowql.runtime.topology.scans import Scans
 
@@ -81,13 +81,13 @@ class Instance:
     block until the steps have done their part, with a driver `await_step` runs the steps meanwhile.
     """
 
+    commit: CommitStep
+
     def __init__(self, log: Log, physical: Physical, clock: Clock, config: InstanceConfig) -> None:
         self.log, self.clock, self.config, budget = log, clock, config, config.budget
         self.metrics = Metrics()
         self.state_lost = ""  # why the state has to be made anew from inputs
         self.deployed = Deployed()
-        self._broken: dict[str, RuntimeFailure] = {}  # queries whose runs are published in part; under the epoch lock
-        self._staged: frozenset[str] = frozenset()  # names of queries that are being built
         self.running = Plan()  # what runs: of each query all generations, by names that tell them apart
         self._serving: list[tuple[int, Plan]] = [(0, Plan())]  # from which commit on a plan serves; the newest last
         self.queries: dict[str, RunningQuery] = {}
@@ -109,8 +109,14 @@ class Instance:
         self.exchanges = Exchanges(self.state)
         self.careful = CarefulQueries(self.state, config.application_id)
         self.scans = Scans(self.metrics, clock.wall_ms)
+        self.publisher = EpochPublisher(self)
         self.manager = TaskManager(
-            clock, config.policy, self.may_run, config.threads, self.has_reserve, self._is_committing
+            clock,
+            config.policy,
+            self.publisher.may_run,
+            config.threads,
+            self.publisher.has_reserve,
+            lambda: self.commit.is_busy,
         )
         self.repaired = RepairedLog(log, config.application_id)  # what continuous and interactive queries read
         self.main = ConsumerFacade(self.repaired, f"{config.application_id}-main", budget.fetch_buffer_bytes)
@@ -124,8 +130,8 @@ class Instance:
             self.metrics,
             budget.input_buffer_bytes,
             self.query_states,
+            partial(unreadable, self),
         )
-        self.polling.on_unreadable = partial(unreadable, self)
         self.commit = CommitStep(
             log,
             config.application_id,
@@ -135,14 +141,14 @@ class Instance:
             self.metrics,
             positions=self._positions,
             ahead_of_cut=self.exchanges.encode_ahead,
-            before_cut=self._before_cut,
+            before_cut=self.publisher.before_cut,
             interval_ms=self._commit_interval_ms,
+            on_commit=self._committed,
+            on_refused=partial(refuse, self),
+            readers=lambda topic: readers(self.running, topic, config.application_id),
             changelog=self._changelog_writer(),
             transactional_id=config.transactional_id if config.shared else None,
         )
-        self.commit.on_commit = self._committed
-        self.commit.on_refused = partial(refuse, self)
-        self.commit.readers = lambda topic: readers(self.running, topic, config.application_id)
         self.processing = [
             ProcessingStep(f"processing-{n}", self.manager, clock, self.metrics) for n in range(config.threads)
         ]
@@ -161,7 +167,7 @@ class Instance:
         self.rates = RateSampler(self.metrics, self.manager, lambda: self.queries, clock)
         self.watchdog = Watchdog(self)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
-        self._consistent_snapshots = ConsistentSnapshots(
+        self.consistent_snapshots = ConsistentSnapshots(
             self.state,
             self.commit,
             self.manager,
@@ -176,9 +182,7 @@ class Instance:
         self.rebuilding = Rebuilding(self, deployment)
         self.reconciler: Reconciler = self.group or AloneReconciler(self, self.rebuilding, self.commit.withdraw)
         self.deployer = Deployer(self, deployment, self.rebuilding, self.reconciler, self.group)
-        deployer = self.deployer
-        self.swaps = deployer.swaps
-        self.resume, self.deploy, self.side_by_side = deployer.resume, deployer.deploy, deployer.side_by_side
+        self.resume, self.deploy = self.deployer.resume, self.deployer.deploy
 
     def _changelog_writer(self) -> ChangelogWriter | None:
         if not self.config.changelogs:
@@ -274,7 +278,7 @@ class Instance:
         """The directory of a stopped instance answers as consistently as a live one, if that takes no longer than `LAST_PLACE_S`."""
         if self.fatal is None and not self.commit.blocked:
             with suppress(RuntimeFailure):  # it breaks just now: what is committed stands
-                self._consistent_snapshots.snapshot(list(self.queries), LAST_PLACE_S, stay=True).snapshot.close()
+                self.consistent_snapshots.snapshot(list(self.queries), LAST_PLACE_S, stay=True).snapshot.close()
 
     def _last_commit(self) -> None:
         done = self.commit.request()
@@ -295,94 +299,10 @@ class Instance:
             self.await_step()
         return future.result()
 
-    # -- publishing (called by tasks)
-
-    def lock(self) -> Any:
-        return self.state.epoch_lock
-
-    def publish(self, task: Task, result: MicroBatchResult) -> None:
-        """Move a completed run into the epoch. The epoch lock is held."""
-        m = self.metrics.queries[task.id.query]
-        m.records_in += result.source_rows
-        known = task.take_latency_samples()
-        oldest = min((ms for ms, _ in known), default=None)
-        if not task.downstream:
-            self.commit.latency_samples += [(task.id.query, ms, records) for ms, records in known]
-        for output in result.outputs:
-            if isinstance(output, ExchangeRows):
-                for p, batch in output.parts:
-                    self.exchanges.get(output.topic, p, task.id.partition).push(batch, oldest)
-            else:
-                for p, records in output.parts:
-                    m.records_out += 0 if output.internal else records.num_rows
-                    self.collector.add(TopicPartition(output.topic, p), records, task.id.query)
-        if result.dead_letters:
-            before, m.dead_letters = m.dead_letters, m.dead_letters + dead_letters.records_of(result.dead_letters)
-            if is_a_step(before, m.dead_letters):
-                first = result.dead_letters[0].letter
-                said = {"code": first.code, "total": m.dead_letters}
-                say(WARNING, "dead_letters", first.message, query=task.id.query, task=task.id, **said)
-            self._bury(task.id.query, result.dead_letters)
-        m.late_records += sum(result.late.values())
-        self.commit.dirty = True
-        if result.wants_commit or not self.may_run():
-            self.commit.hurry()
-
-    def wake(self) -> None:
-        """Any thread."""
-        self.manager.signal()
-
-    def broke(self, task: Task, error: BaseException) -> None:
-        """A run could be published in part only: its query goes on from the last commit, alone. The epoch lock is held.
-
-        What is not an Exception ends the thread, and with it the instance: a restart goes on from the last commit then.
-        """
-        said = RuntimeFailure(f"a run of {task.id} could not be published: {type(error).__name__}: {error}")
-        if not isinstance(error, Exception):
-            self.fatal = self.fatal or said
-            self.commit.broken = said
-            return
-        self._broken.setdefault(task.id.query, said)
-        for other in self.queries[task.id.query].built.tasks:
-            if isinstance(other.state, ManagedTask):
-                other.state.revoke()
-        self.commit.dirty = True
-
-    def _bury(self, query: str, letters: Sequence[dead_letters.LocatedDeadLetter]) -> None:
-        """Dead letters of a run; those of a generation that is being built show with its results. The epoch lock is held."""
-        generation = 1 if (running := self.queries.get(query)) is None else running.plan.generation
-        app, staged = self.config.application_id, query in self._staged
-        topic = dead_letters.staging_topic(app, query) if staged else dead_letters.topic_name(app)
-        bytes_max = self.careful.bytes_max(query, topic)
-        whose, now_ms = user_id(query, generation), self.clock.wall_ms()
-        encoded = dead_letters.encode(whose, letters, now_ms, generation, bytes_max)
-        self.collector.add(TopicPartition(topic, 0), encoded, query)
-
-    def may_run(self) -> bool:
-        return self.fatal is None and not (self.collector.full or self.state.uncommitted.full)
-
-    def has_reserve(self) -> bool:
-        """At least half of the room for what is not committed is free."""
-        return self.collector.has_reserve and self.state.uncommitted.has_reserve
-
-    def _is_committing(self) -> bool:
-        return self.commit.is_busy
+    # -- commits
 
     def _positions(self) -> dict[TopicPartition, Reading]:
         return positions_of(self.queries, self.query_states) if self.group is None else self.group.mine.positions()
-
-    def _before_cut(self) -> dict[str, Exception]:
-        """What waits in repartitions enters the epoch. By query, what cannot, and what of its runs is not to."""
-        failed = self._save_exchanges()  # first: should it raise, the next cut still learns which queries are broken
-        broken, self._broken = self._broken, {}
-        return {**failed, **broken}
-
-    def _save_exchanges(self) -> dict[str, Exception]:
-        failed = self.exchanges.save()
-        if not failed:
-            return {}
-        owners = {x.topic: q for q, r in self.queries.items() for t in r.built.tasks for x in t.exchanges.values()}
-        return {owners[topic]: error for topic, error in failed.items() if topic in owners}
 
     def _committed(self) -> None:
         """Commit thread."""
@@ -417,21 +337,11 @@ class Instance:
 
     # -- deployment
 
-    @property
-    def rebuilt(self) -> bool:
-        """Whether nothing is being rebuilt (any more), and no query is being made or taken away."""
-        return self.deployer.rebuilt
-
-    @property
-    def at_rest(self) -> bool:
-        """As `rebuilt`, but also true if all rebuilt generations wait until they are promoted."""
-        return self.deployer.at_rest
-
     def serve(self, deployed: Deployed, sequence: int) -> None:
         """From the commit of this sequence on `deployed` is what is on record. At a cut, or before anything runs."""
         self._serving = [*self._serving[-SERVING_KEPT:], (sequence, deployed.serving)]
         self.deployed, self.running = deployed, running_plan(deployed)
-        self._staged = frozenset(runtime_name(q) for q in deployed.building)
+        self.publisher.staged = frozenset(runtime_name(q) for q in deployed.building)
 
     def position(self, tp: TopicPartition, positions: Mapping[str, int]) -> int:
         """The offset at which a task continues; without a position, the start of the serving generation in the partition."""
@@ -467,16 +377,6 @@ class Instance:
     def snapshot(self) -> Snapshot:
         """All state as of the last commit, every query as far as it was."""
         return self.state.snapshot()
-
-    def consistent_snapshot(
-        self, queries: Collection[str], timeout_s: float = TIMEOUT_S, take: Callable[[], Snapshot] | None = None
-    ) -> ConsistentSnapshot:
-        """All state as of a commit, no older than the last, in which `queries` have read the same of what they share.
-
-        If they do not come together in time it is the last commit, with the reason. Any thread but those of steps. take: see
-        `ConsistentSnapshots.snapshot`.
-        """
-        return self._consistent_snapshots.snapshot(queries, timeout_s, take=take)
 
     def _tasks_of(self, query: str) -> Sequence[Task]:
         return running.built.tasks if (running := self.queries.get(query)) is not None else ()

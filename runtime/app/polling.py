@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from flowql.runtime.app.query_state import FAILED, QueryStates, reason_of
-from flowql.runtime.app.troubles import Troubles
+from flowql.runtime.app.query_state import FAILED, QueryStates
+from flowql.runtime.app.troubles import ReplacedTopics, StallDetector, Troubles
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.client.events import ClientFailed
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, OffsetAboveEnd, TopicMissing
 from flowql.runtime.events import WARNING, say
+from flowql.runtime.functions.failures import reason_of
 from flowql.runtime.log.base import Admin, RawBatch, TopicPartition
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.manager import TaskManager
@@ -28,12 +29,9 @@ from flowql.runtime.topology.query import replaced
 
 ANSWER_MS = 5  # between two looks for an answer that wakes no thread
 ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows
-HEAD_GAP = (
-    100_000  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest of them
-)
+HEAD_GAP = 100_000  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest
 END_REFRESH_MS = 20
 END_UNKNOWN = 1 << 62
-COMPARE_TOPICS_MS = 30_000
 
 
 class PollingStep:
@@ -48,7 +46,9 @@ class PollingStep:
         metrics: Metrics,
         input_bytes_max: int,
         query_states: QueryStates,
+        on_unreadable: Callable[[TopicPartition, LogError], None],
     ) -> None:
+        """on_unreadable: a partition is deleted, damaged, denied, or a position is below its start or above its end. Called in this thread."""
         self._main, self._restore, self._admin = main, restore, admin
         self._manager, self._metrics, self._query_states = manager, metrics, query_states
         self._input_bytes_max = input_bytes_max
@@ -63,10 +63,8 @@ class PollingStep:
         self._unread: dict[str, list[LogInput]] = {}  # of failed queries, until they are tried again
         self.troubles = Troubles()
         self._stalls, self._above = StallDetector(), StallDetector()
-        self._ids_at_ms = 0
-        self._asked_ids: Future[dict[str, str]] | None = None
-        # A partition cannot be read: deleted, damaged, denied, or a position is below its start or above its end. Called in this thread.
-        self.on_unreadable: Callable[[TopicPartition, LogError], None] = lambda tp, error: None
+        self.replaced = ReplacedTopics(admin)
+        self._on_unreadable = on_unreadable
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
 
     def command(self, action: Callable[[], None]) -> None:
@@ -80,7 +78,7 @@ class PollingStep:
         while self._commands:
             self._commands.popleft()()
         self._refresh_ends(now_ms)
-        self._compare_topics(now_ms)
+        self._stop_readers_of_replaced(now_ms)
         progress |= self._distribute()
         progress |= self._serve_catch_up_readers(now_ms)
         self._main_events()
@@ -260,7 +258,7 @@ class PollingStep:
         for tp in tps:
             end = ends.get(tp)
             if end is None:
-                self.on_unreadable(tp, TopicMissing(f"there is no topic partition {tp}"))
+                self._on_unreadable(tp, TopicMissing(f"there is no topic partition {tp}"))
                 continue
             for i in self._inputs.get(tp, ()):
                 i.end_offset = end
@@ -276,28 +274,19 @@ class PollingStep:
         head = self._heads.get(tp, end)
         if self._above.is_long(tp, head if head > end else None, self._now_ms):
             title = f"{tp}: offset {head} is above the log's end {end}"
-            self.on_unreadable(tp, OffsetAboveEnd(f"{title}: the topic was deleted and made anew, or has lost records"))
+            self._on_unreadable(
+                tp, OffsetAboveEnd(f"{title}: the topic was deleted and made anew, or has lost records")
+            )
 
-    def _compare_topics(self, now_ms: int) -> None:
+    def _stop_readers_of_replaced(self, now_ms: int) -> None:
         """Readers of a topic whose name another one has now stop, however many records that has."""
-        if self._asked_ids is None:
-            if not 0 <= now_ms - self._ids_at_ms < COMPARE_TOPICS_MS:
-                self._ids_at_ms = now_ms
-                known = {i.tp.topic for inputs in self._inputs.values() for i in inputs if i.topic_id}
-                self._asked_ids = self._admin.ask_topic_ids(known) if known else None
-            return
-        if not self._asked_ids.done():
-            return
-        answer, self._asked_ids = self._asked_ids, None
         try:
-            found = answer.result()
+            replaced_ones = self.replaced.look(now_ms, self._inputs)
         except LogError as error:  # brokers are away
             self._note(error)
             return
-        for tp, inputs in list(self._inputs.items()):
-            topic_id = found.get(tp.topic)
-            if topic_id is not None and any(i.topic_id not in ("", topic_id) for i in inputs):
-                self.on_unreadable(tp, replaced(tp, topic_id))
+        for tp, topic_id in replaced_ones:
+            self._on_unreadable(tp, replaced(tp, topic_id))
 
     def _begin_anew_if_stalled(self, tp: TopicPartition, end: int) -> None:
         """Restarts the fetch of a stalled partition at its fetch position: its inputs are empty, and nothing arrives before the log's end."""
@@ -324,7 +313,7 @@ class PollingStep:
             error.partition = error.partition or tp
         self._note(error if isinstance(error, Exception) else RuntimeError(str(error)))
         if isinstance(error, LogError) and not error.retriable and tp is not None:
-            self.on_unreadable(TopicPartition(*tp), error)
+            self._on_unreadable(TopicPartition(*tp), error)
 
     def _note(self, error: Exception) -> None:
         """It is tried again, and again: what repeats itself is said once, and counted in status."""
@@ -343,32 +332,3 @@ class PollingStep:
                 self.add_inputs(self._unread.pop(query))
             self._query_states.resume(query, FAILED)  # unless it was denied again just now
         return bool(due)
-
-
-STALLED_MS = 30_000  # longer than a slow fetch: to read anew throws away what is on its way
-
-
-class StallDetector:
-    """Which partitions are stalled: nothing arrives of them though the log goes on. Owned by the polling thread.
-
-    A client of the log may stop fetching one partition without an error (librdkafka issue 5591: a pause just before an assignment).
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[TopicPartition, tuple[int, int]] = {}  # the offset that is waited for, and since when
-
-    def is_long(self, tp: TopicPartition, waits_at: int | None, now_ms: int) -> bool:
-        """Whether the partition has been stalled at this offset for STALLED_MS. Answers True once, then counts from zero.
-
-        waits_at: the offset of the next record to fetch, or None if no input waits for it.
-        """
-        if waits_at is None:
-            self._waiting.pop(tp, None)
-            return False
-        offset, since_ms = self._waiting.get(tp, (None, now_ms))
-        if offset == waits_at and now_ms - since_ms >= STALLED_MS:
-            del self._waiting[tp]
-            return True
-        if offset != waits_at or now_ms < since_ms:
-            self._waiting[tp] = waits_at, now_ms
-        return False

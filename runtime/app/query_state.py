@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from flowql.compiler.functions.registry import QueryFailure
 from flowql.runtime.app.backoff import HEALTHY, Backoff
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import LogDenied, LogError, RuntimeFailure
 from flowql.runtime.events import ERROR, INFO, say
-from flowql.runtime.functions.failures import frames_of
+from flowql.runtime.functions.failures import reason_of
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.locks import NamedLock
@@ -280,13 +279,3 @@ class QueryStates:
         m = self._metrics.query(query)
         m.errors += 1
         m.last_error = reason
-
-
-def reason_of(error: BaseException) -> str:
-    """A failure as `status` shows it: code of the project that failed has FQ4033 in front and its places behind."""
-    cause = error if error.__cause__ is None else error.__cause__
-    places = frames_of(error) or frames_of(cause)
-    text = str(error) if isinstance(error, QueryFailure) else f"{type(error).__name__}: {error}"
-    if not places and not isinstance(error, QueryFailure):
-        return text
-    return f"{QueryFailure.code}: {text}{'' if places in text else places}"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from flowql.runtime.errors import LogError
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.task.input_buffer import LogInput
 
 CURRENT_MS = 15_000  # after its last repetition; a partition that stays silent is reported every five seconds
 PLACES_MAX = 1_000
+STALLED_MS = 30_000  # longer than a slow fetch: to read anew throws away what is on its way
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +67,57 @@ class Troubles:
     def _forget_old(self, now_ms: int) -> None:
         if len(self._of) >= PLACES_MAX:
             self._of = {p: t for p, t in self._of.items() if now_ms - t.last_ms <= CURRENT_MS}
+
+
+class StallDetector:
+    """Which partitions are stalled: nothing arrives of them though the log goes on. Owned by the polling thread.
+
+    A client of the log may stop fetching one partition without an error (librdkafka issue 5591: a pause just before an assignment).
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[TopicPartition, tuple[int, int]] = {}  # the offset that is waited for, and since when
+
+    def is_long(self, tp: TopicPartition, waits_at: int | None, now_ms: int) -> bool:
+        """Whether the partition has been stalled at this offset for STALLED_MS. Answers True once, then counts from zero.
+
+        waits_at: the offset of the next record to fetch, or None if no input waits for it.
+        """
+        if waits_at is None:
+            self._waiting.pop(tp, None)
+            return False
+        offset, since_ms = self._waiting.get(tp, (None, now_ms))
+        if offset == waits_at and now_ms - since_ms >= STALLED_MS:
+            del self._waiting[tp]
+            return True
+        if offset != waits_at or now_ms < since_ms:
+            self._waiting[tp] = waits_at, now_ms
+        return False
+
+
+COMPARE_TOPICS_MS = 30_000
+
+
+class ReplacedTopics:
+    """Asks the log from time to time which topics have another one's name now. Owned by the polling thread."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._asked: Future[dict[str, str]] | None = None
+        self.asked_at_ms = 0
+
+    def look(
+        self, now_ms: int, inputs: Mapping[TopicPartition, Sequence[LogInput]]
+    ) -> list[tuple[TopicPartition, str]]:
+        """Partitions whose inputs began with another topic, and the id of the topic that has the name now. LogError without brokers."""
+        if self._asked is None:
+            if not 0 <= now_ms - self.asked_at_ms < COMPARE_TOPICS_MS:
+                self.asked_at_ms = now_ms
+                known = {i.tp.topic for of_tp in inputs.values() for i in of_tp if i.topic_id}
+                self._asked = self._admin.ask_topic_ids(known) if known else None
+            return []
+        if not self._asked.done():
+            return []
+        answer, self._asked = self._asked, None
+        ids = {tp: answer.result().get(tp.topic, "") for tp in inputs}
+        return [(tp, i) for tp, i in ids.items() if i and any(n.topic_id not in ("", i) for n in inputs[tp])]

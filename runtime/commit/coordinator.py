@@ -56,9 +56,7 @@ from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import Frozen
 
 RETRY_MS = 200
-STALE_MAX = (
-    25  # rejections of the group metadata in a row: the group has removed this member, which does not know it yet
-)
+STALE_MAX = 25  # rejections of the group metadata in a row: the group has removed this member, without its knowledge
 LOSSES_MAX, LOSSES_MS = 10, 60_000  # slow brokers alone do not cause more losses in this time
 REDO_FLUSH_BYTES = 16 << 20  # a start replays at most about this much, which takes well below a second
 
@@ -120,11 +118,16 @@ class CommitStep:
         ahead_of_cut: Callable[[], None],
         before_cut: Callable[[], Mapping[str, Exception]],
         interval_ms: Callable[[], int],
+        on_commit: Callable[[], None],
+        on_refused: Callable[[frozenset[str], Exception], dict[TopicPartition, int]],
+        readers: Callable[[str], frozenset[str]],
         changelog: Changelog | None = None,
         transactional_id: str | None = None,
     ) -> None:
         """ahead_of_cut: prepares `before_cut` while tasks can publish. before_cut: adds to the epoch, under the epoch lock; returns the
-        queries of which something could not be added, and why.
+        queries of which something could not be added, and why. on_refused: the log refuses what these queries have made; their tasks
+        are as of the last commit again and must do nothing more; returns their positions. The epoch lock is held. readers: the queries that
+        read a topic.
 
         transactional_id: of a member of the group `application_id`; None for the only instance, which is alone in it.
         """
@@ -133,6 +136,7 @@ class CommitStep:
         self._changelog = changelog
         self._positions, self._interval_ms = positions, interval_ms
         self._ahead_of_cut, self._before_cut = ahead_of_cut, before_cut
+        self._on_commit, self._on_refused, self._readers = on_commit, on_refused, readers
         self._member, self._writer = transactional_id is not None, transactional_id or application_id
         self._producer: Producer = log.producer(self._writer)
         self._sequence = log.last_sequence(self._writer)
@@ -161,11 +165,6 @@ class CommitStep:
         self.broken: RuntimeFailure | None = None  # why nothing more may be cut; under the epoch lock
         self.blocked: str = ""  # why commits do not get through, for status
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the commit thread's wait
-        self.on_commit: Callable[[], None] = lambda: None
-        # The log refuses what these queries have made; their tasks are as of the last commit again. They are to do nothing more.
-        # Gives their positions. The epoch lock is held.
-        self.on_refused: Callable[[frozenset[str], Exception], dict[TopicPartition, int]] = lambda _queries, _error: {}
-        self.readers: Callable[[str], frozenset[str]] = lambda _topic: frozenset()  # the queries that read a topic
 
     def request(
         self,
@@ -425,7 +424,7 @@ class CommitStep:
             if changelog_topic(self._id, store) == tp.topic:
                 queries.add(_query_of(task))
         if topic := _denied_read(error, epoch):
-            queries |= self.readers(topic)
+            queries |= self._readers(topic)
         if isinstance(error, RecordRefused):
             self._measure_refused(error, tp, [largest_record(o.records) for o in made], epoch)
         return frozenset(queries - {""})
@@ -445,7 +444,7 @@ class CommitStep:
         with self._state.epoch_lock:
             tasks = [t for t in self._state.open_tasks() if _query_of(t) in queries]
             epoch.state = self._state.withdraw(epoch.state, tasks)
-            positions = self.on_refused(queries, error)
+            positions = self._on_refused(queries, error)
             self._collector.withdraw(queries)
             self.latency_samples = [s for s in self.latency_samples if s[0] not in queries]
         epoch.positions |= {tp: min(o, epoch.positions.get(tp, o)) for tp, o in positions.items()}
@@ -541,7 +540,7 @@ class CommitStep:
         if self._redo_bytes > REDO_FLUSH_BYTES:
             self._try_flush()
         self._busy = False
-        self.on_commit()
+        self._on_commit()
 
     def _measure(self, epoch: Epoch) -> None:
         took_ms, now_ms = (self._clock.cost_ns() - epoch.cut_ns) / 1e6, self._clock.timer_ms()

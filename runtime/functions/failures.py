@@ -7,6 +7,8 @@ import sysconfig
 from functools import lru_cache
 from pathlib import Path
 
+from flowql.compiler.functions.registry import QueryFailure
+
 TEXT_MAX = 2_000  # characters of the text of an exception
 FRAMES_MAX = 5  # of the user's code in messages
 _NOT_OF_USERS = tuple(
@@ -47,3 +49,13 @@ def frames_of(error: BaseException) -> str:
 def _is_users(file: str) -> bool:
     """Not FlowQL, the standard library, an installed package, or code that was made of a text."""
     return not file.startswith(("<", *_NOT_OF_USERS))
+
+
+def reason_of(error: BaseException) -> str:
+    """A failure as `status` shows it: code of the project that failed has FQ4033 in front and its places behind."""
+    cause = error if error.__cause__ is None else error.__cause__
+    places = frames_of(error) or frames_of(cause)
+    text = str(error) if isinstance(error, QueryFailure) else f"{type(error).__name__}: {error}"
+    if not places and not isinstance(error, QueryFailure):
+        return text
+    return f"{QueryFailure.code}: {text}{'' if places in text else places}"

@@ -46,7 +46,7 @@ class Exchanges(Protocol):
     def open(self, operator: str, topic: str, partition: int, source: int, schema: Schema) -> ExchangeInput: ...
 
 
-class TaskServices(Publisher, Protocol):
+class TaskServices(Protocol):
     """The services of an instance that its tasks use."""
 
     admin: Admin
@@ -58,6 +58,9 @@ class TaskServices(Publisher, Protocol):
     def position(self, tp: TopicPartition, positions: Mapping[str, int]) -> int:
         """Where a task with these positions, by topic, goes on; who has read nothing of a partition, at its beginning."""
         ...
+
+    @property
+    def publisher(self) -> Publisher: ...
 
     @property
     def exchanges(self) -> Exchanges: ...
@@ -258,7 +261,7 @@ def _task(
     """read: the partitions that it reads, by their topics."""
     partition = task_id.partition
     program = TaskProgram(query.id, sub.operators, partition, partitions, env.scans, env.config)
-    task = Task(task_id, program, state, env, env.clock, env.config)
+    task = Task(task_id, program, state, env.publisher, env.clock, env.config)
     if env.config.shared:
         task.marks = {"query": query.definition}
     positions, within = state.metadata.get("positions", {}), state.metadata.get("within", {})

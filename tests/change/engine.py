@@ -199,7 +199,7 @@ class Engine:
     def _answers(self) -> bool:
         """A member that has just begun caught up before, by what is committed; its tasks come after that."""
         group = self.instance.group
-        return group is None or not (group._all.keys() - group._begun or self.instance.state.restoring())
+        return group is None or not (group.planned.reads.keys() - group._begun or self.instance.state.restoring())
 
     def turn(self, rounds: int) -> None:
         with self.life.running():

@@ -78,11 +78,11 @@ def _say_where(instance: Instance, *, as_wanted: bool) -> None:
         "queries": statuses(instance),
         "running": [q.id for q in instance.running.queries],
         "swap": instance.deployed.swap is not None,
-        "at rest": instance.at_rest,
+        "at rest": instance.deployer.at_rest,
         "as wanted": as_wanted,
     }
     if instance.group is not None:
-        of, ends = instance.group.readers, source_ends(instance)
+        of, ends = instance.group.planned.readers, source_ends(instance)
         positions = instance.admin.stable_positions(instance.config.application_id, sorted(of))
         found["short"] = {
             str(tp): f"{positions[tp].offset if tp in positions else None} of {end}, "

@@ -81,7 +81,7 @@ class Members:
 
     def deploy(self, change: tuple[int, int], **asked: Any) -> None:
         self.service.deploy(project.changed_plan(change), DeployRequest(**asked))
-        wait(lambda: all(i.rebuilt or self._built(i) for i in self.instances), "a rebuild does not end")
+        wait(lambda: all(i.deployer.rebuilt or self._built(i) for i in self.instances), "a rebuild does not end")
 
     def _built(self, instance: Instance) -> bool:
         queries = Service(RuntimeEngine(instance)).status()["queries"]
@@ -141,7 +141,7 @@ def round_of(members: Members, served: tuple[int, int], change: tuple[int, int])
             check(found, served, change)
         before = project.seen(members.log)
         (members.service.promote if promotes else members.service.abandon)(None)
-        wait(lambda: all(i.rebuilt for i in members.instances), "it does not swap in, or does not go")
+        wait(lambda: all(i.deployer.rebuilt for i in members.instances), "it does not swap in, or does not go")
         if not promotes:
             lost = before["big"] - project.seen(members.log)["big"]
             assert not lost, f"abandoned, and rows are gone: {lost}"

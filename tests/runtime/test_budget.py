@@ -94,10 +94,10 @@ def test_processing_waits_for_a_commit_when_uncommitted_state_takes_its_part() -
     instance.commit.run_once = lambda _now: 0  # type: ignore[method-assign]  # the log does not answer
     for _ in range(20):
         world.driver.round()
-    assert instance.may_run() is False
+    assert instance.publisher.may_run() is False
     del instance.commit.run_once  # type: ignore[method-assign]
     world.driver.run_until_caught_up()
-    assert instance.may_run()
+    assert instance.publisher.may_run()
     assert world.ask("SELECT COUNT(*) AS N, SUM(N) AS S FROM T") == [{"N": 300, "S": 500}]
 
 
@@ -119,13 +119,13 @@ def test_processing_waits_for_a_commit_when_uncommitted_outputs_take_their_part(
     for part in range(20):
         world.send("s", [(f"k{i}", {"V": i}, i) for i in range(100 * part, 100 * part + 100)])
         world.driver.round()
-    assert instance.may_run() is False
+    assert instance.publisher.may_run() is False
     assert read(world.log, "c") == []
     assert instance.collector.size_bytes < 50_000, "it does not go on collecting"
     instance.collector._bytes_max = 1 << 20
     del instance.commit.run_once  # type: ignore[method-assign]
     world.driver.run_until_caught_up()
-    assert instance.may_run()
+    assert instance.publisher.may_run()
     assert sorted(v["V"] for v in read(world.log, "c")) == list(range(2_000))
 
 
@@ -156,6 +156,6 @@ def test_a_commit_comes_at_once_when_there_is_no_more_room() -> None:
     instance.state.uncommitted._limits = StateLimits(50 * instance.state.uncommitted.row_bytes)
     instance.commit._cut_ms, instance.commit._next_ms = 0, 1 << 40
     world.send("s", [(f"n{i}", {"V": i}, i) for i in range(200)])
-    while instance.may_run():
+    while instance.publisher.may_run():
         world.driver.round()
     assert instance.commit._next_ms == COMMIT_INTERVAL_MS_MIN

@@ -85,7 +85,7 @@ def is_done(world: SimulatedCluster) -> bool:
     if any(not p.instance.queries or not p.instance.commit.idle for p in alive):
         return False
     tasks = [t for p in alive for t in p.group._tasks.values()]
-    if len(tasks) != len(alive[0].group._all) or any(t.status is not TaskStatus.RUNNING for t in tasks):
+    if len(tasks) != len(alive[0].group.planned.reads) or any(t.status is not TaskStatus.RUNNING for t in tasks):
         return False
     return all(caught_up(p.instance, source_ends(p.instance)) for p in alive)
 

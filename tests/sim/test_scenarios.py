@@ -498,7 +498,7 @@ def test_partitions_do_not_move_on_without_a_refused_query_that_has_never_commit
         world.feed(n)
     world.refusing["big"] = world.now + 60_000
     first = world.begin()
-    world.run_until(lambda: first.group._topics)
+    world.run_until(lambda: first.group.planned.topics)
     world.stall(first, "commit", 600)  # what it began with is in the same commit as the first results
     world.run_until(lambda: first.instance.query_states.having(SUSPENDED))
     assert first.instance.state.local_record("CSAS_BIG/0_0") is None

@@ -10,8 +10,8 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.polling import COMPARE_TOPICS_MS, STALLED_MS
 from flowql.runtime.app.progress import query_status
+from flowql.runtime.app.troubles import COMPARE_TOPICS_MS, STALLED_MS
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import InstanceRunning, LogDenied, LogError, OffsetOutOfRange, StateError, TopicMissing
@@ -155,7 +155,7 @@ def test_a_topic_that_was_made_anew_with_as_many_records_stops_its_readers_alone
         instance.close()
         instance, driver = resume(log, physical)
     else:
-        instance.polling._ids_at_ms -= COMPARE_TOPICS_MS
+        instance.polling.replaced.asked_at_ms -= COMPARE_TOPICS_MS
         driver.round()
         driver.round()
     told = status(instance, "CTAS_OTHER_COUNTS")

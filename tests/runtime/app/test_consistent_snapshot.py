@@ -51,7 +51,7 @@ def totals(taken: ConsistentSnapshot, *tables: str) -> list[tuple[int, int]]:
 def ask(
     world: InstanceHarness, *tables: str, timeout_s: float = 1.0
 ) -> tuple[ConsistentSnapshot, list[tuple[int, int]]]:
-    taken = world.instance.consistent_snapshot([f"CTAS_{t}" for t in tables], timeout_s)
+    taken = world.instance.consistent_snapshots.snapshot([f"CTAS_{t}" for t in tables], timeout_s)
     try:
         return taken, totals(taken, *tables)
     finally:
@@ -160,7 +160,7 @@ def test_asking_changes_no_result(seed: int) -> None:
         sent += count
         steps(world, chosen.randrange(4))
         queries = ["CTAS_A", "CTAS_C", "CTAS_B", "CSAS_J"][: chosen.choice([2, 3, 4])]
-        taken = world.instance.consistent_snapshot(queries)
+        taken = world.instance.consistent_snapshots.snapshot(queries)
         found = totals(taken, "A", "C", "B")
         positions = taken.snapshot.tasks()
         taken.snapshot.close()
@@ -291,7 +291,7 @@ def test_copies_under_load_agree_too(tmp_path: Path) -> None:
             last = (0, 0)
             world.until(lambda: bool(world.table("A")) and bool(world.table("C")), "begun")
             for _ in range(20):
-                taken = world.instance.consistent_snapshot(queries, 60.0, copy)
+                taken = world.instance.consistent_snapshots.snapshot(queries, 60.0, take=copy)
                 assert isinstance(taken.snapshot, StateCopy)
                 with taken.snapshot:
                     a, b = totals(taken, "A", "C")
@@ -303,7 +303,7 @@ def test_copies_under_load_agree_too(tmp_path: Path) -> None:
             feed.join()
         assert free(world)
         world.settle()
-        taken = world.instance.consistent_snapshot(queries, 60.0, copy)  # nothing is left to commit
+        taken = world.instance.consistent_snapshots.snapshot(queries, 60.0, take=copy)  # nothing is left to commit
         assert taken.consistent, taken.reason
         with taken.snapshot:  # type: ignore[attr-defined]
             assert [n for n, _ in totals(taken, "A", "C")] == [totals_sent(world)] * 2
@@ -324,7 +324,7 @@ def test_a_function_that_sleeps_is_waited_for_once_and_then_left_alone() -> None
         world.send("s", rows(0, 20))
         world.until(lambda: world.lag("CTAS_A") == 0, "read")
         start = time.monotonic()
-        reasons = [world.instance.consistent_snapshot(["CTAS_A", "CTAS_B"], 2.0) for _ in range(10)]
+        reasons = [world.instance.consistent_snapshots.snapshot(["CTAS_A", "CTAS_B"], 2.0) for _ in range(10)]
         for taken in reasons:
             taken.snapshot.close()
         assert time.monotonic() - start < 15.0, "ten waits would have taken 20 s"

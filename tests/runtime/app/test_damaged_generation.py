@@ -34,7 +34,7 @@ def test_a_generation_with_damaged_records_is_refused_until_it_is_computed_again
     for _ in range(200):
         world.driver.round()
     assert world.table("COUNTS") == before, "the old generation serves"
-    why = world.instance.swaps.why["CSAS_BIG@2"]
+    why = world.instance.deployer.swaps.why["CSAS_BIG@2"]
     assert f"damaged records of {tp} are left out" in why
     assert "flowql deploy --full-refresh CSAS_BIG" in why
     assert world.instance.query_states.of("CSAS_BIG@2").state is STOPPED

@@ -88,7 +88,7 @@ def test_what_waits_behind_another_deployment_is_taken_back():
         driver.round()
     driver.run_until_caught_up()
     assert [q.id for q in instance.plan.queries] == ["CSAS_DOUBLED"]
-    assert instance.rebuilt
+    assert instance.deployer.rebuilt
 
 
 def iter_commit(instance):
@@ -113,7 +113,7 @@ def test_what_is_under_way_already_takes_effect_with_the_commit():
     log.full = False
     instance.commit._cut = taken
     produce(log, "input", 1)
-    while not instance.rebuilt:
+    while not instance.deployer.rebuilt:
         driver.round()
     driver.run_until_caught_up()
     assert read(log, "counts") == [{"N": 1}]

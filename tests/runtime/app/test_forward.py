@@ -283,10 +283,10 @@ def test_a_rebuild_under_way_is_abandoned_for_a_text_that_goes_forward() -> None
     world.send("s", sent(0, 60))
     world.settle()
     world.deploy(big(30))
-    assert not world.instance.rebuilt
+    assert not world.instance.deployer.rebuilt
     forward(world, big(30))
     world.settle()
-    assert world.instance.rebuilt
+    assert world.instance.deployer.rebuilt
     assert sorted(v["V"] for v in world.values("BIG")) == list(range(11, 60))
     assert not [t for t in world.log.topics() if "@" in t]
 

@@ -70,7 +70,7 @@ def test_a_query_whose_results_are_refused_is_parked_as_of_its_last_commit(taken
         world, lambda: states.of("CSAS_BIG").state is SUSPENDED and states.of("CSAS_BIG").backoff.failures > 5, 9_000
     )
     world.deploy(CHAIN.format(over=15))
-    rounds(world, lambda: world.instance.rebuilt)
+    rounds(world, lambda: world.instance.deployer.rebuilt)
     assert not taken_back
     log.refused = set()
     world.settle()
@@ -83,7 +83,7 @@ def test_a_stopped_query_is_parked_and_the_one_that_takes_its_place_goes_on(take
     states.stop("CSAS_BIG", OffsetOutOfRange("what was next is gone"))
     world.send("s", sent(40, 20))
     world.deploy(CHAIN.format(over=15))
-    rounds(world, lambda: world.instance.rebuilt)
+    rounds(world, lambda: world.instance.deployer.rebuilt)
     assert not taken_back
     assert states.of("CSAS_BIG").state is STOPPED, "it is known no more"
     world.settle()
@@ -108,7 +108,7 @@ def test_a_query_that_is_parked_without_tasks_goes_on_when_the_swap_is_taken_bac
     log.refused = set()
     world.send("s", sent(60, 20))
     world.settle()
-    assert world.instance.rebuilt
+    assert world.instance.deployer.rebuilt
     assert same(world, as_from_the_beginning(CHAIN.format(over=0), 80)), "nothing is lost or doubled"
 
 

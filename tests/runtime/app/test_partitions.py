@@ -104,7 +104,7 @@ def test_results_are_made_anew_in_as_many_partitions(before: int, after: int, se
     world.deploy(project(before, t=after, copy=after, some=before))
     world.feed(40, 20)
     world.settle()
-    assert world.instance.rebuilt
+    assert world.instance.deployer.rebuilt
     assert counts(world) == {"s": before, "COPY": after, "COUNTS": after, "SOME": before, "BOTH": after}
     assert seen(world) == seen(fresh(project(before, t=after, copy=after, some=before), 60))
     world.feed(60, 20)
@@ -146,7 +146,7 @@ def test_results_are_as_before_or_as_after_at_every_moment() -> None:
         now = seen(world)
         # T has other partitions at once, and what stands in the results does not move meanwhile
         assert now in (old, new), "old or new, nothing between"
-        if world.instance.rebuilt:
+        if world.instance.deployer.rebuilt:
             break
         world.driver.round()
     assert seen(world) == new

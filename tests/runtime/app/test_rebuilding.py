@@ -109,7 +109,7 @@ def test_the_serving_generation_answers_and_feeds_until_the_swap() -> None:
     for _ in range(400):
         now = world.table("COUNTS"), folded(world, "COUNTS"), world.values("BIG")
         seen.append([n in (b, e) for n, b, e in zip(now, before, expected, strict=True)])
-        if world.instance.rebuilt:
+        if world.instance.deployer.rebuilt:
             break
         world.driver.round()
     assert all(map(all, seen)), "old or new, nothing between"
@@ -149,7 +149,7 @@ def test_a_rebuild_goes_on_in_another_process() -> None:
     world.instance = Instance(world.log, physical, VirtualClock(2_000_000), InstanceConfig())
     world.driver = Driver(world.instance)
     world.instance.resume()
-    assert not world.instance.rebuilt
+    assert not world.instance.deployer.rebuilt
     assert query_status(world.instance, "CSAS_BIG@2")["state"] == "running"
     world.settle()
     assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))

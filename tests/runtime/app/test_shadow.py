@@ -88,7 +88,7 @@ def test_nothing_of_it_is_to_be_seen_until_it_is_promoted(seed: int, place: str)
     assert world.service.promote(None) == ["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME"]
     world.send("s", sent(60, 20))
     world.settle()
-    assert world.instance.rebuilt
+    assert world.instance.deployer.rebuilt
     assert world.instance.deployed.held == ()
     assert same(world, as_from_the_beginning(CHAIN.format(over=10), 80))
 
@@ -113,7 +113,7 @@ def test_what_is_abandoned_leaves_nothing(place: str) -> None:
     world.settle()
     assert world.service.abandon(None) == ["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME", "CTAS_OTHER"]
     world.settle()
-    assert world.instance.rebuilt
+    assert world.instance.deployer.rebuilt
     for _ in range(20):
         world.driver.round()
     assert not [t for t in world.log.topics() if "@" in t or "staging" in t or "letters-of" in t]
@@ -135,7 +135,7 @@ def test_groups_are_promoted_and_abandoned_one_by_one() -> None:
     assert (world.building("CTAS_A"), world.building("CTAS_B")["generation"]) == (None, 2)
     assert world.service.abandon("B") == ["CTAS_B"]
     world.settle()
-    assert world.instance.rebuilt
+    assert world.instance.deployer.rebuilt
     assert [q.generation for q in world.instance.plan.queries] == [2, 1]
     fresh = as_two(10, 0)
     assert [world.table(t) for t in "AB"] == [fresh.table(t) for t in "AB"]
@@ -167,7 +167,7 @@ def test_it_waits_through_pauses_and_restarts_and_another_deployment_ends_the_wa
     assert (done["waiting"], done["held"]) == (["CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME"], [])
     world.shadow(CHAIN.format(over=10), shadow=False)
     world.settle()
-    assert world.instance.rebuilt
+    assert world.instance.deployer.rebuilt
     assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))
 
 
@@ -253,14 +253,14 @@ def test_members_that_are_asked_at_once_compare_one_after_the_other() -> None:
     world = started(0, "member")
     world.shadow(CHAIN.format(over=10))
     world.settle()
-    deployed, swap = world.instance.deployed, world.instance.swaps
+    deployed, swap = world.instance.deployed, world.instance.deployer.swaps
     (group,) = groups_of(deployed)
 
     def fails() -> None:
         raise RuntimeFailure("who asked has gone")
 
     with pytest.raises(RuntimeFailure, match="has gone"):
-        world.instance.side_by_side(group, fails)
+        world.instance.deployer.side_by_side(group, fails)
     assert world.instance.deployed.swap is None
     assert world.service.diff("BIG")["missing"] == 10
     world.send("s", sent(40, 20))
@@ -293,7 +293,7 @@ def test_a_comparison_whose_asker_died_is_ended_by_the_leader(monkeypatch: pytes
     (group,) = groups_of(world.instance.deployed)
     monkeypatch.setattr("flowql.runtime.app.comparing._let_go", lambda host, number: False)
     with pytest.raises(NotYet, match="went on before"):
-        world.instance.side_by_side(group, lambda: None)
+        world.instance.deployer.side_by_side(group, lambda: None)
     monkeypatch.undo()
     world.send("s", sent(40, 20))
     world.settle()
@@ -316,7 +316,7 @@ def test_who_compares_after_an_instance_has_died_in_a_comparison_waits_for_its_e
     writer.close()
     while world.instance.deployed.swap is None:
         world.driver.round()
-    world.instance.swaps.why.clear()  # as of a member that has just begun
+    world.instance.deployer.swaps.why.clear()  # as of a member that has just begun
     assert world.service.diff("BIG")["missing"] == 10
 
 

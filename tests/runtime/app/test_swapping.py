@@ -303,7 +303,7 @@ def test_a_member_answers_interactive_queries_about_tables_all_through_a_swap() 
     world.settle()
     engine, seen = RuntimeEngine(world.instance), list[Any]()
     world.deploy(CHAIN.format(over=10))
-    while not world.instance.rebuilt:
+    while not world.instance.deployer.rebuilt:
         world.driver.round()
         state = of_relation(engine, "COUNTS")  # NotWhole where partitions are missing
         seen += [state] if state not in seen else []

@@ -2,9 +2,8 @@
 
 import logging
 
-from flowql.runtime.app.polling import STALLED_MS
 from flowql.runtime.app.status import instance_metrics
-from flowql.runtime.app.troubles import CURRENT_MS
+from flowql.runtime.app.troubles import CURRENT_MS, STALLED_MS
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog

@@ -157,7 +157,7 @@ def test_a_generation_that_begins_with_a_history_swaps_in(shape: str, tmp_path: 
     for reference in (whole, continued):
         reference.send(feed[HISTORY:])
     assert continued.query.generation == 2
-    assert continued.world.instance.rebuilt
+    assert continued.world.instance.deployer.rebuilt
     same = final if "TABLE" in SHAPES[shape] else lambda sink: comparable(shape, sink)
     assert same(continued.sink()) == same(whole.sink())
     assert stores(continued) == stores(whole)
@@ -264,7 +264,7 @@ def test_a_generation_that_is_killed_while_it_reads_what_has_come_since_goes_on(
     assert driver is not None
     for _ in range(rounds):
         driver.round()
-    assert not continued.world.instance.rebuilt, "it serves already"
+    assert not continued.world.instance.deployer.rebuilt, "it serves already"
     again(continued)
     continued.world.settle()
     assert continued.query.generation == 2

@@ -25,14 +25,14 @@ CREATE STREAM COPY AS SELECT K, V + 1 AS W FROM T;
 def test_a_task_is_not_idle_while_it_publishes() -> None:
     """Its input was consumed and its output not in the exchange yet: the next task took what it had for all there was."""
     world = InstanceHarness(SQL)
-    publish, seen = world.instance.publish, []
+    publish, seen = world.instance.publisher.publish, []
 
     def watched(task: Any, result: Any) -> None:
         seen.append((task.program.fused, task.idle))
         publish(task, result)
         seen.append((task.program.fused, task.idle))
 
-    world.instance.publish = watched  # type: ignore[method-assign]
+    world.instance.publisher.publish = watched  # type: ignore[method-assign]
     for topic in ("s", "t"):
         world.send(topic, [(0, {"V": v}, v) for v in range(10)])
     world.settle()
@@ -66,15 +66,15 @@ def test_a_run_that_is_published_in_part_is_never_committed(query: str, error: E
     world = InstanceHarness(SQL)
     send(world, 0)
     world.settle()
-    publish = world.instance.publish
+    publish = world.instance.publisher.publish
 
     def broken(task: Any, result: Any) -> None:
         if task.id.query == query:
-            world.instance.publish = publish  # type: ignore[method-assign]
+            world.instance.publisher.publish = publish  # type: ignore[method-assign]
             raise error
         publish(task, result)
 
-    world.instance.publish = broken  # type: ignore[method-assign]
+    world.instance.publisher.publish = broken  # type: ignore[method-assign]
     send(world, 10)
     world.rest()
     status = {s["id"]: s for s in statuses(world.instance)}
@@ -106,7 +106,7 @@ def test_a_query_whose_runs_cannot_be_published_stands_alone(query: str) -> None
             world.instance, world.driver = resume(world.log, physical)
             world.clock = world.instance.clock
         else:
-            world.instance.publish = publish  # type: ignore[method-assign]
+            world.instance.publisher.publish = publish  # type: ignore[method-assign]
             if start == 2:
                 come_back(world)
     fresh = InstanceHarness(SQL)
@@ -145,7 +145,7 @@ def test_what_was_cut_before_is_committed(query: str) -> None:
     waiting(world)
     assert len(world.values("COPY")) == (20 if query == "CSAS_COPY" else 30)
     assert sum(n for _, n in world.table("OUT")) == (20 if query == "CTAS_OUT" else 30)
-    world.instance.publish = publish  # type: ignore[method-assign]
+    world.instance.publisher.publish = publish  # type: ignore[method-assign]
     come_back(world)
     fresh = InstanceHarness(SQL)
     for first in (0, 10, 20):
@@ -162,14 +162,14 @@ def waiting(world: InstanceHarness) -> None:
 
 def refusing(world: InstanceHarness, query: str) -> Any:
     """From now on; what it did before."""
-    publish = world.instance.publish
+    publish = world.instance.publisher.publish
 
     def broken(task: Any, result: Any) -> None:
         publish(task, result)
         if task.id.query == query:
             raise KeyError("a mistake")
 
-    world.instance.publish = broken  # type: ignore[method-assign]
+    world.instance.publisher.publish = broken  # type: ignore[method-assign]
     return publish
 
 
