@@ -109,7 +109,7 @@ def compile_project(
             statement = _with_kind(p.statement, builder.catalog) if p.infer_kind else p.statement
             statement = made_of(statement, builder.catalog)
             bound = analyze(statement, builder.catalog, p.properties)
-            if isinstance(bound, BoundChange) and bound.change.select:
+            if isinstance(bound, BoundChange) and (bound.change.select or bound.change.returning):
                 raise _once_refused(bound)
             made = builder.apply(bound, p.options)
             if made.query is not None:
@@ -151,8 +151,12 @@ def _apply_topologies(
 
 
 def _once_refused(bound: BoundChange) -> CompileError:
-    """What a query gives depends on when it is asked, and a deployment that is repeated would not ask it again."""
+    """What a query gives depends on when it is asked, and a deployment that is repeated would not ask it again. It shows no rows, either."""
     target, file = bound.change.target, "in a file of the project"
+    if bound.change.returning:
+        label = "the first deployment carries it out, and shows no rows"
+        help = 'leave RETURNING out, or carry the statement out by  flowql exec "..."'
+        return unsupported(f"RETURNING {file}", bound.span, label, help=help)
     shown = {
         "insert": f"INSERT INTO {target} ... SELECT {file}",
         "update": f"UPDATE of {target} with FROM or a sub-query {file}",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.certain_failures import refuse_failing
 from flowql.compiler.analyze.mistakes import mistake, unsupported
+from flowql.compiler.analyze.returning import bind_returning, named_beside, with_beside
 from flowql.compiler.analyze.scope import Scope, ScopeColumn
 from flowql.compiler.analyze.tables import key_of, span_of
 from flowql.compiler.analyze.values import assigned
@@ -54,8 +55,10 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
     columns, rows = _without_numbers(target, rows, numbers, at)
     _refuse_null(target, columns, rows, at)
     refuse_failing(e for row in rows for e in row)
-    made = TableChange(target.name, "insert", columns, tuple(rows), statement=statement.normal)
-    return _with_conflict(made, statement.on_conflict, target, catalog, at)
+    scope = _scope(target, statement.alias)
+    returning = bind_returning(statement.returning, scope, catalog)
+    made = TableChange(target.name, "insert", columns, tuple(rows), statement=statement.normal, returning=returning)
+    return _with_conflict(made, statement.on_conflict, target, scope, catalog, at)
 
 
 def bind_insert_select(statement: InsertSelect, target: SourceDef, catalog: Catalog, at: Span) -> TableChange:
@@ -63,8 +66,12 @@ def bind_insert_select(statement: InsertSelect, target: SourceDef, catalog: Cata
     columns = statement.columns or _not_generated(target, at)
     for field in _given(columns, target, at, statement.span):
         _refuse_generated(target, field.name, statement, at)
-    made = TableChange(target.name, "insert", columns, select=statement.select, statement=statement.text)
-    return _with_conflict(made, statement.on_conflict, target, catalog, at)
+    scope = _scope(target, statement.alias)
+    returning = bind_returning(statement.returning, scope, catalog)
+    made = TableChange(
+        target.name, "insert", columns, select=statement.select, statement=statement.text, returning=returning
+    )
+    return _with_conflict(made, statement.on_conflict, target, scope, catalog, at)
 
 
 def bind_update(statement: UpdateRows, catalog: Catalog, at: Span) -> TableChange:
@@ -73,33 +80,53 @@ def bind_update(statement: UpdateRows, catalog: Catalog, at: Span) -> TableChang
     binder = Binder(scope, catalog, "SET")
     if statement.query is not None:
         defaults = _settings(statement.settings, target, binder)
-        return _by_query(
-            TableChange(target.name, "update", statement=statement.normal), statement.query, target, defaults
-        )
+        return _by_query(statement, statement.query, target, scope, catalog, defaults)
     settings = _settings(statement.settings, target, binder)
     where = _where(statement.where, scope, catalog)
     refuse_failing([*(s.expr for s in settings), *([where] if where is not None else [])])
-    return TableChange(target.name, "update", settings=settings, where=where, statement=statement.normal)
+    returning = bind_returning(statement.returning, scope, catalog)
+    text = statement.normal
+    return TableChange(target.name, "update", settings=settings, where=where, statement=text, returning=returning)
 
 
 def bind_delete(statement: DeleteRows, catalog: Catalog, at: Span) -> TableChange:
     target = _changeable(statement.target, catalog, at, "DELETE")
+    scope = _scope(target, statement.alias)
     if statement.query is not None:
-        return _by_query(TableChange(target.name, "delete", statement=statement.normal), statement.query, target, ())
-    where = _where(statement.where, _scope(target, statement.alias), catalog)
+        return _by_query(statement, statement.query, target, scope, catalog, ())
+    where = _where(statement.where, scope, catalog)
     refuse_failing([where] if where is not None else [])
-    return TableChange(target.name, "delete", where=where, statement=statement.normal)
+    returning = bind_returning(statement.returning, scope, catalog)
+    return TableChange(target.name, "delete", where=where, statement=statement.normal, returning=returning)
 
 
-def _by_query(change: TableChange, query: RowsQuery, target: SourceDef, defaults: tuple[NamedExpr, ...]) -> TableChange:
+def _by_query(
+    statement: UpdateRows | DeleteRows,
+    query: RowsQuery,
+    target: SourceDef,
+    scope: Scope,
+    catalog: Catalog,
+    defaults: tuple[NamedExpr, ...],
+) -> TableChange:
     """What the rows of a query decide, which is asked when the statement runs. defaults: of columns that get theirs."""
     given = {d.name for d in defaults}
     for s in query.settings:
         _refuse_setting(s, target, given)
         _refuse_given(target, s.column, s.span)
         given.add(s.column)
-    columns = (*target.identity, *(s.column for s in query.settings))
-    return replace(change, columns=columns, select=query.text(target.identity), settings=defaults)
+    whole = with_beside(scope, statement.returning, query.beside, catalog) if statement.returning else scope
+    returning = bind_returning(statement.returning, whole, catalog)
+    beside = named_beside(returning, whole)
+    return TableChange(
+        target.name,
+        "update" if isinstance(statement, UpdateRows) else "delete",
+        columns=(*target.identity, *(s.column for s in query.settings)),
+        select=query.text(target.identity, [(c.source, c.name) for c in beside]),
+        settings=defaults,
+        statement=statement.normal,
+        returning=returning,
+        beside=tuple(Field(c.column, c.type) for c in beside),
+    )
 
 
 def refuse_view(target: SourceDef, at: Span, verb: str) -> None:
@@ -267,8 +294,9 @@ def _where(node: Ast | None, scope: Scope, catalog: Catalog) -> Expr | None:
 
 
 def _with_conflict(
-    made: TableChange, conflict: OnConflict | None, target: SourceDef, catalog: Catalog, at: Span
+    made: TableChange, conflict: OnConflict | None, target: SourceDef, there: Scope, catalog: Catalog, at: Span
 ) -> TableChange:
+    """there: the columns of the existing row."""
     if conflict is None:
         return replace(made, on_duplicate=_rules(target).on_duplicate)
     keys = key_of(target)
@@ -284,7 +312,6 @@ def _with_conflict(
     if _rules(target).append_only:
         title = f"{target.name} is APPEND ONLY: its rows are inserted, and never updated or deleted"
         raise mistake("FQ2041", title, conflict.span, "append only", help="write  ON CONFLICT DO NOTHING")
-    there = _scope(target, None)
     other = tuple(ScopeColumn(EXCLUDED, c.name, c.type, f"{EXCLUDED}.{c.name}", "value") for c in there.columns)
     scope = Scope((*there.columns, *other), (*there.aliases, EXCLUDED))
     settings = _settings(conflict.settings, target, Binder(scope, catalog, "SET"))

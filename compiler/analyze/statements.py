@@ -447,6 +447,13 @@ def _insert(
             f"{target.name} is over a topic",
             help="a record with the key of another replaces it",
         )
+    if statement.returning:
+        raise unsupported(
+            "RETURNING is for tables of one's own",
+            statement.returning[0].span,
+            f"{target.name} is over a topic",
+            help="leave it out",
+        )
     if isinstance(statement, InsertSelect):
         assert statement.as_query is not None
         return _insert_query(statement.as_query(), catalog, session, at)

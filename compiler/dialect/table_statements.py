@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import Ast, InsertInto, InsertRow, Property, Statement, TypeRef
+from flowql.compiler.dialect.ast import Ast, InsertInto, InsertRow, Property, SelectItem, Statement, TypeRef
 from flowql.compiler.plan.tables import Identity, OnDuplicate
 from flowql.compiler.plan.watermarks import Watermark
 
@@ -69,7 +69,7 @@ class OnConflict:
 
 @dataclass(frozen=True, slots=True)
 class InsertRows(Statement):
-    """INSERT INTO target [(columns)] VALUES ... or DEFAULT VALUES (one row without values). columns empty: all, in order."""
+    """INSERT INTO target [AS alias] [(columns)] VALUES ... or DEFAULT VALUES (one row without values). columns empty: all, in order."""
 
     target: str = ""
     columns: tuple[str, ...] = ()
@@ -77,11 +77,13 @@ class InsertRows(Statement):
     on_conflict: OnConflict | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
     normal: str = field(default="", compare=False)
+    alias: str | None = None
+    returning: tuple[SelectItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class InsertSelect(Statement):
-    """INSERT INTO target [(columns)] query. select: the text of the query.
+    """INSERT INTO target [AS alias] [(columns)] query. select: the text of the query.
 
     as_query: gives the statement of a query that keeps running, for a target that is a stream. Raises CompileError.
     """
@@ -92,6 +94,17 @@ class InsertSelect(Statement):
     as_query: Callable[[], InsertInto] | None = field(default=None, compare=False)
     on_conflict: OnConflict | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
+    alias: str | None = None
+    returning: tuple[SelectItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A relation of FROM or USING. name: empty where it is not a relation with columns of its own name, as a sub-query."""
+
+    alias: str
+    name: str
+    span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +112,13 @@ class RowsQuery:
     """Where rows of other relations decide what an UPDATE or DELETE changes: the query whose rows say it.
 
     settings: for each value behind the columns that tell rows apart, the column that gets it. text: of the query, given
-    the columns that tell rows apart.
+    the columns that tell rows apart, and the alias and the name of each column of FROM that is selected behind all values.
+    beside: the relations of FROM or USING.
     """
 
     settings: tuple[Setting, ...]
-    text: Callable[[Sequence[str]], str] = field(compare=False)
+    text: Callable[[Sequence[str], Sequence[tuple[str, str]]], str] = field(compare=False)
+    beside: tuple[Beside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +132,7 @@ class UpdateRows(Statement):
     name_span: Span = field(default=NOWHERE, compare=False)
     normal: str = field(default="", compare=False)
     query: RowsQuery | None = None
+    returning: tuple[SelectItem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +145,7 @@ class DeleteRows(Statement):
     name_span: Span = field(default=NOWHERE, compare=False)
     normal: str = field(default="", compare=False)
     query: RowsQuery | None = None
+    returning: tuple[SelectItem, ...] = ()
 
 
 def is_row_statement(statement: Statement) -> bool:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from flowql.compiler.plan.expr import Expr
 from flowql.compiler.plan.logical import NamedExpr
+from flowql.compiler.plan.schema import Field
 
 HIDDEN = "__"  # prefix of internal columns, which queries neither see nor name
 ROW_NUMBER = "__row"  # the key of a table without PRIMARY KEY: the number of the row, BIGINT
@@ -48,7 +49,10 @@ class TableChange:
 
     columns, rows: of an insert, constants for each column that is given. select: in their place, the text of a query whose rows are
     inserted. settings, where: of an UPDATE, or of ON CONFLICT DO UPDATE; over the columns of the existing row. Of an UPDATE or DELETE
-    `select` may stand in place of the condition: its columns are those that tell the rows to change apart, and new values.
+    `select` may stand in place of the condition: its columns are those that tell the rows to change apart, new values, and those of
+    `beside`, which are columns of other relations that RETURNING names.
+    returning: over the columns of each row that is inserted, as it is after an UPDATE or before a DELETE, and those of `beside`.
+    Several may have one name.
     statement: its text, without comments and in one spelling.
     """
 
@@ -61,3 +65,5 @@ class TableChange:
     where: Expr | None = None
     on_duplicate: OnDuplicate = "error"
     statement: str = ""
+    returning: tuple[NamedExpr, ...] = ()
+    beside: tuple[Field, ...] = ()

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import pyarrow as pa
+
 from flowql.api.changes import Subscription
 from flowql.api.deploying import Document
 from flowql.compiler.plan.deployed import Deployed, Entry
@@ -38,6 +40,8 @@ class Backend(Protocol):
     def answer(self, query: str) -> AbstractContextManager[Answer]: ...
 
     def execute(self, statements: str) -> int: ...
+
+    def returning(self, statement: str) -> pa.Table: ...
 
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription: ...
 

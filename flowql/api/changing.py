@@ -9,16 +9,18 @@ from flowql.api.querying import answer_of
 from flowql.config.project import Project
 from flowql.config.storage import open_log
 from flowql.deploy.settings import Settings
+from flowql.query.answer import Done
 from flowql.server.following import deployed
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def execute(project: Project, settings: Settings, text: str) -> list[tuple[str, str, int]]:
-    """Carry out statements in order, each as one transaction: (verb, table, number of rows). What precedes one that fails stays done.
+def execute(project: Project, settings: Settings, text: str, *, one_returns: bool = False) -> list[Done]:
+    """Carry out statements in order, each as one transaction. What precedes one that fails stays done.
 
-    Raises CompileError before anything is done; CommandError, RuntimeFailure.
+    one_returns: exactly one of them must have RETURNING. Raises CompileError or QueryError before anything is done; CommandError,
+    RuntimeFailure.
     """
     from flowql.query.changing import carry_out  # the engine
 
@@ -31,6 +33,7 @@ def execute(project: Project, settings: Settings, text: str) -> list[tuple[str, 
         f"flowql-exec-{os.getpid()}",
         dialect=project.dialect,
         variables=project.variables,
+        one_returns=one_returns,
     )
 
 

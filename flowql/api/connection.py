@@ -121,6 +121,14 @@ class Connection:
         """
         return self._backend.execute(text(statements, "statements"))
 
+    def returning(self, statement: str) -> Result:
+        """INSERT, UPDATE or DELETE with RETURNING, as one transaction; the rows that it gives back, which are committed.
+
+        Rows as they are after INSERT and UPDATE, and as they were before DELETE. Several statements are possible if one of them has RETURNING.
+        Raises CompileError or QueryError before anything is done, CommandError, RuntimeFailure.
+        """
+        return Result(self._backend.returning(text(statement, "statement")))
+
     def subscribe(
         self, what: str, *, start: Literal["latest", "earliest"] = "latest", limit: int | None = None
     ) -> Subscription:

@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from flowql.api.backend import NOT_HERE, Decided, Start
 from flowql.api.changes import Subscription, changes_of
 from flowql.api.changing import execute
@@ -25,7 +27,7 @@ from flowql.config.storage import open_log
 from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, returned
 from flowql.server.choice import at_rest
 from flowql.server.following import Deployed, compile_text, deployed, follow
 from flowql.server.running import connect as find_instance
@@ -61,7 +63,10 @@ class Folder:
         return answer_of(self._settings, query)
 
     def execute(self, statements: str) -> int:
-        return sum(rows for _, _, rows in execute(self._project, self._settings, statements))
+        return sum(d.rows for d in execute(self._project, self._settings, statements))
+
+    def returning(self, statement: str) -> pa.Table:
+        return returned(execute(self._project, self._settings, statement, one_returns=True))
 
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription:
         closed = threading.Event()

@@ -47,6 +47,9 @@ class Remote:
     def execute(self, statements: str) -> int:
         return self._client.execute(statements, self._variables)
 
+    def returning(self, statement: str) -> pa.Table:
+        return self._client.returning(statement, self._variables)
+
     def subscribe(self, what: str, start: Start, limit: int | None) -> Subscription:
         told = self._client.changes(what, start, limit)
         return Subscription(told.__iter__(), told.close)

@@ -8,9 +8,12 @@ from typing import Annotated
 import typer
 
 from flowql.api.changing import execute
-from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
-from flowql.cli.render import note, print_json
+from flowql.cli.options import Output, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.query import ResultOption
+from flowql.cli.render import json_value, note, print_json
+from flowql.cli.results import destination, done_line, python_rows, write_answer
 from flowql.deploy.settings import settings_of
+from flowql.query.answer import Answer, Done, returned
 
 
 def command(
@@ -18,23 +21,38 @@ def command(
     sql: Annotated[str, typer.Argument(help="INSERT, UPDATE or DELETE, or several of them; - reads them from stdin.")],
     project: ProjectOption = None,
     target: TargetOption = None,
-    output: OutputOption = None,
+    output: ResultOption = None,
     var: VarOption = None,
 ) -> None:
     """Insert, update and delete rows of tables, each statement as one transaction.
 
     Rows are changed as they are at the end of the log, whether an instance is running or not. UPDATE and DELETE are for tables that
-    are created without KAFKA_TOPIC.
+    are created without KAFKA_TOPIC. With RETURNING the changed rows are written as `flowql query` writes its rows; -o json has them in
+    the document of each statement, and csv, arrow, parquet and files take those of one statement.
 
     flowql exec "INSERT INTO users VALUES (1, 'ada')"
-    flowql exec "UPDATE users SET name = 'eve' WHERE id = 1"
+    flowql exec "UPDATE users SET name = 'eve' WHERE id = 1 RETURNING *"
     flowql exec "DELETE FROM users WHERE id = 1"
     """
-    scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
-    form = scope.only(Output.TABLE, Output.JSON)
+    scope = Scope.of(ctx, project=project, target=target, var=var)
+    form, file = destination(output or [], scope.output)
     found = scope.load()
-    done = execute(found, settings_of(found), sys.stdin.read() if sql == "-" else sql)
-    if form is Output.JSON:
-        print_json([{"statement": verb.lower(), "table": name, "rows": rows} for verb, name, rows in done])
-    for verb, name, rows in done if form is Output.TABLE else ():
-        note(f"{verb} {rows:,} {'row' if rows == 1 else 'rows'} of {name}")
+    one = file is not None or form not in (Output.TABLE, Output.JSON)
+    done = execute(found, settings_of(found), sys.stdin.read() if sql == "-" else sql, one_returns=one)
+    if one:
+        write_answer(Answer.of(returned(done)), form, file)
+    elif form is Output.JSON:
+        print_json([_document(d) for d in done])
+    for d in done if form is Output.TABLE or file is not None else ():
+        if d.returned is not None and not one:
+            write_answer(Answer.of(d.returned), form)
+        note(done_line(d))
+
+
+def _document(done: Done) -> dict[str, object]:
+    found: dict[str, object] = {"statement": done.verb.lower(), "table": done.table, "rows": done.rows}
+    if done.returned is not None:
+        names = done.returned.column_names
+        rows = python_rows(iter(done.returned.to_batches()))
+        found["returning"] = [{n: json_value(v) for n, v in zip(names, row, strict=True)} for row in rows]
+    return found

@@ -15,7 +15,7 @@ import typer
 from flowql.cli.aligned import table_lines
 from flowql.cli.options import Output
 from flowql.cli.render import note, plain, write_csv, write_json, write_lines
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, Done
 from flowql.query.errors import COVERAGE, MISSING
 
 BINARY = (Output.ARROW, Output.PARQUET)
@@ -53,6 +53,11 @@ def write_answer(answer: Answer, output: Output, file: Path | None = None) -> in
         with _text(file) as text:
             _write_text(text, answer, counted, output)
     return counted.rows
+
+
+def done_line(done: Done) -> str:
+    """What a statement did, in a line."""
+    return f"{done.verb} {done.rows:,} {'row' if done.rows == 1 else 'rows'} of {done.table}"
 
 
 def partly(answer: Answer) -> str:

@@ -1,8 +1,8 @@
-"""The rows of an answer on their way to the client. Passing them on loads no engine."""
+"""The rows of an answer on their way to the client, and what a statement did. Passing them on loads no engine."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,3 +25,35 @@ class Answer:
     def table(self) -> pa.Table:
         """All of it at once."""
         return pa.Table.from_batches(list(self.batches), self.schema)
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Answer:
+        """Rows that are in memory."""
+        return cls(table.schema, (batch for batch in table.to_batches()))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What INSERT, UPDATE or DELETE did. verb: in upper case. rows: how many it changed. returned: what RETURNING gives, if it has one."""
+
+    verb: str
+    table: str
+    rows: int
+    returned: pa.Table | None = None
+
+
+def returned(done: Sequence[Done]) -> pa.Table:
+    """The rows of the one statement that has RETURNING."""
+    (found,) = [d.returned for d in done if d.returned is not None]
+    return found
+
+
+def unique(names: Sequence[str]) -> list[str]:
+    """Column names that differ, so that a row can be an object."""
+    found: list[str] = []
+    for name in names:
+        candidate, n = name, 1
+        while candidate in found:
+            candidate, n = f"{name}_{n}", n + 1
+        found.append(candidate)
+    return found

@@ -15,7 +15,7 @@ from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.plan.expr import Call, Column, Expr
-from flowql.compiler.plan.schema import Field
+from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.plan.types import (
@@ -38,12 +38,15 @@ from flowql.compiler.plan.types import (
     struct,
 )
 from flowql.compiler.plan.types import array as array_of
+from flowql.query.answer import Done, unique
 from flowql.query.errors import INVALID, QueryError
-from flowql.runtime.batch import Row, to_python
+from flowql.query.relations import answered_schema, arrow_schema, as_shown
+from flowql.runtime.batch import Row, to_arrow, to_python
 from flowql.runtime.errors import StatementFailed, TopicMissing
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.topology.inserts import encode_insert
+from flowql.runtime.topology.table_changes import Changed
 from flowql.runtime.topology.table_writer import change_table, table_ends
 
 if TYPE_CHECKING:
@@ -75,25 +78,36 @@ def carry_out(
     *,
     dialect: DialectName,
     variables: Mapping[str, str],
-) -> list[tuple[str, str, int]]:
-    """Statements in order, each as one transaction: (verb, table, number of rows). What precedes one that fails stays done.
+    one_returns: bool = False,
+) -> list[Done]:
+    """Statements in order, each as one transaction. What precedes one that fails stays done.
 
-    sources: streams and tables that are deployed. writer: the transactional id of rows that are inserted into topics. Raises
-    CompileError before anything is done; CommandError, RuntimeFailure.
+    sources: streams and tables that are deployed. writer: the transactional id of rows that are inserted into topics. one_returns: exactly
+    one of them must have RETURNING. Raises CompileError before anything is done, QueryError if one_returns does not hold;
+    CommandError, RuntimeFailure.
     """
     from flowql.compiler.driver import compile_changes  # loads the parser: 0.5 s
 
     known = {s.name: s for s in sources}
     changes = compile_changes(SourceText("", text), sources, dialect=dialect, variables=variables)
-    done: list[tuple[str, str, int]] = []
+    if one_returns:
+        _check_one_returns(changes)
+    done: list[Done] = []
     with closing(open_log()) as log:
         for change in _grouped(changes):
             if isinstance(change, TableChange):
-                rows = execute_change(log, known[change.target], change, application_id, _now_ms(), ask)
-                done.append((change.kind.upper(), change.target, rows))
+                done.append(execute_change(log, known[change.target], change, application_id, _now_ms(), ask))
             else:
-                done.append(("INSERT", change[0].target, write_rows(log, sources, change, writer, _now_ms())))
+                rows = write_rows(log, sources, change, writer, _now_ms())
+                done.append(Done("INSERT", change[0].target, rows))
     return done
+
+
+def _check_one_returns(changes: Sequence[TableChange | InsertValues]) -> None:
+    count = sum(isinstance(c, TableChange) and bool(c.returning) for c in changes)
+    if count != 1:
+        title = f"{count or 'none'} of the statements {'has' if count < 2 else 'have'} RETURNING, and the rows of one are asked for"
+        raise QueryError(title, code=INVALID, help="give one statement with  RETURNING *")
 
 
 def _grouped(changes: Sequence[TableChange | InsertValues]) -> list[TableChange | list[InsertValues]]:
@@ -114,17 +128,39 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def execute_change(log: Log, source: SourceDef, change: TableChange, application_id: str, now_ms: int, ask: Ask) -> int:
-    """Carries out a statement. Returns the number of affected rows.
+def execute_change(
+    log: Log, source: SourceDef, change: TableChange, application_id: str, now_ms: int, ask: Ask
+) -> Done:
+    """Carries out a statement.
 
     ask: answers the query of a statement that has one, as `flowql query` does. Raises StatementFailed,
     TableBusy, QueryError or LogError; then nothing was changed.
     """
-    if not change.select:
-        return change_table(log, source, change, application_id, now_ms)
-    seen = None if change.kind == "insert" else table_ends(log, source)  # before the query reads the table
-    rows = _selected(source, change, ask)
-    return change_table(log, source, change, application_id, now_ms, rows, seen)
+    returned: list[pa.Table] = []
+
+    def before(changed: Changed) -> None:
+        if change.returning:
+            returned.append(_returned(change, changed.returned))
+
+    seen = (
+        table_ends(log, source) if change.select and change.kind != "insert" else None
+    )  # before the query reads the table
+    rows = _selected(source, change, ask) if change.select else None
+    changed = change_table(log, source, change, application_id, now_ms, rows, seen, before=before)
+    return Done(change.kind.upper(), change.target, changed.count, *returned)
+
+
+def _returned(change: TableChange, rows: Sequence[Row]) -> pa.Table:
+    """The rows of RETURNING with the types that the answer to a query has."""
+    names = unique([c.name for c in change.returning])
+    schema = Schema(tuple(Field(n, c.expr.type) for n, c in zip(names, change.returning, strict=True)))
+    values = zip(*rows, strict=True) if rows else ((),) * len(names)
+    try:
+        arrays = [to_arrow(v, f.type) for v, f in zip(values, schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
+        return pa.Table.from_batches([as_shown(batch, answered_schema(schema))])
+    except (pa.ArrowException, OverflowError, ValueError) as error:
+        raise StatementFailed(f"RETURNING: {error}") from error
 
 
 def write_rows(
@@ -151,8 +187,8 @@ def write_rows(
 def _selected(source: SourceDef, change: TableChange, ask: Ask) -> list[Row]:
     """The rows of the query as values of the target's columns."""
     table = ask(change.select)
-    fields = [_field(source, n) for n in change.columns[: table.num_columns]]
-    if table.num_columns != len(change.columns):  # of an INSERT; the other queries are ours
+    fields = [*(_field(source, n) for n in change.columns), *change.beside]
+    if table.num_columns != len(fields):  # of an INSERT; the other queries are ours
         wanted = f"{len(change.columns)} ({', '.join(change.columns)})"
         title = f"INSERT INTO {source.name}: the query gives {table.num_columns} columns, and there are {wanted}"
         raise QueryError(title, code=INVALID, help="name the columns that are given:  INSERT INTO t (a, b) SELECT ...")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from flowql.compiler.analyze.relations.tree_names import NAMELESS, tree_name
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.tree_names import NAMELESS, tree_name
 
 N = TypeVar("N", bound=t.Node)
 B = TypeVar("B", bound=t.Body)

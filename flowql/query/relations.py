@@ -193,7 +193,7 @@ def zoned_schema(schema: Schema) -> pa.Schema:
 
 
 def as_shown(batch: pa.RecordBatch, shown: pa.Schema) -> pa.RecordBatch:
-    """Rows in the types of `zoned_schema`."""
+    """Rows in the types of `zoned_schema` or `answered_schema`."""
     columns = [_shown(c, f.type) for c, f in zip(batch.columns, shown, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=shown)
 
@@ -224,6 +224,25 @@ def _zoned(t: SqlType) -> pa.DataType:
     if t.kind is Kind.MAP:
         return pa.map_(_zoned(t.args[0]), _zoned(t.args[1]))
     return pa.struct([pa.field(n, _zoned(f)) for n, f in t.fields]) if t.kind is Kind.STRUCT else arrow_type(t)
+
+
+def answered_schema(schema: Schema) -> pa.Schema:
+    """Columns as the answer of an interactive query has them, which DuckDB gives."""
+    return pa.schema([pa.field(f.name, _answered(f.type)) for f in schema])
+
+
+def _answered(t: SqlType) -> pa.DataType:
+    if t.zoned:
+        return pa.timestamp("us", "UTC")
+    if t == SPAN:
+        return pa.month_day_nano_interval()
+    if t.kind is Kind.TIME:
+        return pa.time64("us")
+    if t.kind is Kind.ARRAY:
+        return pa.list_(_answered(t.element))
+    if t.kind is Kind.MAP:
+        return pa.map_(_answered(t.args[0]), _answered(t.args[1]))
+    return pa.struct([pa.field(n, _answered(f)) for n, f in t.fields]) if t.kind is Kind.STRUCT else arrow_type(t)
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

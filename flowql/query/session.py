@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, unique
 from flowql.query.committed import Commit, Take
 from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.errors import (
@@ -299,7 +299,7 @@ def _result(
 
 
 def _named(types: Sequence[pa.DataType], names: Sequence[str], metadata: Mapping[bytes, bytes]) -> pa.Schema:
-    return pa.schema([pa.field(n, t) for n, t in zip(_unique(names), types, strict=True)], metadata)
+    return pa.schema([pa.field(n, t) for n, t in zip(unique(names), types, strict=True)], metadata)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -308,14 +308,3 @@ def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.cast(column, _INT64)
     except pa.ArrowInvalid:
         return column
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    """Column names that differ, so that a row can be an object."""
-    found: list[str] = []
-    for name in names:
-        candidate, n = name, 1
-        while candidate in found:
-            candidate, n = f"{name}_{n}", n + 1
-        found.append(candidate)
-    return found

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from flowql.compiler.analyze.relations.tree_names import tree_name
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.query.errors import INVALID, QueryError
 
 _ALIAS = "flowql_side"  # of a query whose columns are chosen

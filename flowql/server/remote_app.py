@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from flowql.compiler.plan import codec
 from flowql.query.push import Start
 from flowql.server.app import LIMITS, Entry, Malformed, limited, read_body, shared_routes, text_of
-from flowql.server.frames import MEDIA_TYPE
+from flowql.server.frames import MEDIA_TYPE, arrow_stream
 from flowql.server.limits import Limit, RequestCounts
 from flowql.server.row_service import SUBSCRIPTIONS_MAX, RowService, Subscriber
 from flowql.server.service import Service
@@ -28,6 +28,7 @@ REMOTE_LIMITS = {
     "/source": Limit(at_once=16),
     "/produce": Limit(PRODUCE_BYTES_MAX, at_once=4),
     "/execute": Limit(body_bytes=1 << 20, at_once=4),
+    "/returning": Limit(body_bytes=1 << 20, at_once=4),
     "/changes": Limit(body_bytes=1 << 20, at_once=SUBSCRIPTIONS_MAX + 4),  # those beyond are refused by its own error
 }
 
@@ -51,6 +52,11 @@ def make_remote_app(
         text, variables = await read_body(request, lambda body: (text_of(body["statements"]), _variables(body)))
         return JSONResponse({"rows": await rows.run(lambda: rows.execute(text, variables))})
 
+    async def returning(request: Request) -> Response:
+        text, variables = await read_body(request, lambda body: (text_of(body["statements"]), _variables(body)))
+        returned = await rows.run(lambda: rows.returning(text, variables))
+        return Response(arrow_stream(returned), media_type="application/vnd.apache.arrow.stream")
+
     async def changes(request: Request) -> Response:
         what, start, limit = await read_body(request, _subscription)
         subscriber = rows.subscriber(what, start, limit)
@@ -66,6 +72,7 @@ def make_remote_app(
         Entry("GET", "/source", source),
         Entry("POST", "/produce", produce),
         Entry("POST", "/execute", execute),
+        Entry("POST", "/returning", returning),
         Entry("POST", "/changes", changes),
     ]
     return limited(entries, token, service, REMOTE_LIMITS, names, running)

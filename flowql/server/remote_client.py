@@ -101,6 +101,13 @@ class RemoteClient(Calls):
         changed: int = self._exactly("POST", "/execute", body)["rows"]
         return changed
 
+    def returning(self, statements: str, variables: Mapping[str, str]) -> pa.Table:
+        """The rows of the one statement that has RETURNING."""
+        body = json.dumps({"statements": statements, "variables": dict(variables)}).encode()
+        said = self._said("POST", "/returning", body)
+        with self._understood(), pa.ipc.open_stream(said) as rows:
+            return rows.read_all()
+
     def changes(self, what: str, start: str, limit: int | None) -> Told:
         """A subscription; close it."""
         body = json.dumps({"what": what, "start": start, "limit": limit}).encode()
@@ -131,6 +138,12 @@ class RemoteClient(Calls):
 
     def _exactly(self, method: str, path: str, body: bytes = b"") -> Any:
         """The decoded reply. Raises the error that was raised in the instance."""
+        said = self._said(method, path, body)
+        with self._understood():
+            return json.loads(said)
+
+    def _said(self, method: str, path: str, body: bytes) -> bytes:
+        """The body of the reply. Raises the error that was raised in the instance."""
         try:
             with self._http.request(method, path, body) as reply:
                 said = reply.read()
@@ -138,8 +151,7 @@ class RemoteClient(Calls):
             raise self._lost(error, writes=method == "POST") from error
         if not reply.is_success:
             raise self._raised(reply, said)
-        with self._understood():
-            return json.loads(said)
+        return said
 
     def _raised(self, reply: Reply, said: bytes) -> Failure:
         try:

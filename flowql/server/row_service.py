@@ -19,6 +19,7 @@ from flowql.config.storage import log_at
 from flowql.deploy.functions import functions_to_compile
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError, CompileError, RuntimeFailure
+from flowql.query.answer import Done, returned
 from flowql.query.change import Rebuilt
 from flowql.query.changing import carry_out
 from flowql.runtime.log.base import Log
@@ -63,8 +64,15 @@ class RowService:
 
     def execute(self, statements: str, variables: Mapping[str, str]) -> int:
         """The number of rows that INSERT, UPDATE and DELETE have changed. As `flowql.query.changing.carry_out`."""
+        return sum(d.rows for d in self._carry_out(statements, variables))
+
+    def returning(self, statements: str, variables: Mapping[str, str]) -> pa.Table:
+        """The rows of the one statement that has RETURNING."""
+        return returned(self._carry_out(statements, variables, one_returns=True))
+
+    def _carry_out(self, statements: str, variables: Mapping[str, str], *, one_returns: bool = False) -> list[Done]:
         with self._statements:
-            done = carry_out(
+            return carry_out(
                 statements,
                 self._service.plan.sources,
                 self._opened,
@@ -73,8 +81,8 @@ class RowService:
                 f"flowql-api-exec-{os.getpid()}",
                 dialect=self._settings.interactive_queries.dialect,
                 variables=variables,
+                one_returns=one_returns,
             )
-        return sum(rows for _, _, rows in done)
 
     def subscriber(self, what: str, start: Start, limit: int | None) -> Subscriber:
         """A subscription that has not begun; close it. CommandError if there are too many."""

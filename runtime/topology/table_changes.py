@@ -23,12 +23,13 @@ INT_MAX = 2**31 - 1
 @dataclass(slots=True)
 class Changed:
     """What a statement changes. count: the number of rows it is about. rows: by key, the row as it is afterwards. gone: the rows of keys
-    that nothing has afterwards.
+    that nothing has afterwards. returned: what RETURNING gives of each of these rows, in the order in which they were changed.
     """
 
     count: int = 0
     rows: Rows = field(default_factory=dict)
     gone: Rows = field(default_factory=dict)
+    returned: list[Row] = field(default_factory=list)
 
     def put(self, key: Key, row: Row) -> None:
         self.gone.pop(key, None)
@@ -59,7 +60,7 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
     key_of, changed = KeyOf(source), Changed()
     complete, numbered = _completer(source, change.columns), _numberer(source, change.columns)
     conflict = _Conflict(source, change) if change.on_duplicate == "update" else None
-    stored, older = _stored(source), _older(source)
+    stored, older, returning = _stored(source), _older(source), _returning(source, change)
     for row in _in_time(source, [stored(complete(values)) for values in given]):
         if numbered is not None:
             row = stored(numbered(row, first + len(changed.rows)))  # the topic's ends rise by more than that
@@ -67,7 +68,10 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
         key = key_of(row)
         there = changed.there(key, present)
         if there is not None and conflict is not None:
-            changed.count += _on_conflict(source, conflict, changed, present, there, row)
+            made = _on_conflict(source, conflict, changed, present, there, row)
+            if made is not None:
+                changed.count += 1
+                changed.returned += returning(made)
             continue
         if there is not None and change.on_duplicate == "error":
             raise StatementFailed(_duplicate(source, row))
@@ -78,6 +82,7 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
                 _refuse_another_key(source, key, key_of(filled), filled)
             changed.put(key, filled)
             changed.count += 1
+            changed.returned += returning(filled)
     return changed
 
 
@@ -112,8 +117,8 @@ def _in_time(source: SourceDef, rows: list[Row]) -> list[Row]:
 
 def _on_conflict(
     source: SourceDef, conflict: _Conflict, changed: Changed, present: Rows, there: Row, given: Row
-) -> bool:
-    """DO UPDATE. Whether it changed the existing row."""
+) -> Row | None:
+    """DO UPDATE. The existing row as it is now; None where the condition leaves it as it was."""
     key_of = KeyOf(source)
     key = key_of(there)
     if key in changed.rows:
@@ -121,7 +126,7 @@ def _on_conflict(
         raise StatementFailed(title)
     made = conflict.row(there, given)
     if made is None:
-        return False
+        return None
     made = conflict.stored(made)
     _refuse_null(source, made)
     new_key = key_of(made)
@@ -130,7 +135,7 @@ def _on_conflict(
         if changed.there(new_key, present) is not None:
             raise StatementFailed(_duplicate(source, made))
     changed.put(new_key, made)
-    return True
+    return made
 
 
 def update(source: SourceDef, change: TableChange, present: Rows, selected: Sequence[Row] | None = None) -> Changed:
@@ -141,8 +146,10 @@ def update(source: SourceDef, change: TableChange, present: Rows, selected: Sequ
     key_of, changed, stored = KeyOf(source), Changed(), _stored(source)
     names = source.schema.names
     matches, setting = _matcher(change, names), _setter(source, change, names)
+    beside: Callable[[Row], Row] = _nothing
     if selected is not None:
-        matches, setting = _by_query(source, change, selected, setting)
+        matches, setting, beside = _by_query(source, change, selected, setting)
+    returning = _returning(source, change)
     for key, row in present.items():
         if matches(row):
             made = stored(setting(row))
@@ -151,6 +158,7 @@ def update(source: SourceDef, change: TableChange, present: Rows, selected: Sequ
                 raise StatementFailed(_duplicate(source, made))
             changed.rows[key_of(made)] = made
             changed.gone[key] = row
+            changed.returned += returning((*made, *beside(row)))
     for key, made in changed.rows.items():
         if key in present and key not in changed.gone:
             raise StatementFailed(_duplicate(source, made))
@@ -162,13 +170,15 @@ def update(source: SourceDef, change: TableChange, present: Rows, selected: Sequ
 def delete(source: SourceDef, change: TableChange, present: Rows, selected: Sequence[Row] | None = None) -> Changed:
     """Delete the rows that meet the condition, or that the statement's query has selected."""
     changed = Changed()
-    matches = _matcher(change, source.schema.names)
+    matches, returning = _matcher(change, source.schema.names), _returning(source, change)
+    beside: Callable[[Row], Row] = _nothing
     if selected is not None:
-        matches, _ = _by_query(source, change, selected, lambda row: row)
+        matches, _, beside = _by_query(source, change, selected, lambda row: row)
     for key, row in present.items():
         if matches(row):
             changed.remove(key, row)
             changed.count += 1
+            changed.returned += returning((*row, *beside(row)))
     return changed
 
 
@@ -242,6 +252,19 @@ def _matcher(change: TableChange, names: Sequence[str]) -> Callable[[Row], bool]
     return compile_predicate(change.where, names, on_error=_failing("WHERE"))
 
 
+def _returning(source: SourceDef, change: TableChange) -> Callable[[Row], list[Row]]:
+    """What RETURNING gives of a row, whose values of `beside` stand behind its own: one row, or none without RETURNING."""
+    if not change.returning:
+        return lambda _row: []
+    names = (*source.schema.names, *(f.name for f in change.beside))
+    computed = compile_row([c.expr for c in change.returning], names, on_error=_failing("RETURNING"))
+    return lambda row: [computed(row)]
+
+
+def _nothing(_row: Row) -> Row:
+    return ()
+
+
 def _setter(source: SourceDef, change: TableChange, names: Sequence[str]) -> Callable[[Row], Row]:
     computed = compile_row([s.expr for s in change.settings], names, on_error=_failing("SET"))
     places = [source.schema.names.index(s.name) for s in change.settings]
@@ -257,8 +280,10 @@ def _setter(source: SourceDef, change: TableChange, names: Sequence[str]) -> Cal
 
 def _by_query(
     source: SourceDef, change: TableChange, selected: Sequence[Row], setting: Callable[[Row], Row]
-) -> tuple[Callable[[Row], bool], Callable[[Row], Row]]:
-    """Which rows a query has selected, and how they become the new ones. setting: of the columns that get no value of the query."""
+) -> tuple[Callable[[Row], bool], Callable[[Row], Row], Callable[[Row], Row]]:
+    """Which rows a query has selected, how they become the new ones, and what it has beside each for RETURNING. setting: of the columns
+    that get no value of the query.
+    """
     names, identity = source.schema.names, source.identity
     at = [names.index(n) for n in identity]
     places = [names.index(n) for n in change.columns[len(identity) :]]
@@ -266,7 +291,7 @@ def _by_query(
     for row in selected:
         key, values = encode_value(row[: len(identity)]), row[len(identity) :]
         if key in new and encode_value(new[key]) != encode_value(values):
-            title = f"a row of {source.name} would get several values at once: more than one row of FROM meets it"
+            title = _several(source, change, new[key][: len(places)] == values[: len(places)])
             shown = ", ".join(f"{n} = {v}" for n, v in zip(identity, row, strict=False))[:_TEXT_MAX]
             raise StatementFailed(f"{title} ({shown})")
         new[key] = values
@@ -276,11 +301,18 @@ def _by_query(
 
     def made(row: Row) -> Row:
         values = list(setting(row))
-        for i, value in zip(places, new[of(row)], strict=True):
+        for i, value in zip(places, new[of(row)], strict=False):
             values[i] = value
         return tuple(values)
 
-    return lambda row: of(row) in new, made
+    return lambda row: of(row) in new, made, lambda row: new[of(row)][len(places) :]
+
+
+def _several(source: SourceDef, change: TableChange, same: bool) -> str:
+    """same: the rows of FROM differ in what RETURNING names, and in nothing else."""
+    clause = "FROM" if change.kind == "update" else "USING"
+    what = "be returned with" if same else "get"
+    return f"a row of {source.name} would {what} several values at once: more than one row of {clause} meets it"
 
 
 class _Conflict:

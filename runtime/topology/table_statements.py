@@ -45,7 +45,7 @@ def carry_out(log: Log, plan: Plan, application_id: str, now_ms: int) -> dict[st
         if key in done and _reach(admin, source.topic) >= done[key]:
             continue
         mark = lambda reach, key=key, change=change: _mark(application_id, key, change, reach, now_ms)  # noqa: E731
-        changed[change.target] += change_table(log, source, change, application_id, time_ms, mark=mark)
+        changed[change.target] += change_table(log, source, change, application_id, time_ms, mark=mark).count
         time_ms += 1
     return changed
 

@@ -40,12 +40,13 @@ def change_table(
     selected: Sequence[Row] | None = None,
     seen: Mapping[TopicPartition, int] | None = None,
     mark: Mark | None = None,
-) -> int:
-    """Carry out a statement; the number of rows it inserted, updated or deleted. now_ms: the time of the records.
+    before: Callable[[Changed], None] | None = None,
+) -> Changed:
+    """Carry out a statement; what it inserted, updated or deleted. now_ms: the time of the records.
 
     selected: the rows of the statement's query, values of its columns. seen: the ends of the table's topic before that query was asked, if
     the table must not have changed since. mark: gives a record that is written in the same
-    transaction, also where no row changes. Raises StatementFailed, TableBusy or LogError; then
+    transaction, also where no row changes. before: called before anything is written. Raises StatementFailed, TableBusy or LogError; then
     nothing was changed.
     """
     try:
@@ -54,11 +55,13 @@ def change_table(
             if seen is not None and seen != ends:
                 raise EndMoved("rows were written after the query of the statement was asked")
             changed = _changed(log, source, change, selected, ends)
+            if before is not None:
+                before(changed)
             records = _encoded(source, changed, now_ms)
             if records.num_rows or mark is not None:
                 marked = mark(sum(ends.values()) + records.num_rows) if mark is not None else None
                 _write(log, producer, source, records, ends, marked)
-            return changed.count
+            return changed
     except (Fenced, EndMoved) as error:
         title = f"another statement changed {source.name} meanwhile; nothing of this one was written: repeat it"
         raise TableBusy(title) from error

@@ -19,6 +19,7 @@ from flowql.compiler.plan.types import arrow_type
 from flowql.config.sections import InteractiveQuerySettings
 from flowql.deploy.decision import decide
 from flowql.deploy.request import DeployRequest
+from flowql.query.answer import Done
 from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
 from flowql.query.database import QueryDatabase, QueryLimits
@@ -104,6 +105,15 @@ class SqlSession:
                 self._driver.round()
             self.restart()
         self.settle()
+
+    def returning(self, sql: str) -> pa.Table:
+        """The rows that one statement with RETURNING gives back."""
+        (result,) = self._session.execute(SourceText("case.sql", sql))
+        assert result.change is not None
+        returned = self._change(result.change).returned
+        self.settle()
+        assert returned is not None
+        return returned
 
     def define(self, statements: Sequence[str]) -> list[Exception | None]:
         """Definitions, deployed together; of each why it was refused."""
@@ -193,10 +203,10 @@ class SqlSession:
         self._instance.deploy(replace(plan, inserts=(), changes=()))
         self._deployed = True
 
-    def _change(self, change: TableChange) -> None:
+    def _change(self, change: TableChange) -> Done:
         source = self._session.plan.source(change.target)
         assert source is not None
-        execute_change(self._log, source, change, APPLICATION, self._clock.wall_ms(), self._answer)
+        return execute_change(self._log, source, change, APPLICATION, self._clock.wall_ms(), self._answer)
 
     def _answer(self, sql: str) -> pa.Table:
         return evaluate(sql, self._commit, DATABASE)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from flowql.compiler.analyze.relations.expressions import rebuilt
 from flowql.compiler.analyze.relations.grouping import has_aggregates
-from flowql.compiler.analyze.relations.tree_names import tree_name
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.tree_names import tree_name
 
 _SOURCE, _COLUMN = "array_query", "element"
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from flowql.compiler.analyze.relations.expressions import rebuilt
-from flowql.compiler.analyze.relations.tree_names import tree_name
 from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.tree_names import tree_name
 
 N = TypeVar("N", bound=t.Node)
 _TEXT = t.TypeName("text")

@@ -24,12 +24,12 @@ from flowql.compiler.analyze.relations.relation import (
 from flowql.compiler.analyze.relations.row_sources import unnested, values
 from flowql.compiler.analyze.relations.set_operations import aligned, distinct, operation
 from flowql.compiler.analyze.relations.subqueries import Subqueries
-from flowql.compiler.analyze.relations.tree_names import tree_name
 from flowql.compiler.analyze.relations.tree_parts import nodes, operands
 from flowql.compiler.analyze.relations.windows import windowed
 from flowql.compiler.catalog.names import correction, listing
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.functions.folding import folded
 from flowql.compiler.plan.changes import RankFunction, TopN
 from flowql.compiler.plan.expr import Column, Expr, Literal

@@ -16,7 +16,7 @@ from flowql.compiler.dialect.tokens import Tok
 
 
 def parse_insert(cur: Reader, start: Tok) -> Statement:
-    """`[WITH ...] INSERT INTO target [(columns)] [WITH (...)] query | DEFAULT VALUES [RETURNING ...]`."""
+    """`[WITH ...] INSERT INTO target [AS alias] [(columns)] [WITH (...)] query | DEFAULT VALUES [RETURNING ...]`."""
     recursive, tables = parse_with(cur)
     with_text = cur.text_since(start) if tables else ""
     cur.next()
@@ -25,8 +25,7 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
         cur.unsupported("INSERT OVERWRITE", help=help)
     cur.expect_word("INTO")
     target, name_span = _target(cur)
-    if cur.accept_words("AS"):
-        cur.expect_name("an alias")
+    alias = cur.expect_name("an alias") if cur.accept_words("AS") else None
     columns = cur.expect_names("the name of a column") if cur.at_op("(") and not cur.at_query() else ()
     properties = parse_properties(cur) if cur.at_word("WITH") and cur.at_op("(", ahead=1) else ()
     query, query_text = None, ""
@@ -49,6 +48,7 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
         properties,
         _returning(cur),
         on_conflict,
+        alias,
         query_text,
         text=cur.text_since(start),
         span=cur.span_since(start),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from flowql.compiler.diagnostics.edits import renamed
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.diagnostics.suggest import closest
-from flowql.compiler.dialect.ast import Ast, InsertInto, Statement
+from flowql.compiler.dialect.ast import Ast, InsertInto, SelectItem, Statement
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
@@ -17,10 +17,12 @@ from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
 from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.dialect.standard.write_expressions import dotted, quoted
 from flowql.compiler.dialect.standard.write_queries import WRITER, relation_sql
 from flowql.compiler.dialect.standard.write_statements import to_sql
 from flowql.compiler.dialect.table_statements import (
+    Beside,
     CreateTable,
     DeleteRows,
     InsertRows,
@@ -159,27 +161,21 @@ def _column(c: st.ColumnDefinition) -> TableColumn:
 def lower_insert(s: st.Insert) -> list[Statement]:
     """INSERT of rows, or of the rows of a query."""
     target = plain_name(s.target, s)
-    _refuse_returning(s.returning)
     conflict = _conflict(s.on_conflict) if s.on_conflict is not None else None
-    if s.query is None:
-        return [InsertRows(s.text, s.span, target, (), ((),), conflict, s.name_span, to_sql(s))]
-    body = s.query.body
-    if isinstance(body, t.Values):
+    returning = _returned(s.returning)
+    body = s.query.body if s.query is not None else None
+    if s.query is not None and not isinstance(body, t.Values):
+        as_query = lambda: _insert_query(s, target)  # noqa: E731
+        at = s.name_span
+        return [
+            InsertSelect(s.text, s.span, target, s.columns, s.query_text, as_query, conflict, at, s.alias, returning)
+        ]
+    rows: tuple[tuple[Ast | None, ...], ...] = ((),)
+    if s.query is not None and isinstance(body, t.Values):
         _refuse_clauses_of_values(s.query)
         rows = tuple(tuple(map(_value, row)) for row in body.rows)
-        return [InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span, to_sql(s))]
-    return [
-        InsertSelect(
-            s.text,
-            s.span,
-            target,
-            s.columns,
-            s.query_text,
-            lambda: _insert_query(s, target),
-            conflict,
-            s.name_span,
-        )
-    ]
+    made = InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span, to_sql(s), s.alias, returning)
+    return [made]
 
 
 def _insert_query(s: st.Insert, target: str) -> InsertInto:
@@ -207,9 +203,13 @@ def _refuse_clauses_of_values(query: t.Query) -> None:
             unsupported(named, query.span, "write the rows alone")
 
 
-def _refuse_returning(items: Sequence[t.Item]) -> None:
-    if items:
-        unsupported("RETURNING", items[0].span, "query the table afterwards")
+def _returned(items: Sequence[t.Item]) -> tuple[SelectItem, ...]:
+    """The list of RETURNING: every item but `*` has the name of its column."""
+    return tuple(SelectItem(lower_expr(i.expr), _name(i), i.span) for i in items)
+
+
+def _name(item: t.Item) -> str | None:
+    return item.alias if item.alias is not None or isinstance(item.expr, t.Star) else tree_name(item.expr)
 
 
 def _value(node: t.Expr) -> Ast | None:
@@ -241,24 +241,25 @@ def _assigned(assignments: Sequence[st.Assignment]) -> list[tuple[str, t.Expr, S
 
 def lower_update(s: st.Update) -> list[Statement]:
     """UPDATE of rows of one table."""
-    _refuse_returning(s.returning)
+    returning = _returned(s.returning)
     target, assigned = plain_name(s.target, s), _assigned(s.assignments)
     if s.source is not None or any(_has_query(e) for e in (*(v for _, v, _ in assigned), s.where)):
         defaults = tuple(Setting(n, None, span) for n, v, span in assigned if isinstance(v, t.Default))
         query = _rows_query(s, [(n, v, span) for n, v, span in assigned if not isinstance(v, t.Default)])
-        return [UpdateRows(s.text, s.span, target, s.alias, defaults, None, s.name_span, to_sql(s), query)]
+        return [UpdateRows(s.text, s.span, target, s.alias, defaults, None, s.name_span, to_sql(s), query, returning)]
     where = lower_expr(s.where) if s.where is not None else None
-    return [UpdateRows(s.text, s.span, target, s.alias, _settings(s.assignments), where, s.name_span, to_sql(s))]
+    settings, text = _settings(s.assignments), to_sql(s)
+    return [UpdateRows(s.text, s.span, target, s.alias, settings, where, s.name_span, text, None, returning)]
 
 
 def lower_delete(s: st.Delete) -> list[Statement]:
     """DELETE of rows of one table."""
-    _refuse_returning(s.returning)
-    target = plain_name(s.target, s)
+    target, returning = plain_name(s.target, s), _returned(s.returning)
     if s.source is not None or _has_query(s.where):
-        return [DeleteRows(s.text, s.span, target, s.alias, None, s.name_span, to_sql(s), _rows_query(s, []))]
+        query = _rows_query(s, [])
+        return [DeleteRows(s.text, s.span, target, s.alias, None, s.name_span, to_sql(s), query, returning)]
     where = lower_expr(s.where) if s.where is not None else None
-    return [DeleteRows(s.text, s.span, target, s.alias, where, s.name_span, to_sql(s))]
+    return [DeleteRows(s.text, s.span, target, s.alias, where, s.name_span, to_sql(s), None, returning)]
 
 
 def _has_query(node: t.Expr | None) -> bool:
@@ -271,9 +272,24 @@ def _rows_query(s: st.Update | st.Delete, assigned: Sequence[tuple[str, t.Expr, 
     source = f", {relation_sql(s.source)}" if s.source is not None else ""
     where = f" WHERE {WRITER.expr(s.where)}" if s.where is not None else ""
 
-    def text(identity: Sequence[str]) -> str:
+    def text(identity: Sequence[str], others: Sequence[tuple[str, str]]) -> str:
         values = [f"{name}.{quoted(n)}" for n in identity] + [WRITER.expr(v) for _, v, _ in assigned]
+        values += [f"{quoted(alias)}.{quoted(column)}" for alias, column in others]
         items = ", ".join(f"{v} AS c{i}" for i, v in enumerate(values))
         return f"SELECT DISTINCT {items} FROM {dotted(s.target)} AS {name}{source}{where}"
 
-    return RowsQuery(tuple(Setting(n, None, span) for n, _, span in assigned), text)
+    beside = tuple(_beside(s.source)) if s.source is not None else ()
+    return RowsQuery(tuple(Setting(n, None, span) for n, _, span in assigned), text, beside)
+
+
+def _beside(relation: t.Relation) -> Iterator[Beside]:
+    if isinstance(relation, t.Join) and not (relation.using or relation.natural or relation.variant):
+        yield from _beside(relation.left)
+        yield from _beside(relation.right)
+    elif isinstance(relation, t.Table) and (relation.alias is None or not relation.alias.columns):
+        name = relation.name[-1]
+        yield Beside(relation.alias.name if relation.alias is not None else name, name, relation.span)
+    elif isinstance(relation, t.Join):
+        yield Beside("", "", relation.span)
+    else:
+        yield Beside(relation.alias.name if relation.alias is not None else "", "", relation.span)

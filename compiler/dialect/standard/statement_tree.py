@@ -130,7 +130,7 @@ class OnConflict(Node):
 
 @dataclass(frozen=True, slots=True)
 class Insert(Statement):
-    """INSERT INTO target [(columns)] query [ON CONFLICT ...] [RETURNING ...].
+    """INSERT INTO target [AS alias] [(columns)] query [ON CONFLICT ...] [RETURNING ...].
 
     query: VALUES is one; None for DEFAULT VALUES. query_text: it as written.
     """
@@ -141,6 +141,7 @@ class Insert(Statement):
     properties: tuple[Property, ...] = ()
     returning: tuple[Item, ...] = ()
     on_conflict: OnConflict | None = None
+    alias: str | None = None
     query_text: str = field(default="", compare=False, repr=False)
 
 

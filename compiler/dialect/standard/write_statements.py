@@ -97,7 +97,7 @@ def _drop(s: st.DropObject) -> str:
 
 def _insert(s: st.Insert) -> str:
     query = query_sql(s.query) if s.query is not None else "DEFAULT VALUES"
-    head = f"INSERT INTO {dotted(s.target)}{names(s.columns)}{_properties(s.properties)} {query}"
+    head = f"INSERT INTO {dotted(s.target)}{_alias(s)}{names(s.columns)}{_properties(s.properties)} {query}"
     return head + (_conflict(s.on_conflict) if s.on_conflict is not None else "") + _returning(s)
 
 
@@ -123,7 +123,7 @@ def _delete(s: st.Delete) -> str:
     return f"DELETE FROM {dotted(s.target)}{_alias(s)}{source}{_where(s)}{_returning(s)}"
 
 
-def _alias(s: st.Update | st.Delete) -> str:
+def _alias(s: st.Insert | st.Update | st.Delete) -> str:
     return f" AS {quoted(s.alias)}" if s.alias is not None else ""
 
 

@@ -18,7 +18,7 @@ from flowql.cli.names import Names
 from flowql.cli.options import Output
 from flowql.cli.query import say_apart
 from flowql.cli.render import note, plain, print_rows
-from flowql.cli.results import answer_lines, python_rows, write_answer
+from flowql.cli.results import answer_lines, done_line, python_rows, write_answer
 from flowql.cli.shell import acting, show
 from flowql.cli.shell.pager import page
 from flowql.cli.shell.split import blanked, split, without_comments
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 SELECT ...;                  query tables, streams and stores (DuckDB's SQL), as of one commit
-INSERT ...;  UPDATE ...;  DELETE ...;      change rows of tables, each statement as one transaction
+INSERT ...;  UPDATE ...;  DELETE ...;      change rows of tables, each statement as one transaction; RETURNING shows them
 SELECT ... EMIT CHANGES;     new rows as they are committed (FlowQL's SQL), until Ctrl-C
 SHOW STREAMS | TABLES | QUERIES | TOPICS | FUNCTIONS | TYPES | VARIABLES | PROPERTIES;
 DESCRIBE NAME;   DESCRIBE STREAMS;   DESCRIBE FUNCTION NAME;   EXPLAIN QUERY;   EXPLAIN CREATE ...;
@@ -164,15 +164,20 @@ class Session:
     def _pull(self, text: str) -> None:
         with answer_of(self.settings, text) as answer:
             say_apart(answer)
-            if self.manner.output is not Output.TABLE:
-                write_answer(answer, self.manner.output)
-                return
-            page(self._lines(answer), paging=self.manner.interactive)
+            self._write(answer)
+
+    def _write(self, answer: Answer) -> None:
+        if self.manner.output is not Output.TABLE:
+            write_answer(answer, self.manner.output)
+            return
+        page(self._lines(answer), paging=self.manner.interactive)
 
     def _change(self, text: str) -> None:
         """INSERT, UPDATE, DELETE."""
-        for verb, name, rows in execute(self.project, self.settings, text):
-            note(f"{verb} {rows:,} {'row' if rows == 1 else 'rows'} of {name}")
+        for done in execute(self.project, self.settings, text):
+            if done.returned is not None:
+                self._write(Answer.of(done.returned))
+            note(done_line(done))
 
     def _lines(self, answer: Answer) -> Iterator[str]:
         count = 0

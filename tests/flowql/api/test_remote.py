@@ -309,6 +309,23 @@ def test_statements_change_tables(tmp_path: Path) -> None:
         assert own.execute(insert) == 3
         assert own.execute("INSERT INTO names SELECT name FROM users") == 1
         assert own.sql("SELECT name FROM names").one() == "ada"
+        for connection in (instance.connection, own):
+            returned = connection.returning(
+                "UPDATE users SET name = name || '!' RETURNING id, name, current_timestamp AS at"
+            )
+            assert (returned.columns, str(returned.arrow().schema.types[2])) == (
+                ["id", "name", "at"],
+                "timestamp[us, tz=UTC]",
+            )
+            for sql in ("DELETE FROM users", "DELETE FROM users RETURNING *; DELETE FROM names RETURNING *"):
+                with pytest.raises(flowql.CommandError, match="the rows of one are asked for"):
+                    connection.returning(sql)
+            with pytest.raises(flowql.CompileError, match="nope"):
+                connection.returning("DELETE FROM users RETURNING nope")
+        assert [*own.returning("DELETE FROM names; UPDATE users SET name = 'ada' RETURNING *")] == [
+            {"id": 1, "name": "ada"}
+        ]
+        assert len(own.returning("DELETE FROM users WHERE id = 9 RETURNING id")) == 0
         refused = []
         for connection in (instance.connection, own):
             with pytest.raises(flowql.RuntimeFailure) as caught:

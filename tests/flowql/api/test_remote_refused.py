@@ -50,6 +50,7 @@ def test_nobody_without_the_token(shop: Shop) -> None:
         ("GET", "/source?name=ORDERS"),
         ("POST", "/produce?to=ORDERS"),
         ("POST", "/execute"),
+        ("POST", "/returning"),
         ("POST", "/changes"),
         ("POST", "/query"),
     ):
@@ -80,6 +81,7 @@ def test_requests_that_make_no_sense_are_refused(shop: Shop) -> None:
         b"[]",
     ):
         assert asked("/execute", body) == (400, "FQ5307"), body
+        assert asked("/returning", body) == (400, "FQ5307"), body
     for body in (
         b"{}",
         b'{"what": "LARGE", "start": "middle", "limit": null}',
@@ -87,7 +89,7 @@ def test_requests_that_make_no_sense_are_refused(shop: Shop) -> None:
     ):
         assert asked("/changes", body) == (400, "FQ5307"), body
     assert shop.rows.subscriptions == 0
-    for path in ("/produce?to=ORDERS", "/execute", "/changes", "/query"):
+    for path in ("/produce?to=ORDERS", "/execute", "/returning", "/changes", "/query"):
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: {400 << 20}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", int(shop.url.rpartition(":")[2])), timeout=30) as connection:
             connection.sendall(head.encode())

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
@@ -57,6 +58,31 @@ def test_statements_are_carried_out_in_order_and_told(shell: Shell) -> None:
     assert json.loads(inserted.out) == [{"statement": "insert", "table": "notes", "rows": 1}]
     assert shell.rows("SELECT * FROM users") == [[1, "ann", 1]]
     assert shell.rows("SELECT * FROM notes") == [["ann", 1]]
+
+
+def test_returning_gives_the_rows_in_every_format(shell: Shell, tmp_path: Path) -> None:
+    table = shell(
+        "exec", "INSERT INTO users (id, name) VALUES (3, 'eve') RETURNING id, visits; DELETE FROM notes RETURNING *"
+    )
+    assert table.err.splitlines() == ["INSERT 1 row of users", "(none)", "DELETE 0 rows of notes"]
+    assert [line.split() for line in table.out.splitlines()] == [["id", "visits"], ["3", "0"], ["line", "n"]]
+    update = "UPDATE users SET visits = visits + 1 WHERE id = 3 RETURNING name, visits"
+    document = json.loads(shell("exec", "-o", "json", update + "; DELETE FROM notes").out)
+    assert document[0] == {
+        "statement": "update",
+        "table": "users",
+        "rows": 1,
+        "returning": [{"name": "eve", "visits": 1}],
+    }
+    assert document[1] == {"statement": "delete", "table": "notes", "rows": 0}
+    assert shell("exec", "-o", "csv", update).out == "name,visits\neve,2\n"
+    file = tmp_path / "rows.parquet"
+    assert shell("exec", "-o", str(file), update).err.splitlines() == ["UPDATE 1 row of users"]
+    assert parquet.read_table(file).to_pylist() == [{"name": "eve", "visits": 3}]
+    for sql, says in ((f"{update}; {update}", "2 of the statements have RETURNING"), ("DELETE FROM users", "none of")):
+        refused = shell("exec", "-o", "csv", sql)
+        assert (refused.code, "error[FQ5102]" in refused.err, says in refused.err) == (1, True, True), refused.err
+    assert shell("shell", "-o", "json", "-c", update).out == '[\n {"name": "eve", "visits": 4}\n]\n'
 
 
 def test_rows_of_a_file_are_inserted_once(shell: Shell, project: Path) -> None:

@@ -42,7 +42,12 @@ class Statements:
             *(self._insert, self._insert, self._insert, self._update, self._delete, self._copy),
             *(self._update_from, self._update_asked, self._delete_asked),
         )
-        return self._random.choice(kinds)(table)
+        made = self._random.choice(kinds)(table)
+        return (
+            made
+            if "(VALUES" in made or "(SELECT" in made or self._random.random() < 0.5
+            else f"{made} RETURNING *, k + a AS c"
+        )
 
     def _value(self, column: str) -> str:
         if column != "k" and self._random.random() < 0.25:
@@ -174,7 +179,11 @@ def run(world: SqlSession, oracle: duckdb.DuckDBPyConnection, sql: str) -> bool:
         with pytest.raises((StatementFailed, QueryError)):
             world.execute(sql)
         return False
-    world.execute(sql)
+    if "RETURNING" in sql:
+        returned = [tuple(r.values()) for r in world.returning(sql).to_pylist()]
+        assert rows(returned) == rows(oracle.fetchall()), sql
+    else:
+        world.execute(sql)
     return True
 
 

@@ -41,7 +41,7 @@ class Tables:
     def change(self, sql: str) -> int:
         (made,) = compile_changes(SourceText("", sql), self.plan.sources, dialect="standard")
         assert isinstance(made, TableChange)
-        return change_table(self.log, self.source(made.target), made, APP, NOW)
+        return change_table(self.log, self.source(made.target), made, APP, NOW).count
 
     def source(self, name: str) -> SourceDef:
         found = self.plan.source(name)

@@ -179,12 +179,10 @@ def test_what_cannot_run_is_refused_by_its_name(query: str, named: str, at: str)
     ("text", "named"),
     [
         ("UPDATE r SET (g, h) = (SELECT 1, 2)", "SET of several columns at once to anything but as many values"),
-        ("UPDATE r SET g = 1 RETURNING g", "RETURNING"),
         (
             "INSERT INTO r (k) VALUES (1) ON CONFLICT (k) DO UPDATE SET g = 1 WHERE r.k IN (SELECT k FROM s)",
             "IN (a sub-query)",
         ),
-        ("DELETE FROM r USING s WHERE r.k = s.k RETURNING r.k", "RETURNING"),
         ("CREATE INDEX i ON r (g)", "CREATE INDEX"),
         ("CREATE TABLE x (k INT PRIMARY KEY) ON CONFLICT DO UPDATE", "ON CONFLICT DO UPDATE"),
         (
@@ -202,7 +200,6 @@ def test_what_cannot_run_is_refused_by_its_name(query: str, named: str, at: str)
         ("INSERT INTO r VALUES (1, 2) ON CONFLICT ON CONSTRAINT c DO NOTHING", "ON CONFLICT ON CONSTRAINT"),
         ("CREATE TABLE x (k INT PRIMARY KEY, v INT, CHECK (v > 1))", "CHECK"),
         ("CREATE SINK x INTO y FROM z", "CREATE SINK"),
-        ("INSERT INTO r VALUES (1, 2) RETURNING k", "RETURNING"),
         ("DROP TABLE r CASCADE", "DROP ... CASCADE"),
         ("CREATE UNIQUE INDEX CONCURRENTLY i ON r USING btree (g)", "CREATE INDEX"),
         ("ALTER TABLE r ADD CONSTRAINT c UNIQUE (g)", "ALTER TABLE ... ADD CONSTRAINT"),
