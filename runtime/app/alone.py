@@ -7,10 +7,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
+from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
-from flowql.runtime.app.refusals import QueryHost, build, changelog_is_gone
+from flowql.runtime.app.refusals import build, changelog_is_gone
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
 from flowql.runtime.app import group_swap
 from flowql.runtime.app.group_swap import GroupSwap
+from flowql.runtime.app.hosts import PlanHost
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import BUILT, begun, results_are_seen, taken_back
-from flowql.runtime.clock import Clock
-from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError, RuntimeFailure
-from flowql.runtime.log.base import Admin, Log
 
 TOGETHER_MS = 5_000  # the serving generation is held up for at most this long
 BUSY = "another comparison, deployment or swap is under way"
@@ -29,17 +26,9 @@ class NotYet(RuntimeFailure):
     """The generations have not reached the same offsets in time; the comparison may be repeated."""
 
 
-class Host(Protocol):
-    """A member of a group, as seen from here."""
-
-    admin: Admin
-    clock: Clock
-    config: InstanceConfig
-    deployed: Deployed
-    log: Log
-
-
-def side_by_side(host: Host, swap: GroupSwap, group: Group, look: Callable[[], None], wait: Callable[[], None]) -> int:
+def side_by_side(
+    host: PlanHost, swap: GroupSwap, group: Group, look: Callable[[], None], wait: Callable[[], None]
+) -> int:
     """Calls `look` while both generations stand still. How many records of the input the new one has read that the serving one has not.
 
     NotYet if they do not come together, or if another deployment comes first. wait: a moment; not the thread of a step.
@@ -65,7 +54,7 @@ def side_by_side(host: Host, swap: GroupSwap, group: Group, look: Callable[[], N
     return ahead
 
 
-def _free(host: Host, swap: GroupSwap, group: Group, wait: Callable[[], None]) -> None:
+def _free(host: PlanHost, swap: GroupSwap, group: Group, wait: Callable[[], None]) -> None:
     """Until no swap is on record, and this member, which may just have started, has looked at the group. The leader takes back the
     comparison of an instance that died.
     """
@@ -73,7 +62,7 @@ def _free(host: Host, swap: GroupSwap, group: Group, wait: Callable[[], None]) -
     _await(host, lambda: host.deployed.swap is None and group.name in swap.why, BUSY, wait, left_ms)
 
 
-def _begun(host: Host, group: Group, wait: Callable[[], None]) -> int:
+def _begun(host: PlanHost, group: Group, wait: Callable[[], None]) -> int:
     """The tasks are to be parked. The id of the swap for which."""
     numbers: list[int] = []
 
@@ -89,7 +78,7 @@ def _begun(host: Host, group: Group, wait: Callable[[], None]) -> int:
     return numbers[0]
 
 
-def _parked(host: Host, swap: GroupSwap, number: int, wait: Callable[[], None]) -> int:
+def _parked(host: PlanHost, swap: GroupSwap, number: int, wait: Callable[[], None]) -> int:
     _await(host, lambda: host.deployed.swaps >= number, "this instance does not read the plan", wait)
 
     def stopped() -> bool:
@@ -102,7 +91,7 @@ def _parked(host: Host, swap: GroupSwap, number: int, wait: Callable[[], None]) 
     return swap.ahead[1]
 
 
-def _await(host: Host, done: Callable[[], bool], why: str, wait: Callable[[], None], ms: int = TOGETHER_MS) -> None:
+def _await(host: PlanHost, done: Callable[[], bool], why: str, wait: Callable[[], None], ms: int = TOGETHER_MS) -> None:
     end_ms = host.clock.timer_ms() + ms
     while not done():
         if host.clock.timer_ms() > end_ms:
@@ -110,7 +99,7 @@ def _await(host: Host, done: Callable[[], bool], why: str, wait: Callable[[], No
         wait()
 
 
-def _let_go(host: Host, number: int) -> bool:
+def _let_go(host: PlanHost, number: int) -> bool:
     """The tasks go on. Whether they have been parked until now. What fails is left to the leader."""
     with suppress(LogError, RuntimeFailure):
         writer = PlanWriter(host.log, host.config.application_id)
@@ -125,7 +114,7 @@ def _let_go(host: Host, number: int) -> bool:
     return False
 
 
-def _write(host: Host, before: Deployed, after: Deployed) -> bool:
+def _write(host: PlanHost, before: Deployed, after: Deployed) -> bool:
     """False if `before` is not the newest record any more."""
     writer = PlanWriter(host.log, host.config.application_id)
     try:

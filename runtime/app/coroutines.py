@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
+from flowql.runtime.app.hosts import TaskHost
 from flowql.runtime.app.polling import PollingStep
-from flowql.runtime.app.restoration import RestorationStep
 from flowql.runtime.events import INFO, say
-from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
 Coroutine = Generator[Future[Any] | None, Any, Any]
-
-
-class TaskHost(Protocol):
-    """Who may have tasks."""
-
-    polling: PollingStep
-    restoration: RestorationStep
-    manager: TaskManager
 
 
 def stopped(host: TaskHost, tasks: Sequence[Task]) -> Coroutine:

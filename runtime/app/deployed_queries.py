@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name, under_own_name
+from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.topology.query import BuiltQuery
 
@@ -20,14 +20,7 @@ class DeployedQueries:
     queries: Mapping[str, RunningQuery]
 
 
-class Host(Protocol):
-    """The instance, as seen from here."""
-
-    deployed: Deployed
-    queries: dict[str, RunningQuery]
-
-
-def deployed_queries(host: Host) -> DeployedQueries:
+def deployed_queries(host: QueryHost) -> DeployedQueries:
     """Any thread.
 
     The record of what is deployed decides, because a commit replaces it in one step. The tasks of a query that serves are
@@ -43,7 +36,7 @@ def deployed_queries(host: Host) -> DeployedQueries:
     return DeployedQueries(deployed, {q.id: queries.get(q.id) or RunningQuery(q, BuiltQuery()) for q in plans})
 
 
-def _at_one_moment(host: Host) -> tuple[Deployed, dict[str, RunningQuery]]:
+def _at_one_moment(host: QueryHost) -> tuple[Deployed, dict[str, RunningQuery]]:
     """The record and what ran while it held. `dict` copies in one step (the interpreter lock)."""
     while True:
         deployed, queries = host.deployed, dict(host.queries)

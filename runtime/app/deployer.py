@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Group, Hold
 from flowql.compiler.plan.diff import Change, QueryChange, decide_change
@@ -31,10 +31,10 @@ from flowql.runtime.app.deployment import (
     refuse_compacted,
     refuse_outside_records,
 )
-from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.exchanging import refuse_forward
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
+from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.other_applications import refuse_other_applications
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
@@ -45,7 +45,6 @@ from flowql.runtime.app.unrecorded import made_by, unrecorded
 from flowql.runtime.errors import CommitsBlocked, HandoverUnfit, LogError, RuntimeFailure, StaleMember, Superseded
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.topology.partitions import check_partitions, planned_partitions
 from flowql.runtime.topology.query import ensure_sources, ensure_topics
@@ -59,26 +58,12 @@ HANDOVER_MS = 540_000  # but loading a history may take longer; the client waits
 WITHDRAWN_MS = 1_000  # what is taken back has ended after so long, if it can be taken back
 
 
-class Host(DeploymentHost, Protocol):
-    """The instance, as seen from here."""
-
-    fatal: BaseException | None
-    repaired: RepairedLog
-    state_lost: str
-
-    def wait(self, future: Any, timeout_s: float = 60.0) -> Any: ...
-
-    def look(self, wait_s: float, until: Future[Any] | None = None) -> None:
-        """Run the steps for a moment, or until a future is done."""
-        ...
-
-
 class Deployer:
     """See the module. group: of a member; it is the reconciler then."""
 
     def __init__(
         self,
-        host: Host,
+        host: DeploymentHost,
         deployment: Deployment,
         rebuilding: Rebuilding,
         reconciler: Reconciler,

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -31,18 +30,15 @@ from flowql.compiler.plan.partitions import NONE_KNOWN, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app import exchanging, handover
 from flowql.runtime.app.coroutines import Coroutine, handed_over, in_polling, stopped
-from flowql.runtime.app.exchanges import Exchanges
+from flowql.runtime.app.hosts import DeploymentHost, PlanHost
 from flowql.runtime.app.plan_topic import deployed_records, write_deployed
 from flowql.runtime.app.plan_writer import writer_id
 from flowql.runtime.app.query_state import SUSPENDED
-from flowql.runtime.app.refusals import QueryHost, build
+from flowql.runtime.app.refusals import build
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
 from flowql.runtime.app.threads import share_interpreter
-from flowql.runtime.clock import Clock
-from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.commit.replacement import Reshape
-from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import (
     LogDenied,
     LogError,
@@ -54,7 +50,6 @@ from flowql.runtime.errors import (
 )
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Admin, Log, TopicPartition
-from flowql.runtime.output.collector import RecordCollector
 from flowql.runtime.state.handed import Handed
 from flowql.runtime.task.dead_letters import staging_topic
 from flowql.runtime.task.status import TaskStatus
@@ -74,30 +69,10 @@ STAGING = {**WHOLE, "flowql.staging": "true"}
 MARGIN = 1 << 20
 
 
-class Host(QueryHost, Protocol):
-    """The instance, as seen from here."""
-
-    log: Log
-    commit: CommitStep
-    collector: RecordCollector
-    deployed: Deployed
-
-    @property
-    def exchanges(self) -> Exchanges: ...
-
-    def serve(self, deployed: Deployed, sequence: int) -> None:
-        """At a cut, or before anything runs: from the commit of that sequence on this is what is deployed."""
-        ...
-
-    def set_account(self, q: QueryPlan) -> None: ...
-
-    def allow_coalescing(self) -> None: ...
-
-
 class Deployment:
     """Coroutines of the reconciler."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: DeploymentHost) -> None:
         self._host = host
         self._unrecorded: set[str] = (
             set()
@@ -350,21 +325,12 @@ def _at_once(begins: Mapping[str, int], partitions: Mapping[str, int]) -> dict[s
     return {topic: (begin,) * partitions[topic] for topic, begin in begins.items()}
 
 
-class StagingHost(Protocol):
-    """Who has to do with staging topics."""
-
-    admin: Admin
-    clock: Clock
-    config: InstanceConfig
-    deployed: Deployed
-
-
 def with_names_for(log: Log, after: Deployed, application_id: str) -> Deployed:
     """A decided record, with names of staging topics that a log takes."""
     return after if log.drops_with_commits else replace(after, prefix=f"{application_id}-")
 
 
-def create_staging(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NONE_KNOWN) -> None:
+def create_staging(host: PlanHost, after: Deployed, planned: Mapping[str, int] = NONE_KNOWN) -> None:
     """Topics for generations that begin now, with as many partitions as those whose place they are to take will have.
 
     planned: where that is not as many as they have.
@@ -378,7 +344,7 @@ def create_staging(host: StagingHost, after: Deployed, planned: Mapping[str, int
             host.admin.create_topic(staging_topic(host.config.application_id, runtime_name(query)), 1, config)
 
 
-def delete_leftovers(host: StagingHost) -> None:
+def delete_leftovers(host: PlanHost) -> None:
     """Staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one.
 
     Of names that others may use as well: those of generations that are known to have begun.
@@ -412,7 +378,7 @@ def _has_begun(deployed: Deployed, application_id: str, name: str, more: int) ->
     return name in topics | letters
 
 
-def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NONE_KNOWN) -> Records:
+def inserted(host: PlanHost, after: Deployed, planned: Mapping[str, int] = NONE_KNOWN) -> Records:
     """New rows of INSERT VALUES, and all rows of those whose topic begins a generation, in its staging topic.
 
     Rows are new in a serving topic if the serving statements do not have them: a generation with more or fewer rows may have been
@@ -436,7 +402,7 @@ def inserted(host: StagingHost, after: Deployed, planned: Mapping[str, int] = NO
     return found
 
 
-def _refuse_inserted_twice(host: StagingHost, topics: Sequence[str], planned: Mapping[str, int]) -> None:
+def _refuse_inserted_twice(host: PlanHost, topics: Sequence[str], planned: Mapping[str, int]) -> None:
     """LogError where rows of INSERT VALUES are perhaps in a topic already: the record that would say so is lost."""
     for topic in topics:
         for p in range(planned.get(topic, 0)):
@@ -447,14 +413,14 @@ def _refuse_inserted_twice(host: StagingHost, topics: Sequence[str], planned: Ma
                 )
 
 
-def refuse_rebuild(host: OutsideHost, after: Deployed) -> None:
+def refuse_rebuild(host: PlanHost, after: Deployed) -> None:
     """RebuildUnsupported where a swap could not replace what lies in its topics."""
     for group in groups_of(after) if not host.log.drops_with_commits else ():
         _refuse_policies(after, group, host.admin)
     refuse_compacted(host, after)
 
 
-def refuse_compacted(host: OutsideHost, after: Deployed) -> None:
+def refuse_compacted(host: PlanHost, after: Deployed) -> None:
     """RebuildUnsupported where old records cannot be deleted: of a stream in a topic that was created compacted."""
     known = host.admin.topics()
     for group in groups_of(after) if not host.log.drops_with_commits else ():
@@ -483,13 +449,7 @@ def _refuse_policies(after: Deployed, group: Group, admin: Admin) -> None:
             ) from error
 
 
-class OutsideHost(StagingHost, Protocol):
-    """Who knows what may be replaced."""
-
-    log: Log
-
-
-def refuse_outside_records(host: OutsideHost, after: Deployed) -> None:
+def refuse_outside_records(host: PlanHost, after: Deployed) -> None:
     """OutsideRecords if a topic that is to be replaced holds records that others than its queries have written."""
     known, own = host.admin.topics(), {host.config.application_id, writer_id(host.config.application_id)}
     begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from flowql.runtime.app.consistent_snapshot import Barrier, TaskSet
 from flowql.runtime.app.coroutines import Coroutine
-from flowql.runtime.app.query_state import QueryStates
+from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.scheduler.manager import TaskManager
-from flowql.runtime.state.manager import StateManager
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.task import Task
-
-
-class Host(Protocol):
-    """The parts of the instance that draining needs."""
-
-    state: StateManager
-    manager: TaskManager
-    query_states: QueryStates
 
 
 def task_set(tasks: dict[str, list[Task]]) -> TaskSet:
@@ -32,7 +21,7 @@ def task_set(tasks: dict[str, list[Task]]) -> TaskSet:
     return TaskSet(tasks, readers)
 
 
-def at_rest(host: Host, names: Iterable[str], check: Callable[[], None]) -> Coroutine:
+def at_rest(host: QueryHost, names: Iterable[str], check: Callable[[], None]) -> Coroutine:
     """No thread works on these queries, which are held. check: raises when that takes too long."""
     while set(names) & set(host.manager.at_work()):
         check()
@@ -40,7 +29,7 @@ def at_rest(host: Host, names: Iterable[str], check: Callable[[], None]) -> Coro
 
 
 def drained(
-    host: Host,
+    host: QueryHost,
     names: Sequence[str],
     tasks: Callable[[], TaskSet],
     *,

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, Forward
 from flowql.compiler.plan.generations import topic_written
 from flowql.runtime.app.consistent_snapshot import TaskSet
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.draining import drained, task_set
+from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
-from flowql.runtime.app.refusals import QueryHost
-from flowql.runtime.commit.coordinator import CommitStep
 from flowql.runtime.errors import ForwardUnsupported
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.layout import TaskRecord
@@ -27,12 +25,6 @@ from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
 REST_MS = 5_000  # for so long a query may take to process what is between its tasks
-
-
-class Host(QueryHost, Protocol):
-    """The instance, as seen from here."""
-
-    commit: CommitStep
 
 
 def exchanged(after: Deployed) -> list[str]:
@@ -49,11 +41,11 @@ def refuse_forward(after: Deployed) -> None:
         )
 
 
-def tasks_of(host: Host, names: Iterable[str]) -> list[Task]:
+def tasks_of(host: QueryHost, names: Iterable[str]) -> list[Task]:
     return [task for name in names if name in host.queries for task in host.queries[name].built.tasks]
 
 
-def at_rest(host: Host, names: Sequence[str]) -> Coroutine:
+def at_rest(host: QueryHost, names: Sequence[str]) -> Coroutine:
     """Holds these queries once no row is in transit between their tasks. Raises ForwardUnsupported if that fails, without having changed anything."""
     limit_ms = host.clock.timer_ms() + REST_MS
     try:
@@ -70,7 +62,7 @@ def at_rest(host: Host, names: Sequence[str]) -> Coroutine:
         raise
 
 
-def _drained(host: Host, name: str, limit_ms: int) -> Coroutine:
+def _drained(host: QueryHost, name: str, limit_ms: int) -> Coroutine:
     """Waits until no row is in transit between the tasks of a running query, whose tasks stay the same until then."""
     tasks = _task_set(host, name)
 
@@ -80,11 +72,11 @@ def _drained(host: Host, name: str, limit_ms: int) -> Coroutine:
     return drained(host, [name], lambda: tasks, running=check, held=check)
 
 
-def _task_set(host: Host, name: str) -> TaskSet:
+def _task_set(host: QueryHost, name: str) -> TaskSet:
     return task_set({name: tasks_of(host, [name])})
 
 
-def _check_time(host: Host, name: str, limit_ms: int) -> None:
+def _check_time(host: QueryHost, name: str, limit_ms: int) -> None:
     record = host.query_states.of(name)
     if record.reason:
         raise ForwardUnsupported(f"{name} does not run, and rows are between its tasks: {record.reason}")
@@ -94,7 +86,7 @@ def _check_time(host: Host, name: str, limit_ms: int) -> None:
         raise ForwardUnsupported(f"rows are between the tasks of {name} after {REST_MS // 1000} s: deploy again")
 
 
-def _check_empty(host: Host, name: str) -> None:
+def _check_empty(host: QueryHost, name: str) -> None:
     """Raises ForwardUnsupported if rows are in transit between the tasks of a query that does not run."""
     record = host.query_states.of(name)
     with host.state.epoch_lock:
@@ -106,7 +98,7 @@ def _check_empty(host: Host, name: str) -> None:
         )
 
 
-def recorded(host: Host, after: Deployed) -> Deployed:
+def recorded(host: QueryHost, after: Deployed) -> Deployed:
     """The deployment record with the offsets at which the new definitions begin. The old tasks have ended, and their results are committed.
 
     Raises ForwardUnsupported if the log has rejected the results of a query: rows between its tasks are in transit again.
@@ -115,7 +107,7 @@ def recorded(host: Host, after: Deployed) -> Deployed:
     return replace(after, forwards=tuple(begun))
 
 
-def _recorded(host: Host, forward: Forward) -> Forward:
+def _recorded(host: QueryHost, forward: Forward) -> Forward:
     """The start offsets of a new definition, from the last commit: results of the tasks after it are dropped."""
     if len({task.id.subtopology for task in tasks_of(host, [forward.query])}) > 1:
         _check_empty(host, forward.query)
@@ -132,7 +124,7 @@ def _recorded(host: Host, forward: Forward) -> Forward:
     return replace(forward, reads=tuple((*tp, at) for tp, at in sorted(reads.items())), results=results)
 
 
-def _committed(host: Host, query: str) -> list[TaskRecord]:
+def _committed(host: QueryHost, query: str) -> list[TaskRecord]:
     """The records of its tasks, whether their rows are here or still come from changelogs."""
     names = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] == query]
     restoring = host.state.restoring()

@@ -12,15 +12,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
-from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.deployment import delete_leftovers
 from flowql.runtime.app.frontier import Frontier, RepartitionCleanup
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
+from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.plan_topic import PlanReader
@@ -29,11 +28,9 @@ from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.refusals import changelog_is_gone
 from flowql.runtime.app.watchdog import Stuck
-from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.commit.positions import read_stamp
 from flowql.runtime.errors import LogError, LogUnavailable
 from flowql.runtime.log.base import GroupChange, GroupEvent, TopicPartition
-from flowql.runtime.log.repairs import RepairedLog
 from flowql.runtime.state.changelog import WrittenTask, WrittenTasks
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.task_state import ManagedTask
@@ -49,17 +46,10 @@ PURGE_MS = 30_000  # between two times that what is processed of repartitions is
 WAITERS_MAX = 1_000
 
 
-class Host(DeploymentHost, Protocol):
-    """The instance, as this step sees it."""
-
-    main: ConsumerFacade
-    repaired: RepairedLog
-
-
 class GroupStep(Reconciler):
     """Owned by its thread, but for `applied`, what `lose` sets, and the properties."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: DeploymentHost) -> None:
         super().__init__(host.commit.withdraw)
         self._host, self.mine = host, MemberTasks(host)
         self._group = host.config.application_id

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
 from flowql.compiler.plan.generations import runtime_name, user_id
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.topology import ExchangeSink, Plan, SubTopology
 from flowql.runtime.app.coroutines import Coroutine
+from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.plan_writer import PlanWriter
-from flowql.runtime.app.query_state import QueryStates
 from flowql.runtime.app.swapping import (
     BUILT,
     Carrier,
@@ -35,11 +34,9 @@ from flowql.runtime.app.swapping import (
     moves_of,
     taken_back,
 )
-from flowql.runtime.clock import Clock
-from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogDenied, RuntimeFailure, TopicMissing
 from flowql.runtime.events import INFO, say
-from flowql.runtime.log.base import Admin, Log, TopicPartition
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput, topic_named
@@ -55,22 +52,10 @@ AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
 FAR_MS = 200  # between two looks how far the new generation is
 
 
-class Host(Protocol):
-    """The instance, as seen from here."""
-
-    admin: Admin
-    clock: Clock
-    config: InstanceConfig
-    deployed: Deployed
-    log: Log
-    query_states: QueryStates
-    running: Plan
-
-
 class GroupSwap:
     """Owned by the group step's thread, but for `why`."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: QueryHost) -> None:
         self._host, self._app = host, host.config.application_id
         self._group: Group | None = None  # that swaps in
         self._old: frozenset[str] = frozenset()  # names of its queries as they run

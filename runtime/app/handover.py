@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -23,14 +23,12 @@ from flowql.compiler.plan.generations import plain, topic_written, user_id
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import QueryPlan, StoreSpec, SubTopology
 from flowql.runtime.app.coroutines import Coroutine
-from flowql.runtime.clock import Clock
+from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.commit.replacement import Replacement
-from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import HandoverUnfit
-from flowql.runtime.log.base import PRODUCE_SCHEMA, Admin, TopicPartition
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.state.handed import DEAD, ROWS, SINK, Handed, decode_page, shape_of
 from flowql.runtime.state.layout import TaskRecord
-from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.values import decode_metadata, encode_metadata
 from flowql.runtime.task.dead_letters import staging_topic, topic_name
 from flowql.runtime.task.id import TaskId
@@ -41,17 +39,6 @@ AGAIN = "run  flowql backfill  again"
 PAGES_PER_ROUND = 4  # of state rows between two looks of the reconciler at other things
 
 
-class Host(Protocol):
-    """The instance, as seen from here."""
-
-    admin: Admin
-    state: StateManager
-    config: InstanceConfig
-    clock: Clock
-
-    def position(self, tp: TopicPartition, positions: Mapping[str, int]) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Brought:
     """Results and state of computed histories, for the commit that records the deployment."""
@@ -60,7 +47,7 @@ class Brought:
     letters: list[tuple[TopicPartition, pa.RecordBatch]]
 
 
-def taken_over(host: Host, query: QueryPlan, handed: Handed, brought: Brought, *, staged: bool) -> Coroutine:
+def taken_over(host: QueryHost, query: QueryPlan, handed: Handed, brought: Brought, *, staged: bool) -> Coroutine:
     """State of a query's history is in the store, its results and dead letters are in `brought`. staged: it does not serve yet."""
     check(host, query, handed)
     brought.results.extend(results(host, query, handed))
@@ -70,7 +57,7 @@ def taken_over(host: Host, query: QueryPlan, handed: Handed, brought: Brought, *
     yield from loaded(host, query, handed)
 
 
-def check(host: Host, query: QueryPlan, handed: Handed) -> None:
+def check(host: QueryHost, query: QueryPlan, handed: Handed) -> None:
     """HandoverUnfit unless this is the history of `query`, a generation that begins now, over the topics as they are."""
     found, counts = handed.manifest, {t: i.partitions for t, i in host.admin.topics().items()}
     name = user_id(query.id, query.generation)
@@ -93,7 +80,7 @@ def check(host: Host, query: QueryPlan, handed: Handed) -> None:
         raise HandoverUnfit(f"{name} reads {', '.join(sorted(missing))}, of which there is no history: {AGAIN}")
 
 
-def loaded(host: Host, query: QueryPlan, handed: Handed) -> Coroutine:
+def loaded(host: QueryHost, query: QueryPlan, handed: Handed) -> Coroutine:
     """The state of all tasks of a query is in the store, durable, as of the end of the history. No plan on record has these tasks."""
     records = _task_records(host, query, handed)
     stores = {plain(s.name, query.generation): s for sub in query.subtopologies for s in _stores(sub)}
@@ -112,7 +99,7 @@ def loaded(host: Host, query: QueryPlan, handed: Handed) -> Coroutine:
         yield None
 
 
-def results(host: Host, query: QueryPlan, handed: Handed) -> list[Replacement]:
+def results(host: QueryHost, query: QueryPlan, handed: Handed) -> list[Replacement]:
     """Records of the results, behind what is in the topic, for the commit that records the deployment."""
     found, topic = handed.records(SINK), topic_written(query)
     partitions = host.admin.topics()[topic].partitions
@@ -137,7 +124,7 @@ def _of_generation(batch: pa.RecordBatch, generation: int, now_ms: int) -> pa.Re
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=PRODUCE_SCHEMA)
 
 
-def _task_records(host: Host, query: QueryPlan, handed: Handed) -> dict[str, TaskRecord]:
+def _task_records(host: QueryHost, query: QueryPlan, handed: Handed) -> dict[str, TaskRecord]:
     counts, metadata = partition_counts(query, host.admin), handed.metadata()
     found: dict[str, TaskRecord] = {}
     for sub in query.subtopologies:

@@ -8,38 +8,21 @@ tried again, and so has a deployment that changes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from flowql.compiler.plan.generations import user_id
-from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.hung_topic import HungReader, HungRun, release, write_hung
-from flowql.runtime.app.query_state import QueryStates
 from flowql.runtime.app.watchdog import Stuck
-from flowql.runtime.clock import Clock
-from flowql.runtime.commit.coordinator import CommitStep
-from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError
 from flowql.runtime.events import WARNING, say
-from flowql.runtime.log.base import Log
 
 LOOK_MS = 1_000  # between two looks for what other members say
-
-
-class Host(Protocol):
-    """The instance, as far as this needs it."""
-
-    config: InstanceConfig
-    clock: Clock
-    log: Log
-    running: Plan
-    query_states: QueryStates
-    commit: CommitStep
 
 
 class HungQueries:
     """Owned by the group step's thread, but for `tell`."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: QueryHost) -> None:
         self._host = host
         self._reader = HungReader(host.log, host.config.application_id)
         self._at_ms = 0

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import QueryPlan
-from flowql.runtime.app.deployment import Host as DeploymentHost
+from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.refusals import build
 from flowql.runtime.app.running import RunningQuery, positions_of

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.generations import topic_of, topic_written, writers_of
 from flowql.compiler.plan.topology import QueryPlan
-from flowql.runtime.app.deployment import OutsideHost
+from flowql.runtime.app.hosts import PlanHost
 from flowql.runtime.app.plan_topic import other_applications, read_others
 from flowql.runtime.errors import OutsideRecords
 from flowql.runtime.log.base import Admin, TopicPartition
 
 
-def refuse_other_applications(host: OutsideHost, after: Deployed) -> None:
+def refuse_other_applications(host: PlanHost, after: Deployed) -> None:
     """OutsideRecords if a new result, or a new row of INSERT VALUES, would be in its topic with that of another application."""
     known, before, app = host.admin.topics(), host.deployed, host.config.application_id
     names = other_applications(app, known)

@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from flowql.compiler.plan.generations import user_id
-from flowql.runtime.app.careful import CarefulQueries
-from flowql.runtime.app.exchanges import Exchanges
-from flowql.runtime.app.running import RunningQuery
-from flowql.runtime.clock import Clock
-from flowql.runtime.commit.coordinator import CommitStep
-from flowql.runtime.config import InstanceConfig
+from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.events import WARNING, is_a_step, say
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.metrics import Metrics
-from flowql.runtime.output.collector import RecordCollector
-from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.task import MicroBatchResult, Task
 
 
-class Host(Protocol):
-    """The instance, as seen from here. fatal: why it is broken."""
-
-    config: InstanceConfig
-    clock: Clock
-    metrics: Metrics
-    state: StateManager
-    collector: RecordCollector
-    exchanges: Exchanges
-    careful: CarefulQueries
-    manager: TaskManager
-    commit: CommitStep
-    queries: dict[str, RunningQuery]
-    fatal: BaseException | None
-
-
 class EpochPublisher:
     """The publisher of all tasks of an instance. staged: names of queries that are being built."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: DeploymentHost) -> None:
         self._host = host
         self._broken: dict[str, RuntimeFailure] = {}  # queries whose runs are published in part; under the epoch lock
         self.staged: frozenset[str] = frozenset()

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from flowql.compiler.plan.deployed import Group, groups_of, is_held, swapped, takes_difference
 from flowql.compiler.plan.generations import runtime_name, topic_written, topics_read, under_own_name
@@ -28,8 +27,8 @@ from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.comparing import NotYet
 from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.deployment import Deployment
-from flowql.runtime.app.deployment import Host as DeploymentHost
 from flowql.runtime.app.draining import at_rest, drained, task_set
+from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.plan_topic import write_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
@@ -58,18 +57,10 @@ TOGETHER_MS = 5_000  # the serving generation is held up for at most this long w
 AGAIN_MS, AGAIN_MS_MAX = 1_000, 30_000  # between two attempts
 
 
-class Host(DeploymentHost, Protocol):
-    """The parts of the instance that rebuilding needs."""
-
-    def trouble(self, query: str) -> str:
-        """Why the query is stalled; empty if it is not."""
-        ...
-
-
 class Rebuilding:
     """Only the reconciler's thread calls it, except for `why`."""
 
-    def __init__(self, host: Host, deployment: Deployment) -> None:
+    def __init__(self, host: DeploymentHost, deployment: Deployment) -> None:
         self._host, self._deployment = host, deployment
         self._goals: dict[str, dict[TopicPartition, int]] = {}  # group -> ends when it was first looked at
         self._next_try: dict[str, tuple[int, int]] = {}  # group -> when (ms), failures in a row

@@ -7,43 +7,18 @@ reconciler makes the tasks of a suspended query anew from the last commit, later
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.app.careful import CarefulQueries
-from flowql.runtime.app.coroutines import TaskHost
-from flowql.runtime.app.exchanges import Exchanges
-from flowql.runtime.app.query_state import STOPPED, QueryStates
-from flowql.runtime.app.running import RunningQuery
+from flowql.runtime.app.hosts import QueryHost
+from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.errors import LogDenied, LogError, OffsetAboveEnd, OffsetOutOfRange, TopicMissing, TopicReplaced
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput
-from flowql.runtime.topology.query import BuiltQuery, TaskServices, build_query, check_outputs
+from flowql.runtime.topology.query import BuiltQuery, build_query, check_outputs
 
 _OFFSET_MAX = 1 << 63
-
-
-class Builder(TaskServices, Protocol):
-    """Who makes tasks of queries."""
-
-    query_states: QueryStates
-    careful: CarefulQueries
-
-
-class QueryHost(TaskHost, Builder, Protocol):
-    """The instance, as seen from here."""
-
-    running: Plan
-    queries: dict[str, RunningQuery]
-
-    @property
-    def exchanges(self) -> Exchanges: ...
-
-    def begin(self, built: BuiltQuery) -> None:
-        """Positions of new tasks are resolved once, at deploy (rule R3)."""
-        ...
 
 
 def refuse(host: QueryHost, queries: Collection[str], error: Exception) -> dict[TopicPartition, int]:
@@ -101,7 +76,7 @@ def _of_another(i: LogInput, error: LogError) -> bool:
     return isinstance(error, TopicReplaced) and i.topic_id not in ("", error.topic_id)
 
 
-def changelog_is_gone(host: Builder, query: str) -> bool:
+def changelog_is_gone(host: QueryHost, query: str) -> bool:
     """Stops a suspended query if its changelog is really gone; brokers also report a topic as missing just after their restart. True if it is gone.
 
     LogError without brokers.
@@ -114,7 +89,7 @@ def changelog_is_gone(host: Builder, query: str) -> bool:
 
 
 def build(
-    host: Builder, query: QueryPlan, plan: Plan, only: Callable[[TaskId], bool] = lambda _: True
+    host: QueryHost, query: QueryPlan, plan: Plan, only: Callable[[TaskId], bool] = lambda _: True
 ) -> BuiltQuery | None:
     """Tasks of a query; None if that cannot be now (it is suspended) or ever (it is stopped)."""
     try:

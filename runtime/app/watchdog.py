@@ -58,7 +58,7 @@ class Member(Protocol):
         ...
 
 
-class Host(Protocol):
+class WatchedHost(Protocol):
     """The instance, as far as the watchdog needs it."""
 
     clock: Clock
@@ -73,7 +73,7 @@ class Host(Protocol):
 class Watchdog:
     """A step. `begin` and `end` are called by all threads around their rounds; `stuck` may be asked by any."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: WatchedHost) -> None:
         self._host = host
         self._since: dict[str, int] = {}  # start times of running steps, by name
         self._named: dict[str, int] = {}  # steps that were reported as stuck, with their start times
