@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from flowql.runtime.errors import LogError, StateError
+from flowql.runtime.events import WARNING, say
 from flowql.runtime.state.manager import StateManager
 
 INTERVAL_MS = 60_000
@@ -35,6 +35,7 @@ class Cleaner:
         self._upkeep, self._ranges_min = upkeep, ranges_min
         self._suspects: set[str] = set()
         self._next_ms = 0
+        self._troubles: dict[str, str] = {}  # by event, what was said last
 
     def run_once(self, now_ms: int) -> int:
         if now_ms < self._next_ms:
@@ -42,10 +43,20 @@ class Cleaner:
         self._next_ms = now_ms + INTERVAL_MS
         self._drop_obsolete()
         self._remove_checkpoints()
-        with suppress(LogError, StateError):  # no space, say: all is as it was, and the next round tries again
-            self._state.compact(ranges_min=self._ranges_min)
-            self._upkeep()
+        self._attempt("state.upkeep", lambda: self._state.compact(ranges_min=self._ranges_min))
+        self._attempt("log.upkeep", self._upkeep)
         return INTERVAL_MS
+
+    def _attempt(self, event: str, action: Callable[[], object]) -> None:
+        """After an error - no space, a damaged file - all is as it was, and the next round tries again."""
+        try:
+            action()
+        except (LogError, StateError) as error:
+            before, self._troubles[event] = self._troubles.get(event), str(error)
+            if self._troubles[event] != before:
+                say(WARNING, event, f"space is not given back: {error}", retry_ms=INTERVAL_MS)
+        else:
+            self._troubles.pop(event, None)
 
     def _drop_obsolete(self) -> None:
         live = self._live_stores()

@@ -54,6 +54,27 @@ TESTS: dict[str, tuple[str, ...]] = {
             "model",
         )
     ),
+    # Without those that fail at each call of the disk in turn, which take a minute.
+    "runtime/log": (
+        *(
+            f"tests/runtime/log/test_{name}.py"
+            for name in (
+                "conformance",
+                "embedded",
+                "checksums",
+                "links",
+                "only_member",
+                "overlay",
+                "owners",
+                "pins",
+                "repairs",
+                "repartition",
+            )
+        ),
+        "tests/runtime/log/test_power_loss.py::test_power_loss_after_a_process_was_killed",
+        "tests/runtime/log/test_power_loss.py::test_a_frame_that_could_be_neither_written_nor_removed",
+    ),
+    "runtime/log/kafka": ("tests/runtime/log/kafka",),
     # What values do to a run, and tasks after each other, is known where whole queries run.
     "runtime/task": (
         "tests/runtime/task",

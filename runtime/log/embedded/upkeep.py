@@ -6,11 +6,14 @@ takes the place of what; if something else did so meanwhile, the work is thrown 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowql.runtime.errors import BatchDamaged, LogFull
 from flowql.runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
 from flowql.runtime.log.embedded.ledger import Ledger
 from flowql.runtime.log.embedded.records import AdvanceStart, Replace
-from flowql.runtime.log.embedded.state import Partition, Topic
+from flowql.runtime.log.embedded.segment import MISSING
+from flowql.runtime.log.embedded.state import Partition, Segment, Topic
 from flowql.runtime.log.files import Files
 from flowql.runtime.log.policy import WRITERS_PREFIX, TopicPolicy
 
@@ -90,10 +93,20 @@ class Upkeep:
             return
         try:
             done = compact(self._files, self._ledger.segments, what, policy, now_ms)
-        except FileNotFoundError:  # retention or a deletion was quicker
+        except FileNotFoundError:
+            self._check_removed(topic, partition, closed)
             return
         if done is not None:
             self._take_place(topic, partition, done)
+
+    def _check_removed(self, topic: Topic, partition: Partition, segments: Sequence[Segment]) -> None:
+        """Raises BatchDamaged unless retention or a deletion was quicker, which tell the commit log before they remove files."""
+        gone = [s for s in segments if not self._files.exists(s.path)]
+        with self._ledger.appending():  # all that other processes have told is known
+            missing = next((s for s in gone if self._is_there(topic) and s in partition.segments), None)
+        if missing is not None:
+            whose = f"offsets {missing.base} to {missing.end_offset - 1} of {topic.info.name}-{partition.number}"
+            raise BatchDamaged(missing.path, 0, MISSING, whose)
 
     def _take_place(self, topic: Topic, partition: Partition, done: Compacted) -> None:
         count = len(done.replaced)

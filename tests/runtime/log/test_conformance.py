@@ -583,3 +583,14 @@ def test_ends_of_many_partitions_at_once(log):
     producer.commit()
     ends = log.end_offsets([A0, TopicPartition("A", 1), TopicPartition("NOWHERE", 0)])
     assert ends == {A0: log.end_offset(A0), TopicPartition("A", 1): 0}
+
+
+def test_clients_are_counted_as_long_as_they_are_in_use(log):
+    before = log.clients()
+    clients = [log.consumer("c"), log.producer("p"), log.producer("q")]
+    now = log.clients()
+    assert (now.consumers, now.producers) == (before.consumers + 1, before.producers + 2)
+    assert now.admins == before.admins
+    while clients:
+        clients.pop().close()
+    assert log.clients() == before

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from flowql.runtime.errors import Fenced, LogCorrupt, LogError
-from flowql.runtime.log import policy
+from flowql.runtime.log import files, policy
 from flowql.runtime.log.base import EARLIEST, RECORD_SCHEMA, Position, TopicPartition
 from flowql.runtime.log.embedded import ledger, segment
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -203,6 +203,48 @@ def test_more_partitions_in_a_transaction_than_open_files(monkeypatch):
         produce(log, "p", *[(TopicPartition("A", i), [b"%d" % n]) for i in range(7)], redo=b"r")
     log = EmbeddedLog("/log", disk.after_power_loss("none"))
     assert [values(log, TopicPartition("A", i)) for i in range(7)] == [[b"0", b"1"]] * 7
+
+
+def test_segments_that_are_written_to_no_more_are_closed(tmp_path, monkeypatch):
+    """Else an instance over many partitions ends with too many open files."""
+    kept = set()
+
+    class Noting(files.DiskFile):
+        def __init__(self, path, flags):
+            super().__init__(path, flags)
+            kept.add(self)
+
+        def close(self):
+            super().close()
+            kept.discard(self)
+
+    monkeypatch.setattr(segment, "_APPENDERS_KEPT", 2)
+    monkeypatch.setattr(files, "DiskFile", Noting)
+    log = EmbeddedLog(tmp_path)
+    log.create_topic("A", 7)
+    for n in range(7):
+        produce(log, "p", (TopicPartition("A", n), [b"%d" % n]))
+    assert len({file.path for file in kept if file.path.endswith(".arrows")}) <= 2
+
+
+def test_a_write_of_which_the_system_takes_a_part_goes_on_behind_it(tmp_path, monkeypatch):
+    """Of a large one it takes 2 GB, and of any one a part where a signal comes or space ends."""
+    pwritev, sizes = os.pwritev, iter([7, 1, 64, 300] * 1_000)
+
+    def a_part(fd, parts, offset):
+        return pwritev(fd, [b"".join(parts)[: next(sizes)]], offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", a_part)
+        log = EmbeddedLog(tmp_path)
+        log.create_topic("A", 1)
+        for n in range(3):
+            produce(log, "p", (A0, [b"%d" % n * 500, b"x"]), redo=b"r" * 200)
+        log.close()
+    again = EmbeddedLog(tmp_path)
+    assert values(again, A0) == [v for n in range(3) for v in (b"%d" % n * 500, b"x")]
+    assert list(again.redo_after("p", 0)) == [(n, b"r" * 200) for n in (1, 2, 3)]
+    assert again.verify().damages == []
 
 
 # Two processes
