@@ -128,6 +128,14 @@ def _alike(bind: Bind, node: Func) -> Expr:
     return called(node, unified)
 
 
+def _nullif(bind: Bind, node: Func) -> Expr:
+    """A date stays a date, whatever it is compared with."""
+    found = _alike(bind, node)
+    first = bind(node.args[0]).type if node.args else found.type
+    moments = first.kind in (Kind.DATE, Kind.TIMESTAMP) and found.type.kind in (Kind.DATE, Kind.TIMESTAMP)
+    return convert(found, first) if moments else found
+
+
 def _moments(bind: Bind, node: Func) -> Expr:
     """A date where a timestamp is wanted is its midnight."""
     args = [bind(a) for a in node.args]
@@ -355,7 +363,8 @@ def _unnest(bind: Bind, node: Func) -> Expr:
 
 
 FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
-    **dict.fromkeys(("COALESCE", "IFNULL", "GREATEST", "LEAST", "NULLIF"), _alike),
+    **dict.fromkeys(("COALESCE", "IFNULL", "GREATEST", "LEAST"), _alike),
+    "NULLIF": _nullif,
     "DATE_TRUNC": _moments,
     "TO_CHAR": _as_text,
     **dict.fromkeys(("DATE_BIN", "AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE"), _of_spans),

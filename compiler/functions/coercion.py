@@ -1,8 +1,8 @@
 """One type for several expressions: elements of ARRAY, values of MAP, the list of IN, branches of CASE.
 
 Literals adapt to their company: a text literal beside numbers is read as a number (`ARRAY[1, '2']`). In ksqlDB's dialect a number
-literal beside text columns becomes text; standard SQL has no common type for them (`strict`). Columns only widen among numbers. Structs
-take the union of their fields.
+literal beside text columns becomes text; standard SQL has no common type for them (`strict`). Columns widen among numbers, and in standard
+SQL among dates and timestamps: a date is its midnight, and a timestamp without a zone is one of UTC. Structs take the union of their fields.
 The analyzer calls `unify` on bound expressions, because types alone cannot tell a literal from a column.
 """
 
@@ -17,17 +17,32 @@ from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, I
 from flowql.compiler.functions.registry import FunctionTypeError
 from flowql.compiler.functions.signatures import common_numeric
 from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.types import BIGINT, INT, NULL, STRING, Kind, SqlType, array, decimal, map_of, struct
+from flowql.compiler.plan.types import (
+    BIGINT,
+    DATE,
+    INT,
+    NULL,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Kind,
+    SqlType,
+    array,
+    decimal,
+    map_of,
+    struct,
+)
 
 # A text literal whose type its company decides; never leaves this module.
 _WEAK = SqlType(Kind.NULL, precision=1)
 _TEMPORAL = frozenset({Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+_MOMENTS = (DATE, TIMESTAMP, TIMESTAMPTZ)  # in standard SQL each becomes those behind it
 
 
 def unify(exprs: Sequence[Expr], *, strict: bool = False) -> tuple[SqlType, tuple[Expr, ...]]:
     """The common type and the expressions converted to it. Raises FunctionTypeError. All NULL gives NULL.
 
-    strict: no number or truth value becomes a text, as in standard SQL.
+    strict: as in standard SQL no number or truth value becomes a text, and dates and timestamps have a common type.
     """
     if not exprs:
         return NULL, ()
@@ -116,7 +131,7 @@ def _merge_all(types: Sequence[SqlType], exprs: Sequence[Expr], strict: bool) ->
     for t, e in zip(types, exprs, strict=True):
         if t == _WEAK and common.is_numeric:
             t = _weak_number(e, common)
-        merged = _merge(common, t)
+        merged = _merge(common, t, strict)
         if merged is None and not strict:
             merged = _text(common, t, e, exprs)
         if merged is None:
@@ -152,7 +167,7 @@ def _text_number_type(value: Decimal) -> SqlType:
     return decimal(min(38, max(len(digits) + max(0, int(exponent)), scale)), min(38, scale))
 
 
-def _merge(a: SqlType, b: SqlType) -> SqlType | None:
+def _merge(a: SqlType, b: SqlType, strict: bool) -> SqlType | None:
     if a == b or b == NULL:
         return a
     if a == NULL:
@@ -161,19 +176,21 @@ def _merge(a: SqlType, b: SqlType) -> SqlType | None:
         other = b if a == _WEAK else a
         simple = other.is_numeric or other.kind in (Kind.BOOLEAN, Kind.STRING) or other.kind in _TEMPORAL
         return other if simple else None
+    if strict and a in _MOMENTS and b in _MOMENTS:
+        return max(a, b, key=_MOMENTS.index)
     if a.kind is not b.kind or a.kind is Kind.DECIMAL:
         return common_numeric(a, b)
     if a.kind is Kind.STRUCT:
-        return _merge_structs(a, b)
-    parts = [_merge(x, y) for x, y in zip(a.args, b.args, strict=True)]
+        return _merge_structs(a, b, strict)
+    parts = [_merge(x, y, strict) for x, y in zip(a.args, b.args, strict=True)]
     return None if not parts or None in parts else replace(a, args=tuple(p for p in parts if p is not None))
 
 
-def _merge_structs(a: SqlType, b: SqlType) -> SqlType | None:
+def _merge_structs(a: SqlType, b: SqlType, strict: bool) -> SqlType | None:
     fields: list[tuple[str, SqlType]] = []
     for name, t in a.fields:
         other = b.field(name)
-        merged = t if other is None else _merge(t, other)
+        merged = t if other is None else _merge(t, other, strict)
         if merged is None:
             return None
         fields.append((name, merged))

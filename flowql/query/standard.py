@@ -18,6 +18,7 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.statement_tree import QueryStatement
+from flowql.compiler.dialect.standard.words import BY_CODE_POINT
 from flowql.compiler.dialect.standard.write_expressions import quoted, write_type
 from flowql.compiler.dialect.standard.write_queries import query_sql
 from flowql.compiler.functions.forms import uuid_text
@@ -525,6 +526,14 @@ _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "approx_count_distinct": lambda args: t.Call(("count",), tuple(args), distinct=True),
     **{name: _not_nan(name) for name in ("corr", "regr_slope", "regr_intercept", "regr_r2")},
 }
+
+
+def _collate(node: t.Collate) -> t.Expr:
+    if node.name[-1] in BY_CODE_POINT:
+        return node.operand
+    raise _refuse(f"COLLATE {'.'.join(node.name)}", "texts are compared by their code points: leave it out")
+
+
 _RULES: dict[type, Callable[[Any], Any]] = {
     t.Binary: _binary,
     t.Like: _like,
@@ -536,6 +545,7 @@ _RULES: dict[type, Callable[[Any], Any]] = {
     t.TypedText: _typed_text,
     t.TypeName: _type,
     t.Call: _function,
+    t.Collate: _collate,
     **standard_relations.RULES,
     **standard_arrays.RULES,
     **standard_json.RULES,

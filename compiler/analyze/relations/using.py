@@ -46,21 +46,22 @@ def equal(name: str, left: Rel, right: Rel, join: t.Join, catalog: Catalog) -> E
 def merged_columns(kind: str, left: Rel, right: Rel, names: Sequence[str], joined_rel: Rel, fresh: Names) -> Rel:
     """The join with one column in the place of each pair of USING or NATURAL; those of the sides need their source's name.
 
-    It is that of the side all of whose rows are there; a full join takes whichever is not NULL.
+    It is that of the side all of whose rows are there, in the common type of both; a full join takes whichever is not NULL.
     """
-    merged: list[RelColumn] = []
-    computed: list[tuple[str, Expr]] = []
+    merged: dict[str, RelColumn] = {}
+    computed: dict[str, Expr] = {}
     for name in names:
         a = next(c for c in left.columns if c.name == name and not c.qualified)
         b = next(c for c in right.columns if c.name == name and not c.qualified)
-        if kind != "full":
-            chosen = b if kind == "right" else a
-            merged.append(RelColumn("", name, chosen.type, chosen.column))
-            continue
+        chosen = b if kind == "right" else a
+        merged[name] = RelColumn("", name, chosen.type, chosen.column)
         common, (x, y) = unify((a.expr(), b.expr()), strict=True)
-        computed.append((name, Call(common, "COALESCE", (x, y))))
+        if kind == "full":
+            computed[name] = Call(common, "COALESCE", (x, y))
+        elif common != chosen.type:
+            computed[name] = y if kind == "right" else x
     if computed:
-        joined_rel, columns = as_columns(joined_rel, [e for _, e in computed], fresh, names[0])
-        merged = [RelColumn("", n, e.type, c) for (n, e), c in zip(computed, columns, strict=True)]
+        joined_rel, columns = as_columns(joined_rel, [*computed.values()], fresh, names[0])
+        merged |= {n: RelColumn("", n, e.type, c) for (n, e), c in zip(computed.items(), columns, strict=True)}
     rest = [replace(c, qualified=True) if c.name in names and not c.qualified else c for c in joined_rel.columns]
-    return Rel(joined_rel.node, (*merged, *rest))
+    return Rel(joined_rel.node, (*merged.values(), *rest))

@@ -14,6 +14,7 @@ from flowql.compiler.dialect.standard.reader import Reader
 from flowql.compiler.dialect.standard.statement_tree import ColumnDefinition, Watermark
 from flowql.compiler.dialect.standard.tree import Expr
 from flowql.compiler.dialect.standard.types import parse_type
+from flowql.compiler.dialect.standard.words import BY_CODE_POINT
 from flowql.compiler.dialect.tokens import Tok
 
 Role = Literal["value", "key", "primary_key", "header"]
@@ -155,7 +156,10 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
         made.generated = parse_expr(cur)
     elif cur.at_word("GENERATED"):
         _generated(cur, made)
-    elif cur.at_word("UNIQUE", "CHECK", "REFERENCES", "COLLATE"):
+    elif cur.accept_words("COLLATE"):
+        if cur.expect_dotted("the name of a collation")[-1] not in BY_CODE_POINT:
+            made.others.append("COLLATE")
+    elif cur.at_word("UNIQUE", "CHECK", "REFERENCES"):
         made.others.append(cur.next().upper)
         while cur.at_name() and not cur.at_word("KEY", "HEADERS"):
             cur.next()

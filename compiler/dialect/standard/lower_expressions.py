@@ -16,6 +16,7 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
+from flowql.compiler.dialect.standard.words import BY_CODE_POINT
 from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
 from flowql.compiler.functions import sql_array_parts, sql_bits, sql_jsonb
 from flowql.compiler.functions.numeric import MAX_PRECISION
@@ -435,6 +436,14 @@ def _lambda(node: t.LambdaExpr) -> Ast:
     return LambdaFn(node.parameters, lower_expr(node.body), node.span)
 
 
+def _collate(node: t.Collate) -> Ast:
+    """Texts are compared by their code points, which is what these collations mean."""
+    if node.name[-1] not in BY_CODE_POINT:
+        help = 'texts are compared by their code points: leave it out, or write  COLLATE "C"'
+        unsupported(f"COLLATE {'.'.join(node.name)}", node.span, help)
+    return lower_expr(node.operand)
+
+
 def _refused(named: str, help: str = "") -> Callable[[Any], Ast]:
     def rule(node: t.Node) -> Ast:
         unsupported(named, node.span, help)
@@ -550,7 +559,7 @@ _RULES: dict[type, Callable[[Any], Ast]] = {
     t.Case: _case,
     t.Extract: _extract,
     t.AtTimeZone: _at_time_zone,
-    t.Collate: _refused("COLLATE"),
+    t.Collate: _collate,
     t.ArrayItems: _array,
     t.ArrayQuery: _refused("ARRAY(a sub-query)", "write  COLLECT_LIST(x) in a query with GROUP BY"),
     t.Row: _row,

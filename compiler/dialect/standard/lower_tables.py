@@ -39,6 +39,7 @@ VERSION_COLUMN = "WITH VERSION COLUMN"
 _CONSTRAINTS = {
     "UNIQUE": "a table has one key, its PRIMARY KEY",
     "CHECK": "leave it out, and filter with WHERE",
+    "COLLATE": 'texts are compared by their code points: leave it out, or write  COLLATE "C"',
 }
 _IDENTITY: dict[str, Identity] = {
     "GENERATED ALWAYS AS IDENTITY": "always",

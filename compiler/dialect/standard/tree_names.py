@@ -31,6 +31,8 @@ def _named(node: t.Expr) -> tuple[str, bool]:
             return node.name, True
         case t.Subscript() | t.Slice():
             return _named(node.base)
+        case t.Collate():
+            return _named(node.operand)
         case t.Cast():
             inner, strong = _named(node.operand)
             return (inner, True) if strong else (_TYPES.get(node.type.name, node.type.name), False)

@@ -190,3 +190,5 @@ VERBS = (
     "CREATE", "INSERT", "UPDATE", "DELETE", "DROP", "SELECT", "WITH", "VALUES", "TABLE", "SET", "UNSET", "DEFINE", "UNDEFINE", "ASSERT",
     "TERMINATE", "PAUSE", "RESUME", "ALTER", "LIST", "SHOW", "DESCRIBE", "EXPLAIN", "PRINT",
 )  # fmt: skip
+
+BY_CODE_POINT = ("C", "POSIX", "ucs_basic")  # collations that compare texts by their code points
