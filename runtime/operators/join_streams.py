@@ -9,15 +9,14 @@ from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, INSERT, Batch, Row
 from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.join_bounds import LEFT, RIGHT, Clocks, JoinBounds
 from flowql.runtime.operators.join_rows import JoinedRow
+from flowql.runtime.operators.join_streams_columns import ColumnStreamJoin
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Emitter, interleave
-from flowql.runtime.operators.windows import DAY_MS
 from flowql.runtime.state.store import Key, Store, Value
 
-LEFT, RIGHT = 0, 1
 NEVER = 2**62
-BUCKETS = 2  # a join window covers about so many buckets: few look-ups per row, short lists per bucket
 
 
 class StreamStreamJoinOperator:
@@ -41,11 +40,7 @@ class StreamStreamJoinOperator:
         assert isinstance(plan.spec, Join)
         self.plan = plan
         spec = plan.spec
-        self._before, self._after = spec.before_ms, spec.after_ms
-        size = spec.before_ms + spec.after_ms
-        self._grace = max(DAY_MS - size, 0) if spec.grace_ms is None else spec.grace_ms
-        self._retention = size + self._grace
-        self.bucket = max(1, size // BUCKETS)
+        self.bounds = JoinBounds(spec)
         self._outer = (spec.kind in ("left", "full"), spec.kind in ("right", "full"))
         self._deferred = any(self._outer) and spec.grace_ms is not None
         assert len(plan.stores) == (3 if self._deferred else 2), "a store per side, and one for rows that wait"
@@ -53,41 +48,61 @@ class StreamStreamJoinOperator:
         self._joined = JoinedRow(plan, inputs[0].schema, inputs[1].schema)
         self._clocks = (plan.id + "#left", plan.id + "#right")
         self._due = plan.id + "#due"  # lower bound of the times in store 2
+        self._columns = ColumnStreamJoin.of(plan, inputs, self.bounds)
 
     def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
         if all(b is None or not len(b) for b in inputs):
             return None
-        work = _JoinMicroBatch(self, inputs, run)
-        for side, i in interleave(inputs):
-            work.row(side, i)
-        return work.finish()
+        began = [run.stream_times.get(c, NO_TIME) for c in self._clocks]
+        clocks = Clocks(list(began))
+        if self._columns is not None and self._columns.takes(inputs, run):
+            out = self._columns.process(inputs, run, clocks)
+        else:
+            out = _JoinMicroBatch(self, inputs, run, clocks).process()
+        self._advance(run, began, clocks)
+        return out
 
-    def span(self, side: int, time: int) -> tuple[int, int]:
-        """Times of the other side that match a row of `side`."""
-        back, ahead = (self._before, self._after) if side == LEFT else (self._after, self._before)
-        return time - back, time + ahead
-
-    def buckets(self, low: int, high: int) -> range:
-        return range(low - low % self.bucket, high + 1, self.bucket)
+    def _advance(self, run: RunContext, began: Sequence[int], clocks: Clocks) -> None:
+        """Stream time goes on, and rows that no other may meet any more expire."""
+        size = self.bounds.bucket
+        for side in (LEFT, RIGHT):
+            run.stream_times[self._clocks[side]] = clocks.times[side]
+            bound, before = ((t - self.bounds.retention) // size * size for t in (clocks.times[side], began[side]))
+            if bound > before:
+                run.state.store(self.plan.stores[side].name).expire(bound)
+        run.drop_late(self.plan.id, clocks.late, clocks.behind)
+        now = max(clocks.times)
+        if now != NO_TIME:
+            run.stream_times[self.plan.id] = now
 
 
 class _JoinMicroBatch:
-    """One run of a stream-stream join."""
+    """One run of a stream-stream join, row by row. Moves `clocks` on."""
 
-    def __init__(self, join: StreamStreamJoinOperator, inputs: Sequence[Batch | None], run: RunContext) -> None:
+    def __init__(
+        self, join: StreamStreamJoinOperator, inputs: Sequence[Batch | None], run: RunContext, clocks: Clocks
+    ) -> None:
         self.join, self.inputs, self.run = join, inputs, run
+        self.bounds, self.clocks = join.bounds, clocks
         self.out = Emitter(join.plan.schema)
         self.stores: list[Store] = [run.state.store(s.name) for s in join.plan.stores]
         self.times: list[list[int]] = [[] if b is None else b.rowtime.tolist() for b in inputs]
         self.seqs: list[list[int]] = [[] if b is None else b.seq.tolist() for b in inputs]
         self.records = [[] if b is None else b.rows() for b in inputs]
         self.keys: list[list[Key | None]] = [self._keys_of(side) for side in (LEFT, RIGHT)]
-        self.clocks = [run.stream_times.get(c, NO_TIME) for c in join._clocks]
-        self.began = list(self.clocks)
         self.rows = self._load()
         self.written: list[dict[Key, list[Any]]] = [{}, {}]
         self.due = run.stream_times.get(join._due, NEVER)
-        self.late = self.behind = 0
+
+    def process(self) -> Batch | None:
+        for side, i in interleave(self.inputs):
+            self._row(side, i)
+        for side in (LEFT, RIGHT):
+            values: list[Value | None] = [tuple(bucket) for bucket in self.written[side].values()]
+            self.stores[side].put_many(list(self.written[side]), values)
+        if self.join._deferred:
+            self.run.stream_times[self.join._due] = self.due
+        return self.out.batch()
 
     def _keys_of(self, side: int) -> list[Key | None]:
         """The key of each row; None for a row that takes no part."""
@@ -101,15 +116,15 @@ class _JoinMicroBatch:
 
     def _load(self) -> list[dict[Key, Any]]:
         """The buckets in state that this run can read or write, by side: tuples until one is written to."""
-        join = self.join
+        bounds = self.bounds
         wanted: list[dict[Key, None]] = [{}, {}]
         for side in (LEFT, RIGHT):
             times = self.times[side]
             for i, key in enumerate(self.keys[side]):
                 if key is None:
                     continue
-                wanted[side][(*key, times[i] - times[i] % join.bucket)] = None
-                for b in join.buckets(*join.span(side, times[i])):
+                wanted[side][(*key, times[i] - times[i] % bounds.bucket)] = None
+                for b in bounds.buckets(*bounds.span(side, times[i])):
                     wanted[1 - side][(*key, b)] = None
         loaded = []
         for side in (LEFT, RIGHT):
@@ -118,20 +133,21 @@ class _JoinMicroBatch:
             loaded.append({k: v for k, v in zip(keys, values, strict=True) if v is not None})
         return loaded
 
-    def row(self, side: int, i: int) -> None:
+    def _row(self, side: int, i: int) -> None:
         key = self.keys[side][i]
         if key is None:
             return
         join, batch = self.join, self.inputs[side]
         assert batch is not None
         time, seq = self.times[side][i], self.seqs[side][i]
-        self.clocks[side] = max(self.clocks[side], time)
-        now = max(self.clocks)
+        clocks = self.clocks.times
+        clocks[side] = max(clocks[side], time)
+        now = max(clocks)
         if time == now:
             self._give_unmatched(now, seq)
         row = self.records[side][i]
         head = batch.headers[i] if batch.headers is not None else None
-        low, high = join.span(side, time)
+        low, high = self.bounds.span(side, time)
         self._count_late(side, time, high)
         matched = self._probe(1 - side, key, low, high)
         for other_time, other in matched:
@@ -141,17 +157,18 @@ class _JoinMicroBatch:
             self.out.add(join._joined(key, *pair), max(time, other_time), INSERT, seq, head)
         value = join._keys[side].value(row)
         if not matched and join._outer[side]:
-            if not join._deferred or high + join._grace < now:
+            if not join._deferred or high + self.bounds.grace < now:
                 self._pad(side, key, row, time, seq, head)
             else:
                 self._wait(side, key, value, time)
-        if time > self.clocks[side] - join._retention:
-            self._remember(side, (*key, time - time % join.bucket), (time, *value))
+        if time > clocks[side] - self.bounds.retention:
+            self._remember(side, (*key, time - time % self.bounds.bucket), (time, *value))
 
     def _count_late(self, side: int, time: int, high: int) -> None:
-        if time <= self.clocks[side] - self.join._retention or high <= self.clocks[1 - side] - self.join._retention:
-            self.late += 1
-            self.behind = max(self.behind, max(self.clocks) - time)
+        times, kept = self.clocks.times, self.bounds.retention
+        if time <= times[side] - kept or high <= times[1 - side] - kept:
+            self.clocks.late += 1
+            self.clocks.behind = max(self.clocks.behind, max(times) - time)
 
     def _remember(self, side: int, slot: Key, entry: Row) -> None:
         bucket = self.written[side].get(slot)
@@ -162,9 +179,9 @@ class _JoinMicroBatch:
 
     def _probe(self, side: int, key: Key, low: int, high: int) -> list[tuple[int, Row]]:
         """Rows of `side` with times in [low, high] that it still remembers, by time, then arrival."""
-        low = max(low, self.clocks[side] - self.join._retention + 1)
+        low = max(low, self.clocks.times[side] - self.bounds.retention + 1)
         split, buckets = self.join._keys[side], self.rows[side]
-        found = [e for b in self.join.buckets(low, high) for e in buckets.get((*key, b), ()) if low <= e[0] <= high]
+        found = [e for b in self.bounds.buckets(low, high) for e in buckets.get((*key, b), ()) if low <= e[0] <= high]
         if len(found) > 1:
             found.sort(key=lambda e: e[0])
         return [(e[0], split.row(key, e[1:])) for e in found]
@@ -184,36 +201,17 @@ class _JoinMicroBatch:
         join = self.join
         if not join._deferred:
             return
-        bound = now - join._grace - min(join._before, join._after)
+        bounds = self.bounds
+        bound = now - bounds.grace - min(bounds.before, bounds.after)
         if self.due >= bound:
             return
         self.due = bound
         for slot, values in list(self.stores[2].scan(high=(bound,))):
             time, side, key = int(slot[0]), 1 - int(slot[1]), slot[2:]  # type: ignore[call-overload]
-            ahead = join._after if side == LEFT else join._before
-            if time >= now - join._grace - ahead:
+            ahead = bounds.after if side == LEFT else bounds.before
+            if time >= now - bounds.grace - ahead:
                 self.due = min(self.due, time)
                 continue
             for value in values:
                 self._pad(side, key, join._keys[side].row(key, value), time, seq)
             self.stores[2].put(slot, None)
-
-    def finish(self) -> Batch | None:
-        join, run = self.join, self.run
-        for side in (LEFT, RIGHT):
-            store = self.stores[side]
-            values: list[Value | None] = [tuple(bucket) for bucket in self.written[side].values()]
-            store.put_many(list(self.written[side]), values)
-            run.stream_times[join._clocks[side]] = self.clocks[side]
-            bound, before = (
-                (t - join._retention) // join.bucket * join.bucket for t in (self.clocks[side], self.began[side])
-            )
-            if bound > before:
-                store.expire(bound)
-        if join._deferred:
-            run.stream_times[join._due] = self.due
-        run.drop_late(join.plan.id, self.late, self.behind)
-        now = max(self.clocks)
-        if now != NO_TIME:
-            run.stream_times[join.plan.id] = now
-        return self.out.batch()
