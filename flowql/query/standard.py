@@ -33,6 +33,7 @@ from flowql.query.names import names_of, with_names
 from flowql.query.standard_arrays import call as _call
 from flowql.query.standard_arrays import constant as _constant
 from flowql.query.standard_arrays import number as _number
+from flowql.query.standard_names import in_quotes, with_words_as_names
 from flowql.query.standard_relations import named_values
 from flowql.query.standard_types import NOTHING_KNOWN, ColumnTypes, by_types
 
@@ -74,10 +75,13 @@ def meant_by(sql: str, columns: ColumnTypes = NOTHING_KNOWN) -> tuple[str, tuple
     if mistakes or len(found) != 1 or not isinstance(found[0], QueryStatement):
         return sql, ()
     asked = found[0].query
-    made = named_values(_meant(of_arrays(standard_json.of_columns(by_types(with_names(asked), columns)))))
+    made = with_words_as_names(
+        named_values(_meant(of_arrays(standard_json.of_columns(by_types(with_names(asked), columns)))))
+    )
     if made == asked:
         return sql, names_of(asked)
-    return re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made)), names_of(asked)
+    written = re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made))
+    return in_quotes(written), names_of(asked)
 
 
 def misread(sql: str) -> QueryError | None:
