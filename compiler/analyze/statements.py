@@ -24,7 +24,7 @@ from flowql.compiler.analyze.relations.view import bind_view, is_relational
 from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
-from flowql.compiler.analyze.tables import TOPIC_PREFIX, bind_table
+from flowql.compiler.analyze.tables import TOPIC_PREFIX, bind_table, with_limits
 from flowql.compiler.analyze.texts import statement_text
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import listing
@@ -216,7 +216,8 @@ def _bound(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -
         case AssertTopic() | AssertSchema():
             return bind_assertion(statement)
         case AlterSource():
-            return BoundSource(altered_source(statement, catalog, session), True, False, at)
+            altered = with_limits(altered_source(statement, catalog, session), statement, catalog)
+            return BoundSource(altered, True, False, at)
         case QueryControl():
             return BoundControl(statement.verb, statement.query, at)
         case OtherStatement() if statement.verb in INTERACTIVE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.certain_failures import refuse_failing
@@ -14,6 +15,7 @@ from flowql.compiler.analyze.sources import RESERVED, resolve_type
 from flowql.compiler.analyze.values import assigned
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import NOWHERE, Span
+from flowql.compiler.dialect.ast import AlterSource, Check
 from flowql.compiler.dialect.table_statements import CreateTable, TableColumn
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.plan.expr import Call, Expr, columns_of, walk
@@ -74,6 +76,8 @@ def bind_table(statement: CreateTable, catalog: Catalog, session: Mapping[str, s
             _generated(statement, fields, catalog),
             _numbered(statement, fields),
             statement.versions,
+            _checks(name, statement.checks, fields, catalog),
+            _checks(name, statement.limits, fields, catalog),
         ),
         watermark=statement.watermark,
     )
@@ -127,9 +131,7 @@ def _numbered(statement: CreateTable, fields: Sequence[Field]) -> tuple[str, Ide
 def _generated(statement: CreateTable, fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:
     """Computed from the columns that are not computed themselves, so that there is no order among them."""
     made = {c.name for c in statement.columns if c.generated is not None}
-    name = statement.name
-    columns = tuple(ScopeColumn(name, f.name, f.type, f.name, "value") for f in fields)
-    binder = Binder(Scope(columns, (name,)), catalog, "GENERATED")
+    binder = Binder(_row(statement.name, fields), catalog, "GENERATED")
     found: list[NamedExpr] = []
     for column, field in zip(statement.columns, fields, strict=True):
         if column.generated is None:
@@ -142,18 +144,43 @@ def _generated(statement: CreateTable, fields: Sequence[Field], catalog: Catalog
             raise mistake(
                 "FQ2005", title, at, "computed from a computed column", help=f"write what {others[0]} is made of"
             )
-        for call in walk(e):
-            function = lookup(call.name) if isinstance(call, Call) else None
-            if function is not None and not function.deterministic:
-                title = (
-                    f"column {field.name} is computed by {function.name.upper()}, which gives another value each time"
-                )
-                raise mistake(
-                    "FQ2005", title, at, "another value each time", help="write  DEFAULT, or give the value in INSERT"
-                )
+        _refuse_unrepeatable(e, f"column {field.name} is computed", "write  DEFAULT, or give the value in INSERT", at)
         refuse_failing([e])
         found.append(NamedExpr(field.name, e))
     return tuple(found)
+
+
+def _row(name: str, fields: Sequence[Field]) -> Scope:
+    """The columns of a row of the table."""
+    return Scope(tuple(ScopeColumn(name, f.name, f.type, f.name, "value") for f in fields), (name,))
+
+
+def _refuse_unrepeatable(e: Expr, what: str, help: str, at: Span) -> None:
+    for call in walk(e):
+        function = lookup(call.name) if isinstance(call, Call) else None
+        if function is not None and not function.deterministic:
+            title = f"{what} by {function.name.upper()}, which gives another value each time"
+            raise mistake("FQ2005", title, at, "another value each time", help=help)
+
+
+def _checks(name: str, checks: Sequence[Check], fields: Sequence[Field], catalog: Catalog) -> tuple[NamedExpr, ...]:
+    binder = Binder(_row(name, fields), catalog, "CHECK")
+    found: list[NamedExpr] = []
+    for check in checks:
+        e = binder.condition(check.condition)
+        _refuse_unrepeatable(e, "rows are checked", "compare columns with each other and with constants", check.span)
+        refuse_failing([e])
+        found.append(NamedExpr(check.what, e))
+    return tuple(found)
+
+
+def with_limits(source: SourceDef, statement: AlterSource, catalog: Catalog) -> SourceDef:
+    """A source to which columns were added, with what their types say of values in a table of one's own."""
+    if source.rules is None:
+        return source
+    added = [c.limit for c in statement.columns if c.limit is not None]
+    limits = _checks(source.name, added, source.schema.fields, catalog)
+    return replace(source, rules=replace(source.rules, limits=(*source.rules.limits, *limits)))
 
 
 def key_of(source: SourceDef) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import Ast, InsertInto, InsertRow, Property, SelectItem, Statement, TypeRef
+from flowql.compiler.dialect.ast import Ast, Check, InsertInto, InsertRow, Property, SelectItem, Statement, TypeRef
 from flowql.compiler.plan.tables import Identity, OnDuplicate
 from flowql.compiler.plan.watermarks import Watermark
 
@@ -32,7 +32,7 @@ class CreateTable(Statement):
     """CREATE TABLE [IF NOT EXISTS] name (columns) [APPEND ONLY] [ON CONFLICT ...] [WITH (PARTITIONS=n)].
 
     primary_key: in the order in which the constraint names it. on_duplicate: what INSERT does with a key that exists, where the
-    statement does not say. versions: columns that tell whether the row inserted is the newer one.
+    statement does not say. versions: columns that tell whether the row inserted is the newer one. limits: checks by the types of columns.
     """
 
     name: str = ""
@@ -42,6 +42,8 @@ class CreateTable(Statement):
     watermark: Watermark | None = None
     on_duplicate: OnDuplicate = "error"
     versions: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    limits: tuple[Check, ...] = ()
     properties: tuple[Property, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False

@@ -27,6 +27,7 @@ class TableRules:
     written. append_only: rows are never updated or deleted. on_duplicate:
     what an INSERT does with a key that exists, where it does not say. numbered: the column that has the number of its row, and
     whether statements may give it; numbers rise, begin at 1, and leave some out.
+    checks, limits: conditions of a row that must not be false, by the constraint as it is told to a person; limits are those of types.
     versions: with `replace` and `fill`, columns by which a row is taken only if it is not older than the one that exists; NULL is the oldest.
     """
 
@@ -37,6 +38,8 @@ class TableRules:
     generated: tuple[NamedExpr, ...] = ()
     numbered: tuple[str, Identity] | None = None
     versions: tuple[str, ...] = ()
+    checks: tuple[NamedExpr, ...] = ()
+    limits: tuple[NamedExpr, ...] = ()
 
     @property
     def identity_column(self) -> str | None:

@@ -41,7 +41,11 @@ N = TypeVar("N", bound=t.Node)
 
 def with_words_as_names(node: N) -> N:
     """The tree with a mark before these names, which `in_quotes` reads."""
-    made: Any = t.with_children(node, with_words_as_names)
+    marked: N = _with_marks(t.with_children(node, with_words_as_names))
+    return marked
+
+
+def _with_marks(made: t.Node) -> Any:
     match made:
         case t.ColumnRef():
             return replace(made, parts=_marked(made.parts))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowql.compiler.functions.evaluate import compile_predicate, compile_row
-from flowql.compiler.plan.expr import Literal
+from flowql.compiler.plan.expr import Expr, Literal, columns_of
 from flowql.compiler.plan.tables import EXCLUDED, ROW_NUMBER, TableChange
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import Kind
@@ -61,10 +61,11 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
     complete, numbered = _completer(source, change.columns), _numberer(source, change.columns)
     conflict = _Conflict(source, change) if change.on_duplicate == "update" else None
     stored, older, returning = _stored(source), _older(source), _returning(source, change)
+    check = _checker(source)
     for row in _in_time(source, [stored(complete(values)) for values in given]):
         if numbered is not None:
             row = stored(numbered(row, first + len(changed.rows)))  # the topic's ends rise by more than that
-        _refuse_null(source, row)
+        check(row)
         key = key_of(row)
         there = changed.there(key, present)
         if there is not None and conflict is not None:
@@ -79,6 +80,7 @@ def insert(source: SourceDef, change: TableChange, given: Sequence[Row], present
             filled = row if there is None or change.on_duplicate == "replace" else _filled(there, row)
             if filled is not row:
                 filled = stored(filled)
+                check(filled)
                 _refuse_another_key(source, key, key_of(filled), filled)
             changed.put(key, filled)
             changed.count += 1
@@ -128,7 +130,7 @@ def _on_conflict(
     if made is None:
         return None
     made = conflict.stored(made)
-    _refuse_null(source, made)
+    conflict.check(made)
     new_key = key_of(made)
     if new_key != key:
         changed.remove(key, there)
@@ -149,11 +151,11 @@ def update(source: SourceDef, change: TableChange, present: Rows, selected: Sequ
     beside: Callable[[Row], Row] = _nothing
     if selected is not None:
         matches, setting, beside = _by_query(source, change, selected, setting)
-    returning = _returning(source, change)
+    returning, check = _returning(source, change), _checker(source)
     for key, row in present.items():
         if matches(row):
             made = stored(setting(row))
-            _refuse_null(source, made)
+            check(made)
             if key_of(made) in changed.rows:
                 raise StatementFailed(_duplicate(source, made))
             changed.rows[key_of(made)] = made
@@ -321,7 +323,7 @@ class _Conflict:
     def __init__(self, source: SourceDef, change: TableChange) -> None:
         names = (*source.schema.names, *(f"{EXCLUDED}.{n}" for n in source.schema.names))
         self._matches, self._set = _matcher(change, names), _setter(source, change, names)
-        self.stored = _stored(source)
+        self.stored, self.check = _stored(source), _checker(source)
 
     def row(self, there: Row, given: Row) -> Row | None:
         """The existing row with its new values; None where the condition does not hold."""
@@ -329,11 +331,30 @@ class _Conflict:
         return self._set(both) if self._matches(both) else None
 
 
-def _refuse_null(source: SourceDef, row: Row) -> None:
+def _checker(source: SourceDef) -> Callable[[Row], None]:
+    """Raises StatementFailed for a row that breaks a rule of the table."""
     assert source.rules is not None
-    for name, value in zip(source.schema.names, row, strict=True):
-        if value is None and name in source.rules.not_null:
-            raise StatementFailed(f"column {name} of {source.name} is NOT NULL, and a row would have NULL in it")
+    names, not_null = source.schema.names, source.rules.not_null
+    filled = [(i, n) for i, n in enumerate(names) if n in not_null]
+    checks = (*source.rules.limits, *source.rules.checks)
+    holds = compile_row([c.expr for c in checks], names, on_error=_failing("CHECK"))
+
+    def check(row: Row) -> None:
+        for i, name in filled:
+            if row[i] is None:
+                raise StatementFailed(f"column {name} of {source.name} is NOT NULL, and a row would have NULL in it")
+        for c, kept in zip(checks, holds(row), strict=True):
+            if kept is False:
+                raise StatementFailed(f"a row of {source.name} would break {c.name}{_of_columns(c.expr, names, row)}")
+
+    return check
+
+
+def _of_columns(e: Expr, names: Sequence[str], row: Row) -> str:
+    """The values that broke a constraint."""
+    named = sorted(columns_of(e))
+    text = ", ".join(f"{n} = {row[names.index(n)]}" for n in named)
+    return f" ({text[:_TEXT_MAX]}{'...' if len(text) > _TEXT_MAX else ''})" if named else ""
 
 
 def _duplicate(source: SourceDef, row: Row) -> str:

@@ -52,6 +52,9 @@ def _why_not(old: SourceDef, new: SourceDef, partitions: int) -> str:
     filled = {*new.rules.not_null} - {*old.rules.not_null}
     if filled:
         return f"the table {new.name} has rows, and {', '.join(sorted(filled))} would become NOT NULL: some rows may have NULL there"
+    checks = [c.name for c in new.rules.checks if c not in old.rules.checks]
+    if checks:
+        return f"the table {new.name} has rows, of which some may break {checks[0]}: make a new table, and copy them:  INSERT INTO ... SELECT"
     added = {*new.visible} - {*old.visible}
     if new.rules.identity_column not in (None, old.rules.identity_column):
         return f"the table {new.name} has rows, in which {new.rules.identity_column} was not their number: make a new table, and copy them:  INSERT INTO ... SELECT"

@@ -63,7 +63,7 @@ def test_a_name_defined_twice_says_where():
         ("ksql", "CREATE OR REPLACE SOURCE TABLE IF NOT EXISTS `s` (a INTT INT); CREATE TABLE t AS SELECT * FROM `s`;"),
         (
             "standard",
-            "CREATE TABLE s (a INT PRIMARY KEY, CHECK (a > 0)); CREATE MATERIALIZED VIEW t AS SELECT a FROM s;",
+            "CREATE TABLE s (a INT PRIMARY KEY, UNIQUE (a)); CREATE MATERIALIZED VIEW t AS SELECT a FROM s;",
         ),
         (
             "standard",

@@ -11,7 +11,7 @@ from flowql.compiler.dialect.elements import parse_properties
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
 from flowql.compiler.dialect.standard.foreign_statements import refuse_in_column
 from flowql.compiler.dialect.standard.reader import Reader
-from flowql.compiler.dialect.standard.statement_tree import ColumnDefinition, Watermark
+from flowql.compiler.dialect.standard.statement_tree import Check, ColumnDefinition, Watermark
 from flowql.compiler.dialect.standard.tree import Expr
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.standard.words import BY_CODE_POINT
@@ -19,7 +19,7 @@ from flowql.compiler.dialect.tokens import Tok
 
 Role = Literal["value", "key", "primary_key", "header"]
 _FOREIGN = ("AUTO_INCREMENT", "AUTOINCREMENT", "UNSIGNED", "SIGNED", "ZEROFILL")
-_TABLE_CONSTRAINTS = ("UNIQUE", "CHECK", "FOREIGN", "EXCLUDE")
+_TABLE_CONSTRAINTS = ("UNIQUE", "FOREIGN", "EXCLUDE")
 
 
 @dataclass(slots=True)
@@ -30,6 +30,7 @@ class ColumnList:
     primary_key: tuple[str, ...] = ()
     watermarks: list[Watermark] = field(default_factory=list)
     constraints: list[tuple[str, Span]] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
 
 
 def parse_column_list(cur: Reader) -> ColumnList:
@@ -48,14 +49,15 @@ def parse_column_list(cur: Reader) -> ColumnList:
 
 def _entry(cur: Reader, found: ColumnList) -> None:
     start = cur.peek()
-    if cur.accept_words("CONSTRAINT"):
-        cur.expect_name("the name of a constraint")
+    name = cur.expect_name("the name of a constraint") if cur.accept_words("CONSTRAINT") else ""
     if cur.at_words("PRIMARY", "KEY"):
         cur.pos += 2
         if found.primary_key:
             cur.fail("FQ1003", "a table has one PRIMARY KEY", at=cur.span_since(start), label="a second one")
         found.primary_key = cur.expect_names("the name of a column")
         _not_enforced(cur)
+    elif cur.at_word("CHECK"):
+        found.checks.append(_check(cur, name))
     elif cur.at_word(*_TABLE_CONSTRAINTS):
         word = cur.next().upper
         _skip_constraint(cur)
@@ -66,6 +68,14 @@ def _entry(cur: Reader, found: ColumnList) -> None:
         found.watermarks.append(_watermark(cur))
     else:
         found.columns.append(parse_column(cur))
+
+
+def _check(cur: Reader, name: str) -> Check:
+    start = cur.next()
+    cur.expect_op("(", help="write  CHECK (condition)")
+    condition = parse_expr(cur)
+    cur.expect_op(")")
+    return Check(condition, name, span=cur.span_since(start))
 
 
 def _not_enforced(cur: Reader) -> None:
@@ -116,6 +126,7 @@ def parse_column(cur: Reader) -> ColumnDefinition:
         made.generated,
         tuple(made.others),
         properties,
+        tuple(made.checks),
         span=cur.span_since(start),
     )
 
@@ -127,11 +138,11 @@ class _Constraints:
     default: Expr | None = None
     generated: Expr | None = None
     others: list[str] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
 
 
 def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
-    if cur.accept_words("CONSTRAINT"):
-        cur.expect_name("the name of a constraint")
+    name = cur.expect_name("the name of a constraint") if cur.accept_words("CONSTRAINT") else ""
     if cur.accept_words("PRIMARY", "KEY"):
         made.role = "primary_key"
         _not_enforced(cur)
@@ -159,7 +170,9 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
     elif cur.accept_words("COLLATE"):
         if cur.expect_dotted("the name of a collation")[-1] not in BY_CODE_POINT:
             made.others.append("COLLATE")
-    elif cur.at_word("UNIQUE", "CHECK", "REFERENCES"):
+    elif cur.at_word("CHECK"):
+        made.checks.append(_check(cur, name))
+    elif cur.at_word("UNIQUE", "REFERENCES"):
         made.others.append(cur.next().upper)
         while cur.at_name() and not cur.at_word("KEY", "HEADERS"):
             cur.next()

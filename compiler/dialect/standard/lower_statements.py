@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from flowql.compiler.diagnostics.diagnostic import UnsupportedError
@@ -24,6 +25,7 @@ from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.lower_queries import lower_query, renamed
 from flowql.compiler.dialect.standard.lower_tables import (
     is_own_table,
+    limit_of,
     lower_delete,
     lower_insert,
     lower_table,
@@ -38,7 +40,6 @@ from flowql.compiler.dialect.standard.view_statement import CreateView
 _CONSTRAINTS = {
     "NOT NULL": "leave it out; a column may be NULL unless it is of the key",
     "UNIQUE": "a table has one key, its PRIMARY KEY",
-    "CHECK": "leave it out, and filter with WHERE",
 }
 
 
@@ -76,6 +77,8 @@ def _create_table(s: st.CreateTable) -> list[Statement]:
     if s.append_only and keyed:
         unsupported("APPEND ONLY of a table over a topic with a PRIMARY KEY", s.name_span, "write  CREATE STREAM")
     kind = "stream" if s.append_only or watermark is not None else s.kind
+    for check in (*s.checks, *(c for column in s.columns or () for c in column.checks)):
+        unsupported("CHECK of a relation over a topic", check.span, "leave it out, and filter with WHERE")
     for constraint, span in s.constraints:
         unsupported(constraint, span, _CONSTRAINTS.get(constraint, "leave it out"))
     return [
@@ -161,7 +164,9 @@ def _create_type(s: st.CreateType) -> list[Statement]:
 
 
 def _add_columns(s: st.AddColumns) -> list[Statement]:
-    columns = tuple(_column(c, c.role) for c in s.columns)
+    for check in (check for c in s.columns for check in c.checks):
+        unsupported("CHECK of a column that is added", check.span, "say it where the table is created")
+    columns = tuple(replace(_column(c, c.role), limit=limit_of(c)) for c in s.columns)
     return [AlterSource(s.text, s.span, s.name, s.kind, columns, s.name_span)]
 
 

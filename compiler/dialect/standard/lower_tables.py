@@ -8,7 +8,7 @@ from dataclasses import replace
 from flowql.compiler.diagnostics.edits import renamed
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.diagnostics.suggest import closest
-from flowql.compiler.dialect.ast import Ast, InsertInto, SelectItem, Statement
+from flowql.compiler.dialect.ast import Ast, Check, InsertInto, SelectItem, Statement
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
@@ -18,9 +18,9 @@ from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
 from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.tree_names import tree_name
-from flowql.compiler.dialect.standard.write_expressions import dotted, quoted
+from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, write_type
 from flowql.compiler.dialect.standard.write_queries import WRITER, relation_sql
-from flowql.compiler.dialect.standard.write_statements import to_sql
+from flowql.compiler.dialect.standard.write_statements import check_sql, to_sql
 from flowql.compiler.dialect.table_statements import (
     Beside,
     CreateTable,
@@ -38,7 +38,6 @@ from flowql.compiler.plan.tables import Identity, OnDuplicate
 VERSION_COLUMN = "WITH VERSION COLUMN"
 _CONSTRAINTS = {
     "UNIQUE": "a table has one key, its PRIMARY KEY",
-    "CHECK": "leave it out, and filter with WHERE",
     "COLLATE": 'texts are compared by their code points: leave it out, or write  COLLATE "C"',
 }
 _IDENTITY: dict[str, Identity] = {
@@ -50,6 +49,13 @@ _SERIAL = {
     "serial": "int",
     "bigserial": "bigint",
 }  # PostgreSQL's types of columns that number rows
+
+
+_TEXTS = ("varchar", "char")
+_SMALL = {
+    "tinyint": (128, 127),
+    **dict.fromkeys(("smallint", "int2", "smallserial"), (32_768, 32_767)),
+}  # the lowest, without its sign, and the highest value
 
 
 def is_own_table(s: st.CreateTable) -> bool:
@@ -81,11 +87,32 @@ def lower_table(s: st.CreateTable, name: str) -> Statement:
         watermark=watermark,
         on_duplicate=on_duplicate,
         versions=s.versions,
+        checks=tuple(_check(c) for c in (*(c for column in columns for c in column.checks), *s.checks)),
+        limits=tuple(found for found in map(limit_of, columns) if found is not None),
         properties=s.properties,
         or_replace=s.or_replace,
         if_not_exists=s.if_not_exists,
         name_span=s.name_span,
     )
+
+
+def _check(c: st.Check) -> Check:
+    return Check(lower_expr(c.condition), check_sql(c), c.span)
+
+
+def limit_of(c: st.ColumnDefinition) -> Check | None:
+    """What `VARCHAR(3)` and `SMALLINT` say of values. A CHAR(n) is not filled up with blanks."""
+    value, made = t.ColumnRef((c.name,)), c.type
+    condition: t.Expr
+    if made.name in _TEXTS and len(made.parameters) == 1:
+        longest = t.Constant("number", str(made.parameters[0]))
+        condition = t.Binary("<=", t.Call(("char_length",), (value,)), longest)
+    elif made.name in _SMALL:
+        low, high = (t.Constant("number", str(n)) for n in _SMALL[made.name])
+        condition = t.Between(value, t.Unary("-", low), high)
+    else:
+        return None
+    return Check(lower_expr(condition), f"{c.name} {write_type(made).upper()}", c.span)
 
 
 def _table_conflict(constraint: str, span: Span) -> OnDuplicate:

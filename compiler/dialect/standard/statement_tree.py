@@ -20,6 +20,14 @@ class Statement(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Check(Node):
+    """[CONSTRAINT name] CHECK (condition)."""
+
+    condition: Expr
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnDefinition(Node):
     """A column of CREATE TABLE or CREATE STREAM. constraints: other ones, by name, in upper case.
 
@@ -34,6 +42,7 @@ class ColumnDefinition(Node):
     generated: Expr | None = None
     constraints: tuple[str, ...] = ()
     properties: tuple[Property, ...] = ()
+    checks: tuple[Check, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ class CreateTable(Statement):
     """CREATE [OR REPLACE] [SOURCE] TABLE|STREAM [IF NOT EXISTS] name (columns ...) [APPEND ONLY] [WITH (...)] [AS query].
 
     columns: None without a list. primary_key: of the table as a whole. constraints: other ones of the table and clauses behind the
-    list, by name, with their spans. versions: columns of RisingWave's WITH VERSION COLUMN.
+    list, by name, with their spans. versions: columns of RisingWave's WITH VERSION COLUMN. checks: of the table as a whole.
     """
 
     name: tuple[str, ...]
@@ -65,6 +74,7 @@ class CreateTable(Statement):
     if_not_exists: bool = False
     read_only: bool = False
     versions: tuple[str, ...] = field(default=(), compare=False)
+    checks: tuple[Check, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

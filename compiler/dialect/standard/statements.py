@@ -139,6 +139,7 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
         if_not_exists,
         read_only,
         versions=tuple(versions),
+        checks=tuple(listed.checks) if listed else (),
         text=cur.text_since(start),
         span=cur.span_since(start),
         name_span=name_span,

@@ -14,7 +14,7 @@ from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, t
 from flowql.compiler.dialect.standard.write_queries import WRITER, items_sql, names, query_sql, relation_sql, rows_sql
 
 _ROLES = {"value": "", "key": " KEY", "primary_key": " PRIMARY KEY", "header": " HEADERS"}
-_CONSTRAINTS = {"CHECK": "CHECK (TRUE)", "REFERENCES": "REFERENCES t", "COLLATE": "COLLATE c"}
+_CONSTRAINTS = {"REFERENCES": "REFERENCES t", "COLLATE": "COLLATE c"}
 
 
 def to_sql(node: t.Query | st.Statement) -> str:
@@ -55,7 +55,13 @@ def _column(c: st.ColumnDefinition) -> str:
         made += f" GENERATED ALWAYS AS ({WRITER.expr(c.generated)}) STORED"
     for constraint in c.constraints:
         made += f" {_CONSTRAINTS.get(constraint, constraint)}"
-    return made + _properties(c.properties)
+    return made + "".join(f" {check_sql(check)}" for check in c.checks) + _properties(c.properties)
+
+
+def check_sql(check: st.Check) -> str:
+    """A CHECK with its name."""
+    name = f"CONSTRAINT {quoted(check.name)} " if check.name else ""
+    return f"{name}CHECK ({WRITER.expr(check.condition)})"
 
 
 def _create_table(s: st.CreateTable) -> str:
@@ -65,6 +71,7 @@ def _create_table(s: st.CreateTable) -> str:
     if s.columns is not None:
         entries = [_column(c) for c in s.columns]
         entries += [f"PRIMARY KEY{names(s.primary_key)}"] if s.primary_key else []
+        entries += map(check_sql, s.checks)
         entries += [f"WATERMARK FOR {quoted(w.column)} AS {WRITER.expr(w.bound)}" for w in s.watermarks]
         made += f" ({', '.join(entries)})"
     if s.append_only:

@@ -383,7 +383,7 @@ CREATE VIEW v AS SELECT id, name FROM boats;
 --- DELETE with RETURNING; refused: RETURNING
 DELETE FROM trips WHERE fish = 0 RETURNING *;
 
---- constraints of a table: UNIQUE, CHECK and REFERENCES; refused: CHECK
+--- constraints of a table: UNIQUE, CHECK and REFERENCES; refused: UNIQUE
 CREATE TABLE berths (no int PRIMARY KEY, boat int UNIQUE REFERENCES boats (id), price numeric CHECK (price > 0));
 /* duckdb CREATE TABLE berths (no int PRIMARY KEY, boat int, price numeric); */
 

@@ -396,13 +396,22 @@ class TreeMaker:
             return st.OnConflict(columns)
         return st.OnConflict(columns, self._assignments(depth), self._maybe(lambda: self.expr(depth)))
 
+    def _checks(self) -> tuple[st.Check, ...]:
+        return self._one((), (), (st.Check(self.expr(0)),), (st.Check(self.expr(0), self.name()),))
+
     def _create_table(self, name: tuple[str, ...]) -> st.Statement:
         columns = tuple(
             st.ColumnDefinition(
-                n, self.type(2), default=self._maybe(self._leaf, 0.1), constraints=self._one((), ("NOT NULL",))
+                n,
+                self.type(2),
+                default=self._maybe(self._leaf, 0.1),
+                constraints=self._one((), ("NOT NULL",)),
+                checks=self._checks(),
             )
             for n in self._names()
         )
         key = (columns[0].name,) if self._flag() else ()
         mark = st.Watermark("ts", t.Binary("-", t.ColumnRef(("ts",)), t.Interval("5", ("SECOND",))))
-        return st.CreateTable(name, "table", columns, key, (mark,) if self._flag() else (), self._flag())
+        return st.CreateTable(
+            name, "table", columns, key, (mark,) if self._flag() else (), self._flag(), checks=self._checks()
+        )

@@ -1,0 +1,87 @@
+"""CHECK, and what VARCHAR(n) and SMALLINT say of values: statements that would break them fail, as in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
+from flowql.compiler.plan import codec
+from flowql.errors import CompileError
+from flowql.runtime.errors import StatementFailed, TableUnsupported
+from tests.slt.session import Shape, SqlSession
+
+TABLE = (
+    "CREATE TABLE t (id INT PRIMARY KEY CHECK (id > 0), n INT DEFAULT 7 CONSTRAINT small CHECK (n < 100), s VARCHAR(3), c CHAR(2),"
+    " sm SMALLINT, g INT GENERATED ALWAYS AS (n * 2), CHECK (g <> 14 OR s IS NOT NULL), CHECK (10 / n > 0));"
+)
+
+
+@pytest.fixture
+def world() -> Iterator[SqlSession]:
+    made = SqlSession(Shape())
+    made.execute(TABLE)
+    yield made
+    made.close()
+
+
+def rows(world: SqlSession) -> list[tuple[object, ...]]:
+    return [tuple(r.values()) for r in world.ask("SELECT id, n, s, sm FROM t ORDER BY id").to_pylist()]
+
+
+def test_rows_that_break_a_check_are_refused_and_unknown_ones_are_not(world: SqlSession) -> None:
+    world.execute("INSERT INTO t VALUES (1, 5, 'äöü', 'x', -32768), (2, NULL, NULL, NULL, NULL)")
+    world.execute("INSERT INTO t (id, s) VALUES (3, 'q')")
+    before = [(1, 5, "äöü", -32768), (2, None, None, None), (3, 7, "q", None)]
+    assert rows(world) == before
+    for sql, says in (
+        ("INSERT INTO t (id, n) VALUES (0, 1)", r"would break CHECK \(id > 0\) \(id = 0\)"),
+        ("INSERT INTO t (id, n) VALUES (4, 100)", r"CONSTRAINT small CHECK \(n < 100\) \(n = 100\)"),
+        ("INSERT INTO t (id) VALUES (4)", "CHECK"),
+        ("INSERT INTO t (id, n) VALUES (4, 0)", "CHECK: "),
+        ("INSERT INTO t (id, n, s) VALUES (4, 1, 'four')", r"s VARCHAR\(3\) \(s = four\)"),
+        ("INSERT INTO t (id, n, c) VALUES (4, 1, 'abc')", r"c CHAR\(2\)"),
+        ("INSERT INTO t (id, n, sm) VALUES (4, 1, 32768)", "sm SMALLINT"),
+        ("INSERT INTO t (id, n, s) SELECT id + 10, n, 'much' FROM t", "VARCHAR"),
+        ("INSERT INTO t (id, n) VALUES (1, 200) ON CONFLICT (id) DO UPDATE SET n = 3", "small"),
+        ("INSERT INTO t (id, n) VALUES (1, 2) ON CONFLICT (id) DO UPDATE SET n = 300", "small"),
+        ("UPDATE t SET n = n + 95", "small"),
+        ("UPDATE t SET s = s || '!'", "VARCHAR"),
+        ("UPDATE t SET n = u.n + 95 FROM t AS u WHERE u.id = t.id", "small"),
+    ):
+        with pytest.raises(StatementFailed, match=says):
+            world.execute(sql)
+        assert rows(world) == before, sql
+
+
+def test_a_check_that_is_no_condition_of_its_row_is_refused(world: SqlSession) -> None:
+    for condition in ("a + 1", "x > 1", "a > (SELECT 1)", "COUNT(a) > 1", "a > random()", "1 / 0 > a"):
+        with pytest.raises(CompileError):
+            world.execute(f"CREATE TABLE u (a INT CHECK ({condition}))")
+    topic = "CREATE STREAM s (a INT CHECK (a > 1)) WITH (kafka_topic = 's', value_format = 'JSON', partitions = 1)"
+    for sql in (topic, "ALTER TABLE t ADD COLUMN w INT CHECK (w > 1)"):
+        with pytest.raises(CompileError, match="CHECK of a"):
+            world.execute(sql)
+
+
+def test_a_table_with_rows_gets_no_new_check_and_new_columns_have_their_limits(world: SqlSession) -> None:
+    world.execute("INSERT INTO t (id, n, s) VALUES (1, 5, 'abc')")
+    with pytest.raises(TableUnsupported, match=r"some may break CHECK \(n > 9\)"):
+        world.redefine(TABLE.replace("VARCHAR(3)", "VARCHAR(3) CHECK (n > 9)"))
+    world.redefine(TABLE.replace("VARCHAR(3)", "VARCHAR(2)"))  # as of a table that was made before limits were checked
+    world.execute("ALTER TABLE t ADD COLUMN w VARCHAR(1)")
+    world.execute("UPDATE t SET s = 'ab', w = 'x'")
+    for sql in ("UPDATE t SET s = 'abc'", "UPDATE t SET w = 'xy'"):
+        with pytest.raises(StatementFailed, match="would break"):
+            world.execute(sql)
+
+
+def test_checks_are_part_of_the_plan() -> None:
+    plan = compile_project([SourceText("t.sql", TABLE)], dialect="standard").plan
+    (source,) = codec.loads(codec.dumps(plan)).sources
+    assert source.rules is not None
+    assert [c.name for c in source.rules.limits] == ["s VARCHAR(3)", "c CHAR(2)", "sm SMALLINT"]
+    assert len(source.rules.checks) == 4
+    assert source == plan.sources[0]
