@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -86,9 +87,9 @@ def command(
         if mode != "continuous":
             _catch_up(host)
         else:
-            blocked = _Blocked(host.engine)
+            blocked = _Blocked()
             while not host.wait(_BLOCKED_LOOK_S):
-                blocked.look()
+                blocked.look(host.engine.status())
         for line in _of_queries(host.engine) if bounded or settings.engine == "spark" else ():
             note(line)
         note(_summary(host.engine, time.monotonic() - began))
@@ -98,8 +99,8 @@ def _catch_up(host: Host) -> None:
     """Until every source is read up to its current end, and all results are committed."""
     engine = host.engine
     caught_up = engine.catch_up()
-    left = total = _lag(engine)
-    blocked = _Blocked(engine)
+    left = total = _lag(engine.status())
+    blocked = _Blocked()
     with progress("catching up", total) as advance:
         looks, moved_s = 0, time.monotonic()
         while not caught_up():
@@ -108,25 +109,26 @@ def _catch_up(host: Host) -> None:
             looks += 1
             if looks % _LOOKS_PER_STATUS:  # a status takes the interpreter from those that are at work
                 continue
-            _check_failing(engine)
-            blocked.look()
-            now = _lag(engine)
+            status = engine.status()
+            _check_failing(with_building(status["queries"]))
+            blocked.look(status)
+            now = _lag(status)
             advance(left - now)
             if now != left:
                 left, moved_s = now, time.monotonic()
             elif time.monotonic() - moved_s > QUIET_S:
-                check_built(engine.status()["queries"])
+                check_built(status["queries"])
     _check_broken(engine)
 
 
 class _Blocked:
     """Says once that commits do not get through, and once that they do again."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._told = engine, False
+    def __init__(self) -> None:
+        self._told = False
 
-    def look(self) -> None:
-        reason = self._engine.status()["instance"].get("blocked")
+    def look(self, status: Mapping[str, Any]) -> None:
+        reason = status["instance"].get("blocked")
         if reason and not self._told:
             note(f"commits do not get through, and are tried again until they do: {reason}")
         elif self._told and not reason:
@@ -154,8 +156,8 @@ def _restored(engine: Engine) -> tuple[int, int]:
     return sum(r["records"] for r in found), sum(r["total"] for r in found)
 
 
-def _lag(engine: Engine) -> int:
-    return sum(q["lag"] for q in _queries(engine))
+def _lag(status: Mapping[str, Any]) -> int:
+    return sum(q["lag"] for q in with_building(status["queries"]))
 
 
 def _queries(engine: Engine) -> list[dict[str, Any]]:
@@ -170,9 +172,8 @@ def _check_broken(engine: Engine) -> None:
         raise CommandError("; ".join(f"{s['id']}: {s['last_error']}" for s in broken), code=STUCK, help="flowql status")
 
 
-def _check_failing(engine: Engine) -> None:
+def _check_failing(states: Sequence[Mapping[str, Any]]) -> None:
     """Give up when only queries that fail repeatedly have work left."""
-    states = _queries(engine)
     failing = [s for s in states if s["errors"] >= FAILURES_MAX and (s["lag"] or s["state"] == "failed")]
     if failing and all(s in failing or not s["lag"] for s in states):
         title = "; ".join(f"{s['id']} keeps failing: {s['last_error']}" for s in failing)

@@ -25,10 +25,9 @@ def test_a_query_that_reads_a_deleted_topic_has_not_caught_up() -> None:
 
 def test_commits_that_do_not_get_through_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     """`flowql run` waited for room on a full disk without a word."""
-    reasons = iter([None, "no space left", "no space left", None, None])
-    blocked = _Blocked(SimpleNamespace(status=lambda: {"instance": {"blocked": next(reasons)}}))
-    for _ in range(5):
-        blocked.look()
+    blocked = _Blocked()
+    for reason in (None, "no space left", "no space left", None, None):
+        blocked.look({"instance": {"blocked": reason}})
     first, second = capsys.readouterr().err.splitlines()
     assert "no space left" in first
     assert second == "commits get through again"
