@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 
 import numpy as np
 
 from flowql.compiler.plan.logical import Aggregate, Window
 from flowql.compiler.plan.topology import Operator
-from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row
+from flowql.runtime.batch import DELETE, Batch, Ints, Row, from_rows
 from flowql.runtime.operators.base import NO_TIME, RunContext
 from flowql.runtime.operators.fold import Accs, Fold
-from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups, result_rows
+from flowql.runtime.operators.fold_groups import Rows, Wanted, add_changes, fold_groups, result_rows
 from flowql.runtime.operators.open_windows import OpenWindows
 from flowql.runtime.operators.partials import Partials, RowsRefused, use_vector
-from flowql.runtime.operators.rows import KNOWN, Changes, Emitter
+from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.state.store import Key, Store, Value
 
 DAY_MS = 86_400_000
@@ -194,28 +195,23 @@ class WindowedAggregateOperator:
         now = int(times[-1]) - life
         if now // self.advance == known // self.advance:
             return None
-        closing: list[tuple[int, int, Key, Value]] = []
-        lost = 0
         due = windows.due(now)
-        for key, value in zip(due, store.get_many(due), strict=True):
-            start = int(key[-1])  # type: ignore[call-overload]
-            if value is None:
-                continue
+        held = [(key, value) for key, value in zip(due, store.get_many(due), strict=True) if value is not None]
+        wanted: list[Wanted] = []
+        ends: list[int] = []
+        for at, members in groupby(held, key=lambda row: row[0][-1]):  # by start, as they are due
+            start, of_start = int(at), list(members)
             row = int(np.searchsorted(times, start + life))
-            newest = int(times[row]) // self.advance * self.advance
-            if start < newest - self.memory:
-                lost += 1
-            else:
-                closing.append((row, start, key, value))
-        run.drop_late(self.plan.id, lost)
-        closing.sort(key=lambda c: c[:2])  # stable: by key within
-        out = Emitter(self.plan.schema)
-        wanted = [(key[:-1], self.bounds(start), value[:-1], int(seqs[row])) for row, start, key, value in closing]
-        for (_, _, _, value), (*_, seq), made in zip(
-            closing, wanted, result_rows(self._fold, wanted, run), strict=True
-        ):
-            out.add(made, value[-1], INSERT, seq)
-        return out.batch()
+            if start < int(times[row]) // self.advance * self.advance - self.memory:
+                run.drop_late(self.plan.id, len(of_start))
+                continue
+            bounds, seq = self.bounds(start), int(seqs[row])
+            wanted += [(key[:-1], bounds, value[:-1], seq) for key, value in of_start]
+            ends += [value[-1] for _, value in of_start]
+        if not wanted:
+            return None
+        made = result_rows(self._fold, wanted, run)
+        return from_rows(self.plan.schema, made, ends, np.zeros(len(made), np.int8), [seq for *_, seq in wanted])
 
     def _expire(self, store: Store, began: int, now: int) -> None:
         """Forget windows past retention; starts are multiples of the advance, so only its steps matter."""
