@@ -11,6 +11,7 @@ import pytest
 from flowql.runtime.log.kafka import fetching
 from flowql.runtime.log.kafka.fetching import FetchClient
 from flowql.runtime.log.kafka.member import KafkaMember
+from flowql.runtime.log.kafka.reading import GroupClients
 from flowql.runtime.log.open_clients import OpenClients
 
 
@@ -75,3 +76,21 @@ def test_a_consumer_that_was_not_closed_is_never_freed(how: str, monkeypatch: py
     del client
     gc.collect()
     assert (freed() is None) == (how == "closed")
+
+
+def test_clients_that_read_positions_of_groups_are_closed_with_their_log() -> None:
+    class Closed:
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    made: dict[str, Any] = {}
+    clients = GroupClients(lambda group: made.setdefault(group, Closed()))
+    for group in ("a", "b", "a"):
+        with clients.of(group) as client:
+            assert client is made[group]
+    clients.close()
+    clients.close()
+    assert {group: client.closed for group, client in made.items()} == {"a": 1, "b": 1}
+    assert "a" not in clients

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from flowql.runtime.clock import SystemClock
@@ -21,6 +21,7 @@ class Client:
     def __init__(self) -> None:
         self.assigned: set[tuple[str, int]] = set()
         self.loses = False
+        self.arriving: list[Message] = []
 
     def subscribe(self, topics: list[str], **callbacks: Any) -> None:
         self.callbacks = callbacks
@@ -40,7 +41,8 @@ class Client:
     def consume(self, _count: int, _timeout: float) -> list[Any]:
         if self.loses:
             self.callbacks["on_lost"](self, self.assignment())
-        return []
+        arrived, self.arriving = self.arriving, []
+        return arrived
 
     def memberid(self) -> str:
         return "m"
@@ -84,3 +86,22 @@ def test_what_the_client_has_given_up_does_not_keep_the_rest_assigned() -> None:
     assert client.assigned == set()
     assert fetches.member is not None
     assert fetches.member.owned == set()
+
+
+def test_a_partition_whose_reader_begins_at_its_end_is_known_to_be_read() -> None:
+    """Else it would count as silent, and be started again every few seconds as long as nothing is written to it."""
+    fetches, client = member_that_reads()
+    fetches.start_all(dict.fromkeys(TPS, 5))
+    client.arriving = [end_of(TPS[0], 5), end_of(TPS[1], 4)]
+    fetches.pump()
+    at_end, moved = (fetches.cursors[tp] for tp in TPS)
+    assert (at_end.ended, at_end.started_ms, at_end.fetched) == (True, None, 5)
+    assert (moved.ended, moved.started_ms is None, moved.fetched) == (False, False, 5), "of before it was moved"
+    client.arriving = [end_of(TPS[0], 7)]
+    fetches.pump()
+    assert (at_end.ended, at_end.fetched) == (True, 7), "only markers of transactions came"
+
+
+def end_of(tp: TopicPartition, offset: int) -> Message:
+    ended = KafkaError(KafkaError._PARTITION_EOF)
+    return Message(topic=tp.topic, partition=tp.partition, offset=offset, error=ended)
