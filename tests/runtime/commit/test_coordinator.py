@@ -49,6 +49,9 @@ class Site:
             ahead_of_cut=lambda: None,
             before_cut=dict,
             interval_ms=lambda: 100,
+            on_commit=lambda: None,
+            on_refused=lambda _queries, _error: {},
+            readers=lambda _topic: frozenset(),
             transactional_id="m" if member else None,
         )
         self.step.on_fenced = self.lost
