@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from flowql.runtime.app import polling
+from flowql.runtime.app.backoff import BACKOFF_MS_MAX
+from flowql.runtime.app.query_state import FAILED
 from flowql.runtime.client.consumer import ConsumerFacade
+from flowql.runtime.errors import LogDenied
 from flowql.runtime.log.base import EARLIEST, RawBatch, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.task.input_buffer import LogInput
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
@@ -134,3 +139,46 @@ def test_a_batch_from_before_the_head_moves_it_back_nowhere(monkeypatch: pytest.
     step._distribute()
     assert step._heads[tp] == head
     assert world.instance.metrics.fetched["s"] == fetched
+
+
+class Forbidding(MemoryLog):
+    """Whether old records of `s` may be read is told by `below`."""
+
+    below = 0
+
+    def stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
+        if tp.topic == "s" and offset < self.below:
+            raise LogDenied("not allowed any more")
+        return super().stored(tp, offset)
+
+
+@pytest.mark.usefixtures("small_buffers")
+def test_a_reader_that_may_not_read_stops_all_of_its_partition_also_one_with_a_full_buffer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The full one has no read under way, and is not looked for where the partition is known no more."""
+    read_chunk = ConsumerFacade.read_chunk
+    monkeypatch.setattr(ConsumerFacade, "read_chunk", lambda *asked: read_chunk(*asked, 100))
+    log = Forbidding()
+    world = InstanceHarness(SOURCE.format(n=1) + COPY, log=log, rows_per_run=20)
+    for i in range(10):
+        world.send("s", rows(100 * i, 100))
+    world.settle()
+    world.deploy(SOURCE.format(n=1) + COPY + LATE + GOOD)
+    late = ("CTAS_LATE", "CTAS_GOOD")
+    for query in late:
+        world.instance.manager.hold(query)
+    for _ in range(20):
+        world.driver.round()  # type: ignore[union-attr]
+    assert [i.rows >= 60 and not i.attached for q in late for i in inputs(world, q)] == [True, True]
+    log.below = 1_000
+    world.instance.manager.resume("CTAS_LATE")
+    for _ in range(20):
+        world.driver.round()  # type: ignore[union-attr]
+    states = world.instance.query_states
+    assert {states.of(q).state for q in (*late, "CSAS_COPY")} == {FAILED}
+    world.instance.manager.resume("CTAS_GOOD")
+    log.below = 0
+    world.clock.advance(BACKOFF_MS_MAX)
+    world.settle()
+    assert world.table("LATE") == world.table("GOOD") == sums(1_000)

@@ -1,6 +1,7 @@
 """Channels of repartition topics are merged by time like local ones: skew between upstream tasks makes no row late."""
 
 import json
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -8,12 +9,16 @@ import pytest
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.runtime.app.driver import Driver
+from flowql.runtime.app.frontier import RepartitionCleanup
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.values import encode_metadata
+from flowql.runtime.task.input_buffer import LogInput
 
 START_MS = 1_700_000_000_000
 SQL = """
@@ -66,3 +71,23 @@ def counts(seed, slowest=0, **config):
 @pytest.mark.parametrize("slowest", range(3))
 def test_no_row_is_late_because_an_upstream_task_was_slower(slowest):
     assert counts(slowest, slowest, shared=True, process_id="one") == counts(None)
+
+
+def test_records_of_a_repartition_go_when_all_of_its_readers_have_their_positions_on_record_behind_them():
+    tp, dropped, records = TopicPartition("r", 1), [], {}
+
+    def local_record(task):
+        return TaskRecord(1, (), encode_metadata({"positions": records[task]})) if task in records else None
+
+    admin = SimpleNamespace(drop_before=lambda tp, offset: dropped.append((tp, offset)))
+    cleanup = RepartitionCleanup(admin, SimpleNamespace(local_record=local_record))
+    channels = {f"r#{n}": LogInput("op", tp, 50, channel=b"%d" % n, source=n) for n in range(2)}
+    tasks = [SimpleNamespace(id="q/1_1", logs=channels)]
+    cleanup.delete_processed(tasks)
+    records["q/1_1"] = {"r#1": 9}
+    cleanup.delete_processed(tasks)
+    assert dropped == [], "of one nothing is known, where its next owner begins with the first record"
+    for first, second in ((7, 4), (7, 4), (8, 6), (6, 6)):
+        records["q/1_1"] = {"r#0": first, "r#1": second}
+        cleanup.delete_processed(tasks)
+    assert dropped == [(tp, 4), (tp, 6)]

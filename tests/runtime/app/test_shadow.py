@@ -17,11 +17,12 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import begun
-from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.errors import CommitsBlocked, RuntimeFailure
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.server.on_runtime import RuntimeEngine
 from flowql.server.service import Service
+from tests.runtime.app.engine import FullLog
 from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import CHAIN, SOURCE, as_from_the_beginning, reopened, same, sent
 from tests.runtime.app.test_swapping import LikeKafka
@@ -222,6 +223,26 @@ def test_rows_are_compared_at_one_place_of_the_input(place: str, rounds: int) ->
     world.settle()
     fresh = as_from_the_beginning(more, 80)
     assert world.table("COUNTS") == fresh.table("COUNTS")
+
+
+def test_a_comparison_while_commits_do_not_get_through_ends_and_holds_no_query() -> None:
+    log = FullLog()
+    world = Shadow(CHAIN.format(over=0), log=log, tick_ms=10)
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.shadow(CHAIN.format(over=10))
+    world.settle()
+    world.send("s", sent(40, 20))
+    log.full = True
+    while not world.instance.commit.blocked:
+        world.driver.round()
+        world.clock.advance(50)
+    with pytest.raises(CommitsBlocked, match=r"no space left on device.*nothing has changed"):
+        world.service.diff("big")
+    log.full = False
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=0), 60))
+    assert world.service.diff("big")["missing"] == 10
 
 
 @anywhere
