@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from flowql.runtime.clock import VirtualClock
-from flowql.runtime.commit.coordinator import LOSSES_MAX, LOSSES_MS, RETRY_MS, STALE_MAX, CommitStep
+from flowql.runtime.commit.coordinator import RETRY_MS, STALE_MAX, CommitStep
 from flowql.runtime.commit.positions import Reading
-from flowql.runtime.errors import Fenced, LogCorrupt, RuntimeFailure, StaleMember, StateError
+from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
+from flowql.runtime.errors import Fenced, LogCorrupt, LogFull, RuntimeFailure, StaleMember, StateError
 from flowql.runtime.log.base import GroupMetadata, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.transaction import Transaction
@@ -15,18 +18,42 @@ from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import RecordCollector
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
+from tests.runtime.log.records import batch
 from tests.runtime.state.support import put, table
 
 LARGE = "x" * ((8 << 20) - 1_000)  # redo of 16 MiB is kept without a flush
 
 
-class Physical(MemoryPhysical):
-    """Counts flushes."""
+class TroubledLog(MemoryLog):
+    """Does not take the next transaction (`full`), or does and does not say so (`silent`)."""
 
-    flushes = 0
+    full = silent = False
+
+    def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
+        full, self.full = self.full, False
+        if full:
+            raise LogFull("no space left")
+        sequence = super().commit(transactional_id, epoch, transaction)
+        silent, self.silent = self.silent, False
+        if silent:
+            raise RuntimeFailure("no answer")
+        return sequence
+
+
+class Physical(MemoryPhysical):
+    """Counts flushes and writes, and takes none while `fails`."""
+
+    flushes = writes = 0
+    fails = False
 
     def flush(self) -> None:
         self.flushes += 1
+
+    def write_batch(self, keys: Any, values: Any, ranges: Any = ()) -> None:
+        self.writes += 1
+        if self.fails:
+            raise StateError("Input/output error")
+        super().write_batch(keys, values, ranges)
 
 
 class Site:
@@ -36,20 +63,20 @@ class Site:
         self.log = MemoryLog() if log is None else log
         self.log.create_topic("t", 1)
         self.physical, self.clock, self.fenced = Physical(), VirtualClock(), 0
-        self.state = StateManager(self.physical)
-        self.idle_in_cut: list[bool] = []
+        self.state, self.metrics = StateManager(self.physical), Metrics()
+        self.collector, self.idle_in_cut, self.idle_after = RecordCollector(), list[bool](), list[bool]()
         self.step = CommitStep(
             self.log,
             "app",
             self.state,
-            RecordCollector(),
+            self.collector,
             self.clock,
-            Metrics(),
+            self.metrics,
             positions=lambda: self.positions(member=member),
             ahead_of_cut=lambda: None,
             before_cut=dict,
             interval_ms=lambda: 100,
-            on_commit=lambda: None,
+            on_commit=lambda: self.idle_after.append(self.step.idle),
             on_refused=lambda _queries, _error: {},
             readers=lambda _topic: frozenset(),
             transactional_id="m" if member else None,
@@ -80,8 +107,9 @@ class Site:
 
 
 def test_a_member_whose_metadata_is_rejected_too_often_in_a_row_starts_over() -> None:
-    """A commit that gets through in between ends the row: the group still knows the member."""
-    site = Site(member=True)
+    """Another error, or a commit that gets through in between, ends the row: the group still knows the member."""
+    log = TroubledLog()
+    site = Site(log, member=True)
     for _ in range(2):
         site.step.group_metadata = None
         done = site.step.request()
@@ -91,6 +119,14 @@ def test_a_member_whose_metadata_is_rejected_too_often_in_a_row_starts_over() ->
         site.run()
         assert done.done()
         assert (site.step.blocked, site.fenced) == ("", 0)
+    done = site.step.request()
+    log.full = True
+    site.run()
+    site.step.group_metadata = None
+    site.run(STALE_MAX)
+    assert site.fenced == 0
+    site.step.group_metadata = GroupMetadata("app", "m")
+    site.run()
     site.step.group_metadata = None
     done = site.step.request()
     site.run(STALE_MAX + 1)
@@ -104,10 +140,10 @@ def test_a_member_whose_metadata_is_rejected_too_often_in_a_row_starts_over() ->
 
 def test_a_member_that_is_fenced_again_and_again_ends_and_one_that_is_fenced_now_and_then_does_not() -> None:
     """Two instances on copies of one data directory fence each other for ever."""
-    for pause_ms, ends in ((LOSSES_MS // LOSSES_MAX, False), (1_000, True)):
+    for pause_ms, ends in ((6_000, False), (1_000, True)):
         site = Site(member=True)
         site.step.group_metadata = GroupMetadata("app", "m")
-        for _ in range(LOSSES_MAX):
+        for _ in range(10):
             fence(site)
             site.start_over()
             site.clock.advance(pause_ms)
@@ -127,23 +163,10 @@ def fence(site: Site) -> None:
     assert site.step.blocked
 
 
-class Uncertain(MemoryLog):
-    """Commits the next transaction and does not say so, if it is to."""
-
-    silent = False
-
-    def commit(self, transactional_id: str, epoch: int, transaction: Transaction) -> int:
-        sequence = super().commit(transactional_id, epoch, transaction)
-        if self.silent:
-            self.silent = False
-            raise RuntimeFailure("no answer")
-        return sequence
-
-
 @pytest.mark.parametrize("silent", [False, True])
 def test_the_redo_that_a_start_replays_is_bounded(silent: bool) -> None:
     """Also that of a commit whose outcome was unknown."""
-    log = Uncertain()
+    log = TroubledLog()
     site = Site(log)
     task = site.state.open_task("q/0_0", 0, [table()])
     for key, flushes in ((LARGE, 0), (LARGE, 0), (LARGE, 1), (LARGE, 1), ("small", 1)):
@@ -177,3 +200,104 @@ def test_nothing_is_idle_from_a_cut_until_its_commit_is_applied() -> None:
     site.step.group_metadata = GroupMetadata("app", "m")
     site.run()
     assert site.step.idle
+    assert site.idle_after == [True], "as soon as it is told that it is committed"
+
+
+def test_a_request_is_prepared_at_the_cut_and_answered_when_its_commit_is_applied() -> None:
+    """What fails in it is told to its requester and keeps no other one waiting."""
+    site, seen = Site(), []
+
+    def note(what: str) -> None:
+        seen.append((what, site.state.applied_sequence, site.step.next_sequence))
+        site.clock.spend(3_000_000)
+
+    def fail() -> None:
+        raise ValueError("a mistake")
+
+    woken: list[bool] = []
+    site.step.wake = lambda: woken.append(True)
+    good = site.step.request(lambda: note("prepare"), lambda: note("after"))
+    assert woken == [True]
+    unprepared, unfinished = site.step.request(fail), site.step.request(after=fail)
+    taken_back = site.step.request(lambda: note("never"), withdrawable=True)
+    assert not site.step.withdraw(good), "it was not said that it may be"
+    assert site.step.withdraw(taken_back)
+    site.run()
+    assert seen == [("prepare", 0, 1), ("after", 1, 2)]
+    assert (site.metrics.commits, site.metrics.cut_to_commit_ms) == (1, 3), "until it was applied"
+    assert good.result(0) == 1
+    for done in (unprepared, unfinished):
+        assert isinstance(done.exception(0), ValueError)
+    assert site.log.last_sequence("app") == 1
+
+
+def test_of_a_table_only_the_last_record_of_a_key_leaves_with_a_commit() -> None:
+    site = Site()
+    site.collector.upsert_topics.update({"t"})
+    for batches in (2, 3):
+        for n in range(batches):
+            site.collector.add(TopicPartition("t", 0), batch([(n, b"k", b"%d" % n), (n, b"of %d" % n, b"")]))
+        site.commit()
+    kept = [r["value"] for r in records(site.log) if r["key"] == b"k"]
+    assert kept == [b"1", b"2"]
+
+
+def records(log: MemoryLog) -> list[dict[str, Any]]:
+    found = log.reader(TopicPartition("t", 0)).read(100, 1 << 20)
+    return [] if found is None else found.records.to_pylist()
+
+
+def test_a_member_that_is_given_up_starts_over_when_what_the_log_has_is_in_its_state() -> None:
+    log = TroubledLog()
+    site = Site(log, member=True)
+    site.step.group_metadata = GroupMetadata("app", "m")
+    done = site.step.request()
+    log.silent = site.physical.fails = True
+    site.run()
+    site.step.lose("given up")
+    restart = site.step.start_over()
+    site.run()
+    assert (site.physical.writes, restart.done()) == (1, False)
+    site.physical.fails = False
+    site.run(2)
+    assert done.result(0) == 1, "it came through"
+    assert restart.done()
+    assert site.state.applied_sequence == 1
+
+
+def test_a_member_whose_state_takes_no_more_writes_starts_over_and_does_not_try_again() -> None:
+    site = Site(member=True)
+    site.step.group_metadata = GroupMetadata("app", "m")
+    done = site.step.request()
+    site.physical.fails = True
+    site.run(2)
+    assert (site.physical.writes, site.fenced) == (2, 0)
+    site.run()
+    assert (site.physical.writes, site.fenced) == (2, 1)
+    site.physical.fails = False
+    site.start_over()
+    assert isinstance(done.exception(0), StaleMember)
+    assert site.commit() == 2
+
+
+def test_what_is_published_is_committed_when_the_interval_is_over_or_as_soon_as_it_may_be() -> None:
+    site = Site()
+    step = site.step
+    assert step.run_once(0) == 100
+    assert site.log.last_sequence("app") == 0, "nothing is published"
+    step.dirty = True
+    assert step.run_once(0) == 0
+    step.dirty = True
+    assert step.run_once(30) == 70
+    assert step.run_once(99) == 1
+    assert site.log.last_sequence("app") == 1
+    assert step.run_once(100) == 0
+    step.dirty = True
+    assert step.run_once(101) == 99
+    woken: list[bool] = []
+    step.wake = lambda: woken.append(True)
+    step.hurry()
+    assert woken == [True]
+    assert step.run_once(99 + COMMIT_INTERVAL_MS_MIN) == 1
+    assert step.run_once(100 + COMMIT_INTERVAL_MS_MIN) == 0
+    assert site.log.last_sequence("app") == 3

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from flowql.runtime.commit.replacement import Replacement, Reshape, replace_records, reshape_topic
+from flowql.runtime.commit.replacement import Replacement, Reshape, Source, replace_records, reshape_topic
 from flowql.runtime.errors import EndMoved
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
@@ -67,3 +68,24 @@ def test_a_partition_that_begins_with_the_commit_has_no_end_to_compare(log: Memo
         )
     producer.commit()
     assert [values(log, TopicPartition("t", partition)) for partition in (0, 1)] == [[0], [1]]
+
+
+def test_records_of_another_partition_take_the_place_unless_it_has_moved(log: MemoryLog) -> None:
+    log.admin().create_topic("staging", 1)
+    produce(log, "staging", 5, 6, 7)
+    staged = TopicPartition("staging", 0)
+    log.drop_before(staged, 1)
+    replacement = Replacement(TP, 2, drops=True, source=Source(staged, 1, 3))
+    for end_moved in (True, False):
+        producer = log.producer("swap")
+        producer.begin()
+        moved = replace(replacement, source=Source(staged, 1, 2)) if end_moved else replacement
+        replace_records(producer, moved)
+        if end_moved:
+            with pytest.raises(EndMoved):
+                producer.commit()
+            assert values(log) == [1, 2]
+        else:
+            producer.commit()
+    assert values(log) == [6, 7]
+    assert log.admin().end_offset(TP) == replacement.new_end == 4
