@@ -84,6 +84,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/runtime/app/test_exchanges.py",
         "tests/runtime/app/test_delivering.py",
         "tests/runtime/app/test_processors.py",
+        "tests/runtime/app/test_letters_kept.py",
     ),
     # What an instance alone does, in about a minute; modules of groups and of consistent snapshots have tests of their own.
     "runtime/app": (

@@ -40,3 +40,15 @@ def test_a_channel_counts_its_own_records():
     i = LogInput("op", TP, 0, channel=b"k1")
     i.add(fetched(list(range(300)), 300))
     assert i.lag(300) == sum(1 for n in range(300) if b"k%d" % n == b"k1")
+
+
+def test_a_position_moves_over_what_is_no_record_when_nothing_before_it_waits():
+    i = LogInput("op", TP, 0)
+    i.add(fetched([], 4))
+    assert (i.position, i.next_fetch) == (4, 4)
+    i.add(fetched([4], 5))
+    i.add(fetched([], 9))
+    assert (i.position, i.next_fetch) == (4, 9), "a record waits before them"
+    i.consume_raw(1)
+    assert i.position == 9
+    assert i.take_latency_samples() == [], "it is not known when they came"

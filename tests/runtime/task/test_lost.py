@@ -92,6 +92,7 @@ def test_a_run_takes_as_many_rows_as_fit_by_the_cheapest_full_runs() -> None:
     sizer.learn(10, 10 * 500)
     assert sizer.rows(5_000_000) == 10_000, "any run lowers the estimate"
     sizer.learn(1, 0)
+    assert sizer.rows(5_000_000) == ROWS_PER_RUN_MAX
     assert sizer.rows(1 << 60) == ROWS_PER_RUN_MAX
     assert sizer.rows(1) == ROWS_PER_RUN_MIN
 

@@ -59,6 +59,7 @@ def test_times_of_consumed_rows_are_those_of_their_batches() -> None:
     channel = ExchangeInput("op", "a", 0, 0)
     for n, since in ((0, 5), (10, None), (20, 7)):
         channel.push(batch(range(n, n + 10)), since)
+    assert channel.next_ms == 0
     channel.consume(3)
     channel.consume(22)
     assert channel.take_latency_samples() == [(5, 3), (5, 7), (7, 5)]
@@ -80,3 +81,13 @@ def test_a_log_input_gives_rows_up_to_the_record_that_has_to_wait() -> None:
     source.stop_at = 3
     assert source.stopped
     assert source.peek(20).rowtime.tolist() == [], "a barrier that is behind already"
+
+
+def test_a_record_that_could_not_be_read_waits_as_others_do() -> None:
+    source = LogInput("op", TopicPartition("t", 0), 5)
+    source.add(fetched(5, 3))
+    source.decode_next(lambda raw, _parts: DecodedRows(batch(range(0)), np.empty(0, np.int64), 3, [], raw))
+    assert source.at == 5
+    for stop, stopped in ((5, True), (6, False)):
+        source.stop_at = stop
+        assert source.stopped is stopped

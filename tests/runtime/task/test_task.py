@@ -1,0 +1,161 @@
+"""What a task does with its inputs, over a program that notes the rows it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.runtime.batch import Batch, from_rows
+from flowql.runtime.clock import VirtualClock
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.operators.base import AsyncFacts, RunContext
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.task.program import InputSpec, Output
+from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import MicroBatchResult, Task
+from tests.runtime.state.support import manager_on
+
+SCHEMA = Schema((Field("MS", t.BIGINT),))
+SLICE_NS = 5_000_000
+
+
+class Program:
+    """Two inputs through repartitions, `a` and `b`."""
+
+    inputs = (InputSpec("a", "a", is_table=False, exchange=True), InputSpec("b", "b", is_table=False, exchange=True))
+    coalesce = fused = starts = False
+    due_ms = room = None
+    waiting: tuple[AsyncFacts, ...] = ()
+
+    def __init__(self) -> None:
+        self.runs: list[list[int]] = []
+
+    def start(self, run: RunContext) -> list[Output]:
+        return cast(list[Output], ["of no rows"])
+
+    def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
+        rows = sorted((int(seq), row[0]) for b in batches.values() for seq, row in zip(b.seq, b.rows(), strict=True))
+        self.runs.append([ms for _, ms in rows])
+        return []
+
+
+class Publisher:
+    def __init__(self, lock: Any) -> None:
+        self.published, self.lock = list[MicroBatchResult](), lambda: lock
+
+    def publish(self, task: Task, result: MicroBatchResult) -> None:
+        self.published.append(result)
+
+    def wake(self) -> None: ...
+
+    def broke(self, task: Task, error: BaseException) -> None:
+        raise error
+
+
+def made(program: Program, **config: Any) -> tuple[Task, Publisher]:
+    manager = manager_on()
+    publisher = Publisher(manager.epoch_lock)
+    state = manager.open_task("q/0_0", 0, [])
+    run_config = replace(InstanceConfig(), **config)
+    task = Task(TaskId("q", 0, 0), cast(Any, program), state, publisher, VirtualClock(1_000), run_config)
+    task.exchanges = {name: ExchangeInput(name, name, 0, 0) for name in ("a", "b")}
+    task.become(TaskStatus.RESTORING)
+    task.become(TaskStatus.RUNNING)
+    return task, publisher
+
+
+def push(task: Task, name: str, *times: int) -> None:
+    n = len(times)
+    task.exchanges[name].push(from_rows(SCHEMA, [(ms,) for ms in times], list(times), [0] * n, list(range(n))))
+
+
+def test_rows_up_to_a_horizon_are_processed_though_more_may_come_to_other_inputs() -> None:
+    """All that comes later to an input whose next row lies beyond the horizon lies beyond it, too."""
+    program = Program()
+    task, _ = made(program)
+    push(task, "a", 1, 2, 3, 10)
+    push(task, "b", 2, 4)
+    task.exchanges["a"].upstream_idle = lambda _known: False
+    task.horizon.ms = 5
+    assert task.process(SLICE_NS) == 5
+    assert program.runs == [[1, 2, 2, 3, 4]]
+    assert not task.runnable
+    assert task.idle
+    task.horizon.ms = None
+    assert not task.idle
+
+
+def test_an_open_input_holds_back_what_may_belong_behind_its_next_row() -> None:
+    program = Program()
+    task, _ = made(program)
+    push(task, "a", 1, 3)
+    push(task, "b", 2, 4)
+    task.exchanges["a"].upstream_idle = lambda _known: False
+    assert task.process(SLICE_NS) == 3
+    assert program.runs == [[1, 2, 3]]
+    assert not task.runnable, "of `a` nothing is known"
+    task.exchanges["a"].upstream_idle = lambda _known: True
+    assert task.process(SLICE_NS) == 1
+    assert program.runs[1:] == [[4]]
+
+
+def test_results_of_no_rows_are_published_once() -> None:
+    program = Program()
+    program.starts = True
+    task, publisher = made(program)
+    assert not task.idle
+    assert task.process(SLICE_NS) == 1
+    assert [result.outputs for result in publisher.published] == [["of no rows"]]
+    assert task.idle
+    push(task, "a", 1)
+    assert task.process(SLICE_NS) == 1
+    assert len(publisher.published) == 2
+    assert program.runs == [[1]]
+
+
+@pytest.mark.parametrize(
+    ("facts", "idle"),
+    [((), True), ((AsyncFacts(),), True), ((AsyncFacts(), AsyncFacts(rows=1)), False), ((AsyncFacts(False),), False)],
+)
+def test_a_task_whose_operators_hold_rows_or_may_do_so_is_not_idle(facts: tuple[AsyncFacts, ...], idle: bool) -> None:
+    program = Program()
+    program.waiting = facts
+    task, _ = made(program)
+    assert task.idle is idle
+    assert task.holds_rows is not idle
+
+
+def test_a_run_takes_no_more_rows_than_its_operators_have_room_for() -> None:
+    program = Program()
+    task, _ = made(program, rows_per_run=3)
+    push(task, "a", *range(10))
+    for room, size in ((2, 2), (1, 1), (5, 3)):
+        program.room = room  # type: ignore[assignment]
+        before = len(program.runs)
+        task.process(0)
+        assert [len(run) for run in program.runs[before:]] == [size]
+    program.room = 0  # type: ignore[assignment]
+    assert not task.runnable
+    assert task.process(SLICE_NS) == 0
+
+
+def test_a_full_channel_behind_it_stops_a_task_unless_another_one_starves() -> None:
+    task, _ = made(Program())
+    push(task, "a", 1)
+    full, starving = (ExchangeInput("op", "x", 0, n, rows_max=2) for n in range(2))
+    task.downstream = [full]
+    full.siblings = starving.siblings = [full, starving]
+    full.push(from_rows(SCHEMA, [(1,), (2,)], [1, 2], [0, 0], [0, 1]))
+    assert not task.runnable
+    assert task.rows_ahead == 2
+    task.downstream = [full, starving]
+    assert task.runnable
+    full.consume(1)
+    task.downstream = [full]
+    assert task.runnable
