@@ -30,6 +30,10 @@ _OF_INTERVALS = frozenset(
         *("sql_interval_kept", "sql_justify_hours", "sql_justify_days", "sql_justify_interval"),
     }
 )
+_IN_TIME = (
+    "in WHERE of a view over tables compare a time with it:  ts > NOW() - INTERVAL '1 hour';"
+    "  or compare with the clock where the view is read. The time of a row of a stream is  ROWTIME"
+)
 _TO_TEXT = "as text:  CAST(x AS VARCHAR);  as a number of seconds:  EXTRACT(EPOCH FROM x)"
 
 
@@ -56,8 +60,8 @@ def _refuse(found: Iterable[Diagnostic]) -> None:
 def _moments(e: Expr) -> Iterator[Diagnostic]:
     for part in walk(e):
         if isinstance(part, Call) and part.name in _MOMENTS and not (part.args and part.name in _OF_ARGUMENTS):
-            title = f"{_MOMENTS[part.name]} in a view, whose rows would come and go with the clock,"
-            yield _diagnostic(title, part.span, "changes without input", "the time of a row is  ROWTIME")
+            title = f"{_MOMENTS[part.name]} in this form, by which rows would come and go with the clock,"
+            yield _diagnostic(title, part.span, "changes without input", _IN_TIME)
 
 
 def _intervals(values: Iterable[Expr]) -> Iterator[Diagnostic]:

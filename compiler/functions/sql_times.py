@@ -323,7 +323,7 @@ standard(
     by=lambda: Clock.now_ms(),
     deterministic=False,
     also=("CURRENT_TIMESTAMP", "TRANSACTION_TIMESTAMP", "STATEMENT_TIMESTAMP"),
-    summary="The present moment; not in a view.",
+    summary="The present moment; in a view only beside a time in WHERE.",
     example="sql_date_part('year', sql_now()) > 2000 -> True",
 )
 standard(
@@ -331,7 +331,7 @@ standard(
     takes(gives=TIMESTAMP),
     by=lambda: Clock.now_ms(),
     deterministic=False,
-    summary="What a clock in UTC shows; not in a view.",
+    summary="What a clock in UTC shows; in a view only beside a time in WHERE.",
     example="sql_date_part('year', sql_localtimestamp()) > 2000 -> True",
 )
 standard(
@@ -339,7 +339,7 @@ standard(
     takes(gives=DATE),
     by=lambda: Clock.now_ms() // DAY_MS,
     deterministic=False,
-    summary="Today's date in UTC; not in a view.",
+    summary="Today's date in UTC; in a view only beside a time in WHERE.",
     example="sql_date_part('year', sql_current_date()) > 2000 -> True",
 )
 

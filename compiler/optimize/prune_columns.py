@@ -20,6 +20,7 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
+from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.expr import columns_of
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
 from flowql.compiler.plan.schema import Schema
@@ -80,7 +81,7 @@ def _prune(node: Node, needed: Names) -> Node:
             read = [*keys, *(k.column for k in order), *(a for c in calls for a in (*c.args, c.filter) if a)]
             below = _prune(node.inputs[0], (needed - made) | frozenset(read) | _keys(node.inputs[0]))
             return replace(node, inputs=(below,), schema=_only(node.schema, frozenset(below.schema.names) | made))
-        case Consolidate() | AppendOnly() | EmitClosed():
+        case Consolidate() | AppendOnly() | EmitClosed() | TemporalFilter():
             below = _prune(node.inputs[0], needed | _read(node.spec) | _keys(node.inputs[0]))
             return replace(node, inputs=(below,), schema=below.schema)
     return replace(node, inputs=tuple(_prune(i, frozenset(i.schema.names)) for i in node.inputs))
@@ -98,13 +99,15 @@ def _prune_calls(node: Node, spec: AsyncMap, needed: Names) -> Node:
     return replace(node, spec=replace(spec, calls=calls), inputs=(below,), schema=schema)
 
 
-def _read(spec: Consolidate | AppendOnly | EmitClosed) -> Names:
+def _read(spec: Consolidate | AppendOnly | EmitClosed | TemporalFilter) -> Names:
     """The columns that the operator itself looks at."""
     match spec:
         case AppendOnly(watermark):
             return frozenset() if watermark is None else frozenset({watermark.column})
         case EmitClosed(columns):
             return frozenset(c.column for c in columns)
+        case TemporalFilter():
+            return frozenset(spec.columns)
     return frozenset()
 
 

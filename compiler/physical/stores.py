@@ -12,6 +12,7 @@
 - Over: the same; unless it reads whole partitions, also the texts of large ones in the opposite order, to find the rows before one.
 - SetOperation: how often each row is on each side. Consolidate: the rows of each identity, unless rows only come.
 - EmitClosed: rows that are not closed yet, by the time when they are.
+- TemporalFilter: rows that are to come, by the time when they do; rows that are there, by the time when they go.
 - Where a watermark closes groups, partitions or rows of a join, these operators also keep the open ones by the time when they are closed.
 - AsyncMap: rows that wait, by the order in which they came.
 - Process: the stores of the topology.
@@ -37,6 +38,7 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
+from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
 from flowql.compiler.plan.processors import Process, ProcessorStore
 from flowql.compiler.plan.schema import Field, Schema
@@ -102,6 +104,8 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
         return (_table(name, tuple(replace(f, role="key") for f in inputs[0] if f.role != "key"), counts),)
     if isinstance(spec, EmitClosed):
         return _buckets(name, (), schema.fields)
+    if isinstance(spec, TemporalFilter):
+        return (*_buckets(f"{name}-coming", (), schema.fields), *_buckets(f"{name}-present", (), schema.fields))
     if isinstance(spec, Consolidate) and not spec.appends:
         return (_table(name, schema.key, schema.value),)
     return ()

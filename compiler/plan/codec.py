@@ -22,6 +22,7 @@ import orjson
 from flowql.compiler.plan import (
     asynchronous,
     changes,
+    clock,
     deployed,
     expr,
     logical,
@@ -40,6 +41,7 @@ _CLASSES: dict[str, type] = {
         schema,
         expr,
         watermarks,
+        clock,
         changes,
         asynchronous,
         processors,

@@ -20,6 +20,7 @@ from flowql.compiler.plan.changes import (
     VersionJoin,
     WindowCall,
 )
+from flowql.compiler.plan.clock import Edge, TemporalFilter
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import (
     Aggregate,
@@ -182,7 +183,18 @@ def change_text(spec: ChangeSpec) -> str:
             return f"AppendOnly{late}"
         case EmitClosed(columns):
             return f"EmitClosed when the watermark is at {_closing(columns)}"
+        case TemporalFilter(starts, ends):
+            begin = [f"from {_edge(e)}" for e in starts]
+            return f"TemporalFilter {', '.join([*begin, *(f'until {_edge(e)}' for e in ends)])}"
     raise AssertionError(f"unknown operator {spec!r}")
+
+
+def _edge(e: Edge) -> str:
+    shift = "".join(f" {'+' if ms > 0 else '-'} {abs(ms)} ms" for ms in (e.shift_ms,) if ms)
+    moment = f"{e.column}{shift}"
+    if e.day:
+        moment = f"midnight {'before' if e.day == 'floor' else 'behind'} {moment}"
+    return moment + (f" + {e.after_ms} ms" if e.after_ms else "")
 
 
 def _forgotten(columns: Sequence[Closing]) -> str:

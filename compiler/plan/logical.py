@@ -26,6 +26,7 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
+from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
 from flowql.compiler.plan.expr import Expr
 from flowql.compiler.plan.processors import Process
@@ -285,6 +286,7 @@ ChangeSpec = (
     | Consolidate
     | AppendOnly
     | EmitClosed
+    | TemporalFilter
 )
 Spec = (
     Scan

@@ -17,6 +17,7 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
+from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
 from flowql.compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, Union, walk_nodes
 from flowql.compiler.plan.processors import Process
@@ -165,9 +166,12 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
                 == [*((f.name, f.type, f.role) for f in inputs[0]), *((c.name, c.type, "value") for c in calls)],
                 f"{where}: columns",
             )
-        case Consolidate() | AppendOnly() | EmitClosed():
+        case Consolidate() | AppendOnly() | EmitClosed() | TemporalFilter():
             closing = spec.columns if isinstance(spec, EmitClosed) else ()
-            _known([c.column for c in closing], schema, where)
+            moments = spec.columns if isinstance(spec, TemporalFilter) else ()
+            _known([*(c.column for c in closing), *moments], schema, where)
+            kinds = {f.type.kind for f in schema if f.name in moments}
+            _holds(kinds <= {Kind.DATE, Kind.TIMESTAMP, Kind.BIGINT}, f"{where}: times of rows")
             _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
 
 

@@ -78,7 +78,7 @@ STANDARD_FUNCTIONS = """\
 These functions are PostgreSQL's, or Flink's where PostgreSQL has none, and only standard SQL has them, or has them with this meaning; those of the other sections can be called as
 well. Functions that differ between systems: [dialects.md](dialects.md#functions-that-differ). Regular expressions are Python's, with POSIX classes; of several matches at one place the first alternative wins. Intervals are
 inside expressions only: what is selected or grouped by is a moment, a number (`EXTRACT(EPOCH FROM a - b)`) or a text. `NOW()` and
-`CURRENT_DATE` are for `INSERT`; a view cannot change with the clock.
+`CURRENT_DATE` are for statements, and for [conditions on the present moment](statements.md#conditions-on-the-present-moment) of views.
 """
 HEAD = """\
 # Functions

@@ -15,6 +15,7 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
+from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Operator
@@ -30,6 +31,7 @@ from flowql.runtime.operators.changes.equi_join import EquiJoinOperator
 from flowql.runtime.operators.changes.group_aggregate import GroupAggregateOperator
 from flowql.runtime.operators.changes.over import OverOperator
 from flowql.runtime.operators.changes.set_operation import SetOperationOperator
+from flowql.runtime.operators.changes.temporal_filter import TemporalFilterOperator
 from flowql.runtime.operators.changes.temporal_join import TemporalJoinOperator
 from flowql.runtime.operators.changes.top_n import TopNOperator
 from flowql.runtime.operators.changes.version_join import VersionJoinOperator
@@ -66,6 +68,7 @@ _PLAIN: dict[type, Factory] = {
     Process: ProcessOperator,
     Rekey: RekeyOperator,
     SetOperation: SetOperationOperator,
+    TemporalFilter: TemporalFilterOperator,
     TemporalJoin: TemporalJoinOperator,
     TopN: TopNOperator,
     Union: UnionOperator,

@@ -17,6 +17,7 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
+from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.logical import Spec
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
@@ -34,6 +35,7 @@ _REASONS: dict[type, str] = {
     Consolidate: "updates and deletions of single rows are put together by the runtime's operator",
     AppendOnly: "rows that are late by the watermark of their partition are left out by the runtime's operator",
     EmitClosed: "rows that wait for a watermark are kept by the runtime's operator",
+    TemporalFilter: "rows that come and go with the clock are kept by the runtime's operator",
     AsyncMap: "rows wait for calls of asynchronous functions in the runtime's operator",
     Process: "processors of a project are run by the runtime's operator",
 }

@@ -26,7 +26,7 @@ KSQL = {
     "sub-queries outside of FROM": "CREATE STREAM t AS SELECT id FROM orders WHERE id IN (SELECT id FROM orders);",
 }
 STANDARD = {
-    "(`NOW()`)": "CREATE VIEW t AS SELECT id FROM orders WHERE now() > TIMESTAMP '2024-01-01 00:00:00';",
+    "(`NOW()`)": "CREATE VIEW t AS SELECT id, now() AS n FROM orders;",
     "`WITH RECURSIVE`": "CREATE VIEW t AS WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r;",
     "`MATCH_RECOGNIZE`": "CREATE VIEW t AS SELECT * FROM orders MATCH_RECOGNIZE (ORDER BY id MEASURES a.id AS x PATTERN (a) DEFINE a AS amount > 1);",
 }

@@ -36,6 +36,7 @@ from flowql.runtime.topology.table_writer import POLICY
 APPLICATION = "flowql"
 DATABASE = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(dialect="standard")))
 FEED = "slt"  # the producer of rows
+ROUNDS_MAX = 1_000  # for timers that are due
 NOW = "$__NOW__"  # in statements: the wall clock in nanoseconds
 _INTERACTIVE = re.compile(
     r"\s*\(*\s*(select|values|with\b(?!.*\binsert\s+into)|describe|show|explain)\b", re.IGNORECASE | re.DOTALL
@@ -183,6 +184,10 @@ class SqlSession:
         """Let every view catch up with everything written so far."""
         if not self._deployed:
             return
+        for _ in range(ROUNDS_MAX):
+            if not any(t.is_due for q in self._instance.queries.values() for t in q.built.tasks):
+                break
+            self._driver.round()
         self._driver.run_until_caught_up()
         for query in self._instance.queries:
             found = self._instance.metrics.query(query)

@@ -25,7 +25,7 @@ from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
 from flowql.compiler.plan.visit import substitute
 
 _MARK = "\0"  # in the name of what stands for an expression that is bound already
-_CLOCK = ("sql_now", "sql_localtimestamp", "sql_current_date")
+CLOCK = ("sql_now", "sql_localtimestamp", "sql_current_date")
 _ASKED = "compare with the clock where the view is read:  SELECT ... FROM the_view WHERE ts > NOW() - INTERVAL '1' HOUR"
 
 
@@ -134,9 +134,10 @@ class RelBinder(Binder):
 
     def _call(self, node: Func, function: Function) -> Expr:
         """A row that goes must be computed as it was when it came. With arguments UNIX_TIMESTAMP and its like are of these alone."""
-        if not function.deterministic and not node.args:
+        in_time = function.name in CLOCK and self._clause == "WHERE"  # `clock` turns the condition
+        if not function.deterministic and not node.args and not in_time:
             what = f"{node.name.upper()}, which gives another value each time, in a view over tables"
-            unsupported(what, node.span, _ASKED if function.name in _CLOCK else "store the value in a table")
+            unsupported(what, node.span, _ASKED if function.name in CLOCK else "store the value in a table")
         return super()._call(node, function)
 
     def find(self, node: Name) -> Column | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.array_queries import as_aggregates
+from flowql.compiler.analyze.relations.clock import with_clock
 from flowql.compiler.analyze.relations.closing import followed
 from flowql.compiler.analyze.relations.definitions import whole
 from flowql.compiler.analyze.relations.expressions import Correlated, without_marks
@@ -142,5 +143,5 @@ def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span)
     identity = [(Field(f"{HIDDEN}{n}", f.type, "key"), column_of(f)) for n, f in enumerate(node.schema.key)]
     values = [NamedExpr(n, c.expr()) for n, c in zip(names, rel.shown, strict=True)]
     shown = projected(node, identity, values)
-    shown, _ = followed(shown, binder.names.windows)
+    shown, _ = followed(with_clock(shown, span), binder.names.windows)
     return Node(Consolidate(), (shown,), shown.schema, "retract"), names

@@ -87,6 +87,12 @@ class WaitingRows(Waiting):
             self.bucket.put(entry, None)
         return [(r[:-1], r[-1]) for _, payload in closed for r in self._rows(payload)]
 
+    @property
+    def first(self) -> Row | None:
+        """The row that is due first; None if none waits."""
+        found = self.bucket.first() if self.bucket.size else None
+        return None if found is None else next(self._rows(found[1]))[:-1]
+
     def _rows(self, payload: Value) -> Iterator[Row]:
         width = self._form.width
         return (payload[i : i + width] for i in range(0, len(payload), width))

@@ -23,6 +23,7 @@ from flowql.compiler.plan.changes import (
     TopN,
     WindowCall,
 )
+from flowql.compiler.plan.clock import Edge, TemporalFilter
 from flowql.compiler.plan.explain import expr_text
 from flowql.compiler.plan.expr import Call, Column, Literal, conjunction
 from flowql.compiler.plan.logical import (
@@ -362,6 +363,7 @@ LAG = WindowCall("L", "LAG", ("C",), BIGINT, filter="D")
         (AppendOnly(Watermark("B")), (), ("A",), "KAB"),
         (AppendOnly(), (), ("A",), "KA"),
         (EmitClosed(TIMES), (), ("A",), "KAC"),
+        (TemporalFilter((Edge("B"),), (Edge("C"),)), (), ("A",), "KABC"),
         (Explode((NamedExpr("X", Column(BIGINT, "B")),)), ("X",), ("X", "A"), "KAB"),
         (AsyncMap((AsyncCall("X", "f", ("B",), BIGINT), AsyncCall("Y", "f", ("C",), BIGINT)), "key"), ("X", "Y"), ("X",), "KB"),
         (AsyncMap((AsyncCall("X", "f", ("B",), BIGINT),), "key"), ("X",), ("A",), "KA"),

@@ -27,6 +27,7 @@ from flowql.compiler.plan.changes import (
     VersionJoin,
     WindowCall,
 )
+from flowql.compiler.plan.clock import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.explain import expr_text, schema_text, spec_text, tree_text
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import (
@@ -116,6 +117,7 @@ SOUND: dict[str, tuple[Spec, list[Schema], Schema]] = {
     "over peers": over(Frame("range", 0, 0), "K"),
     "newest": (Consolidate(), [KEYED], KEYED),
     "closed": (EmitClosed((Closing("V", 5),)), [KEYED], KEYED),
+    "clock": (TemporalFilter((Edge("D", DAY_MS),), (Edge("D", DAY_MS, 5),)), [KEYED], KEYED),
 }
 
 
@@ -300,6 +302,12 @@ LINES: list[tuple[Any, str]] = [
     (AppendOnly(), "AppendOnly"),
     (AppendOnly(Watermark("AT", 5)), "AppendOnly, none more than 5 behind the latest AT"),
     (EmitClosed(CLOSED), "EmitClosed when the watermark is at V + 5 or D + 0"),
+    (
+        TemporalFilter(
+            (Edge("D", DAY_MS, -5, "ceil"),), (Edge("AT", 1, 7, "", 1), Edge("D", DAY_MS, 0, "floor", DAY_MS))
+        ),
+        "TemporalFilter from midnight behind D - 5 ms, until AT + 7 ms + 1 ms, until midnight before D + 86400000 ms",
+    ),
 ]
 
 

@@ -17,6 +17,7 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
+from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.logical import ChangeSpec, Node
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
@@ -259,6 +260,7 @@ OVER_CHANGES = (
     Consolidate(),
     AppendOnly(),
     EmitClosed(()),
+    TemporalFilter(),
 )
 
 

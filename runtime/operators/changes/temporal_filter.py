@@ -1,0 +1,118 @@
+"""Conditions on the present moment: rows come and go as the wall clock passes, without input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from flowql.compiler.plan.clock import DAY_MS, Edge, TemporalFilter
+from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.topology import Operator
+from flowql.runtime.batch import Batch, Row
+from flowql.runtime.operators.base import AT_ONCE, NO_TIME, RunContext
+from flowql.runtime.operators.changes.closing import WaitingForm, WaitingRows
+from flowql.runtime.operators.changes.deltas import Deltas, deltas_of
+
+LOOK_MS = 10_000  # the longest time without a look at what is due: a run that failed may have taken it
+Span = tuple[int | None, int | None]  # from when and until when a row is there; None: always
+
+
+class TemporalFilterOperator:
+    """Implements `Timed`.
+
+    State: rows that are to come, the text of (when, row identity) -> (row..., row time) for each row; rows that are there, by the time when they
+    go. Touches per run: both heads; the entry of each row that comes, goes or changes. The moment of a run is that of the wall clock, and never
+    before that of an earlier run, which is in the task's metadata: with it the row alone tells where it is kept.
+    """
+
+    def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
+        assert isinstance(plan.spec, TemporalFilter)
+        self.plan = plan
+        self._span = span_of(plan.schema, plan.spec)
+        self._form = WaitingForm(plan.schema, plan.id)
+        self._identity, self._same = self._form.identity, self._form.same
+        self.due_ms: int | None = AT_ONCE
+
+    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+        stores = [run.state.store(s.name) for s in self.plan.stores]
+        coming, present = WaitingRows(self._form, *stores[:2]), WaitingRows(self._form, *stores[2:])
+        out = Deltas(self._identity.of, self._same)
+        now_ms = max(run.wall_ms, run.timers.get(self.plan.id, NO_TIME))
+        moved = self._pass(now_ms, coming, present, out, run)
+        batch = inputs[0]
+        for _, changes in deltas_of(batch, self._identity, self._same) if batch is not None else ():
+            for sign, row, time, seq in sorted(changes, key=lambda c: c[0]):
+                self._change(now_ms, sign, row, time, seq, coming, present, out)
+        coming.flush()
+        present.flush()
+        if moved or batch is not None:
+            run.timers[self.plan.id] = now_ms
+        self.due_ms = min([now_ms + LOOK_MS, *self._due(coming.first, 0), *self._due(present.first, 1)])
+        return out.batch(self.plan.schema)
+
+    def _due(self, row: Row | None, at: int) -> list[int]:
+        """When a row comes (at = 0) or goes (at = 1)."""
+        span = self._span(row) if row is not None else None
+        ms = span[at] if span is not None else None
+        return [] if ms is None else [ms]
+
+    def _pass(self, now_ms: int, coming: WaitingRows, present: WaitingRows, out: Deltas, run: RunContext) -> bool:
+        """Rows that come and go by the clock. Whether there are any."""
+        arrived, gone = coming.taken(now_ms), present.taken(now_ms)
+        seq = run.add_retired(None) if run.is_tick and (arrived or gone) else 0
+        for row, time in gone:
+            out.add(-1, row, time, seq)
+        for row, time in arrived:
+            _, end = self._span(row) or (None, None)
+            if end is None or now_ms < end:
+                out.add(1, row, time, seq)
+                if end is not None:
+                    present.change(end, 1, row, time)
+        return bool(arrived or gone)
+
+    def _change(
+        self,
+        now_ms: int,
+        sign: int,
+        row: Row,
+        time: int,
+        seq: int,
+        coming: WaitingRows,
+        present: WaitingRows,
+        out: Deltas,
+    ) -> None:
+        span = self._span(row)
+        if span is None:
+            return
+        start, end = span
+        if end is not None and (end <= now_ms or (start is not None and end <= start)):
+            return  # it is gone, or never there
+        if start is not None and now_ms < start:
+            coming.change(start, sign, row, time)
+            return
+        if end is not None:
+            present.change(end, sign, row, time)
+        out.add(sign, row, time, seq)
+
+
+def span_of(schema: Schema, spec: TemporalFilter) -> Callable[[Row], Span | None]:
+    """From a row to when it is there; None for one that never is."""
+    columns = [schema.names.index(c) for c in spec.columns]
+    starts = [(schema.names.index(e.column), e) for e in spec.starts]
+    ends = [(schema.names.index(e.column), e) for e in spec.ends]
+
+    def span(row: Row) -> Span | None:
+        if any(row[i] is None for i in columns):
+            return None
+        start = max((_moment(row[i], e) for i, e in starts), default=None)
+        return start, min((_moment(row[i], e) for i, e in ends), default=None)
+
+    return span
+
+
+def _moment(value: int, edge: Edge) -> int:
+    ms = value * edge.unit_ms + edge.shift_ms
+    if edge.day == "floor":
+        ms = ms // DAY_MS * DAY_MS
+    elif edge.day == "ceil":
+        ms = -(-ms // DAY_MS) * DAY_MS
+    return ms + edge.after_ms
