@@ -47,7 +47,7 @@ class AloneReconciler(Reconciler):
         for task in tasks:  # what `status` says of its lag
             positions = task.state.metadata.get("positions", {})
             for i in task.logs.values():
-                i.reset(positions.get(i.name, i.position))
+                i.reset(i.position_in(positions, i.position))
 
     def _restart(self, query: str) -> Coroutine:
         """New tasks, as of the last commit."""

@@ -411,7 +411,7 @@ def _moved(task: Task, ends: dict[TopicPartition, tuple[TopicPartition, int]]) -
         if i.tp in ends:
             tp, end = ends[i.tp]
             positions.pop(i.name, None)
-            positions[tp.topic] = end
+            positions[i.name_in(tp.topic)] = end
     return {**metadata, "positions": positions}
 
 

@@ -42,7 +42,7 @@ def _committed(tasks: Iterable[Task]) -> dict[TopicPartition, int]:
     for task in tasks:
         committed = task.state.metadata.get("positions", {})
         for i in task.logs.values():
-            position = committed.get(i.name, 0)
+            position = i.position_in(committed, 0)
             found[i.tp] = min(position, found.get(i.tp, position))
     return found
 

@@ -56,6 +56,7 @@ from flowql.runtime.errors import LogDenied, LogUnavailable
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, Log, TopicPartition
 from flowql.runtime.task import dead_letters
+from flowql.runtime.task.input_buffer import topic_named
 
 POLICY = "cleanup.policy"
 COMPACT = "kafka-configs --alter --entity-type topics --entity-name {topic} --add-config cleanup.policy=compact"
@@ -90,7 +91,8 @@ def moves_of(
         if not any(ends[tp] > admin.begin_offset(tp) for tp in tps):
             how = "append"
         for tp in tps:
-            readers = {at[staging] for _, partition, at in tasks if partition == tp.partition and staging in at}
+            positions = [at.items() for _, partition, at in tasks if partition == tp.partition]
+            readers = {at for of_task in positions for name, at in of_task if topic_named(name) == staging}
             end = admin.written_offset(TopicPartition(staging, tp.partition))
             found.append(Move(staging, topic, tp.partition, how, ends[tp], end, tuple(sorted(readers))))
     letters = dead_letters.topic_name(application_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -28,12 +28,18 @@ from flowql.runtime.task.peeked import EMPTY, PeekedRows, peeked_rows
 # same for many rows as for one. Not more at once: the rows are copied, and each batch may have to be decoded, which takes 0.3 ms.
 GATHERED_ROWS, GATHERED_BATCHES = 1_024, 32
 SEEN_MIN = 100  # offsets from which one can tell how many are records
-OF_SOURCE = "#"  # in names of positions; no topic has it in its name
+OF_SOURCE = "#"  # in names of positions, before the source of a channel or the ordinal; no topic has it in its name
 
 
 def topic_named(position: str) -> str:
     """The topic of a position of that name (`LogInput.name`)."""
     return position.partition(OF_SOURCE)[0]
+
+
+def positions_of_input(positions: Mapping[str, int], ordinal: int) -> dict[str, int]:
+    """By topic, the positions of the inputs of this ordinal; those of the first where an older version wrote one for all."""
+    own = {name: at for name, at in positions.items() if OF_SOURCE not in name}
+    return {topic: positions.get(f"{topic}{OF_SOURCE}{ordinal}", at) for topic, at in own.items()} if ordinal else own
 
 
 @dataclass(slots=True)
@@ -83,7 +89,8 @@ class LogInput:
     position: next offset to process. next_fetch: offset after what is buffered. attached: fed from the shared head of the
     partition, else through a catch-up reader (an own read position) until it has caught up with the head. stop_at: records from this
     offset on have to wait (`flowql.runtime.app.consistent_snapshot`); others of the task wait with them, for their order is not known.
-    arrivals: of the partition, since_ms: when this reader came to it; set by the polling thread.
+    arrivals: of the partition, since_ms: when this reader came to it; set by the polling thread. ordinal: its number among the inputs
+    of its task that read this partition.
 
     channel: of a repartition topic, only records with this key (`flowql.runtime.task.repartition`); source: whose they are. within: rows of
     the record at `position` that are processed already, for a record may hold many. rounds: of tasks with channels, and stamps: the
@@ -99,6 +106,7 @@ class LogInput:
     position: int
     channel: bytes | None = None
     source: int = 0
+    ordinal: int = 0
     topic_id: str = ""
     within: int = 0
     next_fetch: int = 0
@@ -129,7 +137,17 @@ class LogInput:
     @property
     def name(self) -> str:
         """The name of its position in the metadata of the task."""
-        return self.tp.topic if self.channel is None else f"{self.tp.topic}{OF_SOURCE}{self.source}"
+        return self.name_in(self.tp.topic)
+
+    def name_in(self, topic: str) -> str:
+        """The same, had it read another topic."""
+        if self.channel is not None:
+            return f"{topic}{OF_SOURCE}{self.source}"
+        return f"{topic}{OF_SOURCE}{self.ordinal}" if self.ordinal else topic
+
+    def position_in(self, positions: Mapping[str, int], otherwise: int) -> int:
+        """Its position in the metadata of a task. Older versions wrote one position for all inputs of a partition."""
+        return positions.get(self.name, positions.get(self.tp.topic, otherwise))
 
     @property
     def rows_within(self) -> int:

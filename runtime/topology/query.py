@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -30,7 +31,7 @@ from flowql.runtime.state.changelog import COMPACTED, changelog_topic
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from flowql.runtime.task.input_buffer import ExchangeInput, LogInput, positions_of_input
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
 from flowql.runtime.task.task import Publisher, Task
 from flowql.runtime.topology.grouping import GROUPER, UnevenPartitions
@@ -268,13 +269,16 @@ def _task(
     ids = {**topic_ids, **state.metadata.get("topics", {})}  # of those that the positions are of
     if ids := {t: ids[t] for t in read if t in ids}:
         task.marks["topics"] = ids
+    scans = Counter[TopicPartition]()
     for op in sub.operators:
         if isinstance(op.spec, Scan):
             tp = read[op.spec.topic]
+            ordinal, scans[tp] = scans[tp], scans[tp] + 1
             topic_id = ids.get(tp.topic, "")
             if topic_id != topic_ids.get(tp.topic, topic_id):
                 raise replaced(tp, topic_ids[tp.topic])
-            task.logs[op.id] = LogInput(op.id, tp, env.position(tp, positions), topic_id=topic_id)
+            at = env.position(tp, positions_of_input(positions, ordinal))
+            task.logs[op.id] = LogInput(op.id, tp, at, ordinal=ordinal, topic_id=topic_id)
         elif isinstance(op.spec, ExchangeSource) and env.config.shared:
             tp = TopicPartition(topic_of(env.config.application_id, op.spec.topic), partition)
             for source in sources[op.spec.topic]:
