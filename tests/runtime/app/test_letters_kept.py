@@ -86,10 +86,11 @@ def test_letters_of_an_older_version_do_not_go_the_moment_retention_begins() -> 
 
 def test_another_retention_of_the_target_is_that_of_the_topic_after_a_start() -> None:
     log = MemoryLog()
-    for age, size in ((DAY, MIB), (-1, -1), (3 * DAY, 5 * MIB)):
+    for n, (age, size) in enumerate(((DAY, MIB), (-1, -1), (3 * DAY, 5 * MIB))):
         config = InstanceConfig(dead_letters=LetterRetention(age, size))
         instance = Instance(log, MemoryPhysical(), VirtualClock(NOW), config)
         found = log.admin().topics()[LETTERS.topic].config
         assert (found["retention.ms"], found["retention.bytes"]) == (str(age), str(size))
-        assert kept(log) == [], "the segments of a topic of this version are small, and need no record to be kept"
+        assert len(kept(log)) == n, "the segments of a topic of this version are small, and need no record to be kept"
+        put(log, (NOW, b"{}"))
         instance.close()
