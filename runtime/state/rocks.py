@@ -135,7 +135,6 @@ def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     options = Options(raw_mode=True)
-    options.create_if_missing(True)
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(max(MIB, write_buffer_bytes // 2))
     options.set_write_buffer_manager(

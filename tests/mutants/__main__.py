@@ -109,6 +109,7 @@ TESTS: dict[str, tuple[str, ...]] = {
                 "policies",
                 "repairs",
                 "query_rates",
+                "waits",
                 "allocator",
             )
         ),

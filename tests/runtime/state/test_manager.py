@@ -258,6 +258,19 @@ def test_files_wait_while_the_store_has_many_that_are_not_merged():
     assert physical.get(entry.bound_key(0)) is not None
 
 
+def test_what_operators_hold_is_closed_with_their_task():
+    """Calls of asynchronous functions under way, say: no thread waits for them any more."""
+    manager, closed = manager_on(), []
+    tasks = {name: manager.open_task(name, 0, []) for name in ("a", "b")}
+    for name, task in tasks.items():
+        for what in (1, 2):
+            task.closing.append(lambda name=name, what=what: closed.append((name, what)))
+    manager.close_task("a")
+    assert sorted(closed) == [("a", 1), ("a", 2)]
+    manager.close()
+    assert sorted(closed) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+
+
 def test_metadata_is_a_private_copy():
     manager = manager_on()
     task = manager.open_task("q", 0, [])
