@@ -14,7 +14,6 @@ from typing import Protocol
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
-from confluent_kafka import Producer as KafkaClient
 
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Fenced, LogError, LogUnavailable
@@ -22,6 +21,7 @@ from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
 from flowql.runtime.log.clients import naming
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
+from flowql.runtime.log.kafka.calls import ProducerClient
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.producer import COMMIT_S, SEND_S, Groups, committed_sequence
 from flowql.runtime.log.kafka.records import send_all
@@ -57,7 +57,7 @@ class AtLeastOnceProducer:
         self._is_open = False
         admin.create_topic(counter.topic, 1, {"cleanup.policy": "compact"})
         config = connection.plain_producer(transactional_id)
-        self._client = KafkaClient({**config, "on_delivery": self._undelivered}, logger=LOGGER)
+        self._client = ProducerClient({**config, "on_delivery": self._undelivered}, logger=LOGGER)
         self._sequence = committed_sequence(groups, transactional_id, counter)
 
     def begin(self) -> None:

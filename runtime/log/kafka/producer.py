@@ -21,7 +21,6 @@ from typing import Protocol
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message
-from confluent_kafka import Producer as KafkaClient
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from flowql.runtime.clock import SystemClock
@@ -38,7 +37,7 @@ from flowql.runtime.errors import (
 from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
-from flowql.runtime.log.kafka.calls import ending
+from flowql.runtime.log.kafka.calls import ProducerClient, ending
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.records import send_all
 from flowql.runtime.log.transaction import conform
@@ -109,7 +108,7 @@ class KafkaProducer:
         self._failure: LogError | None = None
         self._refused: tuple[TopicPartition, KafkaError] | None = None  # the first record that was not delivered
         admin.create_topic(counter.topic, 1, {"cleanup.policy": "compact"})
-        self._client = KafkaClient(
+        self._client = ProducerClient(
             {**connection.producer(transactional_id), "on_delivery": self._undelivered}, logger=LOGGER
         )
         try:

@@ -58,7 +58,7 @@ class Admin:
 
 @pytest.fixture
 def made(monkeypatch):
-    monkeypatch.setattr(at_least_once, "KafkaClient", Client)
+    monkeypatch.setattr(at_least_once, "ProducerClient", Client)
     groups = Groups([])
     producer = AtLeastOnceProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, groups, LAST.topic)
     groups.steps = Client.made.steps

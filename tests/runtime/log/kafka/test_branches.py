@@ -83,7 +83,7 @@ class Groups:
 
 @pytest.fixture
 def client(monkeypatch):
-    monkeypatch.setattr(producers, "KafkaClient", Client)
+    monkeypatch.setattr(producers, "ProducerClient", Client)
     monkeypatch.setattr(producers, "COMMIT_S", 0.2)
     producer = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, Groups())
     client = Client.made[-1]
@@ -194,7 +194,7 @@ def test_positions_that_may_not_be_moved_are_found(client):
 @pytest.fixture
 def alone(monkeypatch):
     """The producer of an instance that runs its application alone."""
-    monkeypatch.setattr(producers, "KafkaClient", Client)
+    monkeypatch.setattr(producers, "ProducerClient", Client)
     groups = Groups()
     producer = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, groups)
     assert producer.take_over() == 1

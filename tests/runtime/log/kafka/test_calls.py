@@ -65,3 +65,17 @@ def _fail(seconds):
 
 def _time_out(seconds):
     raise TimeoutError("its own")
+
+
+def test_a_fatal_error_before_a_callback_is_the_error_of_the_call():
+    """Kafka change story 7001: a deployment beside another one ended with SystemError, where the fenced producer begins anew."""
+    fenced = KafkaException(KafkaError(KafkaError._FENCED, fatal=True))
+
+    def flush(*_):
+        raise SystemError("<method 'code' of ...> returned a result with an exception set") from fenced
+
+    with pytest.raises(KafkaException) as raised:
+        calls.served(flush, 1.0)
+    assert raised.value is fenced
+    with pytest.raises(SystemError, match="another"):
+        calls.served(lambda: (_ for _ in ()).throw(SystemError("another")))
