@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from flowql.runtime.clock import VirtualClock
@@ -18,6 +20,7 @@ from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import RecordCollector
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.state.store import Frozen
 from tests.runtime.log.records import batch
 from tests.runtime.state.support import put, table
 
@@ -64,6 +67,7 @@ class Site:
         self.log.create_topic("t", 1)
         self.physical, self.clock, self.fenced = Physical(), VirtualClock(), 0
         self.state, self.metrics = StateManager(self.physical), Metrics()
+        self.sequences: list[int] = []
         self.collector, self.idle_in_cut, self.idle_after = RecordCollector(), list[bool](), list[bool]()
         self.step = CommitStep(
             self.log,
@@ -79,6 +83,7 @@ class Site:
             on_commit=lambda: self.idle_after.append(self.step.idle),
             on_refused=lambda _queries, _error: {},
             readers=lambda _topic: frozenset(),
+            changelog=self,
             transactional_id="m" if member else None,
         )
         self.step.on_fenced = self.lost
@@ -87,12 +92,17 @@ class Site:
         self.idle_in_cut.append(self.step.idle)
         return {TopicPartition("t", 0): Reading(0, "")} if member else {}
 
+    def records(self, frozen: Frozen, sequence: int, now_ms: int) -> list[tuple[TopicPartition, pa.RecordBatch]]:
+        """Of changelogs."""
+        self.sequences.append(sequence)
+        return []
+
     def lost(self) -> None:
         self.fenced += 1
 
     def run(self, times: int = 1) -> None:
         for _ in range(times):
-            self.step.run_once(self.clock.timer_ms())
+            assert self.step.run_once(self.clock.timer_ms()) >= 0
             self.clock.advance(RETRY_MS)
 
     def start_over(self) -> None:
@@ -144,8 +154,9 @@ def test_a_member_that_is_fenced_again_and_again_ends_and_one_that_is_fenced_now
         site = Site(member=True)
         site.step.group_metadata = GroupMetadata("app", "m")
         for _ in range(10):
-            fence(site)
+            done = fence(site)
             site.start_over()
+            assert isinstance(done.exception(0), StaleMember)
             site.clock.advance(pause_ms)
         if ends:
             with pytest.raises(Fenced, match="copy of this data directory"):
@@ -156,11 +167,13 @@ def test_a_member_that_is_fenced_again_and_again_ends_and_one_that_is_fenced_now
             assert site.commit() == site.log.last_sequence("m")
 
 
-def fence(site: Site) -> None:
+def fence(site: Site) -> Future[int]:
+    """The request whose commit finds that another producer has the id."""
     site.log.producer("m")
-    site.step.request()
+    done = site.step.request()
     site.run()
     assert site.step.blocked
+    return done
 
 
 @pytest.mark.parametrize("silent", [False, True])
@@ -229,6 +242,8 @@ def test_a_request_is_prepared_at_the_cut_and_answered_when_its_commit_is_applie
     for done in (unprepared, unfinished):
         assert isinstance(done.exception(0), ValueError)
     assert site.log.last_sequence("app") == 1
+    assert site.commit() == 2
+    assert site.sequences == [1, 2], "changelogs are told which commit their records are of"
 
 
 def test_of_a_table_only_the_last_record_of_a_key_leaves_with_a_commit() -> None:

@@ -1,12 +1,16 @@
 """Records that came one by one while their reader was behind are processed many at a time."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from flowql.compiler.plan.schema import Schema
+from flowql.runtime.batch import from_rows
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.task.input_buffer import GATHERED_BATCHES, GATHERED_ROWS, LogInput, Rounds
+from flowql.runtime.task.input_buffer import GATHERED_BATCHES, GATHERED_ROWS, DecodedRows, LogInput, Rounds
 
 TP = TopicPartition("t", 0)
 
@@ -96,3 +100,21 @@ def test_after_a_reset_nothing_is_waited_for_on_behalf_of_what_is_forgotten() ->
     source.rounds.started = 5
     source.add(fetched(0, 1))
     assert source.oldest_stamp == 6
+
+
+def test_small_batches_are_decoded_together_and_with_what_they_were_gathered_from() -> None:
+    """The parts may be decoded already, for others that read the topic."""
+    source, seen = LogInput("op", TP, 0), []
+
+    def decode(raw: RawBatch, parts: Sequence[RawBatch]) -> DecodedRows:
+        seen.append((raw.records.num_rows, [part.first_offset for part in parts]))
+        rows = from_rows(Schema(()), [()] * 3, [0] * 3, [0] * 3, [0, 1, 2])
+        return DecodedRows(rows, np.arange(3), raw.records.num_rows, [], raw)
+
+    for n in range(3):
+        source.add(fetched(n, 1))
+    decoded = source.decode_next(decode)
+    assert decoded is source.decode_next(decode), "once"
+    assert seen == [(3, [0, 1, 2])]
+    source.consume(3)
+    assert (source.position, source.rows) == (3, 0)

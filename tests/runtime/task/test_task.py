@@ -58,12 +58,12 @@ class Publisher:
         raise error
 
 
-def made(program: Program, **config: Any) -> tuple[Task, Publisher]:
+def made(program: Program, clock: VirtualClock | None = None, **config: Any) -> tuple[Task, Publisher]:
     manager = manager_on()
     publisher = Publisher(manager.epoch_lock)
     state = manager.open_task("q/0_0", 0, [])
     run_config = replace(InstanceConfig(), **config)
-    task = Task(TaskId("q", 0, 0), cast(Any, program), state, publisher, VirtualClock(1_000), run_config)
+    task = Task(TaskId("q", 0, 0), cast(Any, program), state, publisher, clock or VirtualClock(1_000), run_config)
     task.exchanges = {name: ExchangeInput(name, name, 0, 0) for name in ("a", "b")}
     task.become(TaskStatus.RESTORING)
     task.become(TaskStatus.RUNNING)
@@ -159,3 +159,25 @@ def test_a_full_channel_behind_it_stops_a_task_unless_another_one_starves() -> N
     full.consume(1)
     task.downstream = [full]
     assert task.runnable
+
+
+def test_timers_that_are_always_due_and_rows_take_turns() -> None:
+    """Calls that end must not keep others from being begun."""
+    clock, turns = VirtualClock(1_000), list[str]()
+
+    class Ticking(Program):
+        due_ms = 0  # type: ignore[assignment]
+
+        def tick(self, run: RunContext) -> list[Output]:
+            clock.spend(1_000_000)
+            turns.append("tick")
+            return []
+
+        def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
+            turns.append("rows")
+            return super().execute(batches, run)
+
+    task, _ = made(Ticking(), clock, rows_per_run=1)
+    push(task, "a", 1, 2)
+    task.process(SLICE_NS)
+    assert turns == ["tick", "rows", "tick", "rows", "tick", "tick", "tick"]
