@@ -5,7 +5,7 @@
         TopicMissing
         LogCorrupt        recovery found what a crash cannot explain
           BatchDamaged    bytes of records are not what was written
-          GenerationDamaged  records of a generation that is being built were damaged, and are left out
+          GenerationDamaged  records of a generation that is being built were damaged, and are left out, or are gone
         LogFull           no space left; nothing of the transaction is visible
         LogIOError        a file of the log cannot be read or written just now
         InstanceRunning   another runtime holds the data directory
@@ -90,14 +90,14 @@ class BatchDamaged(LogCorrupt):
 
 
 class GenerationDamaged(LogCorrupt):
-    """Records of a generation that is being built are left out because they were damaged: it cannot take over."""
+    """Records of a generation that is being built are left out because they were damaged, or are gone: it cannot take over."""
 
     code = "FQ4051"
 
-    def __init__(self, partition: str, queries: Sequence[str]) -> None:
+    def __init__(self, problem: str, queries: Sequence[str]) -> None:
         refresh = " ".join(f"--full-refresh {query}" for query in queries)
         super().__init__(
-            f"damaged records of {partition} are left out, which {', '.join(queries)} computed for the generation that is being "
+            f"{problem}, which {', '.join(queries)} computed for the generation that is being "
             f"built: it does not take over; to compute it from the beginning:  flowql deploy {refresh}"
         )
 

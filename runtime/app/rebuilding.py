@@ -18,7 +18,7 @@ On a log whose commits cannot replace records (Kafka) step 3 is a procedure that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from flowql.compiler.plan.deployed import Group, groups_of, is_held, swapped, takes_difference
@@ -46,8 +46,8 @@ from flowql.runtime.app.swapping import (
 from flowql.runtime.commit.replacement import Replacement, Reshape
 from flowql.runtime.errors import GenerationDamaged, LogError, RuntimeFailure
 from flowql.runtime.events import INFO, WARNING, say
-from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.log.embedded.log import left_out
+from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.log.embedded.log import incomplete, left_out
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.task import Task
 from flowql.runtime.topology.partitions import first_offset
@@ -85,22 +85,25 @@ class Rebuilding:
         """Why a group is not to be swapped yet, or nothing."""
         if missing := missing_topics(self._host.admin, group):
             return f"there is no topic {missing[0]}"
-        if damaged := self._left_out(group):
+        if damaged := self._damaged(group, left_out):
             return str(damaged)
         for query in map(runtime_name, group.queries):
             trouble = self._host.trouble(query) if query in self._host.queries else "not started"
             if trouble:
                 return f"{query}: {trouble}"
         behind = self._behind(group) + self._staged(group)
-        return f"{behind:,} records behind" if behind > NEAR_RECORDS else ""
+        if behind > NEAR_RECORDS:
+            return f"{behind:,} records behind"
+        # Each commit would fail to link a segment that is gone.
+        return str(self._damaged(group, incomplete) or "")
 
-    def _left_out(self, group: Group) -> GenerationDamaged | None:
-        """The error that stops a generation whose results lack damaged records: its topics would lose those rows with the swap."""
+    def _damaged(self, group: Group, look: Callable[[Admin, Collection[str]], str]) -> GenerationDamaged | None:
+        """The error that stops a generation whose results lack records: its topics would lose those rows with the swap."""
         letters = [dead_letters.staging_topic(self._host.config.application_id, runtime_name(q)) for q in group.queries]
-        partition = next(iter(left_out(self._host.admin, [*group.staging.values(), *letters])), None)
-        if partition is None:
+        problem = look(self._host.admin, [*group.staging.values(), *letters])
+        if not problem:
             return None
-        error = GenerationDamaged(str(partition), [q.id for q in group.queries])
+        error = GenerationDamaged(problem, [q.id for q in group.queries])
         for query in group.queries:
             self._host.query_states.stop(runtime_name(query), error)
         return error
@@ -278,7 +281,7 @@ class Rebuilding:
         host = self._host
         replacements, reshapes, mixed = self._replacements(group)
         before = host.deployed
-        if damaged := self._left_out(group):  # since the swap has begun
+        if damaged := self._damaged(group, left_out) or self._damaged(group, incomplete):  # since the swap has begun
             raise damaged
         let_delete(before, group, host.admin)
         after = swapped(host.deployed, group, mixed)

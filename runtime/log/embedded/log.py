@@ -351,6 +351,16 @@ class EmbeddedLog:
         with self._lock:
             return list(self._partition(tp).skipped)
 
+    def is_complete(self, tp: TopicPartition) -> bool:
+        """Whether the files of its segments have all committed bytes. Their content is not looked at."""
+        self.refresh()
+        with self._lock:
+            segments = [(s.path, s.length) for s in self._partition(tp).segments]
+        try:
+            return all(_size(self._files, path) >= length for path, length in segments)
+        except FileNotFoundError:
+            return False
+
     def stored_bytes(self) -> int:
         """Committed bytes of all segments."""
         self.refresh()
@@ -498,6 +508,14 @@ class EmbeddedLog:
         return partitions[tp.partition]
 
 
+def _size(files: Files, path: str) -> int:
+    file = files.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
 def skipped_records(log: AnyLog, positions: Mapping[TopicPartition, int]) -> int:
     """Damaged records of an embedded log that were left out on the way to these positions."""
     admin = log.admin()
@@ -506,10 +524,21 @@ def skipped_records(log: AnyLog, positions: Mapping[TopicPartition, int]) -> int
     return sum(min(end, at) - first for tp, at in positions.items() for first, end in admin.skipped(tp) if first < at)
 
 
-def left_out(admin: Admin, topics: Collection[str]) -> list[TopicPartition]:
-    """Partitions of these topics of an embedded log that have damaged records, which readers leave out."""
+def left_out(admin: Admin, topics: Collection[str]) -> str:
+    """A partition of these topics of an embedded log that has damaged records, which readers leave out, in words; empty without one."""
+    found = (tp for tp in _embedded(admin, topics) if admin.skipped(tp))  # type: ignore[attr-defined]
+    return next((f"damaged records of {tp} are left out" for tp in found), "")
+
+
+def incomplete(admin: Admin, topics: Collection[str]) -> str:
+    """A partition of these topics of an embedded log that has not all its bytes, in words; empty without one."""
+    found = (tp for tp in _embedded(admin, topics) if not admin.is_complete(tp))  # type: ignore[attr-defined]
+    return next((f"records of {tp} are gone: a segment is missing or too short" for tp in found), "")
+
+
+def _embedded(admin: Admin, topics: Collection[str]) -> list[TopicPartition]:
+    """All partitions of these topics, if the log is an embedded one."""
     if not isinstance(admin, EmbeddedLog):
         return []
     counts = admin.partition_counts(topics)
-    partitions = (TopicPartition(topic, p) for topic, n in counts.items() for p in range(n))
-    return [tp for tp in partitions if admin.skipped(tp)]
+    return [TopicPartition(topic, p) for topic, n in counts.items() for p in range(n)]

@@ -42,3 +42,27 @@ def test_a_generation_with_damaged_records_is_refused_until_it_is_computed_again
     world.settle()
     assert {q.id: q.generation for q in world.instance.plan.queries}["CTAS_COUNTS"] == 3
     assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))
+
+
+def test_a_generation_whose_segment_is_gone_does_not_hold_up_commits() -> None:
+    """Every commit of the instance failed to link it, and no query went on."""
+    world = InstanceHarness(CHAIN.format(over=0), log=EmbeddedLog("/log", SimulatedDisk()))
+    world.send("s", sent(0, 40))
+    world.settle()
+    before = world.table("COUNTS")
+    wanted = plan_of(CHAIN.format(over=10), world.instance.plan)
+    world.instance.deploy(wanted, swap=Hold(hold=True))
+    world.driver.run_until_caught_up()
+    tp = next(tp for p in range(2) if world.log.end_offset(tp := TopicPartition("COUNTS@2", p)))
+    for segment in world.log._partition(tp).segments:
+        world.log._files.unlink(segment.path)
+    world.instance.deploy(wanted, swap=Hold(hold=False))
+    for _ in range(200):
+        world.driver.round()
+    assert world.table("COUNTS") == before, "the old generation serves"
+    assert not world.instance.commit.blocked
+    assert f"records of {tp} are gone" in world.instance.query_states.of("CTAS_COUNTS@2").reason
+    assert world.instance.query_states.of("CTAS_COUNTS").may_run
+    world.instance.deploy(wanted, refresh=["CSAS_BIG"])
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))
