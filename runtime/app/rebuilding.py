@@ -31,6 +31,7 @@ from flowql.runtime.app.draining import at_rest, drained, task_set
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.plan_topic import write_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
 from flowql.runtime.app.swapping import (
     BUILT,
@@ -76,7 +77,9 @@ class Rebuilding:
             if now_ms < at_ms:
                 continue
             far = self.far(group)
-            self.why[group.name] = far or (BUILT if is_held(self._host.deployed, group) else "")
+            why = far or (BUILT if is_held(self._host.deployed, group) else "")
+            # Each commit would fail to link a segment that is gone.
+            self.why[group.name] = why or str(self._damaged(group, incomplete) or "")
             if not self.why[group.name]:
                 return self._swap(group)
         return None
@@ -88,14 +91,14 @@ class Rebuilding:
         if damaged := self._damaged(group, left_out):
             return str(damaged)
         for query in map(runtime_name, group.queries):
+            record = self._host.query_states.of(query)
             trouble = self._host.trouble(query) if query in self._host.queries else "not started"
+            if record.state is STOPPED:
+                trouble = record.reason or trouble
             if trouble:
                 return f"{query}: {trouble}"
         behind = self._behind(group) + self._staged(group)
-        if behind > NEAR_RECORDS:
-            return f"{behind:,} records behind"
-        # Each commit would fail to link a segment that is gone.
-        return str(self._damaged(group, incomplete) or "")
+        return f"{behind:,} records behind" if behind > NEAR_RECORDS else ""
 
     def _damaged(self, group: Group, look: Callable[[Admin, Collection[str]], str]) -> GenerationDamaged | None:
         """The error that stops a generation whose results lack records: its topics would lose those rows with the swap."""

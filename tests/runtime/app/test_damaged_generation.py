@@ -61,7 +61,7 @@ def test_a_generation_whose_segment_is_gone_does_not_hold_up_commits() -> None:
         world.driver.round()
     assert world.table("COUNTS") == before, "the old generation serves"
     assert not world.instance.commit.blocked
-    assert f"records of {tp} are gone" in world.instance.query_states.of("CTAS_COUNTS@2").reason
+    assert f"records of {tp} are gone" in world.instance.deployer.swaps.why["CSAS_BIG@2"]
     assert world.instance.query_states.of("CTAS_COUNTS").may_run
     world.instance.deploy(wanted, refresh=["CSAS_BIG"])
     world.settle()
