@@ -12,7 +12,7 @@
 - Over: the same; unless it reads whole partitions, also the texts of large ones in the opposite order, to find the rows before one.
 - SetOperation: how often each row is on each side. Consolidate: the rows of each identity, unless rows only come.
 - EmitClosed: rows that are not closed yet, by the time when they are.
-- TemporalFilter: rows that are to come, by the time when they do; rows that are there, by the time when they go.
+- TemporalFilter: rows that will come, by the time when they do; rows that have come, by the time when they go.
 - Where a watermark closes groups, partitions or rows of a join, these operators also keep the open ones by the time when they are closed.
 - AsyncMap: rows that wait, by the order in which they came.
 - Process: the stores of the topology.

@@ -115,6 +115,15 @@ _IOV_MAX = 512
 _SYNCERS = 8
 
 
+def size_of(files: Files, path: str) -> int:
+    """The bytes of a file; FileNotFoundError without one."""
+    file = files.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
 class _Mapping:
     """Owner of mapped memory, freed with the last buffer on it.
 

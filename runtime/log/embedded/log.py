@@ -58,7 +58,7 @@ from flowql.runtime.log.embedded.state import Partition, ProducerState, Stored, 
 from flowql.runtime.log.embedded.upkeep import Upkeep
 from flowql.runtime.log.embedded.verify import Damage, Verified, verify
 from flowql.runtime.log.embedded.writer import Writer, read_redo, redo_path
-from flowql.runtime.log.files import DiskFiles, Files, Lock
+from flowql.runtime.log.files import DiskFiles, Files, Lock, size_of
 from flowql.runtime.log.open_clients import OpenClients
 from flowql.runtime.log.policy import TopicPolicy, altered
 from flowql.runtime.log.repartition import followed_by, moved
@@ -357,7 +357,7 @@ class EmbeddedLog:
         with self._lock:
             segments = [(s.path, s.length) for s in self._partition(tp).segments]
         try:
-            return all(_size(self._files, path) >= length for path, length in segments)
+            return all(size_of(self._files, path) >= length for path, length in segments)
         except FileNotFoundError:
             return False
 
@@ -506,14 +506,6 @@ class EmbeddedLog:
         if not 0 <= tp.partition < len(partitions):
             raise PartitionGone(f"topic {tp.topic} has {len(partitions)} partitions, none with number {tp.partition}")
         return partitions[tp.partition]
-
-
-def _size(files: Files, path: str) -> int:
-    file = files.open(path)
-    try:
-        return file.size()
-    finally:
-        file.close()
 
 
 def skipped_records(log: AnyLog, positions: Mapping[TopicPartition, int]) -> int:

@@ -16,7 +16,7 @@ from flowql.runtime.log.embedded.journal import Journal, find_generations, journ
 from flowql.runtime.log.embedded.ledger import Ledger
 from flowql.runtime.log.embedded.named import Named, held_still, named_files
 from flowql.runtime.log.embedded.state import LogState
-from flowql.runtime.log.files import Files
+from flowql.runtime.log.files import Files, size_of
 
 
 def pin(files: Files, ledger: Ledger, into: str) -> None:
@@ -44,7 +44,7 @@ def pinned_files(files: Files, directory: str) -> list[Named]:
         assert state is not None, "a pinned log has a commit log"
         (generation,) = find_generations(files, directory)
         journal = journal_path(directory, generation)
-        return [Named(journal, _size(files, journal)), *_sized(files, named_files(state, directory))]
+        return [Named(journal, size_of(files, journal)), *_sized(files, named_files(state, directory))]
 
 
 def pinned_folders(files: Files, directory: str) -> list[str]:
@@ -71,19 +71,11 @@ def _sized(files: Files, named: Iterator[Named]) -> Iterator[Named]:
     for each in named:
         size = -1
         with suppress(FileNotFoundError):
-            size = _size(files, each.path)
+            size = size_of(files, each.path)
         if each.required and size < each.length:
             raise LogCorrupt(f"{each.path} has {size} bytes, but {each.length} are committed")
         if size >= 0:
             yield Named(each.path, min(size, each.length), each.required)
-
-
-def _size(files: Files, path: str) -> int:
-    file = files.open(path)
-    try:
-        return file.size()
-    finally:
-        file.close()
 
 
 def _relative(path: str, directory: str) -> str:

@@ -19,7 +19,7 @@ Span = tuple[int | None, int | None]  # from when and until when a row is there;
 class TemporalFilterOperator:
     """Implements `Timed`.
 
-    State: rows that are to come, the text of (when, row identity) -> (row..., row time) for each row; rows that are there, by the time when they
+    State: rows that will come, the text of (when, row identity) -> (row..., row time) for each row; rows that have come, by the time when they
     go. Touches per run: both heads; the entry of each row that comes, goes or changes. The moment of a run is that of the wall clock, and never
     before that of an earlier run, which is in the task's metadata: with it the row alone tells where it is kept.
     """
