@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flowql.compiler.plan.logical import Join
 from flowql.runtime.batch import Ints
 from flowql.runtime.operators.windows import DAY_MS
 
 LEFT, RIGHT = 0, 1
+T = TypeVar("T", int, Ints)
 BUCKETS = 2  # a join window covers about so many buckets: few look-ups per row, short lists per bucket
 
 
@@ -27,13 +29,9 @@ class JoinBounds:
         self.retention = size + self.grace
         self.bucket = max(1, size // BUCKETS)
 
-    def span(self, side: int, time: int) -> tuple[int, int]:
-        """Times of the other side that match a row of `side`."""
+    def span(self, side: int, time: T) -> tuple[T, T]:
+        """Times of the other side that match a row of `side`, or each of its rows."""
         return (time - self.before, time + self.after) if side == LEFT else (time - self.after, time + self.before)
-
-    def spans(self, side: int, times: Ints) -> tuple[Ints, Ints]:
-        """As `span`, for many rows."""
-        return (times - self.before, times + self.after) if side == LEFT else (times - self.after, times + self.before)
 
     def buckets(self, low: int, high: int) -> range:
         """The buckets that cover these times, by their first time."""

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
+from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import Row
 from flowql.runtime.operators.keys import RowKey, picker
 from flowql.runtime.state.store import Key
+
+VECTOR_ROWS = 256  # joins take fewer rows one by one
+# Keys that can be dictionary-encoded, so that each distinct one is looked up once.
+DICTIONARY_KEYS = frozenset({Kind.INT, Kind.BIGINT, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 
 
 class JoinedRow:

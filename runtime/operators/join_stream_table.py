@@ -12,16 +12,12 @@ import pyarrow.compute as pc
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
-from flowql.compiler.plan.types import Kind
-from flowql.runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row, to_arrow
+from flowql.runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row, to_arrow, to_python
 from flowql.runtime.operators.base import RunContext
-from flowql.runtime.operators.join_rows import JoinedRow
+from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, VECTOR_ROWS, JoinedRow
 from flowql.runtime.operators.keys import RowKey, value_fields
 from flowql.runtime.operators.rows import Emitter, interleave, record_of
 from flowql.runtime.state.store import Key, Store, Value
-
-VECTOR_ROWS = 256
-_DICTIONARY = frozenset({Kind.INT, Kind.BIGINT, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 
 
 class StreamTableJoinOperator:
@@ -159,7 +155,7 @@ class _ColumnJoin:
 
     def __init__(self, plan: Operator, left: Schema, right: Schema, *, inner: bool) -> None:
         self._schema, self._inner, self._id = plan.schema, inner, plan.id
-        self._key = left.names.index(left.key[0].name)
+        self._key, self._key_type = left.names.index(left.key[0].name), left.key[0].type
         self._right_key = right.key[0].name
         self._types = [f.type for f in value_fields(right)]
         names = [f.name for f in value_fields(right)]
@@ -179,7 +175,7 @@ class _ColumnJoin:
     def of(plan: Operator, left: Schema, right: Schema, *, inner: bool) -> _ColumnJoin | None:
         """None where keys cannot be dictionary-encoded: several columns, windowed or nested keys."""
         one = len(left.key) == len(right.key) == len(plan.schema.key) == 1
-        if not one or left.window is not None or left.key[0].type.kind not in _DICTIONARY:
+        if not one or left.window is not None or left.key[0].type.kind not in DICTIONARY_KEYS:
             return None
         return _ColumnJoin(plan, left, right, inner=inner)
 
@@ -188,7 +184,7 @@ class _ColumnJoin:
         keep = stream.op != DELETE
         encoded = source.column(self._key).dictionary_encode()
         keep &= encoded.indices.is_valid().to_numpy(zero_copy_only=False)
-        keys = _plain(encoded.dictionary)
+        keys = to_python(encoded.dictionary, self._key_type)
         slots = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
         found = store.get_many([(k,) for k in keys])
         if changes.keys and keys:
@@ -229,12 +225,3 @@ class _ColumnJoin:
             seq=stream.seq,
             headers=stream.headers,
         )
-
-
-def _plain(dictionary: pa.Array) -> list[Any]:
-    """Distinct keys in reference form (times as ints)."""
-    t = dictionary.type
-    if pa.types.is_temporal(t):
-        dictionary = dictionary.cast(pa.int64() if pa.types.is_timestamp(t) else pa.int32())
-    values: list[Any] = dictionary.to_pylist()
-    return values

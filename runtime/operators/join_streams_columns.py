@@ -15,16 +15,14 @@ import pyarrow as pa
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
-from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import DELETE, Batch, Ints, to_arrow, to_python
 from flowql.runtime.operators.base import RunContext
 from flowql.runtime.operators.join_bounds import LEFT, RIGHT, Clocks, JoinBounds
+from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, VECTOR_ROWS
 from flowql.runtime.operators.keys import value_fields
 from flowql.runtime.operators.rows import record_of
 from flowql.runtime.state.store import Key, Store, Value
 
-VECTOR_ROWS = 256
-_DICTIONARY = frozenset({Kind.INT, Kind.BIGINT, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
 Bools = npt.NDArray[np.bool_]
 
 
@@ -55,7 +53,7 @@ class ColumnStreamJoin:
             return None
         t = left.key[0].type
         if (
-            t.kind not in _DICTIONARY
+            t.kind not in DICTIONARY_KEYS
             or any(f.type != t for f in (*right.key, *plan.schema.key))
             or len(plan.schema.key) > 1
         ):
@@ -114,7 +112,7 @@ class ColumnStreamJoin:
 
     def _count_late(self, side: int, rows: _Rows, clocks: Clocks) -> None:
         kept = self._bounds.retention
-        _, high = self._bounds.spans(side, rows.time)
+        _, high = self._bounds.span(side, rows.time)
         late = (rows.time <= rows.own - kept) | (high <= rows.other - kept)
         if late.any():
             clocks.late += int(np.count_nonzero(late))
@@ -129,7 +127,7 @@ class ColumnStreamJoin:
         """
         rows, other = sides[side], sides[1 - side]
         codes, times, place, index = other.seen()
-        low, high = self._bounds.spans(side, rows.time)
+        low, high = self._bounds.span(side, rows.time)
         low = np.maximum(low, rows.other - self._bounds.retention + 1)
         distinct, rank = np.unique(times, return_inverse=True)
         width = len(distinct) + 1
@@ -266,7 +264,7 @@ class _Buckets:
         own = [rows.time // bounds.bucket for rows in sides]
         reads: list[list[tuple[Ints, Ints]]] = [[], []]  # by the side that is read: keys and buckets
         for side, rows in enumerate(sides):
-            low, high = (t // bounds.bucket for t in bounds.spans(side, rows.time))
+            low, high = (t // bounds.bucket for t in bounds.span(side, rows.time))
             for step in range(int((high - low).max()) + 1 if len(rows) else 0):
                 inside = low + step <= high
                 reads[1 - side].append((rows.code[inside], low[inside] + step))
