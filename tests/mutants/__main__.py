@@ -43,6 +43,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "runtime/state": tuple(
         f"tests/runtime/state/test_{name}.py"
         for name in (
+            "cleaner",
             "manager",
             "batches",
             "changelog",
