@@ -142,9 +142,8 @@ def execute_change(
         if change.returning:
             returned.append(_returned(change, changed.returned))
 
-    seen = (
-        table_ends(log, source) if change.select and change.kind != "insert" else None
-    )  # before the query reads the table
+    # Before the query reads the table.
+    seen = table_ends(log, source) if change.select and change.kind != "insert" else None
     rows = _selected(source, change, ask) if change.select else None
     changed = change_table(log, source, change, application_id, now_ms, rows, seen, before=before)
     return Done(change.kind.upper(), change.target, changed.count, *returned)

@@ -39,7 +39,11 @@ def topic_named(position: str) -> str:
 def positions_of_input(positions: Mapping[str, int], ordinal: int) -> dict[str, int]:
     """By topic, the positions of the inputs of this ordinal; those of the first where an older version wrote one for all."""
     own = {name: at for name, at in positions.items() if OF_SOURCE not in name}
-    return {topic: positions.get(f"{topic}{OF_SOURCE}{ordinal}", at) for topic, at in own.items()} if ordinal else own
+    return {topic: positions.get(_numbered(topic, ordinal), at) for topic, at in own.items()} if ordinal else own
+
+
+def _numbered(topic: str, number: int) -> str:
+    return f"{topic}{OF_SOURCE}{number}"
 
 
 @dataclass(slots=True)
@@ -142,8 +146,8 @@ class LogInput:
     def name_in(self, topic: str) -> str:
         """The same, had it read another topic."""
         if self.channel is not None:
-            return f"{topic}{OF_SOURCE}{self.source}"
-        return f"{topic}{OF_SOURCE}{self.ordinal}" if self.ordinal else topic
+            return _numbered(topic, self.source)
+        return _numbered(topic, self.ordinal) if self.ordinal else topic
 
     def position_in(self, positions: Mapping[str, int], otherwise: int) -> int:
         """Its position in the metadata of a task. Older versions wrote one position for all inputs of a partition."""
