@@ -76,7 +76,7 @@ def type_of(text: str) -> SqlType:
 
 
 def _type(schema: Mapping[str, Any], root: Mapping[str, Any]) -> SqlType:
-    schema = _resolved(schema, root)
+    schema = resolved(schema, root)
     title = schema.get("title")
     if title == f"{_CONNECT}Decimal":
         digits = schema.get("connect.parameters", {})
@@ -112,8 +112,8 @@ def _struct(schema: Mapping[str, Any], root: Mapping[str, Any]) -> SqlType:
     return struct(*((name, _type(inner, root)) for _, (name, inner) in order))
 
 
-def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """References within the document followed, and the one type of a union with null taken."""
+def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """References within the document followed, and the one type of a union with null taken. Raises ValueError."""
     for _ in range(100):  # a reference to itself has no end
         reference = schema.get("$ref")
         branches = [b for k in ("oneOf", "anyOf", "allOf") for b in schema.get(k, ()) if b.get("type") != "null"]

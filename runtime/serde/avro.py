@@ -21,7 +21,7 @@ from flowql.compiler.schemas.avro import branch_name
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.serde.generic import reader, same_name, struct_reader
-from flowql.runtime.serde.numbers import TIMES, TimeNumber
+from flowql.runtime.serde.numbers import NAMED_TIMES, TIMES, TimeNumber
 from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix, written_by
 
 Convert = Callable[[Any], Any]
@@ -39,13 +39,11 @@ _TIMES: dict[tuple[str, str], type[TimeNumber]] = {
     ("long", "local-timestamp-micros"): TimeNumber.of(Kind.TIMESTAMP, _MICROS),
     ("long", "local-timestamp-nanos"): TimeNumber.of(Kind.TIMESTAMP, _NANOS),
     # Debezium's, which stand as `connect.name`, without a logical type.
-    ("int", "io.debezium.time.Date"): TimeNumber.of(Kind.DATE, 1),
-    ("int", "io.debezium.time.Time"): TimeNumber.of(Kind.TIME, 1),
-    ("long", "io.debezium.time.MicroTime"): TimeNumber.of(Kind.TIME, _MICROS),
-    ("long", "io.debezium.time.NanoTime"): TimeNumber.of(Kind.TIME, _NANOS),
-    ("long", "io.debezium.time.Timestamp"): TimeNumber.of(Kind.TIMESTAMP, 1),
-    ("long", "io.debezium.time.MicroTimestamp"): TimeNumber.of(Kind.TIMESTAMP, _MICROS),
-    ("long", "io.debezium.time.NanoTimestamp"): TimeNumber.of(Kind.TIMESTAMP, _NANOS),
+    **{
+        ("int" if name.endswith((".Date", ".Time")) else "long", name): t
+        for name, t in NAMED_TIMES.items()
+        if name.startswith("io.debezium.")
+    },
 }
 _OURS = "flowql."  # before names of logical types that fastavro reads by functions of ours
 

@@ -19,16 +19,12 @@ from flowql.compiler.functions.temporal import DAY_MS
 from flowql.compiler.plan.event_times import USUAL_TIMES
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import Kind
+from flowql.runtime.serde.numbers import NAMED_TIMES
 
-_CONNECT = "org.apache.kafka.connect.data."
-_TIME = "io.debezium.time."
 # Units of times of day and of moments, by the names of their schemas: how many are in a millisecond.
-_PER_MS = {
-    f"{_CONNECT}Time": 1, f"{_CONNECT}Timestamp": 1, f"{_TIME}Time": 1, f"{_TIME}Timestamp": 1,
-    f"{_TIME}MicroTime": 1_000, f"{_TIME}MicroTimestamp": 1_000, f"{_TIME}NanoTime": 1_000_000, f"{_TIME}NanoTimestamp": 1_000_000,
-}  # fmt: skip
-_DAYS = (f"{_CONNECT}Date", f"{_TIME}Date")
-_DECIMAL, _ANY_SCALE = f"{_CONNECT}Decimal", "io.debezium.data.VariableScaleDecimal"
+_PER_MS = {name: t.per_ms for name, t in NAMED_TIMES.items() if t.kind is not Kind.DATE}
+_DAYS = tuple(name for name, t in NAMED_TIMES.items() if t.kind is Kind.DATE)
+_DECIMAL, _ANY_SCALE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
 _FIRST_MS, _LAST_MS = USUAL_TIMES.first_ms(of_column=False), USUAL_TIMES.latest_ms
 _BELOW_MS = re.compile(r"(\.\d{3})\d+")
 _RANGES = {Kind.INT: (INT_MIN, INT_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
@@ -82,10 +78,15 @@ def _ms(value: Any, meaning: Meaning | None, read: Callable[[str], int]) -> Any:
         return value * DAY_MS
     if meaning is not None and meaning.name in _PER_MS:
         return value // _PER_MS[meaning.name]
+    return usual_ms(value, "let the connector write schemas (value.converter.schemas.enable=true)")
+
+
+def usual_ms(value: int, way: str) -> int:
+    """A moment in milliseconds, of which no schema says so. way: to a schema that does. Raises ValueError for what may be microseconds."""
     if not _FIRST_MS <= value < _LAST_MS:
         raise ValueError(
-            f"{value} milliseconds are a time before 1900 or after 2200. If they are microseconds: let the connector write schemas "
-            "(value.converter.schemas.enable=true) or milliseconds (time.precision.mode=connect), or declare the column BIGINT"
+            f"{value} milliseconds are a time before 1900 or after 2200. If they are microseconds: {way} "
+            "or milliseconds (time.precision.mode=connect), or declare the column BIGINT"
         )
     return value
 
@@ -114,16 +115,17 @@ def _truth(value: Any, _meaning: Meaning | None) -> Any:
 def _number(value: Any, meaning: Meaning | None) -> Any:
     """Decimals as numbers. FlowQL's JSON wraps whole numbers that are too large; here they are refused."""
     if meaning is not None and meaning.name == _DECIMAL and type(value) is str:
-        return _decimal(value, meaning.scale)
+        return unscaled_decimal(value, meaning.scale)
     if meaning is not None and meaning.name == _ANY_SCALE and isinstance(value, dict):
         unscaled, scale = value.get("value"), value.get("scale")
         if type(unscaled) is not str or type(scale) is not int:
             raise ValueError("a decimal without value and scale")
-        return _decimal(unscaled, scale)
+        return unscaled_decimal(unscaled, scale)
     return value
 
 
-def _decimal(unscaled: str, scale: int) -> Decimal:
+def unscaled_decimal(unscaled: str, scale: int) -> Decimal:
+    """A decimal whose digits are a whole number in base64. Raises ValueError."""
     number = int.from_bytes(base64.b64decode(unscaled, validate=True), "big", signed=True)
     if abs(scale) > _SCALE_MAX:
         raise ValueError(f"a decimal of scale {scale}")

@@ -28,13 +28,15 @@ from flowql.compiler.functions.generated import compiled
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, fit_decimal, wrap32, wrap64
 from flowql.compiler.functions.values import decimal_text
 from flowql.compiler.plan.logical import SchemaRef
-from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import Kind, SqlType, struct
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
+from flowql.runtime.serde.json_schema_values import has_units, reading, writing
 from flowql.runtime.serde.numbers import day_time, days, java_integer, moment, whole
-from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix
+from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix, written_by
 
 Convert = Callable[[Any], Any]
+_SCHEMAS_MAX = 1_000
 _SPELLINGS_MAX = 1_000  # key sequences remembered per decoder; documents beyond that are resolved one by one
 
 
@@ -452,24 +454,59 @@ def _payload(document: Any) -> Any:
 
 
 class JsonRegistryDecoder:
-    """JSON_SR: the JSON format behind a zero byte and the id of a JSON Schema."""
+    """JSON_SR: the JSON format behind a zero byte and the id of a JSON Schema, which tells the units of times."""
 
-    def __init__(self, document: JsonDecoder) -> None:
-        self._document = document
+    def __init__(
+        self,
+        document: JsonDecoder,
+        columns: Sequence[tuple[str, SqlType]],
+        ref: SchemaRef | None,
+        *,
+        wrapped: bool,
+    ) -> None:
+        """columns: those that are read. ref: the schema that the source is declared with. wrapped: as of `JsonRegistryEncoder`."""
+        self._document, self._ref = document, ref
+        self._type = struct(*columns) if wrapped or not columns else columns[0][1]
+        self._units: dict[int, Convert | None] | None = {} if has_units(self._type) else None  # by the schema's id
 
     def decode(self, data: bytes | None) -> Row | None:
         if data is None:
             return None
-        split_prefix(data)
-        return self._document.decode(data[PREFIX:])
+        id_ = split_prefix(data)
+        if self._units is None:
+            return self._document.decode(data[PREFIX:])
+        if id_ not in self._units:
+            if len(self._units) >= _SCHEMAS_MAX:
+                self._units.clear()
+            self._units[id_] = reading(self._type, self._text(id_))
+        return self._document.decode(data[PREFIX:], self._units[id_])
+
+    def _text(self, schema_id: int) -> str | None:
+        """The schema of that id; None if it is not known. Raises RegistryUnavailable."""
+        try:
+            return written_by(schema_id, self._ref, "JSON").text
+        except BadRecord:
+            return None
 
 
 class JsonRegistryEncoder:
-    """Puts the prefix before."""
+    """Puts the prefix before, and times in the units of the schema."""
 
-    def __init__(self, document: JsonEncoder, ref: SchemaRef) -> None:
+    def __init__(
+        self, document: JsonEncoder, columns: Sequence[tuple[str, SqlType]], ref: SchemaRef, *, wrapped: bool
+    ) -> None:
+        """wrapped: the columns are fields of one object; else there is one, which is the document."""
         self._document, self._prefix = document, prefix(numbered(ref).id)
+        self._names = [name for name, _ in columns] if wrapped else None
+        self._units = writing(struct(*columns) if wrapped else columns[0][1], ref.text)
 
     def encode(self, row: Row) -> bytes | None:
+        if self._units is not None:
+            row = self._in_units(self._units, row)
         data = self._document.encode(row)
         return None if data is None else self._prefix + data
+
+    def _in_units(self, units: Convert, row: Row) -> Row:
+        if self._names is None:
+            return tuple(None if v is None else units(v) for v in row)
+        return tuple(units(dict(zip(self._names, row, strict=True))).values())

@@ -31,6 +31,22 @@ class TimeNumber(int):
         return value * cls.per_ms
 
 
+_CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
+# By the names that schemas of Kafka Connect and of Debezium give them.
+NAMED_TIMES: dict[str, type[TimeNumber]] = {
+    f"{_CONNECT}Date": TimeNumber.of(Kind.DATE, 1),
+    f"{_CONNECT}Time": TimeNumber.of(Kind.TIME, 1),
+    f"{_CONNECT}Timestamp": TimeNumber.of(Kind.TIMESTAMP, 1),
+    f"{_DEBEZIUM}Date": TimeNumber.of(Kind.DATE, 1),
+    f"{_DEBEZIUM}Time": TimeNumber.of(Kind.TIME, 1),
+    f"{_DEBEZIUM}MicroTime": TimeNumber.of(Kind.TIME, 1_000),
+    f"{_DEBEZIUM}NanoTime": TimeNumber.of(Kind.TIME, 1_000_000),
+    f"{_DEBEZIUM}Timestamp": TimeNumber.of(Kind.TIMESTAMP, 1),
+    f"{_DEBEZIUM}MicroTimestamp": TimeNumber.of(Kind.TIMESTAMP, 1_000),
+    f"{_DEBEZIUM}NanoTimestamp": TimeNumber.of(Kind.TIMESTAMP, 1_000_000),
+}
+
+
 def time_number(value: object, kind: Kind) -> object:
     """What a column of DATE, TIME or TIMESTAMP reads of a number: itself, or in days or milliseconds if its unit is known.
     Parts of a millisecond are cut off, toward the past. Raises TypeError if it counts something else.

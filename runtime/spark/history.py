@@ -66,7 +66,17 @@ def written_paths(plan: Plan, settings: SparkSettings) -> list[str]:
 def refuse_unfit_files(plan: Plan, settings: SparkSettings) -> None:
     """Raises FilesUnfit where what a target says about files cannot be carried out, whether batches or streams read them."""
     refuse_overwriting(plan, settings)
+    _refuse_own_tables(plan, settings)
     _refuse_versions_of_streams(plan, settings)
+
+
+def _refuse_own_tables(plan: Plan, settings: SparkSettings) -> None:
+    """Their rows obey rules (keys, NOT NULL, CHECK, the form of JSONB) that statements check, and nothing checks those of files."""
+    for name, files in outside_files(plan, settings).items():
+        source = plan.source(name)
+        if source is not None and source.is_own_table:
+            title = f"{files.place} cannot stand for the table {name}: its rows are those of INSERT, UPDATE and DELETE, which check its rules"
+            raise FilesUnfit(title, help="declare a stream or a table WITH (KAFKA_TOPIC = ...) for the rows of files")
 
 
 def _refuse_versions_of_streams(plan: Plan, settings: SparkSettings) -> None:

@@ -174,6 +174,80 @@ def test_dates_and_times_of_avro_are_read_in_the_unit_of_their_schema(place: int
         assert decoder.decode(record) == (expected,)
 
 
+def json_schema(**properties: dict[str, Any]) -> str:
+    return json.dumps({"type": "object", "properties": properties})
+
+
+def titled(name: str, kind: str = "integer", **more: Any) -> dict[str, Any]:
+    """As Kafka Connect's converter writes it: NULL is one of two types."""
+    return {"oneOf": [{"type": "null"}, {"type": kind, "title": name, "connect.version": 1, **more}]}
+
+
+DEBEZIUM = "io.debezium.time."
+JSON_TIMES: list[tuple[dict[str, Any] | None, str, SqlType, Any]] = [
+    (titled(f"{DEBEZIUM}MicroTimestamp"), f"{MS * 1_000 + 999}", TIMESTAMP, MS),
+    (titled(f"{DEBEZIUM}MicroTimestamp"), "-1", TIMESTAMP, -1),
+    (titled(f"{DEBEZIUM}MicroTimestamp"), f"{MS * 1_000}", BIGINT, MS * 1_000),
+    (titled(f"{DEBEZIUM}MicroTimestamp"), "19000", DATE, "t: its schema says that it is a TIMESTAMP"),
+    (titled(f"{DEBEZIUM}NanoTimestamp"), f"{MS * 1_000_000}", TIMESTAMP, MS),
+    (titled(f"{DEBEZIUM}MicroTime"), "5000999", TIME, 5_000),
+    (titled(f"{DEBEZIUM}Date"), "19000", DATE, 19_000),
+    (titled("org.apache.kafka.connect.data.Timestamp"), f"{MS}", TIMESTAMP, MS),
+    ({"type": "array", "items": titled(f"{DEBEZIUM}MicroTimestamp")}, f"[null, {MS}000]", array(TIMESTAMP), [None, MS]),
+    (
+        {"type": "object", "properties": {"x": titled(f"{DEBEZIUM}MicroTime")}},
+        '{"x": 7000}',
+        struct(("X", TIME)),
+        {"X": 7},
+    ),
+    (
+        titled("org.apache.kafka.connect.data.Decimal", "string", **{"connect.parameters": {"scale": "2"}}),
+        '"MDk="',
+        decimal(9, 2),
+        Decimal("123.45"),
+    ),
+    ({"type": "integer"}, f"{MS}", TIMESTAMP, MS),
+    ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, f"{MS}", TIMESTAMP, MS),
+    (None, f"{MS}", TIMESTAMP, MS),  # a schema that is in no registry
+    (None, f"{MS * 1_000}", TIMESTAMP, "before 1900 or after 2200.*register the schema"),
+    (None, f"[{MS * 1_000}]", array(TIMESTAMP), "before 1900 or after 2200.*register the schema"),
+]
+
+
+def test_times_of_json_are_read_in_the_unit_of_their_schema() -> None:
+    """Debezium's microseconds were taken for milliseconds, without a word."""
+    for place, (schema, text, column, expected) in enumerate(JSON_TIMES):
+        id_ = (900 + place).to_bytes(4, "big")
+        if schema is not None:
+            KNOWN.remember([SchemaRef("JSON", json_schema(t=schema, u={"type": "string"}), 900 + place)])
+        fields = [Field("U", STRING), Field("T", column)]
+        decoder = row_decoder(fields, made("JSON_SR", fields), fields, is_key=False)
+        record = b"\0" + id_ + b'{"t": ' + text.encode() + b', "u": "x"}'
+        if isinstance(expected, str):
+            with pytest.raises(BadRecord, match=expected):
+                decoder.decode(record)
+        else:
+            assert decoder.decode(record) == ("x", expected), (schema, text)
+        assert decoder.decode(b"\0" + id_ + b'{"U": "y", "t": null}') == ("y", None)
+
+
+def test_times_of_json_are_written_in_the_unit_of_the_schema_that_a_subject_has() -> None:
+    micros, fields = titled(f"{DEBEZIUM}MicroTimestamp"), [Field("T", TIMESTAMP), Field("S", struct(("X", TIMESTAMP)))]
+    text = json_schema(T=micros, S={"type": "object", "properties": {"X": micros}})
+    fmt, row = Format("JSON_SR", schema=SchemaRef("JSON", text, 950)), (MS, {"X": MS + 1})
+    data = row_encoder(fields, fmt, is_key=False).encode(row)
+    assert data is not None
+    assert json.loads(data[PREFIX:]) == {"T": MS * 1_000, "S": {"X": MS * 1_000 + 1_000}}
+    assert row_decoder(fields, fmt, fields, is_key=False).decode(data) == row
+    assert there_and_back(fmt, fields, (None, None)) == (None, None)
+    bare = Format("JSON_SR", wrap=False, schema=SchemaRef("JSON", json.dumps(micros), 951))
+    assert there_and_back(bare, fields[:1], (MS,)) == (MS,)
+    assert row_encoder(fields[:1], bare, is_key=False).encode((MS,)) == b"\0\0\0\x03\xb7%d" % (MS * 1_000)
+    dated = Format("JSON_SR", schema=SchemaRef("JSON", json_schema(T=titled(f"{DEBEZIUM}Date")), 952))
+    with pytest.raises(BadRecord, match="T: the field is a DATE, the column a TIMESTAMP"):
+        row_encoder(fields[:1], dated, is_key=False).encode((MS,))
+
+
 def test_times_are_written_in_the_unit_of_the_schema_that_a_subject_has() -> None:
     micros, day = {"type": "long", "logicalType": "timestamp-micros"}, {"type": "int", "logicalType": "date"}
     text = {"type": "record", "name": "R", "fields": [{"name": "T", "type": ["null", micros]}]}

@@ -7,6 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.changes import (
     Consolidate,
     EquiJoin,
@@ -97,6 +99,14 @@ def test_files_of_a_stream_have_no_versions_of_rows(given: dict[str, Any]) -> No
     with pytest.raises(FilesUnfit, match=r"topic a .* A is a stream: its rows replace and remove none"):
         refuse_unfit_files(made, SparkSettings(files={"a": TopicFiles("parquet", "/data/a", **given)}))
     refuse_unfit_files(made, SparkSettings(files=FILES))
+
+
+def test_files_do_not_stand_for_a_table_that_statements_change() -> None:
+    """Their rows passed by CHECK, NOT NULL and the form of JSONB."""
+    text = SourceText("t.sql", "CREATE TABLE o (id INT PRIMARY KEY, k INT, CHECK (k > 0));")
+    made = compile_project([text], dialect="standard").plan
+    with pytest.raises(FilesUnfit, match="/data/o cannot stand for the table o"):
+        refuse_unfit_files(made, SparkSettings(files={"o": TopicFiles("json", "/data/o")}))
 
 
 def test_files_of_streams_are_of_one_query() -> None:
