@@ -229,9 +229,7 @@ class SparkAtRest:
     def commits(self) -> Iterator[Take]:
         with self._site() as (site, deployed):
             if site is None or not deployed.plan.sources:
-                raise QueryError(
-                    f"nothing has run in {self._settings.data_dir} yet", code=NOTHING, help="flowql deploy"
-                )
+                raise self._nothing_has_run()
             at, plan, sequence = site, deployed.plan, sequence_of(site, deployed)
             with session_at_rest(at) as session:
                 yield lambda relations: SparkCommit(
@@ -243,6 +241,14 @@ class SparkAtRest:
                     newest=lambda: sequence_of(at, deployed),
                     files=rows_by_source(at, plan, session),
                 )
+
+    def _nothing_has_run(self) -> QueryError:
+        title = f"nothing has run in {self._settings.data_dir} yet"
+        files = self._settings.spark.files
+        notebooks = (
+            "; results that flowql.spark.run or start have written are in their files alone: read those with Spark"
+        )
+        return QueryError(title, code=NOTHING, help="flowql deploy" + (notebooks if files else ""))
 
     @contextmanager
     def _site(self) -> Iterator[tuple[Site | None, Deployed]]:

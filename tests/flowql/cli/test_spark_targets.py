@@ -51,9 +51,17 @@ def test_batches_are_of_spark_targets(flowql: Program) -> None:
 def test_where_nothing_has_run(flowql: Program) -> None:
     status = json.loads(flowql("status", "-t", "spark", "-o", "json").out)
     assert (status["instance"]["engine"], status["instance"]["pid"], status["queries"]) == ("spark", None, [])
-    assert "error[FQ5105]" in flowql("query", "SELECT 1", "-t", "spark").err
+    told = flowql("query", "SELECT 1", "-t", "spark").err
+    assert ("error[FQ5105]" in told, "in their files alone" in told) == (True, False)
     planned = json.loads(flowql("deploy", "-t", "spark", "--dry-run", "-o", "json").out)
     assert [c["action"] for c in planned["changes"]] == ["add"]
+
+
+def test_results_of_notebooks_are_in_their_files(flowql: Program) -> None:
+    """After `flowql.spark.run` the target was said to have nothing, with the advice to deploy."""
+    files = "files: {SPENT: {format: delta, path: out}}"
+    Path("flowql.yaml").write_text(PROJECT.replace("spark: {master", f"spark: {{{files}, master"))
+    assert "flowql.spark.run or start have written are in their files" in flowql("query", "SELECT 1", "-t", "spark").err
 
 
 @pytest.mark.parametrize("verb", [["run", "--bounded"], ["run"], ["run", "--until-caught-up"]])
