@@ -43,6 +43,7 @@ from flowql.runtime.spark.log_append import Target
 from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register
+from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.native.query import native_bounded
 from flowql.runtime.spark.session import close_session, open_session
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
@@ -153,7 +154,7 @@ def _over_records(spark: Any, source: BenchInput, plan: Plan, query: str, *, nat
         layout = "" if native else layout_of(plan, compiled, partitions).dumps()
         options = ReadOptions(str(source.folder / "log"), ("bid",), starting=starts, ending=ends, layout=layout)
         rows = bounded(spark, plan, compiled, read_log(spark, options), partitions)
-        sink = SinkOptions(options.address, source.folder / "staging", Target(query, new_run()), dict(ended))
+        sink = SinkOptions(options.address, Staging(source.folder / "staging"), Target(query, new_run()), dict(ended))
         write_epoch(rows, sink, 0)
         ended.update(_bounds_after(source, query))
 

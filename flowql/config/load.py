@@ -237,7 +237,7 @@ class _Loading:
         folder = values.pop("data_dir", DATA_DIR_DEFAULT if name == "default" else f".flowql/{name}")
         if is_address(folder):  # a path of that text would be a folder beside this file
             title = f"`data_dir` is a folder of this machine, and {folder} is an address"
-            help_ = "write a path without `file:`; files that Spark reads and writes may have addresses:  spark: {files: ...}"
+            help_ = "write a path without `file:`; checkpoints and files of Spark may have addresses:  spark: {checkpoint: ..., files: ...}"
             self._error("FQ3004", title, given["data_dir"].span, "an address", help_)
         for key, field in (("memory", "memory_bytes"), ("latency_target", "latency_target_ms")):
             if key in values:

@@ -6,15 +6,21 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.reader import Item, texts
 from flowql.config.shape import Choice, Constant, Key, ListOf, MapOf, Record, Text, Whole
 from flowql.runtime.spark.configuration import FIXED, REPLACED
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.runtime.spark.storage import is_remote
 
 _LOGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/@:]*:[^/]*@")  # s3a://key:secret@bucket/x
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # s3a://bucket/x; a folder otherwise
+_CREDENTIALS = (
+    "leave them out of the address, and give them to Spark in `conf`: spark.hadoop.fs.s3a.access.key and "
+    "spark.hadoop.fs.s3a.secret.key for s3a"
+)
 
 HASH_BUCKETS_MAX = 4_096  # each is a task, with its state, in every micro-batch
 _HISTORY = Choice(("complete", "arrival"))
@@ -78,6 +84,10 @@ SPARK = Record(
             "Of batches. `complete` (default over files): rows as if in the order of their times, none late. `arrival`: as over topics.",
         ),
         "files": Key(MapOf(_FILES, "a topic"), "Files that stand for topics."),
+        "checkpoint": Key(
+            Text("a folder or an address"),
+            "Where executors write checkpoints and results that wait for their commit: a folder that all machines of a cluster share, or an address (`s3a://...`); default: `data_dir`.",
+        ),
     },
 )
 
@@ -102,12 +112,30 @@ def spark_settings(
         values["memory_bytes"] = knobs["memory_bytes"]
     if "hash_buckets" in given:
         values["hash_buckets"] = {name: item.value for name, item in given["hash_buckets"].value.items()}
+    problems: list[Diagnostic] = []
+    if "checkpoint" in given:
+        values["checkpoint"], problems = _checkpoint(given["checkpoint"], root)
     conf: Mapping[str, Item] = given["conf"].value if "conf" in given else {}
     files: Mapping[str, Item] = given["files"].value if "files" in given else {}
     settings = SparkSettings(
         conf=texts(conf), files={topic: _files(item.value, root) for topic, item in files.items()}, **values
     )
-    return settings, [*_refused(conf), *(d for topic, item in files.items() for d in _mistakes(topic, item))]
+    return settings, [*problems, *_refused(conf), *(d for topic, item in files.items() for d in _mistakes(topic, item))]
+
+
+def _checkpoint(given: Item, root: Path) -> tuple[str, list[Diagnostic]]:
+    """The folder or the address, and what is wrong with it."""
+    said = str(given.value)
+    if _LOGIN.match(said):
+        title = "`checkpoint` holds credentials, which would stand in checkpoints and messages"
+        return "", [Diagnostic("FQ3004", title, help=_CREDENTIALS)]  # without its line, as that is shown
+    if is_remote(said):
+        return said.rstrip("/"), []
+    path = urlsplit(said).path if said.startswith("file:") else said
+    if is_address(path):
+        title, label = f"{said} names no file system that Spark could find", "an address has two slashes"
+        return "", [Diagnostic("FQ3004", title, given.span, label, help="write  checkpoint: s3a://bucket/folder")]
+    return str((root / Path(path).expanduser()).resolve()), []
 
 
 def _files(given: Mapping[str, Item], root: Path) -> TopicFiles:
@@ -147,8 +175,7 @@ def _mistakes(topic: str, item: Item) -> list[Diagnostic]:
         title = (
             f"the address of files `{topic}` holds credentials, which would stand in plans, checkpoints and messages"
         )
-        way = "leave them out of the address, and give them to Spark in `conf`: spark.hadoop.fs.s3a.access.key and spark.hadoop.fs.s3a.secret.key for s3a"
-        found.append(Diagnostic("FQ3004", title, help=way))  # without its line, as that is shown
+        found.append(Diagnostic("FQ3004", title, help=_CREDENTIALS))  # without its line, as that is shown
     if "write" in given and form != "delta":
         title = f"`write` is for Delta: other files of streams only grow, so those of `{topic}` have all changes"
         found.append(Diagnostic("FQ3003", title, given["write"].key, "no meaning here", help="write  format: delta"))

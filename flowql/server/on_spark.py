@@ -17,6 +17,7 @@ from flowql.config.storage import check_engine, log_at
 from flowql.deploy.extents import Extent
 from flowql.deploy.pins import of_spark
 from flowql.deploy.settings import UNSUPPORTED_TARGET, Settings
+from flowql.deploy.spark_archives import write_flowql
 from flowql.errors import CommandError
 from flowql.query.committed import Commit, Take, queries_behind
 from flowql.query.database import QueryDatabase
@@ -50,7 +51,13 @@ def open_spark(settings: Settings, mode: Mode) -> SparkEngine:
         with closing(log_at(settings.log_dir, settings.kafka, app)) as log:
             check_engine(log, app, topic_name(app), "a target with `engine: runtime`")
     instance = SparkInstance(
-        address, settings.state_dir, settings.spark, app, mode=mode, dead_letters=settings.dead_letters
+        address,
+        settings.state_dir,
+        settings.spark,
+        app,
+        mode=mode,
+        dead_letters=settings.dead_letters,
+        pack=write_flowql,
     )
     return SparkEngine(instance, settings)
 

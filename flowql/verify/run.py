@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -68,14 +69,21 @@ def verify(
         title = f"target {first.name} has no input to compare over: its log {first.settings.log_dir} is not there"
         raise CommandError(title, code=NO_RESULT, help=f"flowql topic import TOPIC FILE -t {first.name}")
     fresh = [
-        replace(side, settings=replace(side.settings, data_dir=folder / f"{n}-{side.name}"))
-        for n, side in enumerate(sides, 1)
+        replace(side, settings=_fresh(side.settings, folder / f"{n}-{side.name}")) for n, side in enumerate(sides, 1)
     ]
     for side in fresh:
         with at_hand(side) as own:
             _copy(plan, deployed, first, own, now_ms, watch)
             _run(plan, own, watch)
     return _compare_all(plan, fresh, watch, tolerance)
+
+
+def _fresh(settings: Settings, data_dir: Path) -> Settings:
+    """The same settings with nothing that has run. What Spark leaves at an address is apart from that of the target."""
+    spark = settings.spark
+    if spark.checkpoint:
+        spark = replace(spark, checkpoint=f"{spark.checkpoint.rstrip('/')}/verify-{os.urandom(4).hex()}")
+    return replace(settings, data_dir=data_dir, spark=spark)
 
 
 def compare_held(plan: Plan, sides: Sequence[Side], watch: Watch, tolerance: float = TOLERANCE) -> list[Report]:

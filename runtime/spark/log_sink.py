@@ -5,6 +5,7 @@ Small micro-batches of streams go without files, from the driver's memory (`gath
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,27 +15,33 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from flowql.runtime.log.base import Log
+from flowql.runtime.spark.folders import HadoopPath
 from flowql.runtime.spark.function_counts import taken
 from flowql.runtime.spark.log_address import Address, shared_log
 from flowql.runtime.spark.log_append import Appended, Piece, Target, append, split
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
-from flowql.runtime.spark.log_staging import Staged, pieces_of, stage, sweep
+from flowql.runtime.spark.log_staging import Staged, Staging, pieces_of, stage, staging_of, sweep
 from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL, Emit
+from flowql.runtime.spark.storage import told_of_storage
+
+_PARQUET = ".parquet"
+_ROWS_AT_ONCE = 4  # a row of EMITTED holds many records
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
     """Where the epochs of a query go.
 
-    address: of the log; staging: folder for staged files; replaces: records below these offsets go with the epoch; records_in and ties: to
+    address: of the log; staging: where results of workers wait; replaces: records below these offsets go with the epoch; records_in and ties: to
     count with the epoch, where rows bring no notes; functions: those whose calls are counted with it.
     """
 
     address: Address
-    staging: Path
+    staging: Staging
     target: Target
     replaces: Offsets = field(default_factory=dict)
     records_in: int = 0
@@ -54,16 +61,16 @@ def write_epoch(
     try:
         return commit_staged(log or shared_log(options.address), options, epoch, staged)
     finally:
-        sweep(options.staging, options.target.query, staged)
+        sweep(options.staging.folder, options.target.query, staged)
 
 
 @contextmanager
 def gathered(
-    emitted: DataFrame, staging: Path, query: str, *, staged: bool, emit: Emit | None = None
+    emitted: DataFrame, staging: Staging, query: str, *, staged: bool, emit: Emit | None = None
 ) -> Iterator[tuple[list[Piece], list[Mapping[str, Any]]]]:
     """The pieces and notes of a micro-batch's EMITTED rows, good until the block ends.
 
-    staged: workers write them to files that are mapped here, so that no memory grows with their number. Workers must see this folder then. emit: as of `write_epoch`.
+    staged: workers write them to files that are mapped here, so that no memory grows with their number. emit: as of `write_epoch`.
     """
     if not staged:
         emitted = emitted if emit is None else emitted.mapInArrow(emit, EMITTED_DDL)
@@ -73,14 +80,38 @@ def gathered(
     try:
         yield list(pieces_of(found)), [note for s in found for note in s.notes]
     finally:
-        sweep(staging, query, found)
+        sweep(staging.folder, query, found)
 
 
-def _stage_all(emitted: DataFrame, staging: Path, query: str, emit: Emit | None) -> list[Staged]:
-    stage_all = partial(_staged, staging, query, emit)
+def _stage_all(emitted: DataFrame, staging: Staging, query: str, emit: Emit | None) -> list[Staged]:
+    if (there := staging.at_of(query)) is not None:
+        rows = emitted if emit is None else emitted.mapInArrow(emit, EMITTED_DDL)
+        return _fetched(rows.select(*EMITTED.names), there / os.urandom(8).hex(), staging.folder, query)
+    stage_all = partial(_staged, staging.folder, query, emit)
     made = emitted.select(*EMITTED.names) if emit is None else emitted
     rows = made.mapInArrow(stage_all, "staged BINARY").collect()
     return [pickle.loads(bytes(row.staged)) for row in rows]
+
+
+def _fetched(emitted: DataFrame, there: HadoopPath, folder: Path, query: str) -> list[Staged]:
+    """Workers write to an address, which is copied file by file to where it can be mapped."""
+    try:
+        with told_of_storage(str(there)):
+            emitted.write.parquet(str(there))
+        return [_fetch(file, folder, query) for file in there.iterdir() if file.name.endswith(_PARQUET)]
+    finally:
+        there.remove()
+
+
+def _fetch(file: HadoopPath, folder: Path, query: str) -> Staged:
+    copy = staging_of(folder, query) / file.name
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file.copy_to(copy)
+        with pq.ParquetFile(copy) as rows:
+            return stage(folder, query, rows.iter_batches(_ROWS_AT_ONCE, columns=EMITTED.names))
+    finally:
+        copy.unlink(missing_ok=True)
 
 
 def commit_staged(log: Log, options: SinkOptions, epoch: int, staged: Sequence[Staged]) -> Appended:

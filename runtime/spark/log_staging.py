@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from flowql.runtime.log.base import PRODUCE_SCHEMA
 from flowql.runtime.log.transaction import conform
+from flowql.runtime.spark.folders import HadoopPath
 from flowql.runtime.spark.log_append import Piece, split
 
 _SUFFIX = ".arrow"
@@ -47,14 +48,25 @@ class Staged:
     notes: tuple[Mapping[str, Any], ...]
 
 
+class Staging(NamedTuple):
+    """A folder that the driver reads, and workers write. at: an address that workers write instead, as they do not see the folder."""
+
+    folder: Path
+    at: HadoopPath | None = None
+
+    def at_of(self, query: str) -> HadoopPath | None:
+        return None if self.at is None else self.at / quote(query, safe="")
+
+    def clear(self, query: str) -> None:
+        """Removes what a crash left. Call before the query starts."""
+        shutil.rmtree(staging_of(self.folder, query), ignore_errors=True)
+        if (there := self.at_of(query)) is not None:
+            there.remove()
+
+
 def staging_of(directory: Path, query: str) -> Path:
     """Where a query's staged files are: a folder of its own, since all of it is swept after a commit."""
     return directory / quote(query, safe="")
-
-
-def clear(directory: Path, query: str) -> None:
-    """Remove what a crash left. Call before the query starts."""
-    shutil.rmtree(staging_of(directory, query), ignore_errors=True)
 
 
 def stage(directory: Path, query: str, batches: Iterable[pa.RecordBatch]) -> Staged:

@@ -63,6 +63,8 @@ class SparkSettings:
     files: topic -> files that are read or written in its place.
     history: what a batch takes rows for, see `flowql.runtime.spark.history`; None for complete over files and arrival over topics.
     memory_bytes: of the driver, which with a local master does all the work.
+    checkpoint: folder or address below which an instance keeps what executors write: checkpoints of streams, and results that wait for their commit.
+    "" for the state directory of the target, which all machines of a cluster must share then.
     """
 
     master: str = "local[*]"
@@ -75,6 +77,7 @@ class SparkSettings:
     memory_bytes: int = 1024 * MIB
     history: History | None = None
     hash_buckets: Mapping[str, int] = field(default_factory=dict)
+    checkpoint: str = ""
 
     def buckets_of(self, query: str, result: str) -> int:
         """How many hash buckets are asked for of a query that writes `result`; 0 for none."""
@@ -87,6 +90,11 @@ class SparkSettings:
     def is_local(self) -> bool:
         """Whether driver and executors are one process on this machine."""
         return self.master.startswith("local") and not self.master.startswith("local-cluster")
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether executors write to an address, as they share no folder with the driver."""
+        return not self.is_local and "://" in self.checkpoint
 
     @property
     def driver_memory_mib(self) -> int:

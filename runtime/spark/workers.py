@@ -8,14 +8,16 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowql.runtime.spark.errors import WorkersUnfit
+from flowql.runtime.spark.settings import TopicFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,9 +26,15 @@ ANSWER_S, AGAIN_S = 25.0, 0.5  # Spark waits for ever for executors that never c
 TASKS_PER_EXECUTOR = 4  # some of them land on each executor
 MARK = ".flowql-shared-"  # and 32 hexadecimal digits, which are its content as well
 _GROUP = "flowql-workers"
-Marked = tuple[str, str, bool]  # a folder, the file in it, and whether workers write there
+PUT = "put them at an address that all machines reach (s3a://...), or into a folder that they share"
+NO_FILES: Mapping[str, TopicFiles] = {}
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+Marked = tuple[str, str, bool]  # a folder, the file in it ("": none could be made), and whether workers write there
 ENVIRONMENT = "install the same in the Python of all workers, or ship an environment with  spark.archives"
-SHARE = "put data_dir of the target into a folder that all machines of the cluster share; or package a project over files:  flowql spark package"
+SHARE = (
+    "name an address that all machines reach, and Kafka as the log:  spark: {checkpoint: 's3a://bucket/folder'}; "
+    "or put data_dir of the target into a folder that they share; or package a project over files:  flowql spark package"
+)
 ELSEWHERE = (
     "use Kafka (log: kafka), files or tables (spark: files) with a cluster, or a folder that all of its machines share"
 )
@@ -62,12 +70,24 @@ def here() -> Worker:
     return Worker(platform.node(), platform.python_version(), _version("pyarrow"), _version("flowql"))
 
 
-def shared_folders(address: object, state_dir: Path) -> tuple[Shared, ...]:
-    """What the workers of an instance must see: an embedded log, and where executors write state and results."""
-    state = Shared(str(state_dir), "the folder of checkpoints and staged results", SHARE, written=True)
+def shared_folders(address: object, root: object, files: Mapping[str, TopicFiles] = NO_FILES) -> tuple[Shared, ...]:
+    """What the workers of an instance must see: an embedded log, the folder where executors write state and results, if it is one, and those of
+    files: Spark's tasks would write results into folders of that name on their own machines.
+    """
+    found = []
     if isinstance(address, str | os.PathLike):
-        return Shared(os.fspath(address), "the embedded log of the target", ELSEWHERE), state
-    return (state,)
+        found.append(Shared(os.fspath(address), "the embedded log of the target", ELSEWHERE))
+    if isinstance(root, Path):
+        found.append(Shared(str(root), "the folder of checkpoints and staged results", SHARE, written=True))
+    for topic, entry in files.items():
+        if entry.path and not _ADDRESS.match(entry.path):
+            found.append(Shared(str(_existing(Path(entry.path))), f"where files of topic {topic} are", PUT))
+    return tuple(found)
+
+
+def _existing(path: Path) -> Path:
+    """The folder of files, or of a pattern of names; the one around it if it has yet to be made."""
+    return next(p for p in (path, *path.parents) if p.is_dir())
 
 
 def check_workers(spark: SparkSession, shared: Sequence[Shared] = ()) -> None:
@@ -87,11 +107,23 @@ def check_workers(spark: SparkSession, shared: Sequence[Shared] = ()) -> None:
 def _marked(shared: Sequence[Shared]) -> Iterator[list[Marked]]:
     """A file of random content in each folder: a worker that reads it sees this folder, and not another one of the same name."""
     token = os.urandom(16).hex()
-    files = [Path(one.folder) / f"{MARK}{token}" for one in shared]
+    files: list[Path] = []
+    marked: list[Marked] = []
     try:
-        for file in files:
-            file.write_text(token, encoding="ascii")
-        yield [(one.folder, str(file), one.written) for one, file in zip(shared, files, strict=True)]
+        for one in shared:
+            file = Path(one.folder) / f"{MARK}{token}"
+            if one.written:
+                file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                file.write_text(token, encoding="ascii")
+            except OSError:  # of files that are only read here
+                if one.written:
+                    raise
+                marked.append((one.folder, "", False))
+                continue
+            files.append(file)
+            marked.append((one.folder, str(file), one.written))
+        yield marked
     finally:
         for file in files:
             file.unlink(missing_ok=True)
@@ -176,6 +208,8 @@ def _probe(marked: list[Marked]) -> Callable[[Iterable[int]], Iterator[tuple[str
                 return ""
 
         def seen(folder: str, file: str, written: bool) -> bool:
+            if not file:
+                return os.path.isdir(folder)
             try:
                 with open(file, encoding="ascii") as marker:
                     same = marker.read() == file[-32:]

@@ -15,6 +15,8 @@ import msgspec
 from flowql.runtime.clock import Clock
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.errors import StorageFailed
+from flowql.runtime.spark.folders import Folder
 
 LOOK_MS = 30_000
 REST = 100  # times as long as a look took is the least time until the next one: a stream may have read a million files
@@ -57,7 +59,7 @@ class ChangedFiles:
         self._next_ms = now_ms + max(LOOK_MS, REST * (self._clock.timer_ms() - began_ms))
 
 
-def changed(checkpoint: Path) -> list[tuple[Path, int]]:
+def changed(checkpoint: Folder) -> list[tuple[Path, int]]:
     """Files with another time of change than when they were read, and that time in ms. Those that are gone are left out."""
     found = []
     for path, read_ms in _read(checkpoint / "sources" / "0"):
@@ -70,11 +72,11 @@ def changed(checkpoint: Path) -> list[tuple[Path, int]]:
     return found
 
 
-def _read(folder: Path) -> Iterator[tuple[Path, int]]:
+def _read(folder: Folder) -> Iterator[tuple[Path, int]]:
     """Local files that the file source has listed. A compacted list holds all of those before it."""
     try:
         names = [f.name for f in folder.iterdir() if f.name.removesuffix(_COMPACT).isdigit()]
-    except OSError:
+    except (OSError, StorageFailed):
         return
     number = {n: int(n.removesuffix(_COMPACT)) for n in names}
     since = max((number[n] for n in names if n.endswith(_COMPACT)), default=-1)
@@ -83,7 +85,7 @@ def _read(folder: Path) -> Iterator[tuple[Path, int]]:
             continue
         try:
             lines = (folder / name).read_bytes().splitlines()[1:]  # the first is the format's version
-        except OSError:  # compacted meanwhile
+        except (OSError, StorageFailed):  # compacted meanwhile
             continue
         for line in lines:
             try:

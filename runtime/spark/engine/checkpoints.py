@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.errors import StateError
 from flowql.runtime.spark.engine.deployed import Record
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
+from flowql.runtime.spark.folders import Folder
 from flowql.runtime.spark.log_append import Place
 from flowql.runtime.spark.log_offsets import Offsets
 
@@ -31,11 +31,11 @@ class Progress:
     committed: int = NONE
 
 
-def progress_of(checkpoint: Path) -> Progress:
+def progress_of(checkpoint: Folder) -> Progress:
     return Progress(_newest(checkpoint / "offsets"), _newest(checkpoint / "commits"))
 
 
-def positions_after(checkpoint: Path, batch: int) -> Offsets:
+def positions_after(checkpoint: Folder, batch: int) -> Offsets:
     """Next offset by topic and partition after a batch; of several sources the lowest. {} when it is not known."""
     try:
         lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
@@ -53,7 +53,7 @@ def positions_after(checkpoint: Path, batch: int) -> Offsets:
     return found
 
 
-def check_fits(query: QueryPlan, record: Record | None, place: Place | None, checkpoint: Path) -> None:
+def check_fits(query: QueryPlan, record: Record | None, place: Place | None, checkpoint: Folder) -> None:
     """Whether a stream of the query may start on its checkpoint; raises what stands against it.
 
     record: of the query in `plan.json`; place: of its results in the log.
@@ -90,7 +90,7 @@ def lag(positions: Mapping[str, Mapping[str, int]], first: Offsets, after: Offse
     return behind
 
 
-def _newest(folder: Path) -> int:
+def _newest(folder: Folder) -> int:
     try:
         return max((int(f.name) for f in folder.iterdir() if f.name.isdigit()), default=NONE)
     except FileNotFoundError:

@@ -7,19 +7,21 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import quote
 
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.errors import InstanceRunning, StateError
 from flowql.runtime.log.files import DiskFiles, Lock
+from flowql.runtime.spark.folders import Folder
 from flowql.runtime.spark.history import complete_queries
 from flowql.runtime.spark.log_offsets import Offsets
 from flowql.runtime.spark.settings import SparkSettings
 
 FILE = "plan.json"
 _FORMAT = 1
+F = TypeVar("F", bound=Folder)
 How = Literal["exact", "native"]
 Form = Literal["stream", "batch"]
 
@@ -69,14 +71,14 @@ def new_run() -> str:
     return os.urandom(8).hex()
 
 
-def checkpoint_of(state_dir: Path, query: str) -> Path:
+def checkpoint_of(root: F, query: str) -> F:
     """The folder of a query's checkpoint."""
-    return state_dir / "queries" / quote(query, safe="")
+    return root / "queries" / quote(query, safe="")
 
 
-def staging_of(state_dir: Path) -> Path:
+def staging_of(root: F) -> F:
     """Where results wait for their commit; nothing in it outlives a run."""
-    return state_dir / "staged"
+    return root / "staged"
 
 
 def hold_folder(state_dir: Path, application_id: str) -> Lock:
@@ -93,30 +95,41 @@ def hold_folder(state_dir: Path, application_id: str) -> Lock:
 
 def load(state_dir: Path) -> Deployed:
     """What was deployed here; nothing yet is an empty plan. StateError for a file that is not ours."""
+    return load_from(state_dir) or Deployed()
+
+
+def load_from(root: Folder) -> Deployed | None:
+    """The same of any folder; None for nothing."""
+    file = root / FILE
     try:
-        said = json.loads((state_dir / FILE).read_text(encoding="utf-8"))
+        said = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return Deployed()
+        return None
     except ValueError as error:
-        raise StateError(f"{state_dir / FILE} is damaged: {error}") from error
+        raise StateError(f"{file} is damaged: {error}") from error
     if said.get("format") != _FORMAT:
-        raise StateError(f"{state_dir / FILE} is of another FlowQL (format {said.get('format')}, not {_FORMAT})")
+        raise StateError(f"{file} is of another FlowQL (format {said.get('format')}, not {_FORMAT})")
     plan, records = codec.loads(json.dumps(said["plan"])), {k: Record(**v) for k, v in said["queries"].items()}
     return Deployed(plan, records, tuple(said.get("topics", ())))
 
 
-def save(state_dir: Path, deployed: Deployed) -> None:
-    """Durably, at once: after a crash it is the old file or the new one."""
+def dumps(deployed: Deployed) -> str:
+    """What `load` reads."""
     data = {
         "format": _FORMAT,
         "plan": json.loads(codec.dumps(deployed.plan)),
         "queries": {k: asdict(r) for k, r in sorted(deployed.records.items())},
         "topics": sorted(deployed.topics),
     }
+    return json.dumps(data, indent=1)
+
+
+def save(state_dir: Path, deployed: Deployed) -> None:
+    """Durably, at once: after a crash it is the old file or the new one."""
     state_dir.mkdir(parents=True, exist_ok=True)
     path = state_dir / f"{FILE}.new"
     with path.open("w", encoding="utf-8") as file:
-        json.dump(data, file, indent=1)
+        file.write(dumps(deployed))
         file.flush()
         os.fsync(file.fileno())
     path.replace(state_dir / FILE)

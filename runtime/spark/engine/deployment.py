@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits
-from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run, save, staging_of
+from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run
 from flowql.runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, refuse_unfit, topic_fed_by, with_feeders
 from flowql.runtime.spark.engine.order import downstream, outside_topics, topics_read, topics_written
 from flowql.runtime.spark.engine.results import take_away, topics_to_replace, topics_with_results
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, SparkFailure
+from flowql.runtime.spark.folders import remove
 from flowql.runtime.spark.history import complete_queries, refuse_shared_files, refuse_unfit_files
 from flowql.runtime.spark.log_append import ensure_own_topics
 from flowql.runtime.spark.log_offsets import bounds
-from flowql.runtime.spark.log_staging import clear
 from flowql.runtime.task.dead_letters import ensure_topic as ensure_letters
 from flowql.runtime.topology.query import ensure_topics
 
@@ -118,8 +117,8 @@ def prepare(
     take_away(site, plan, now, fresh if form == "stream" else (), now_ms)
     gone = [q for q in before.records if whole.query(q) is None]
     for name in {*fresh, *gone}:
-        shutil.rmtree(site.checkpoint(name), ignore_errors=True)
-        clear(staging_of(site.state_dir), name)
+        remove(site.checkpoint(name))
+        site.staging.clear(name)
     for name in gone:
         site.forget(name)
         if topic_fed_by(name) in site.settings.files:
@@ -132,7 +131,7 @@ def prepare(
         for q in (q for q in whole.queries if q.id not in plan.paused):  # results of a paused one stay as they are
             records[q.id] = replace(records[q.id], replaces={t: old[t] for t in topics_written(q) if t in old})
     after = Deployed(plan, records, known_topics)
-    save(site.state_dir, after)
+    site.save(after)
     return after
 
 

@@ -40,8 +40,10 @@ from flowql.runtime.spark.engine.thread import StepThread
 from flowql.runtime.spark.errors import SessionDied, SparkFailure
 from flowql.runtime.spark.log_address import Address, KafkaAddress, absolute, brokers_answer, open_log
 from flowql.runtime.spark.log_offsets import Offsets, bounds
+from flowql.runtime.spark.log_source import register
 from flowql.runtime.spark.session import check_session, close_session, living, open_session, require_spark
 from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.storage import reach
 from flowql.runtime.spark.workers import check_workers, shared_folders
 from flowql.runtime.topology.partitions import refuse_partitions
 from flowql.runtime.topology.table_declarations import check_tables
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 # continuous: streams that go on. caught up: streams that end where their input ends now. bounded: batches over all of it.
 Mode = Literal["continuous", "caught up", "bounded"]
 Progress = Callable[[dict[str, Any]], None]
+Pack = Callable[[Path], None]
+MODULES = "flowql_modules.zip"
 WAIT_S = 0.1
 STREAMS_MIN = 2  # of a run that is to end, at once: while one of them is planned another one computes
 TRANSACTION_MS_MAX = 900_000  # transaction.max.timeout.ms of a broker that was told nothing
@@ -73,7 +77,9 @@ class SparkInstance:
         mode: Mode = "continuous",
         clock: Clock | None = None,
         dead_letters: LetterRetention | None = None,
+        pack: Pack | None = None,
     ) -> None:
+        """pack: writes an archive of FlowQL's modules, which go to the workers of a cluster; None where they have it."""
         require_spark()
         address = _long(address) if mode == "bounded" else absolute(address)
         log = open_log(address)
@@ -89,7 +95,7 @@ class SparkInstance:
         self.site = Site(address, state_dir.absolute(), log, application_id, settings, kept)
         self.mode: Mode = mode
         self.fatal: BaseException | None = None
-        self._clock = clock or SystemClock()
+        self._clock, self._pack = clock or SystemClock(), pack
         self._spark: SparkSession | None = None
         self._thread = StepThread(self._step, self._clock, self._died)
         self._watch: LogWatch | None = None
@@ -120,6 +126,7 @@ class SparkInstance:
         A query that cannot go on from what is kept of it is in state error until it is deployed with `rebuild`.
         """
         self._spark = open_session(self.site.settings, self.site.application_id, self.site.state_dir)
+        self.site.use(self._spark)
         with living():
             self._begin(self._spark)
         self._thread.start()
@@ -127,11 +134,15 @@ class SparkInstance:
             self._watching.start()
 
     def _begin(self, spark: SparkSession) -> None:
-        if not self.site.settings.is_local:
-            check_workers(spark, shared_folders(self.site.address, self.site.state_dir))
+        settings = self.site.settings
+        reach(spark, settings.checkpoint)
+        if not settings.is_local:
+            self._bring_modules(spark)
+            check_workers(spark, shared_folders(self.site.address, self.site.root, settings.files))
         self._launcher = SparkLauncher(spark, self.site)
-        cores = self.site.settings.cores(cores_here())
-        self._supervisor = Supervisor(self._launcher, None if cores is None else max(STREAMS_MIN, cores))
+        # With a cluster as well: each stream begins with Python processes of this machine.
+        self._supervisor = Supervisor(self._launcher, max(STREAMS_MIN, settings.cores(cores_here()) or cores_here()))
+        self._deployed = self.site.newest(self._deployed)
         self._adopt(self._deployed)
         self._epochs_before = self._epochs()
         if self.mode == "continuous":
@@ -248,6 +259,15 @@ class SparkInstance:
         self._release(self.site.log)
 
     # -- inside
+
+    def _bring_modules(self, spark: SparkSession) -> None:
+        """Executors fetch the archive when they run their first task, also those that come later."""
+        if self._pack is None:
+            return
+        archive = self.site.state_dir / "spark" / MODULES
+        self._pack(archive)
+        spark.sparkContext.addPyFile(str(archive))
+        register(spark)  # again: a data source takes the archives along that the session had when it was made known
 
     def _session(self) -> SparkSession:
         assert self._spark is not None, "the instance was not started"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.engine.checkpoints import NONE, lag
-from flowql.runtime.spark.engine.deployed import Record, staging_of
+from flowql.runtime.spark.engine.deployed import Record
 from flowql.runtime.spark.engine.feeders import is_feeder
 from flowql.runtime.spark.engine.order import outside_topics, topics_followed, topics_read
 from flowql.runtime.spark.engine.over_files import FileHistory
@@ -18,7 +18,6 @@ from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.engine.work import run_batch, run_over_files, start_stream
 from flowql.runtime.spark.history import complete_queries
 from flowql.runtime.spark.log_offsets import Offsets, bounds
-from flowql.runtime.spark.log_staging import clear
 from flowql.runtime.spark.session import in_pool
 
 if TYPE_CHECKING:
@@ -43,14 +42,14 @@ class SparkLauncher:
     def stream(self, query: RunningQuery, pace: Pace) -> Stream:
         assert query.record is not None
         self._use()
-        clear(staging_of(self._site.state_dir), query.plan.id)
+        self._site.staging.clear(query.plan.id)
         with in_pool(self._spark, query.plan.priority):
             return start_stream(self._spark, self._site, self.plan, query.plan, query.record, pace)
 
     def batch(self, query: RunningQuery) -> None:
         assert query.record is not None
         self._use()
-        clear(staging_of(self._site.state_dir), query.plan.id)
+        self._site.staging.clear(query.plan.id)
         span, whole = (
             self._span(query.plan),
             replace(self.plan, queries=tuple(q for q in self.plan.queries if not is_feeder(q))),

@@ -7,26 +7,40 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.config import LetterRetention
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.log.base import Log, Position, TopicPartition
-from flowql.runtime.spark.engine.deployed import Record, checkpoint_of
+from flowql.runtime.spark.engine.deployed import (
+    FILE,
+    Deployed,
+    Record,
+    checkpoint_of,
+    dumps,
+    load_from,
+    save,
+    staging_of,
+)
 from flowql.runtime.spark.engine.order import topics_read
+from flowql.runtime.spark.folders import Folder, HadoopPath, folder_at
 from flowql.runtime.spark.log_address import Address
 from flowql.runtime.spark.log_append import Place, Target, Writer, place_of
 from flowql.runtime.spark.log_offsets import Offsets
 from flowql.runtime.spark.log_replace import drop_all
+from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.settings import SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where the log is and the log, opened; the folder of checkpoints; and the settings of the target. application_id: whose dead letters, plan and lock these are."""
+    """Where the log is and the log, opened; the folder of the instance on this machine; and the settings of the target. application_id: whose dead letters, plan and lock these are."""
 
     address: Address
     state_dir: Path
@@ -36,6 +50,7 @@ class Site:
     dead_letters: LetterRetention = field(default_factory=LetterRetention)
     _writers: dict[str, Writer] = field(default_factory=dict, compare=False, repr=False)
     _seen: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    _sessions: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def target(self, query: str, run: str = "") -> Target:
         return Target(query, run, self.application_id)
@@ -57,8 +72,45 @@ class Site:
         for query in list(self._writers):
             self.close_writer(query)
 
-    def checkpoint(self, query: str) -> Path:
-        return checkpoint_of(self.state_dir, query)
+    def use(self, spark: SparkSession) -> None:
+        """The session whose file systems are used for what is at an address."""
+        self._sessions[:] = [spark]
+
+    @property
+    def root(self) -> Folder:
+        """Below it is what executors write: checkpoints, and staged results. A folder of this machine, or an address."""
+        if not self.settings.checkpoint:
+            return self.state_dir
+        return folder_at(self.settings.checkpoint, self._session, self.application_id)
+
+    def checkpoint(self, query: str) -> Folder:
+        return checkpoint_of(self.root, query)
+
+    @property
+    def staging(self) -> Staging:
+        """Where results wait for their commit. With a local master executors write where the driver reads."""
+        root = self.root
+        if isinstance(root, Path):
+            return Staging(staging_of(root))
+        assert isinstance(root, HadoopPath)
+        return Staging(staging_of(self.state_dir), staging_of(root) if self.settings.is_apart else None)
+
+    def newest(self, known: Deployed) -> Deployed:
+        """What was deployed, `known` by the folder of this machine. Beside checkpoints at an address there is what any machine has deployed."""
+        root = self.root
+        return known if isinstance(root, Path) else load_from(root) or known
+
+    def save(self, deployed: Deployed) -> None:
+        """What the next start goes on with, on this machine and, with checkpoints at an address, on others."""
+        root = self.root
+        if isinstance(root, HadoopPath):
+            (root / FILE).write_bytes(dumps(deployed).encode())
+        save(self.state_dir, deployed)
+
+    def _session(self) -> SparkSession:
+        assert self._sessions, "files at an address are read by a session"
+        found: SparkSession = self._sessions[0]
+        return found
 
     def place(self, query: str) -> Place | None:
         """How far the results of a query are in the log, whatever run they are of."""

@@ -12,7 +12,7 @@ from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.spark.engine.checkpoints import positions_after
-from flowql.runtime.spark.engine.deployed import Record, staging_of
+from flowql.runtime.spark.engine.deployed import Record
 from flowql.runtime.spark.engine.feeders import is_feeder
 from flowql.runtime.spark.engine.order import topics_read, topics_written
 from flowql.runtime.spark.engine.over_files import FileHistory
@@ -27,6 +27,7 @@ from flowql.runtime.spark.log_letters import drop_letters, letters_between
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_sink import SinkOptions, gathered, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, stream_log
+from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.log_staging import staging_of as staged_of
 from flowql.runtime.spark.native.query import native_bounded
 from flowql.runtime.spark.native.topics import Reading, encode, told
@@ -46,6 +47,8 @@ ROWS_PER_BATCH_MAX = 500_000
 # A micro-batch of more input goes through files of the workers, where they see the driver's folders: as Arrow in Java's memory 2 million bids from a
 # file of 107 MB ended a driver of 1 GiB. Below, a job of Python workers more would cost a large part of the time that it takes.
 GATHERED_ROWS_MAX = 5_000
+# An address costs more: files are written there, listed, copied and deleted.
+GATHERED_ROWS_MAX_APART = 50_000
 # How often a stream looks for new records. A query with a latency target looks twice as often as that.
 LOOK_MS_DEFAULT, LOOK_MS_MIN = 200, 20
 
@@ -173,12 +176,15 @@ class _Commit:
         functions: frozenset[str] = frozenset(),
     ) -> None:
         self._functions = functions
+        self._known: dict[
+            int, dict[TopicPartition, int]
+        ] = {}  # positions after the last epochs, as a file of the checkpoint has them
         self._site, self._writer, self._to_files, self._native, self._emit = site, writer, to_files, native, emit
 
     def __call__(self, emitted: DataFrame, epoch: int) -> None:
         target = self._writer.target
-        staging, is_large = staging_of(self._site.state_dir), self._is_large(epoch)
-        with gathered(emitted, staging, target.query, staged=is_large, emit=self._emit) as found:
+        staging = self._site.staging
+        with gathered(emitted, staging, target.query, staged=self._is_large(epoch, staging), emit=self._emit) as found:
             pieces, notes = found
             self._append(pieces, notes, epoch)
             # After the log: what is not there yet after a crash is written when Spark gives the epoch again.
@@ -186,12 +192,11 @@ class _Commit:
                 number = Epoch(f"{target.group}/{target.run}/{source.topic}", epoch)
                 write_epoch_files(emitted.sparkSession, pieces, source, self._site.settings.files[source.topic], number)
 
-    def _is_large(self, epoch: int) -> bool:
-        if not self._site.settings.is_local:  # workers elsewhere do not see the folder
+    def _is_large(self, epoch: int, staging: Staging) -> bool:
+        if not self._site.settings.is_local and staging.at is None:  # workers elsewhere may not see the folder
             return False
-        return (
-            self._emit is not None or self._records_in(self._after(epoch - 1), self._after(epoch)) > GATHERED_ROWS_MAX
-        )
+        limit = GATHERED_ROWS_MAX if staging.at is None else GATHERED_ROWS_MAX_APART
+        return self._emit is not None or self._records_in(self._after(epoch - 1), self._after(epoch)) > limit
 
     def _append(self, pieces: Sequence[Piece], notes: Sequence[Mapping[str, Any]], epoch: int) -> None:
         positions = self._after(epoch)
@@ -207,7 +212,11 @@ class _Commit:
         drop_letters(folder, positions)
 
     def _after(self, epoch: int) -> dict[TopicPartition, int]:
-        return partition_offsets(positions_after(self._site.checkpoint(self._writer.target.query), epoch))
+        if epoch not in self._known:
+            self._known = {e: at for e, at in self._known.items() if e == epoch - 1}
+            found = positions_after(self._site.checkpoint(self._writer.target.query), epoch)
+            self._known[epoch] = partition_offsets(found)
+        return self._known[epoch]
 
     def _records_in(self, before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]) -> int:
         """Offsets between two positions."""
@@ -216,10 +225,10 @@ class _Commit:
 
 
 def _letters_of(site: Site, query: str) -> Path:
-    return staged_of(staging_of(site.state_dir), query) / "letters"
+    return staged_of(site.staging.folder, query) / "letters"
 
 
 def _sink(site: Site, query: QueryPlan, record: Record) -> SinkOptions:
     target = site.target(query.id, record.run)
     functions = functions_in(query)
-    return SinkOptions(site.address, staging_of(site.state_dir), target, record.replaces, functions=functions)
+    return SinkOptions(site.address, site.staging, target, record.replaces, functions=functions)

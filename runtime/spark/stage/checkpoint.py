@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.plan.topology import StoreSpec
+from flowql.runtime.spark.folders import Folder
 from flowql.runtime.spark.stage.durable import decode_head
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.pages import PagedRows
@@ -31,11 +31,10 @@ class CheckpointSnapshot:
     Reading a task's pages is one Spark job per level of the query, done here; asking costs no more jobs. One thread.
     """
 
-    def __init__(self, spark: SparkSession, checkpoint: Path, layout: Layout, batch: int | None = None) -> None:
-        newest = last_batch(checkpoint)
+    def __init__(self, spark: SparkSession, checkpoint: Folder, layout: Layout, batch: int | None = None) -> None:
         self._layout = layout
         self._tasks: dict[str, GroupState] = {}
-        wanted = newest if batch is None else batch
+        wanted = last_batch(checkpoint) if batch is None else batch
         self.sequence = 0 if wanted is None else wanted + 1
         if wanted is not None:
             for operator in range(len(layout.grouped_levels())):
@@ -73,7 +72,7 @@ class CheckpointSnapshot:
     def _parts(self, store: str) -> list[TaskStore]:
         return [state.task.stores[store] for state in self._tasks.values() if store in state.task.stores]
 
-    def _load(self, spark: SparkSession, checkpoint: Path, operator: int, batch: int) -> None:
+    def _load(self, spark: SparkSession, checkpoint: Folder, operator: int, batch: int) -> None:
         def read(variable: str) -> list[Any]:
             options = {"operatorId": operator, "stateVarName": variable, "batchId": batch}
             return spark.read.format("statestore").options(**options).load(str(checkpoint)).collect()
@@ -101,9 +100,9 @@ class _Loaded:
         return self._pages[page]
 
 
-def last_batch(checkpoint: Path) -> int | None:
+def last_batch(checkpoint: Folder) -> int | None:
     """The newest micro-batch that is committed, or None."""
-    commits = checkpoint / "commits"
-    if not commits.is_dir():
+    try:
+        return max((int(f.name) for f in (checkpoint / "commits").iterdir() if f.name.isdigit()), default=None)
+    except FileNotFoundError:
         return None
-    return max((int(f.name) for f in commits.iterdir() if f.name.isdigit()), default=None)

@@ -117,6 +117,23 @@ def test_credentials_in_an_address_are_refused_and_not_shown() -> None:
     assert not read("{engine: spark, spark: {files: {t: {format: csv, path: 'abfs://lake@x.net/t'}}}}").diagnostics
 
 
+def test_checkpoints_are_in_a_folder_or_at_an_address(folder: Path) -> None:
+    def said(place: str) -> str:
+        project = read(f"{{engine: spark, spark: {{checkpoint: '{place}'}}}}")
+        assert not project.diagnostics
+        return project.target.spark.checkpoint
+
+    assert said("s3a://lake/flowql/") == "s3a://lake/flowql"
+    assert said("hdfs:///flowql") == "hdfs:///flowql"
+    assert said("shared") == str((folder / "shared").resolve())
+    assert said("file:/data/shared") == "/data/shared"
+    (found,) = read("{engine: spark, spark: {checkpoint: 's3a:lake'}}").diagnostics
+    assert (found.code, found.span.line) == ("FQ3004", 3)
+    (found,) = read("{engine: spark, spark: {checkpoint: 's3a://AKIA:wJalr@lake/x'}}").diagnostics
+    assert "`checkpoint` holds credentials" in found.title
+    assert "wJalr" not in render([found])
+
+
 @pytest.mark.parametrize(
     ("master", "cores", "local"),
     [

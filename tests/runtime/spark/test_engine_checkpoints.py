@@ -308,7 +308,7 @@ def test_a_crash_while_results_are_replaced_leaves_no_checkpoint_that_fits(
     for query, topic in (("CSAS_A", "A"), ("CTAS_N", "N")):
         ran(site, state, query, topic)
     with monkeypatch.context() as patch:
-        patch.setattr("flowql.runtime.spark.engine.deployment.shutil.rmtree", lambda *_, **__: 1 / 0)
+        patch.setattr("flowql.runtime.spark.engine.deployment.remove", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             deployed(site, SQL.replace("V > 1", "V > 2"), rebuild=("CSAS_A",))
     assert load(site.state_dir) == state

@@ -37,6 +37,7 @@ from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import Target, split
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register
+from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.runtime.spark.shapes import from_ipc
 from flowql.runtime.task.dead_letters import IN_FILES
@@ -132,7 +133,9 @@ def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSessio
         to = tmp_path / f"of {file_format}"
         log = open_log(to, "orders")
         fed = file_rows(session, SOURCE, files(tmp_path / file_format, file_format), 2, query="files").emitted
-        write_epoch(fed, SinkOptions(str(to / "log"), to / "staging", Target("files", application_id="app")), 0)
+        write_epoch(
+            fed, SinkOptions(str(to / "log"), Staging(to / "staging"), Target("files", application_id="app")), 0
+        )
         rows = rows_of_topic(read_log(session, ReadOptions(str(to / "log"), ("orders",))), SOURCE)
         found[file_format] = by_time(rows.select(*SOURCE.schema.names, ROWTIME).toArrow())
         letters = [orjson.loads(v or b"") for v in values(log, "app-dead-letters")[0]]
@@ -189,7 +192,9 @@ def test_bad_times_and_keys_in_parquet_are_told_with_and_without_python(
     told = told_by(made)
     log = open_log(tmp_path, "s")
     fed = file_rows(session, source, files(tmp_path / "p", "parquet"), 2, query="files").emitted
-    write_epoch(fed, SinkOptions(str(tmp_path / "log"), tmp_path / "staging", Target("files", application_id="app")), 0)
+    write_epoch(
+        fed, SinkOptions(str(tmp_path / "log"), Staging(tmp_path / "staging"), Target("files", application_id="app")), 0
+    )
     through = rows_of_topic(read_log(session, ReadOptions(str(tmp_path / "log"), ("s",))), source)
     letters = [orjson.loads(v or b"") for v in values(log, "app-dead-letters")[0]]
     assert good == sorted((tuple(r) for r in through.select("K", "AT", "V", ROWTIME).collect()), key=repr)
@@ -480,7 +485,7 @@ def test_the_final_rows_of_a_table_are_written_and_read_again(
     table = SourceDef("T", "table", "t", SOURCE.schema, Format("KAFKA"), Format("JSON"), TimestampSpec("AT"))
     log = open_log(tmp_path, "t")
     parquet(tmp_path / "in")
-    o = SinkOptions(str(tmp_path / "log"), tmp_path / "staging", Target("files"))
+    o = SinkOptions(str(tmp_path / "log"), Staging(tmp_path / "staging"), Target("files"))
     write_epoch(file_rows(session, table, files(tmp_path / "in", "parquet"), 2, query="files").emitted, o, 0)
     producer = log.producer("test")
     producer.begin()
@@ -494,7 +499,7 @@ def test_the_final_rows_of_a_table_are_written_and_read_again(
     to = files(tmp_path / "out", file_format)
     write_files(topic_frame(final_rows(rows, table), table), table, to)
     back = open_log(tmp_path / "again", "t")
-    again_in = SinkOptions(str(tmp_path / "again" / "log"), tmp_path / "staging", Target("files"))
+    again_in = SinkOptions(str(tmp_path / "again" / "log"), Staging(tmp_path / "staging"), Target("files"))
     write_epoch(file_rows(session, table, to, 2, query="files").emitted, again_in, 0)
     read = rows_of_topic(read_log(session, ReadOptions(str(tmp_path / "again" / "log"), ("t",))), table)
     again = read.select(*table.schema.names, ROWTIME).toArrow().to_pylist()

@@ -22,7 +22,7 @@ from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.spark import log_append
 from flowql.runtime.spark.engine.causes import runtime_failure
 from flowql.runtime.spark.log_append import Target, append, place_of, split
-from flowql.runtime.spark.log_staging import clear, pieces_of, stage, staging_of, sweep
+from flowql.runtime.spark.log_staging import Staging, pieces_of, stage, staging_of, sweep
 from flowql.runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
@@ -145,7 +145,7 @@ def test_a_crash_between_staging_and_commit_leaves_nothing_behind(log: EmbeddedL
     stage(staging, TARGET.query, [emitted(row("lost"))])  # the process dies here
     other = stage(staging, "Q2", [emitted(row("of another query"))])
     assert len(list(staging_of(staging, TARGET.query).iterdir())) == 1
-    clear(staging, TARGET.query)
+    Staging(staging).clear(TARGET.query)
     assert not staging_of(staging, TARGET.query).exists()
     assert other.path is not None
     assert Path(other.path).exists()

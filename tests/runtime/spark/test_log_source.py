@@ -18,7 +18,7 @@ from flowql.runtime.spark.engine.causes import runtime_failure
 from flowql.runtime.spark.log_append import Target, place_of
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register, stream_log
-from flowql.runtime.spark.log_staging import staging_of
+from flowql.runtime.spark.log_staging import Staging, staging_of
 from flowql.runtime.spark.shapes import EMITTED_DDL, from_ipc
 from tests.runtime.spark.logs import append, copy_to_out, emitted, epochs_of, fill, open_log, records, values
 from tests.spark_here import run_to_its_end
@@ -46,7 +46,7 @@ def options(log: EmbeddedLog, tmp_path: Path, **given: Any) -> ReadOptions:
 
 
 def sink(tmp_path: Path) -> SinkOptions:
-    return SinkOptions(str(tmp_path / "log"), tmp_path / "staging", TARGET)
+    return SinkOptions(str(tmp_path / "log"), Staging(tmp_path / "staging"), TARGET)
 
 
 def copied(rows: DataFrame) -> DataFrame:

@@ -13,7 +13,8 @@ import pytest
 
 from flowql.runtime.spark import workers
 from flowql.runtime.spark.errors import WorkersUnfit
-from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.folders import folder_at
+from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from flowql.runtime.spark.workers import Shared, check_workers, compare, here, shared_folders
 from tests.spark_here import skip_without_spark
 
@@ -43,9 +44,28 @@ def test_what_differs_is_named_with_its_host(other: dict[str, object], why: str)
 
 
 def test_over_kafka_workers_must_see_where_state_and_results_are_written() -> None:
+    """An address is no folder, and files of this machine are: workers would write results into folders of their own."""
     (found,) = shared_folders(object(), Path("/data/state"))
     assert found == FOLDERS[1]
+    assert "checkpoint: 's3a://" in found.help
     assert "flowql spark package" in found.help
+    there = folder_at("s3a://lake/flowql", lambda: pytest.fail("no session is needed"), "shop")
+    files = {"orders": TopicFiles("parquet", "/nowhere/in"), "SPENT": TopicFiles("parquet", "s3a://lake/spent")}
+    (found,) = shared_folders(object(), there, files)
+    assert (found.folder, found.what, found.written) == ("/", "where files of topic orders are", False)
+
+
+def test_a_folder_that_only_others_may_write_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "read-only")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    for folder, expected in ((tmp_path, ()), (tmp_path / "gone", (str(tmp_path / "gone"),))):
+        with workers._marked([Shared(str(folder), "files", "share them")]) as marked:
+            ((*_, unseen),) = workers._probe(marked)([])
+        assert unseen == expected
+    with pytest.raises(PermissionError), workers._marked([Shared(str(tmp_path), "state", "share it", written=True)]):
+        pass
 
 
 def test_a_folder_of_the_same_name_is_not_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

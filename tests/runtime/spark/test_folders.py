@@ -1,0 +1,83 @@
+"""Folders at addresses, as Spark's own file systems have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark import folders
+from flowql.runtime.spark.engine.deployed import Deployed, Record, load
+from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.folders import HadoopPath, folder_at, remove
+from flowql.runtime.spark.log_sink import gathered
+from flowql.runtime.spark.log_staging import Staging, staging_of
+from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.shapes import NOTE, SINK
+from tests.runtime.spark.logs import emitted, records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_folder_at_an_address_is_read_as_one_of_this_machine(spark: SparkSession, tmp_path: Path) -> None:
+    there = HadoopPath(lambda: spark, f"file://{tmp_path}/a b/")
+    with pytest.raises(FileNotFoundError):
+        list(there.iterdir())
+    with pytest.raises(FileNotFoundError):
+        (there / "1").read_text("utf-8")
+    remove(there)
+    for name, text in (("1", "\u00fc\n"), ("2", "old"), ("2", "new")):
+        (there / name).write_bytes(text.encode())
+    here = tmp_path / "a b"
+    assert sorted(f.name for f in there.iterdir()) == ["1", "2"]
+    assert [(there / n).read_text("utf-8") for n in ("1", "2")] == ["\u00fc\n", "new"]
+    (there / "2").copy_to(tmp_path / "copy")
+    assert (tmp_path / "copy").read_text() == "new"
+    assert not list(tmp_path.glob(".*")), "Hadoop leaves no checksums beside it"
+    remove(there)
+    assert not here.exists()
+
+
+def test_results_pass_through_an_address(spark: SparkSession, tmp_path: Path) -> None:
+    """Workers write there, and the driver maps a copy: nothing is left at either place."""
+    rows = [(SINK, "t", p, p, 0, records([b"%d" % p] * 3)) for p in range(4)]
+    note = (NOTE, "q", 0, 0, 9, '{"records_in": 12}')
+    frame = spark.createDataFrame(pa.Table.from_batches([emitted(*rows, note)])).repartition(3)
+    staging = Staging(tmp_path / "here", HadoopPath(lambda: spark, f"file://{tmp_path}/there"))
+    with gathered(frame, staging, "Q/1", staged=True) as (pieces, notes):
+        found = {TopicPartition(p.topic, p.partition): p.records.column("value").to_pylist() for p in pieces}
+        assert found == {TopicPartition("t", p): [b"%d" % p] * 3 for p in range(4)}
+        assert notes == [{"records_in": 12}]
+    assert list(staging_of(staging.folder, "Q/1").iterdir()) == []
+    assert list(staging.at_of("Q/1").iterdir()) == []  # type: ignore[union-attr]
+    staging.clear("Q/1")
+
+
+def test_what_is_deployed_stands_beside_checkpoints_at_an_address(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So another machine goes on with it."""
+    assert isinstance(folder_at(f"file://{tmp_path}", lambda: spark, "app"), Path)
+    monkeypatch.setattr(folders, "is_remote", lambda _: True)
+    log = EmbeddedLog(tmp_path / "log")
+    address = f"file://{tmp_path}/there"
+    settings = SparkSettings(master="spark://elsewhere:7077", checkpoint=address)
+    deployed = Deployed(records={"Q": Record("definition", "run", "stream")})
+    first = Site(tmp_path / "log", tmp_path / "first", log, "app", settings)
+    other = Site(tmp_path / "log", tmp_path / "other", log, "app", settings)
+    for site in (first, other):
+        site.use(spark)
+    assert first.newest(Deployed()) == Deployed()
+    first.save(deployed)
+    assert other.newest(load(other.state_dir)) == deployed
+    assert str(other.checkpoint("Q/1")) == f"{address}/app/queries/Q%2F1"
+    log.close()
