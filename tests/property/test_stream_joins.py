@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowql.compiler.plan.event_times import EARLIEST_MS, LATEST_MS
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, STRING, SqlType, array
 from flowql.runtime.batch import DELETE, INSERT, Batch, from_rows
@@ -84,6 +86,30 @@ def test_rows_and_columns_join_streams_alike(data: Any, t: SqlType, bounds: dict
     by_rows, by_columns = (Task(*plan, vector=vector) for vector in (False, True))
     assert by_columns.operator._columns is not None  # type: ignore[attr-defined]
     assert outcome(by_columns, made) == outcome(by_rows, made)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.booleans())
+def test_a_join_that_forgets_nothing_gives_the_same_over_filtered_sides(data: Any, vector: bool) -> None:
+    """What `push_filter` relies on."""
+    left, right, out = sides(BIGINT)
+    made = data.draw(runs(BIGINT))
+    for batch in (b for pair in made for b in pair if b is not None):
+        batch.rowtime[:] = np.clip(batch.rowtime, EARLIEST_MS, LATEST_MS - 1)
+    plan = join(left, right, out, "stream-stream", "inner", before_ms=0, after_ms=LATEST_MS - EARLIEST_MS, grace_ms=0)
+    filtered = [(keeping(a, "A"), keeping(b, "B")) for a, b in made]
+    below = outcome(Task(*plan, vector=vector), filtered)
+    above = outcome(Task(*plan, vector=vector), made)
+    a, b = (out.names.index(n) for n in ("A", "B"))
+    assert [run[0] for run in below] == [[r for r in run[0] if r[0][a] == r[0][b] == "x"] for run in above]
+    assert not any(run[3] for run in above)
+
+
+def keeping(batch: Batch | None, column: str) -> Batch | None:
+    if batch is None:
+        return None
+    at = batch.schema.names.index(column)
+    return batch.take(np.array([i for i, row in enumerate(batch.rows()) if row[at] == "x"], np.int64))
 
 
 @pytest.mark.parametrize("vector", [False, True])

@@ -43,7 +43,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, BOOLEAN
 from flowql.compiler.plan.verify import PlanInvariantError, verify_spec
 from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed, Watermark
-from tests.compiler.sql import kinds, query, unoptimised
+from tests.compiler.sql import CLICKS, ORDERS, kinds, query, unoptimised
 
 
 def filters(node):
@@ -99,6 +99,36 @@ def test_no_filter_passes_what_looks_at_time():
         "CREATE TABLE t AS SELECT id, COUNT(*) AS n FROM orders WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY id HAVING id > 1;"
     )
     assert push_filter(grouped) == grouped
+
+
+@pytest.mark.parametrize(
+    ("within", "join", "pushed"),
+    [
+        ("54787 DAYS", "JOIN", True),  # twice as long is longer than from 1900 to 2200
+        ("54786 DAYS", "JOIN", False),
+        ("54787 DAYS", "LEFT JOIN", False),
+        ("54787 DAYS GRACE PERIOD 0 SECONDS", "JOIN", True),
+        ("54000 DAYS GRACE PERIOD 1574 DAYS", "JOIN", True),
+        ("(0 SECONDS, 109573 DAYS)", "JOIN", True),
+    ],
+)
+def test_a_filter_passes_an_inner_join_of_streams_that_forgets_nothing(within, join, pushed):
+    node = unoptimised(
+        f"CREATE STREAM o AS SELECT o.id, page FROM orders o {join} clicks c WITHIN {within} ON o.id = c.id"
+        " WHERE amount > 1 AND page = 'x' AND LEN(page) < amount AND o.id > 5;"
+    )
+    after = filters(push_filter(node))
+    assert (after == filters(node)) is not pushed
+    if pushed:
+        assert after == ["(AMOUNT > 1.0)", "(PAGE = 'x')", "((CAST(LEN(C_PAGE) AS DOUBLE) < O_AMOUNT) AND (O_ID > 5))"]
+
+
+def test_a_filter_stays_above_a_join_of_streams_that_keeps_less_than_a_source_allows():
+    """Times from 1800 on make rows late that no join of usual times forgets."""
+    early = ORDERS.replace("value_format='JSON'", "value_format='JSON', earliest_time='1800-01-01'") + CLICKS
+    sql = "CREATE STREAM o AS SELECT o.id, page FROM orders o JOIN clicks c WITHIN {} DAYS ON o.id = c.id WHERE amount > 1;"
+    assert filters(query(sql.format(54787), prelude=early).logical) == ["(O_AMOUNT > 1.0)"]
+    assert filters(query(sql.format(74000), prelude=early).logical) == ["(AMOUNT > 1.0)"]
 
 
 def test_scans_read_only_what_is_used():
