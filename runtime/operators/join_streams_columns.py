@@ -80,7 +80,7 @@ class ColumnStreamJoin:
         for side, rows in enumerate(sides):
             rows.other = sides[1 - side].clock_before(rows.place, clocks.times[1 - side])
             self._count_late(side, rows, clocks)
-        buckets = _Buckets(keys, sides, self._bounds)
+        buckets = _Buckets(keys, sides, self._bounds, clocks.times)
         stores = [run.state.store(name) for name in self._stores[:2]]
         for side, rows in enumerate(sides):
             rows.look_up(stores[side], buckets.wanted(side))
@@ -257,14 +257,18 @@ class _Rows:
 
 
 class _Buckets:
-    """The time buckets of each key that a run reads or writes. A slot is a number for a distinct key and a bucket."""
+    """The time buckets of each key that a run reads or writes. A slot is a number for a distinct key and a bucket.
 
-    def __init__(self, keys: Sequence[Any], sides: Sequence[_Rows], bounds: JoinBounds) -> None:
+    clocks: the highest times of rows in state, by side; no bucket begins after them.
+    """
+
+    def __init__(self, keys: Sequence[Any], sides: Sequence[_Rows], bounds: JoinBounds, clocks: Sequence[int]) -> None:
         self._keys, self._bucket = keys, bounds.bucket
         own = [rows.time // bounds.bucket for rows in sides]
         reads: list[list[tuple[Ints, Ints]]] = [[], []]  # by the side that is read: keys and buckets
         for side, rows in enumerate(sides):
             low, high = (t // bounds.bucket for t in bounds.span(side, rows.time))
+            high = np.minimum(high, clocks[1 - side] // bounds.bucket)
             for step in range(int((high - low).max()) + 1 if len(rows) else 0):
                 inside = low + step <= high
                 reads[1 - side].append((rows.code[inside], low[inside] + step))

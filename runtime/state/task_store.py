@@ -6,6 +6,10 @@ thread does meanwhile; only the thread that holds the task publishes, so what it
 
 `_latest` and `_older` are two generations of a cache of everything below the batch layer, None for an absent key. They are
 replaced, never cleared, under the epoch lock; a reader that still fills a replaced one does no harm.
+
+A store that had no physical rows when it was opened has all its rows in the cache until some leave it (`_whole`): a key that is not there
+is absent then, and is neither looked up below nor noted. New keys are most of what a query asks for while it reads a history.
+`_whole` is false before rows leave, and asked after the cache was.
 """
 
 from __future__ import annotations
@@ -34,7 +38,16 @@ class StoreMetrics:
 class TaskStore:
     """Implements `flowql.runtime.state.store.Store`; `publish`, `discard` and below belong to the task and the manager."""
 
-    def __init__(self, entry: StoreEntry, partition: int, physical: PhysicalReader, *, detached: bool) -> None:
+    def __init__(
+        self,
+        entry: StoreEntry,
+        partition: int,
+        physical: PhysicalReader,
+        *,
+        detached: bool,
+        is_empty: bool | None = None,
+    ) -> None:
+        """is_empty: whether it has no physical rows; None where that is to be looked up."""
         self.spec: StoreSpec = entry.spec
         self.entry, self.partition = entry, partition
         self.metrics = StoreMetrics()
@@ -46,6 +59,7 @@ class TaskStore:
         self._frozen: Overlay | None = None
         self._latest: dict[Key, Value | None] = {}
         self._older: dict[Key, Value | None] = {}
+        self._whole = not detached and (self._is_empty_below() if is_empty is None else is_empty)
         self._committed_bound = self._read_bound()
 
     def get(self, key: Key) -> Value | None:
@@ -57,7 +71,7 @@ class TaskStore:
         self.metrics.reads += len(keys)
         batch, latest = self._batch.rows, self._latest
         values = [batch[k] if k in batch else latest.get(k) for k in keys] if batch else list(map(latest.get, keys))
-        if None in values:
+        if None in values and not (self._whole and not self._older and self._latest is latest):
             unknown = [i for i, v in enumerate(values) if v is None and keys[i] not in latest and keys[i] not in batch]
             if unknown:
                 self._load(keys, values, unknown, latest)
@@ -161,11 +175,13 @@ class TaskStore:
 
     def forget(self) -> None:
         """Empty the cache."""
+        self._whole = False
         self._latest, self._older = {}, {}
 
     def reload(self) -> None:
-        """Physical rows were restored beneath this store."""
+        """Physical rows were restored beneath this store, and nothing is uncommitted."""
         self.forget()
+        self._whole = not self.detached and self._is_empty_below()
         self._committed_bound = self._read_bound()
 
     @property
@@ -183,7 +199,10 @@ class TaskStore:
 
     def age(self) -> None:
         """Begin a new generation of the cache; what is not read before the next one is gone then."""
-        self._latest, self._older = {}, self._latest
+        if self._older:
+            self._whole = False
+        self._older = self._latest  # before the latest is replaced: a reader between takes neither for all
+        self._latest = {}
 
     def _read_bound(self) -> int:
         if not self._segmented or self.detached:
@@ -219,11 +238,14 @@ class TaskStore:
                     break
             else:
                 deep.append(i)
-        if deep and not self.detached:
+        if deep and not self.detached and not self._whole:
             self.metrics.physical += len(deep)
             physical = self._physical.multi_get(self.entry.encode_rows([keys[i] for i in deep], self.partition))
             for i, data in zip(deep, physical, strict=True):
                 latest[keys[i]] = values[i] = None if data is None else decode_value(data)
+
+    def _is_empty_below(self) -> bool:
+        return next(self._physical.scan(*self.entry.partition_range(self.partition)), None) is None
 
 
 def shrink_caches(stores: Sequence[TaskStore], entries: int) -> None:

@@ -29,7 +29,9 @@ class GroupState:
     ) -> None:
         self.rows = rows
         self._lock = NamedLock("epoch lock", guards="the one task of this group")
-        self._stores = [TaskStore(e, partition, rows, detached=False) for e in entries_of(stores, partition)]
+        self._stores = [
+            TaskStore(e, partition, rows, detached=False, is_empty=not len(rows)) for e in entries_of(stores, partition)
+        ]
         self._writes_cut = 0
         record = None if metadata is None else TaskRecord(partition, tuple(s.name for s in stores), metadata)
         self.task = ManagedTask(
