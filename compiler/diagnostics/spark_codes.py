@@ -86,12 +86,12 @@ SPARK_CODES: dict[str, CodePage] = {
     ),
     "FQ4118": CodePage(
         "Workers of the cluster do not fit",
-        "Before queries start, FlowQL asks the workers of a cluster for their versions of Python, pyarrow and FlowQL, and whether they see the "
-        "folders that they need: the embedded log of the target, and `data_dir`, where they write checkpoints and results to be committed. They read a file that "
+        "Before queries start, FlowQL asks the workers of a cluster for their versions of Python, pyarrow and FlowQL, for the modules that FlowQL needs, and whether they see the "
+        "folders that they need: the embedded log of the target, local folders of `files`, and `data_dir`, where they write checkpoints and results to be committed. They read a file that "
         "FlowQL has just written there, so another folder of the same name does not pass. The message names the host and the "
-        "difference. A cluster whose machines share no folder runs packages of projects over files: flowql spark package.",
+        "difference. A cluster whose machines share no folder has its log on Kafka and `checkpoint` at an address, or runs packages of projects over files: flowql spark package.",
         "targets:\n  cluster: {engine: spark, spark: {master: 'spark://host:7077'}}                # an embedded log on this machine",
-        "targets:\n  cluster: {engine: spark, log: kafka, kafka: {bootstrap: 'host:9092'}, data_dir: /shared/flowql, spark: {master: 'spark://host:7077'}}",
+        "targets:\n  cluster: {engine: spark, log: kafka, kafka: {bootstrap: 'host:9092'}, spark: {master: 'spark://host:7077', checkpoint: 's3a://lake/flowql'}}",
     ),
     "FQ4119": CodePage(
         "Spark's JVM has ended",
@@ -103,7 +103,7 @@ SPARK_CODES: dict[str, CodePage] = {
     "FQ4120": CodePage(
         "An address cannot be reached",
         "A folder of files, results or checkpoints is at an address such as `s3a://bucket/orders`, and its file system refuses access, has no such bucket or "
-        "does not answer. FlowQL asks before a query starts and waits for 15 s; streams of `flowql run` try again at growing intervals and continue from "
+        "does not answer. FlowQL asks before a query starts and waits for 15 s; the executors of a cluster write below `checkpoint` as a trial, and the message names the host of one that cannot. Streams of `flowql run` try again at growing intervals and continue from "
         "their checkpoints. The message names the address and what to do. Credentials belong into Spark's configuration, never into an address.",
         "conf: {}   # no credentials, for files at s3a://lake/orders",
         "conf: {spark.hadoop.fs.s3a.access.key: '${S3_KEY}', spark.hadoop.fs.s3a.secret.key: '${S3_SECRET}'}",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 PYSPARK_VERSION = "4.2"  # state and data source interfaces move between minor versions
 _POOL = "spark.scheduler.pool"
+_DESCRIPTION = "spark.job.description"
 _DYING_SECONDS = 10.0  # from when a JVM answers no more until it is gone
 _END_SECONDS = 30  # the JVM's shutdown hooks delete scratch files
 
@@ -160,6 +161,18 @@ def in_pool(spark: SparkSession, priority: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty(_POOL, before)
+
+
+@contextmanager
+def described(spark: SparkSession, text: str) -> Iterator[None]:
+    """Jobs of this thread have this description inside, as Spark gives those of streams one."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)
 
 
 def _installed(module: str) -> bool:

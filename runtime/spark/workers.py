@@ -16,8 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowql.runtime.spark.errors import WorkersUnfit
+from flowql.runtime.spark.errors import StorageFailed, WorkersUnfit
+from flowql.runtime.spark.folders import HadoopPath
 from flowql.runtime.spark.settings import TopicFiles
+from flowql.runtime.spark.storage import storage_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +28,11 @@ ANSWER_S, AGAIN_S = 25.0, 0.5  # Spark waits for ever for executors that never c
 TASKS_PER_EXECUTOR = 4  # some of them land on each executor
 MARK = ".flowql-shared-"  # and 32 hexadecimal digits, which are its content as well
 _GROUP = "flowql-workers"
+_WHERE = re.compile(r"\((\S+) executor \S+\)")
+# What workers import for batches over frames, and for what an instance runs.
+FRAMES = ("flowql.runtime.batch",)
+INSTANCE = ("flowql.runtime.batch", "flowql.runtime.spark.stage.worker", "flowql.runtime.log.kafka.log")
+Told = tuple[str, str, str, str, tuple[str, ...], str]
 PUT = "put them at an address that all machines reach (s3a://...), or into a folder that they share"
 NO_FILES: Mapping[str, TopicFiles] = {}
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -56,13 +63,16 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What a Python process of a worker says of itself. Versions are "" where the package is missing. unseen: folders that it cannot use."""
+    """What a Python process of a worker says of itself. Versions are "" where the package is missing. unseen: folders that it cannot use.
+    lacks: the first module that FlowQL needs and that it does not have.
+    """
 
     host: str
     python: str
     pyarrow: str
     flowql: str
     unseen: tuple[str, ...] = ()
+    lacks: str = ""
 
 
 def here() -> Worker:
@@ -90,8 +100,8 @@ def _existing(path: Path) -> Path:
     return next(p for p in (path, *path.parents) if p.is_dir())
 
 
-def check_workers(spark: SparkSession, shared: Sequence[Shared] = ()) -> None:
-    """Asks workers of the session's cluster. shared: what they must see. Raises WorkersUnfit.
+def check_workers(spark: SparkSession, shared: Sequence[Shared] = (), modules: Sequence[str] = FRAMES) -> None:
+    """Asks workers of the session's cluster. shared: what they must see; modules: of FlowQL, that they must be able to import. Raises WorkersUnfit.
 
     Blocks for as long as a job takes, at most ANSWER_S; again if executors have registered meanwhile, as they could not be asked. What later ones
     lack is the cause of the first task that fails there (`engine.causes`).
@@ -99,7 +109,7 @@ def check_workers(spark: SparkSession, shared: Sequence[Shared] = ()) -> None:
     asked = 0
     with _marked(shared) as marked:
         while (there := _executors(spark)) > asked:
-            compare(here(), _asked(spark, marked, there), shared)
+            compare(here(), _asked(spark, marked, there, modules), shared)
             asked = there
 
 
@@ -148,27 +158,61 @@ def compare(driver: Worker, workers: Iterable[Worker], shared: Sequence[Shared])
                 raise WorkersUnfit(
                     f"worker {worker.host} {found}, the driver {driver.host} has {mine}", help=ENVIRONMENT
                 )
+        if worker.lacks:
+            title = f"worker {worker.host} has no Python module {worker.lacks}, which FlowQL needs"
+            raise WorkersUnfit(title, help=ENVIRONMENT)
         for one in shared:
             if one.folder in worker.unseen:
                 title = f"worker {worker.host} cannot {one.access} {one.folder}, {one.what} on {driver.host}"
                 raise WorkersUnfit(title, help=one.help)
 
 
-def _asked(spark: SparkSession, marked: list[Marked], executors: int) -> list[Worker]:
+def _asked(spark: SparkSession, marked: list[Marked], executors: int, modules: Sequence[str]) -> list[Worker]:
     context: Any = spark.sparkContext
     tasks = max(2, TASKS_PER_EXECUTOR * executors)
+    with _limited(spark, "comparing workers with the driver") as late:
+        try:
+            told = context.parallelize(range(tasks), tasks).mapPartitions(_probe(marked, tuple(modules))).collect()
+        except Exception as error:  # of Spark's Java side, in many classes
+            raise _unanswered(context.master, error, cancelled=late.is_set()) from error
+    return [Worker(*row) for row in told]
+
+
+def check_writing(spark: SparkSession, folder: HadoopPath) -> None:
+    """Lets the executors write below an address. Raises StorageFailed or ConnectorMissing, with the host: the driver may have jars, credentials and a way
+    to the server that they lack. Blocks for ANSWER_S at most, and as long as it takes to remove the files.
+    """
+    there = folder / f"{MARK}{os.urandom(16).hex()}"
+    tasks = max(2, _executors(spark))
+    with _limited(spark, "writing to the address of checkpoints") as late:
+        try:
+            spark.range(0, tasks, 1, tasks).write.parquet(str(there))
+        except Exception as error:  # of Spark's Java side, in many classes
+            where = _WHERE.search(str(error))
+            title = f"worker {where[1]} cannot write there" if where else "workers cannot write there"
+            if late.is_set():
+                help_ = "see whether their machines reach the server of this address"
+                raise StorageFailed(f"{there}: {title}: it took more than {ANSWER_S:.0f} s", help=help_) from error
+            failed = storage_failure(error, str(there))
+            if failed is None:
+                raise
+            raise type(failed)(f"{title}: {failed.title}", help=failed.help) from error
+    there.remove()
+
+
+@contextlib.contextmanager
+def _limited(spark: SparkSession, described: str) -> Iterator[threading.Event]:
+    """Jobs of this thread end after ANSWER_S. Gives what tells whether they had to."""
+    context: Any = spark.sparkContext
     done, late = threading.Event(), threading.Event()
     threading.Thread(target=_cancel, args=(context, done, late), name="spark-workers", daemon=True).start()
-    context.setJobGroup(_GROUP, "comparing workers with the driver", True)
+    context.setJobGroup(_GROUP, described, True)
     try:
-        told = context.parallelize(range(tasks), tasks).mapPartitions(_probe(marked)).collect()
-    except Exception as error:  # of Spark's Java side, in many classes
-        raise _unanswered(context.master, error, cancelled=late.is_set()) from error
+        yield late
     finally:
         done.set()
         for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
             context.setLocalProperty(name, None)
-    return [Worker(*row) for row in told]
 
 
 def _cancel(context: Any, done: threading.Event, late: threading.Event) -> None:
@@ -191,10 +235,10 @@ def _unanswered(master: str, error: Exception, *, cancelled: bool) -> WorkersUnf
     return WorkersUnfit(f"workers of {master} cannot run Python tasks: {reason.strip()}", help=ENVIRONMENT)
 
 
-def _probe(marked: list[Marked]) -> Callable[[Iterable[int]], Iterator[tuple[str, str, str, str, tuple[str, ...]]]]:
+def _probe(marked: list[Marked], modules: tuple[str, ...] = FRAMES) -> Callable[[Iterable[int]], Iterator[Told]]:
     """Travels as code, by value, because a worker without FlowQL could not import it by its name."""
 
-    def told(_: Iterable[int]) -> Iterator[tuple[str, str, str, str, tuple[str, ...]]]:
+    def told(_: Iterable[int]) -> Iterator[Told]:
         import os
         import platform
         import tempfile
@@ -220,9 +264,17 @@ def _probe(marked: list[Marked]) -> Callable[[Iterable[int]], Iterator[tuple[str
             except OSError:
                 return False
 
+        def lacking() -> str:
+            try:
+                for name in modules:
+                    import_module(name)
+            except ImportError as error:
+                return "" if (error.name or "flowql").startswith("flowql") else str(error.name)
+            return ""
+
         unseen = tuple(folder for folder, file, written in marked if not seen(folder, file, written))
-        flowql = version("flowql", "flowql.runtime.batch")
-        yield platform.node(), platform.python_version(), version("pyarrow", "pyarrow"), flowql, unseen
+        flowql = version("flowql", "flowql.runtime")
+        yield platform.node(), platform.python_version(), version("pyarrow", "pyarrow"), flowql, unseen, lacking()
 
     return told
 

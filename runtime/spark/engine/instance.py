@@ -38,13 +38,14 @@ from flowql.runtime.spark.engine.streams import RunningQuery
 from flowql.runtime.spark.engine.supervisor import Supervisor
 from flowql.runtime.spark.engine.thread import StepThread
 from flowql.runtime.spark.errors import SessionDied, SparkFailure
+from flowql.runtime.spark.folders import HadoopPath
 from flowql.runtime.spark.log_address import Address, KafkaAddress, absolute, brokers_answer, open_log
 from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.spark.log_source import register
 from flowql.runtime.spark.session import check_session, close_session, living, open_session, require_spark
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.storage import reach
-from flowql.runtime.spark.workers import check_workers, shared_folders
+from flowql.runtime.spark.workers import INSTANCE, check_workers, check_writing, shared_folders
 from flowql.runtime.topology.partitions import refuse_partitions
 from flowql.runtime.topology.table_declarations import check_tables
 
@@ -138,7 +139,9 @@ class SparkInstance:
         reach(spark, settings.checkpoint)
         if not settings.is_local:
             self._bring_modules(spark)
-            check_workers(spark, shared_folders(self.site.address, self.site.root, settings.files))
+            check_workers(spark, shared_folders(self.site.address, self.site.root, settings.files), INSTANCE)
+            if isinstance(root := self.site.root, HadoopPath):
+                check_writing(spark, root)
         self._launcher = SparkLauncher(spark, self.site)
         # With a cluster as well: each stream begins with Python processes of this machine.
         self._supervisor = Supervisor(self._launcher, max(STREAMS_MIN, settings.cores(cores_here()) or cores_here()))

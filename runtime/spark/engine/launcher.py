@@ -18,7 +18,7 @@ from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.engine.work import run_batch, run_over_files, start_stream
 from flowql.runtime.spark.history import complete_queries
 from flowql.runtime.spark.log_offsets import Offsets, bounds
-from flowql.runtime.spark.session import in_pool
+from flowql.runtime.spark.session import described, in_pool
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ class SparkLauncher:
             self._span(query.plan),
             replace(self.plan, queries=tuple(q for q in self.plan.queries if not is_feeder(q))),
         )
-        with in_pool(self._spark, query.plan.priority):
+        with in_pool(self._spark, query.plan.priority), described(self._spark, query.plan.id):
             if query.plan.id in complete_queries(whole, self._site.settings):
                 self._history = self._history or FileHistory(self._spark, whole, self._site.settings)
                 run_over_files(self._history, self._site, query.plan, query.record)

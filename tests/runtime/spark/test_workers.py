@@ -15,7 +15,7 @@ from flowql.runtime.spark import workers
 from flowql.runtime.spark.errors import WorkersUnfit
 from flowql.runtime.spark.folders import folder_at
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
-from flowql.runtime.spark.workers import Shared, check_workers, compare, here, shared_folders
+from flowql.runtime.spark.workers import INSTANCE, Shared, check_workers, compare, here, shared_folders
 from tests.spark_here import skip_without_spark
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ FOLDERS = shared_folders(Path("/data/log"), Path("/data/state"))
         ({"python": "3.9.1"}, "worker w1 has Python 3.9, the driver"),
         ({"pyarrow": "1.0"}, r"worker w1 has pyarrow 1\.0, the driver"),
         ({"flowql": ""}, "worker w1 has no FlowQL, the driver"),
+        ({"lacks": "msgspec"}, "worker w1 has no Python module msgspec, which FlowQL needs"),
         ({"unseen": ("/data/log",)}, "worker w1 cannot read /data/log, the embedded log of the target on"),
         ({"unseen": ("/data/state",)}, "worker w1 cannot read and write /data/state, the folder of checkpoints"),
     ],
@@ -62,7 +63,7 @@ def test_a_folder_that_only_others_may_write_is_looked_for(tmp_path: Path, monke
     monkeypatch.setattr(Path, "write_text", refuse)
     for folder, expected in ((tmp_path, ()), (tmp_path / "gone", (str(tmp_path / "gone"),))):
         with workers._marked([Shared(str(folder), "files", "share them")]) as marked:
-            ((*_, unseen),) = workers._probe(marked)([])
+            ((*_, unseen, _),) = workers._probe(marked)([])
         assert unseen == expected
     with pytest.raises(PermissionError), workers._marked([Shared(str(tmp_path), "state", "share it", written=True)]):
         pass
@@ -72,12 +73,12 @@ def test_a_folder_of_the_same_name_is_not_the_same_folder(tmp_path: Path, monkey
     """A worker that has a data_dir of its own there read and wrote it, and results were missing without a word."""
     folder = Shared(str(tmp_path), "state", "share it", written=True)
     with workers._marked([folder]) as marked:
-        ((*_, unseen),) = workers._probe(marked)([])
+        ((*_, unseen, _),) = workers._probe(marked)([])
         assert unseen == ()
         assert [p.name.startswith(workers.MARK) for p in tmp_path.iterdir()] == [True]
         for p in tmp_path.iterdir():
             p.unlink()
-        ((*_, unseen),) = workers._probe(marked)([])
+        ((*_, unseen, _),) = workers._probe(marked)([])
         assert unseen == (str(tmp_path),)
     assert not list(tmp_path.iterdir())
 
@@ -89,17 +90,26 @@ def test_a_folder_that_workers_cannot_write_is_named(tmp_path: Path, monkeypatch
     monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
     for written, expected in ((False, ()), (True, (str(tmp_path),))):
         with workers._marked([Shared(str(tmp_path), "state", "share it", written=written)]) as marked:
-            ((*_, unseen),) = workers._probe(marked)([])
+            ((*_, unseen, _),) = workers._probe(marked)([])
         assert unseen == expected
 
 
 def test_a_package_that_cannot_be_imported_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its metadata are there, as of an installation that links to a folder of another machine."""
-    ((*_, pyarrow, flowql, _),) = workers._probe([])([])
-    assert (pyarrow, flowql) == (here().pyarrow, here().flowql)
-    monkeypatch.setitem(sys.modules, "flowql.runtime.batch", None)
-    ((*_, pyarrow, flowql, _),) = workers._probe([])([])
-    assert (pyarrow, flowql) == (here().pyarrow, "")
+    ((*_, pyarrow, flowql, _, lacks),) = workers._probe([], INSTANCE)([])
+    assert (pyarrow, flowql, lacks) == (here().pyarrow, here().flowql, "")
+    monkeypatch.setitem(sys.modules, "flowql.runtime", None)
+    ((*_, pyarrow, flowql, _, lacks),) = workers._probe([])([])
+    assert (pyarrow, flowql, lacks) == (here().pyarrow, "", "")
+
+
+def test_a_package_that_flowql_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was said that FlowQL itself is missing."""
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    for name in [m for m in sys.modules if m.startswith("flowql.runtime.spark.stage")]:
+        monkeypatch.delitem(sys.modules, name)
+    ((*_, flowql, _, lacks),) = workers._probe([], INSTANCE)([])
+    assert (flowql, lacks) == (here().flowql, "msgspec")
 
 
 def test_an_instance_that_was_refused_at_start_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +119,7 @@ def test_an_instance_that_was_refused_at_start_can_be_stopped(tmp_path: Path, mo
 
     session, closed = object(), []
 
-    def refuse(_spark: object, _shared: Sequence[Shared]) -> None:
+    def refuse(_spark: object, _shared: Sequence[Shared], _modules: Sequence[str]) -> None:
         raise WorkersUnfit("worker w1 has no FlowQL")
 
     monkeypatch.setattr(instance, "open_session", lambda *_: session)
@@ -123,7 +133,7 @@ def test_an_instance_that_was_refused_at_start_can_be_stopped(tmp_path: Path, mo
     assert closed == [session]
 
 
-def _busy(_: object) -> Callable[[Iterable[int]], Iterable[int]]:
+def _busy(*_: object) -> Callable[[Iterable[int]], Iterable[int]]:
     """In place of the workers that are asked: workers that are long in answering."""
 
     def told(rows: Iterable[int]) -> Iterable[int]:
@@ -147,7 +157,7 @@ def test_executors_that_register_meanwhile_are_asked_as_well(monkeypatch: pytest
     counts, asked = iter([1, 3, 3]), []
     monkeypatch.setattr(workers, "_executors", lambda _: next(counts))
 
-    def answers(_spark: object, _marked: object, executors: int) -> list[workers.Worker]:
+    def answers(_spark: object, _marked: object, executors: int, _modules: object) -> list[workers.Worker]:
         asked.append(executors)
         return [here(), replace(here(), host="late", flowql="")] if executors == 3 else [here()]
 
