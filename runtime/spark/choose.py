@@ -51,7 +51,6 @@ How = Literal["native", "stateless python", "stateful python", "batch only", "un
 _STATELESS = (Scan, Project, Filter, Explode, Rekey, Union, Sink)
 _LATE = "late rows are judged row by row; `late_rows: none` in the target promises that there are none"
 _KEPT = "`streams: exact` in the target: state is kept as on the runtime, where it can be asked"
-_APART = "dead letters of native streams go through a folder, and machines of this cluster share none (`checkpoint`)"
 _KEPT_THERE = "records of a topic are decoded by the runtime, and are quickest kept there"
 _WATERMARK = "Spark's watermark is one for all partitions: those read more slowly would lose rows"
 
@@ -223,8 +222,6 @@ class _Rules:
 
     def against(self, node: Node) -> str:
         spec = node.spec
-        if self.mode == "streaming" and self.settings.is_apart:
-            return _APART
         match spec:
             case Scan():
                 return self._scan(spec)

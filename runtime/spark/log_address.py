@@ -6,18 +6,25 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from flowql.runtime.errors import LogError
-from flowql.runtime.log.base import Log
+from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.journal import find_generations
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.log.kafka.settings import KafkaSettings
 
+if TYPE_CHECKING:
+    from flowql.runtime.log.kafka.plain import PlainWriter
+
 # Spark leaves out of plans and messages what has such a name (spark.redaction.regex).
 _SECRET = "kafka_secret"
 
 _open_logs: dict[tuple[object, ...], Log] = {}
+_writers: dict[tuple[object, ...], PlainWriter] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,18 @@ def open_log(address: Address) -> Log:
     from flowql.runtime.log.kafka.log import KafkaLog  # loads a client that others do without
 
     return KafkaLog(Connection.to(address.settings), address.application_id)
+
+
+def write_plainly(address: Address, tp: TopicPartition, records: pa.RecordBatch) -> None:
+    """Records (PRODUCE_SCHEMA) outside of transactions, written when it returns; a repeated write is there twice. For Spark's Python workers."""
+    from flowql.runtime.log.kafka.connection import Connection
+    from flowql.runtime.log.kafka.plain import PlainWriter
+
+    assert isinstance(address, KafkaAddress), "a log that machines share"
+    identity = (*_identity(address), os.getpid())
+    if identity not in _writers:
+        _writers[identity] = PlainWriter(Connection.to(address.settings), f"{address.application_id}-spark")
+    _writers[identity].write(tp, records)
 
 
 def brokers_answer(address: KafkaAddress, timeout_s: float) -> bool:

@@ -170,7 +170,7 @@ def _read(options: ReadOptions, schema: pa.Schema, partition: InputPartition) ->
     if options.reading:
         from flowql.runtime.spark.native.topics import rows_of
 
-        for columns in rows_of(options.reading, records):
+        for columns in rows_of(options.reading, records, options.address):
             cast = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(cast, schema=schema)
         return

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowql.compiler.functions.spark_text import quoted
@@ -42,13 +41,13 @@ def native_streaming(
     query: QueryPlan,
     read: Callable[[Reading], DataFrame],
     partitions: Mapping[str, int],
-    letters: Path,
+    letters: str,
     semantics: Semantics = "flowql",
 ) -> DataFrame:
     """EMITTED rows of each micro-batch: of a stream all, of a table the last of each key that changed.
 
     To be started in `output_mode`. read: a frame of a topic, as `native.topics.rows_of` gives it: streaming, but of a table all its
-    records when a micro-batch runs. letters: the folder where dead letters of decoding wait for the commit (`log_letters`).
+    records when a micro-batch runs. letters: where dead letters of decoding wait for the commit (`log_letters`).
     """
     from flowql.runtime.spark.native.query import encoded  # imports PySpark
     from flowql.runtime.spark.native.topics import Reading
@@ -60,7 +59,7 @@ def native_streaming(
         source = plan.source(node.spec.source)
         assert source is not None, f"the plan has no source {node.spec.source}"
         if node.spec.kind == "table":
-            frame = read(Reading(source, node.schema, query.id, None, plan.schemas, "table"))
+            frame = read(Reading(source, node.schema, query.id, "", plan.schemas, "table"))
             return _now(frame, node.schema)
         frame = read(Reading(source, node.schema, query.id, letters, plan.schemas, beside))
         return Relation(frame, "rows", carried=CARRIED[beside])

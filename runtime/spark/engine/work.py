@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.plan.logical import Sink
@@ -23,7 +22,7 @@ from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_fra
 from flowql.runtime.spark.function_counts import functions_in, taken
 from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import Piece, Writer
-from flowql.runtime.spark.log_letters import drop_letters, letters_between
+from flowql.runtime.spark.log_letters import FolderLetters, Letters, TopicLetters
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_sink import SinkOptions, gathered, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, stream_log
@@ -125,6 +124,7 @@ def _fed(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, *, strea
 def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, record: Record, pace: Pace) -> Stream:
     """Start the stream of a query, on its checkpoint."""
     emit: Emit | None = None
+    letters: Letters | None = None
     if is_feeder(query):
         fed = _fed(spark, site, plan, query, streaming=True)
         rows, emit = fed.rows, fed.emit
@@ -133,7 +133,7 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
         if record.how == "native":
             read = partial(_reading, spark, options)
             letters, semantics = _letters_of(site, query.id), site.settings.semantics
-            rows = native_streaming(plan, query, read, site.partitions(), letters, semantics)
+            rows = native_streaming(plan, query, read, site.partitions(), letters.place, semantics)
         else:
             records, counts = stream_log(spark, options), site.partitions()
             rows = exact_streaming(spark, plan, query, records, counts, buckets=record.buckets)
@@ -142,7 +142,7 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     reach(spark, *(site.settings.files[s.topic].path for s in to_files))
     writer_of = site.writer(site.target(query.id, record.run))
     functions = functions_in(query)
-    commit = _Commit(site, writer_of, to_files, native=record.how == "native", emit=emit, functions=functions)
+    commit = _Commit(site, writer_of, to_files, letters=letters, emit=emit, functions=functions)
     writer = rows.writeStream.foreachBatch(commit).queryName(query.id)
     writer = writer.outputMode(output_mode(query) if record.how == "native" else "update")
     writer = writer.option("checkpointLocation", str(site.checkpoint(query.id)))
@@ -160,7 +160,7 @@ def _reading(spark: SparkSession, options: ReadOptions, reading: Reading) -> Dat
 
 
 class _Commit:
-    """A micro-batch into the log and into files, from the driver. emit: makes its EMITTED rows of the rows of files, which are as large as they are.
+    """A micro-batch into the log and into files, from the driver. letters: of a native stream. emit: makes its EMITTED rows of the rows of files, which are as large as they are.
 
     (A Python data source cannot be written in output mode update, and starts workers for each commit.)
     """
@@ -171,7 +171,7 @@ class _Commit:
         writer: Writer,
         to_files: Sequence[SourceDef],
         *,
-        native: bool,
+        letters: Letters | None = None,
         emit: Emit | None = None,
         functions: frozenset[str] = frozenset(),
     ) -> None:
@@ -179,7 +179,7 @@ class _Commit:
         self._known: dict[
             int, dict[TopicPartition, int]
         ] = {}  # positions after the last epochs, as a file of the checkpoint has them
-        self._site, self._writer, self._to_files, self._native, self._emit = site, writer, to_files, native, emit
+        self._site, self._writer, self._to_files, self._letters, self._emit = site, writer, to_files, letters, emit
 
     def __call__(self, emitted: DataFrame, epoch: int) -> None:
         target = self._writer.target
@@ -200,16 +200,15 @@ class _Commit:
 
     def _append(self, pieces: Sequence[Piece], notes: Sequence[Mapping[str, Any]], epoch: int) -> None:
         positions = self._after(epoch)
-        if not self._native:
+        if self._letters is None:
             self._writer.append(epoch, pieces, notes, positions)
             return
-        before, query = self._after(epoch - 1), self._writer.target.query
-        folder = _letters_of(self._site, query)
-        letters = list(letters_between(folder, query, before, positions))
+        before = self._after(epoch - 1)
+        letters = self._letters.between(before, positions)
         # Spark's operators count nothing for us.
         counted = {"records_in": self._records_in(before, positions), **taken(self._functions)}
         self._writer.append(epoch, [*pieces, *letters], [counted], positions)
-        drop_letters(folder, positions)
+        self._letters.drop(positions)
 
     def _after(self, epoch: int) -> dict[TopicPartition, int]:
         if epoch not in self._known:
@@ -224,8 +223,10 @@ class _Commit:
         return sum(offset - starts[tp] for tp, offset in after.items())
 
 
-def _letters_of(site: Site, query: str) -> Path:
-    return staged_of(site.staging.folder, query) / "letters"
+def _letters_of(site: Site, query: str) -> Letters:
+    if site.settings.is_apart:
+        return TopicLetters(site.log, site.application_id, query)
+    return FolderLetters(staged_of(site.staging.folder, query) / "letters", query)
 
 
 def _sink(site: Site, query: QueryPlan, record: Record) -> SinkOptions:

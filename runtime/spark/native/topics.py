@@ -2,7 +2,7 @@
 
 A frame of a topic has the place of each row. In a batch, records that give no row come as one row per Arrow batch with their dead
 letters as IPC in LETTERS and a time of 0; `encode` finds them again behind whatever the query does. In a stream Spark would keep such
-rows for ever, as groups of their own: there dead letters go beside the rows, into files that the commit picks up (`log_letters`). Streams are
+rows for ever, as groups of their own: there dead letters go beside the rows, to where the commit picks them up (`log_letters`). Streams are
 decoded where records are read (`rows_of`), so that no packed record goes to Java and back.
 """
 
@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -31,6 +30,7 @@ from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.serde.registry import KNOWN
+from flowql.runtime.spark.log_address import Address
 from flowql.runtime.spark.log_letters import put_letters
 from flowql.runtime.spark.native.frames import (
     HEADERS,
@@ -78,7 +78,7 @@ def decode(
 class Reading:
     """What a reader of a topic makes of its records for a stream of Spark's: rows of a schema.
 
-    letters: the folder where dead letters of decoding wait for the commit (`log_letters`); None if they are not kept. whole: records without a value
+    letters: where dead letters of decoding wait for the commit (`log_letters.Letters.place`); "" if they are not kept. whole: records without a value
     are rows, too, and PARTITION, HEADERS and NO_VALUE stand beside the columns; otherwise such records are left out. table: the same with
     OFFSET and NO_VALUE.
     """
@@ -86,14 +86,14 @@ class Reading:
     source: SourceDef
     schema: Schema
     query: str
-    letters: Path | None
+    letters: str
     schemas: tuple[SchemaRef, ...] = ()
     beside: Beside = "nothing"
 
     def dumps(self) -> str:
         """As text for the options of a source."""
         plain = [to_data(scan_of(self.source)), to_data(self.schema), self.query, to_data(self.schemas)]
-        return json.dumps([json.dumps(plain), str(self.letters or ""), self.beside])
+        return json.dumps([json.dumps(plain), self.letters, self.beside])
 
     @property
     def ddl(self) -> str:
@@ -110,8 +110,8 @@ def _ddl(schema: Schema, beside: Beside) -> str:
     return ", ".join([frame_ddl(schema), *(f"{quoted(n)} {_TYPES[n]}" for n in _BESIDE[beside])])
 
 
-def rows_of(reading: str, records: Iterable[RawBatch]) -> Iterator[list[pa.Array]]:
-    """Columns of `ddl_of` for each batch of records. In a worker."""
+def rows_of(reading: str, records: Iterable[RawBatch], address: Address | None = None) -> Iterator[list[pa.Array]]:
+    """Columns of `ddl_of` for each batch of records. address: of the log that they are of. In a worker."""
     text, letters, beside = json.loads(reading)
     decoder, schema, query = _decoder(text)
     for raw in records:
@@ -120,7 +120,8 @@ def rows_of(reading: str, records: Iterable[RawBatch]) -> Iterator[list[pa.Array
         run = RunContext(NO_STATE)
         rows = decoder.decode(raw, run)
         if run.dead_letters and letters:
-            put_letters(Path(letters), raw, _letters(query, raw, run.dead_letters))
+            found = run.dead_letters
+            put_letters(letters, address, query, raw, [d.seq for d in found], _encoded_letters(query, raw, found))
         if NO_VALUE not in _BESIDE[beside]:
             rows = _with_values(rows)
         arrow = rows.arrow()
@@ -210,7 +211,12 @@ def _with_values(rows: Batch) -> Batch:
 
 
 def _letters(query: str, raw: RawBatch, found: list[DeadLetter]) -> bytes:
-    return to_ipc(encode_letters(query, [LocatedDeadLetter(d, raw, d.seq) for d in found]))
+    return to_ipc(_encoded_letters(query, raw, found))
+
+
+def _encoded_letters(query: str, raw: RawBatch, found: list[DeadLetter]) -> pa.RecordBatch:
+    """A record for each."""
+    return encode_letters(query, [LocatedDeadLetter(d, raw, d.seq) for d in found])
 
 
 def told(letters: DataFrame, query: str) -> DataFrame:

@@ -6,17 +6,21 @@ import time
 import uuid
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from flowql.runtime.errors import OffsetOutOfRange
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark import log_append
+from flowql.runtime.spark.log_address import KafkaAddress
 from flowql.runtime.spark.log_append import Target, append, place_of, split
+from flowql.runtime.spark.log_letters import TopicLetters, put_letters
 from flowql.runtime.spark.log_offsets import LogRange, bounds, read_range
 from flowql.runtime.spark.log_replace import drop_all
-from flowql.runtime.spark.shapes import SINK
+from flowql.runtime.spark.shapes import DEAD, SINK
 from tests.runtime.log.records import produce, read_all
 from tests.runtime.spark.logs import append_emitted, emitted, records
 
@@ -99,6 +103,31 @@ def test_a_range_has_all_its_records_and_no_more(world: World) -> None:
             assert all(b.next_offset <= stop for b in batches)
     with pytest.raises(OffsetOutOfRange, match="are not in the log"):
         list(read_range(log, LogRange(tp.topic, 0, 0, end + 1), 100))
+
+
+def test_letters_in_a_topic_wait_for_the_epoch_of_their_records(world: World, kafka: str) -> None:
+    """A task that is run again writes them again, perhaps over a range that is cut otherwise; a large one is cut itself."""
+    log, app = world.log, world.target.application_id
+    address = KafkaAddress(KafkaSettings(kafka), app)
+    before = TopicLetters(log, app, "Q")
+
+    def put(query: str, first: int, count: int) -> None:
+        rows = [{"offset": first + n, "timestamp": 0, "key": None, "value": b"", "headers": None} for n in range(count)]
+        raw = RawBatch(world.stream, pa.RecordBatch.from_pylist(rows, RECORD_SCHEMA), first + count, 1)
+        letters = records([b"%d" % (first + n) * (300_000 if first + n == 12 else 1) for n in range(count)])
+        put_letters(before.place, address, query, raw, range(count), letters)
+
+    put("Q", 5, 1)
+    letters = TopicLetters(log, app, "Q")
+    for query, first, count in (("Q", 9, 3), ("Q", 10, 3), ("other", 10, 1), ("Q", 20, 1)):
+        put(query, first, count)
+    found = letters.between({world.stream: 10}, {world.stream: 20})
+    values = [p.records.column("value").to_pylist() for p in found]
+    assert values == [[b"10"], [b"11"], [b"12" * 300_000]]
+    assert [(p.kind, p.topic, p.source, p.seq) for p in found] == [(DEAD, "Q", 0, offset) for offset in (10, 11, 12)]
+    letters.drop({world.stream: 20})
+    assert [p.seq for p in letters.between({}, {world.stream: 99})] == [20]
+    assert [p.seq for p in before.between({}, {world.stream: 99})] == [5, 9, 10, 11, 12, 20]
 
 
 def test_results_take_the_place_of_earlier_ones(world: World) -> None:

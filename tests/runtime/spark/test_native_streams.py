@@ -23,9 +23,8 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.spark.engine.instance import SparkInstance
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery
-from flowql.runtime.spark.log_letters import drop_letters, letters_between, put_letters
+from flowql.runtime.spark.log_letters import FolderLetters, put_letters
 from flowql.runtime.spark.settings import SparkSettings
-from flowql.runtime.spark.shapes import to_ipc
 from tests.crash.contents import DEAD_LETTERS, differences, records_of
 from tests.crash.kills import prepare
 from tests.crash.project import append, compiled
@@ -246,9 +245,10 @@ def test_letters_wait_for_the_epoch_of_their_records(tmp_path: Path) -> None:
         return RawBatch(of, pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA), after, 1)
 
     for place in ((tp, 0, 10), (tp, 10, 20), (tp, 10, 20), (other, 3, 4)):
-        put_letters(tmp_path, found(*place), to_ipc(letters))
-    pieces = list(letters_between(tmp_path, "Q", {tp: 10}, {tp: 20, other: 4}))
+        put_letters(str(tmp_path), None, "Q", found(*place), [0], letters)
+    kept = FolderLetters(tmp_path, "Q")
+    pieces = kept.between({tp: 10}, {tp: 20, other: 4})
     assert [(p.source, p.seq, p.records.num_rows) for p in pieces] == [(1, 10, 1), (0, 3, 1)]
-    drop_letters(tmp_path, {tp: 20, other: 3})
+    kept.drop({tp: 20, other: 3})
     assert [p.name for p in tmp_path.iterdir()] == ["d=0=3=4.letters"]
-    assert list(letters_between(tmp_path, "Q", {}, {tp: 20})) == []
+    assert kept.between({}, {tp: 20}) == []
