@@ -38,7 +38,7 @@ class Cluster:
     conf: Mapping[str, str]
 
     def tasks(self, described: str | None = None) -> Counter[str]:
-        """Successful tasks by executor, of the applications that have ended. described: only of jobs with this description."""
+        """Successful tasks by executor, of the applications that have ended. described: only of jobs whose description begins so."""
         found: Counter[str] = Counter()
         for file in self.events.rglob("*"):
             stages: set[int] = set()
@@ -46,8 +46,8 @@ class Cluster:
                 event = json.loads(line) if line.startswith("{") else {}
                 kind = event.get("Event")
                 if kind == "SparkListenerJobStart":
-                    text = event["Properties"].get("spark.job.description")
-                    stages |= set(event["Stage IDs"]) if described in (None, text) else set()
+                    text = event["Properties"].get("spark.job.description") or ""
+                    stages |= set(event["Stage IDs"]) if text.startswith(described or "") else set()
                 ended = kind == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] == "Success"
                 if ended and event["Stage ID"] in stages:
                     found[event["Task Info"]["Executor ID"]] += 1

@@ -17,7 +17,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -43,10 +43,11 @@ FORMATS = {"BIG": "parquet", "SPENT": "delta", "MINUTES": "delta"}
 class Round:
     """One bucket, one cluster, and what has happened."""
 
+    module = "tests.crash.object_store_workload"
+
     def __init__(self, folder: Path, rng: random.Random, s3: S3, workers: Cluster) -> None:
         self.folder, self.rng, self.s3, self.files = folder, rng, s3, 0
         self.restarts = 0
-        _write_project(folder)
         path = ":".join(map(str, [*s3_jars(), *delta_jars()]))
         conf = {**workers.conf, **s3.properties(), **PLUGGED, "spark.master": workers.master}
         conf |= {
@@ -55,8 +56,16 @@ class Round:
             "spark.ui.enabled": "false",
         }
         conf |= {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "1"}
-        self._words = ("tests.crash.object_store_workload", json.dumps(conf), str(folder))
+        self._words = (self.module, str(folder))
+        self.write_project(conf)
         self.driver = Driver(folder, *self._words)
+
+    def write_project(self, conf: dict[str, str]) -> None:
+        """conf: of the Spark that runs it."""
+        _write_project(self.folder)
+        (self.folder / "conf.json").write_text(json.dumps(conf))
+        none = pa.table({n: pa.array([], pa.int64()) for n in ("CUSTOMER", "ID", "QTY", "ROWTIME")})
+        self.s3.write("orders/first.parquet", none)
 
     def arrive(self, count: int) -> None:
         for _ in range(count):
@@ -82,10 +91,10 @@ class Round:
         before, end = self.commits(), time.monotonic() + WAIT_S
         while self.commits() <= before:
             assert time.monotonic() < end, self.driver.said()
-            self._go_on()
+            self.go_on()
             time.sleep(0.5)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
         if self.driver.process.poll() is not None:
             self.restarts += 1
             self.driver = Driver(self.folder, *self._words)
@@ -105,7 +114,7 @@ class Round:
             with suppress(ProcessLookupError):
                 if mine := [p for p in found if self._is_mine(p)]:
                     os.kill(self.rng.choice(mine), signal.SIGKILL)
-        self._go_on()
+        self.go_on()
 
     def _is_mine(self, process: int) -> bool:
         """Executors are started in working directories below the round's folder, and so are their Python processes."""
@@ -119,10 +128,15 @@ class Round:
         for _ in range(3):
             self.driver.process.wait(WAIT_S)
             if self.driver.process.returncode == 0:
-                return _differences(self.s3)
+                return self.differences()
             self.restarts += 1
             self.driver = Driver(self.folder, *self._words)
         raise AssertionError(self.driver.said())
+
+    def differences(self) -> list[str]:
+        with duckdb.connect() as database:
+            database.register("orders", self.s3.read("orders"))
+            return differences(database, lambda name: (table if FORMATS[name] == "delta" else _listed)(self.s3, name))
 
 
 @contextmanager
@@ -148,12 +162,6 @@ def _write_project(folder: Path) -> None:
     write_flowql(folder / "flowql_of_test.zip")
 
 
-def _differences(s3: S3) -> list[str]:
-    with duckdb.connect() as database:
-        database.register("orders", s3.read("orders"))
-        return differences(database, lambda name: _table(s3, name) if FORMATS[name] == "delta" else _listed(s3, name))
-
-
 def _listed(s3: S3, name: str) -> pa.Table:
     """The files of a stream that Spark's list of micro-batches names, by that list alone."""
     files, place = s3.files(), f"{BUCKET}/results/{name}"
@@ -172,7 +180,7 @@ def _listed(s3: S3, name: str) -> pa.Table:
     return pa.concat_tables([pq.read_table(p, filesystem=files, partitioning=None) for p in sorted(live)])
 
 
-def _table(s3: S3, name: str) -> pa.Table:
+def table(s3: S3, name: str) -> pa.Table:
     """The files of the last version of a Delta table, by its log alone."""
     files, place = s3.files(), f"{BUCKET}/results/{name}"
     live: set[str] = set()
@@ -187,40 +195,43 @@ def _table(s3: S3, name: str) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.object_store", description=__doc__)
+def add_options(parser: argparse.ArgumentParser, kinds: Sequence[str]) -> None:
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 20))
     parser.add_argument("--outage", type=float, default=30.0, help="seconds for which the store is away")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="of kills, with commas, which come in turn")
-    args = parser.parse_args()
-    print(f"seed {args.seed}", flush=True)
-    rng, began = random.Random(args.seed), time.monotonic()
-    kinds = args.kinds.split(",")
-    with tempfile.TemporaryDirectory(prefix="flowql-crash-") as name, s3_server(Path(name) / "s3") as s3:
-        folder = Path(name) / "round"
-        folder.mkdir()
-        with cluster(Path(name) / "cluster", [folder, *checkouts()], {"PYSPARK_PYTHON": sys.executable}) as workers:
-            s3.write(
-                "orders/first.parquet",
-                pa.table({n: pa.array([], pa.int64()) for n in ("CUSTOMER", "ID", "QTY", "ROWTIME")}),
-            )
-            done = Round(folder, rng, s3, workers)
-            try:
-                for n in range(args.kills):
-                    done.arrive(2)
-                    done.wait_for_progress()
-                    time.sleep(rng.uniform(0.0, 3.0))
-                    kind = kinds[n % len(kinds)]
-                    done.kill(kind, args.outage)
-                    print(f"{time.monotonic() - began:.0f} s: {kind}", flush=True)
-                found = done.finish()
-            finally:
-                done.driver.__exit__()
+    parser.add_argument("--kinds", default=",".join(kinds), help="of kills, with commas, which come in turn")
+
+
+def kills(done: Round, args: argparse.Namespace) -> int:
+    """The kills of a command line, and what there is at the end; the exit code."""
+    began, kinds = time.monotonic(), args.kinds.split(",")
+    try:
+        for n in range(args.kills):
+            done.arrive(2)
+            done.wait_for_progress()
+            time.sleep(done.rng.uniform(0.0, 3.0))
+            kind = kinds[n % len(kinds)]
+            done.kill(kind, args.outage)
+            print(f"{time.monotonic() - began:.0f} s: {kind}", flush=True)
+        found = done.finish()
+    finally:
+        done.driver.__exit__()
     said = f"{args.kills} kills, {done.files * ROWS} rows, {done.restarts} drivers that had ended started again"
     print(f"{said}, {time.monotonic() - began:.0f} s", flush=True)
     print("\n".join(found) or "  equal to DuckDB", flush=True)
     return int(bool(found))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.object_store", description=__doc__)
+    add_options(parser, KINDS)
+    args = parser.parse_args()
+    print(f"seed {args.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="flowql-crash-") as name, s3_server(Path(name) / "s3") as s3:
+        folder = Path(name) / "round"
+        folder.mkdir()
+        with cluster(Path(name) / "cluster", [folder, *checkouts()], {"PYSPARK_PYTHON": sys.executable}) as workers:
+            return kills(Round(folder, random.Random(args.seed), s3, workers), args)
 
 
 if __name__ == "__main__":

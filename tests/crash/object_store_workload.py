@@ -1,4 +1,4 @@
-"""The driver that is killed: `python -m tests.crash.object_store_workload CONF FOLDER`, streams until FOLDER/ended exists and all files are read."""
+"""The driver that is killed: `python -m tests.crash.object_store_workload FOLDER`, streams until FOLDER/ended exists and all files are read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from flowql.spark import start
 from tests.s3 import BUCKET
 
 
-def main(conf: dict[str, str], folder: Path) -> None:
+def main(folder: Path) -> None:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"], os.environ["SPARK_LOCAL_IP"] = sys.executable, "127.0.0.1"
 
     builder = SparkSession.builder
-    for key, value in conf.items():
+    for key, value in json.loads((folder / "conf.json").read_text()).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -39,4 +39,4 @@ def main(conf: dict[str, str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -32,7 +32,7 @@ VALUES = {
 }
 
 
-def results(session: SparkSession, lake: str | None = None) -> dict[str, list[str]]:
+def results(session: SparkSession, lake: str | None = None, form: str = "parquet") -> dict[str, list[str]]:
     """The rows of each query as texts, in an order of their own. lake: where `write_inputs` has written what they read."""
     found: dict[str, list[str]] = {}
     for project in PROJECTS:
@@ -40,18 +40,18 @@ def results(session: SparkSession, lake: str | None = None) -> dict[str, list[st
         asked = tuple(q for q in plan.queries if q.sink != IN_PYTHON)
         given = {s.name: _frame(session, {f.name: f.type for f in s.schema}) for s in outside(plan)}
         if lake is not None:
-            given = {name: session.read.parquet(f"{lake}/{project}/{name}") for name in given}
+            given = {name: session.read.format(form).load(f"{lake}/{project}/{name}") for name in given}
         for name, frame in lower(Plan(sources=plan.sources, queries=asked), given).items():
             found[name] = sorted(repr(tuple(row)) for row in frame.collect())
     return found
 
 
-def write_inputs(session: SparkSession, lake: str) -> None:
-    """What the queries read, in Parquet files."""
+def write_inputs(session: SparkSession, lake: str, form: str = "parquet") -> None:
+    """What the queries read, in files."""
     for project in PROJECTS:
         for s in outside(plan_of(project)):
             frame = _frame(session, {f.name: f.type for f in s.schema})
-            frame.write.parquet(f"{lake}/{project}/{s.name}")
+            frame.write.format(form).save(f"{lake}/{project}/{s.name}")
 
 
 def exact(session: SparkSession, reference: Reference) -> dict[int, list[Any]]:

@@ -14,7 +14,7 @@ from flowql.spark import ship
 from tests.runtime.spark.connect_job import results, write_inputs
 from tests.runtime.spark.s3_job import CHECKPOINTS, stream
 
-INPUTS = "s3a://lake/inputs"
+INPUTS = {form: f"s3a://lake/inputs/{form}" for form in ("parquet", "delta")}
 
 
 def main() -> None:
@@ -26,13 +26,15 @@ def main() -> None:
     session = builder.getOrCreate()
     project, is_local = Path(sys.argv[2]), session.sparkContext.master.startswith("local")
     if is_local:
-        write_inputs(session, INPUTS)
+        for form, lake in INPUTS.items():
+            write_inputs(session, lake, form)
         session.read.parquet(f"{project}/files/portion*").write.parquet("s3a://lake/portions")
     else:
         ship(session)
     target = "streams" if is_local else "again"
     read = [stream(session, project, target, f"{CHECKPOINTS}-{target}") for _ in range(2)]
-    print(json.dumps({"frames": results(session, INPUTS), "read": read}))
+    found = {form: results(session, lake, form) for form, lake in INPUTS.items()}
+    print(json.dumps({"frames": found["parquet"], "of tables": found["delta"], "read": read}))
     session.stop()
 
 

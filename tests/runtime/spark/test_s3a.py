@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from tests.delta_jars import PLUGGED, delta_jars
 from tests.runtime.spark.connect_job import IN_PYTHON
 from tests.runtime.spark.s3_job import REFUSED
 from tests.runtime.spark.test_batches_over_files import SQL, write_lake
@@ -56,6 +57,13 @@ def properties(server: S3) -> dict[str, str]:
         "spark.hadoop.fs.s3a.bucket.forbidden.access.key": "AKIAWRONG",
         "spark.hadoop.fs.s3a.bucket.silent.endpoint": "http://127.0.0.1:1",
     }
+
+
+def with_delta(conf: dict[str, str]) -> dict[str, str]:
+    """The same Spark with Delta's jars."""
+    jars = ":".join(map(str, delta_jars()))
+    path = {n: f"{conf[n]}:{jars}" for n in ("spark.driver.extraClassPath", "spark.executor.extraClassPath")}
+    return {**conf, **PLUGGED, **path, "spark.databricks.delta.snapshotPartitions": "1"}
 
 
 def write_project(project: Path, server: S3) -> None:
@@ -115,7 +123,7 @@ def test_files_results_and_checkpoints_at_s3a(server: S3, tmp_path: Path) -> Non
 
 
 def test_a_cluster_whose_machines_share_an_object_store_alone(server: S3, tmp_path: Path) -> None:
-    """Nexmark's and the quickstart's queries over Parquet there give what one process gives, and so does a stream with checkpoints there.
+    """Nexmark's and the quickstart's queries over Parquet and Delta there give what one process gives, and so does a stream with checkpoints there.
     Both executors have run tasks.
     """
     project = tmp_path / "project"
@@ -124,11 +132,12 @@ def test_a_cluster_whose_machines_share_an_object_store_alone(server: S3, tmp_pa
     with cluster(tmp_path / "cluster", [project, *checkouts()], {"PYSPARK_PYTHON": PYTHON}) as workers:
         told = []
         for more in ({"spark.master": "local[2]"}, {**workers.conf, "spark.master": workers.master}):
-            conf = json.dumps({**properties(server), **more})
+            conf = json.dumps({**with_delta(properties(server)), **more})
             code, said = _typed(project, "tests.runtime.spark.s3_cluster_job", conf, str(project))
             assert code == 0, said
             told.append(json.loads(said[said.index('{"frames"') :].splitlines()[0]))
         assert told[0] == told[1]
+        assert told[0]["of tables"] == told[0]["frames"]
         assert set(told[0]["frames"]) == {q.sink for _, q in queries()} - {IN_PYTHON}
         assert told[0]["read"] == [600, 0]
         here, there = (_sorted(server.read(f"{target}/NAMED")) for target in ("streams", "again"))
