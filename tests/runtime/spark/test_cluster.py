@@ -18,7 +18,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from flowql.deploy.spark_archives import write_flowql
 from flowql.spark import run, start
 from tests.runtime.spark.cluster_job import DESCRIBED
 from tests.runtime.spark.connect_job import IN_PYTHON, results, write_inputs
@@ -35,7 +34,6 @@ BARE = str(Path(sys.executable).resolve())  # without the packages of this envir
 PYTHON = str(Path(sys.prefix).resolve() / "bin" / "python")
 TARGETS = """\
   cluster: {{engine: spark, spark: {{master: '{master}', conf: {conf}}}}}
-  shipped: {{engine: spark, spark: {{master: '{master}', conf: {shipped}}}}}
 """
 # Over files that all machines see.
 FILES = """\
@@ -90,21 +88,15 @@ def _typed(folder: Path, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_what_workers_lack_is_named_with_their_host(workers: Cluster, project: Path, tmp_path: Path) -> None:
-    """FlowQL, and once it is shipped the embedded log. The executors of both workers were asked."""
+def test_an_embedded_log_that_workers_do_not_see_is_named_with_their_host(workers: Cluster, project: Path) -> None:
+    """FlowQL itself goes to them. The executors of both workers were asked."""
     conf = {**workers.conf, "spark.pyspark.python": PYTHON}
-    package = tmp_path / "flowql.zip"
-    write_flowql(package)
-    shipped = {**conf, "spark.submit.pyFiles": str(package)}
-    targets = TARGETS.format(master=workers.master, conf=json.dumps(conf), shipped=json.dumps(shipped))
-    (project / "flowql.yaml").write_text(PROJECT + targets)
+    (project / "flowql.yaml").write_text(PROJECT + TARGETS.format(master=workers.master, conf=json.dumps(conf)))
     (project / "lake.sql").write_text(SQL)
-    for target, reason in (("cluster", "has no FlowQL"), ("shipped", f"cannot read {project}")):
-        before = workers.tasks()
-        code, said = _typed(project, "flowql", "run", "--bounded", "-t", target)
-        assert code == 1, said
-        assert re.search(rf"error\[FQ4118\]: worker \S+ {re.escape(reason)}", said), said
-        assert len(workers.tasks() - before) == 2, "not both executors were asked"
+    code, said = _typed(project, "flowql", "run", "--bounded", "-t", "cluster")
+    assert code == 1, said
+    assert re.search(rf"error\[FQ4118\]: worker \S+ cannot read {re.escape(str(project))}", said), said
+    assert len(workers.tasks()) == 2, "not both executors were asked"
 
 
 def _project_over_files(

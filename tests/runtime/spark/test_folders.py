@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,18 @@ pytest.importorskip("pyspark")
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.spark import folders
+from flowql.runtime.spark.engine.checkpoints import Progress, check_fits, positions_after, progress_of
 from flowql.runtime.spark.engine.deployed import Deployed, Record, load
 from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
 from flowql.runtime.spark.folders import HadoopPath, folder_at, remove
+from flowql.runtime.spark.log_append import Place
 from flowql.runtime.spark.log_sink import gathered
 from flowql.runtime.spark.log_staging import Staging, staging_of
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.shapes import NOTE, SINK
+from flowql.runtime.spark.stage.checkpoint import last_batch
+from tests.runtime.app.harness import plan_of
 from tests.runtime.spark.logs import emitted, records
 
 if TYPE_CHECKING:
@@ -45,6 +51,25 @@ def test_a_folder_at_an_address_is_read_as_one_of_this_machine(spark: SparkSessi
     assert not list(tmp_path.glob(".*")), "Hadoop leaves no checksums beside it"
     remove(there)
     assert not here.exists()
+
+
+def test_a_checkpoint_at_an_address_is_compared_with_its_query(spark: SparkSession, tmp_path: Path) -> None:
+    """As one of this machine: FQ4111 where it is gone or older than the log, FQ4112 where the query is another one."""
+    there = HadoopPath(lambda: spark, f"file://{tmp_path}/there")
+    assert (progress_of(there), last_batch(there)) == (Progress(), None)
+    for name in ("offsets/0", "offsets/1", "commits/0"):
+        (there / name).write_bytes(b'v1\n{}\n{"s": {"0": 7}}')
+    assert (progress_of(there), last_batch(there)) == (Progress(1, 0), 0)
+    assert (positions_after(there, 1), positions_after(there, 2)) == ({"s": {"0": 7}}, {})
+    query = plan_of(
+        "CREATE STREAM S (K STRING KEY) WITH (KAFKA_TOPIC='s'); CREATE STREAM A AS SELECT K FROM S;"
+    ).queries[0]
+    record = Record(query.definition, "run", "stream")
+    check_fits(query, record, Place("run", 1), there)
+    with pytest.raises(CheckpointLost, match="does not fit its results in the log"):
+        check_fits(query, record, Place("run", 3), there)
+    with pytest.raises(CheckpointOfOtherQuery, match="has changed since its checkpoint was made"):
+        check_fits(query, replace(record, definition="other"), Place("run", 1), there)
 
 
 def test_results_pass_through_an_address(spark: SparkSession, tmp_path: Path) -> None:
