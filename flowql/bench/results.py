@@ -29,25 +29,26 @@ def result(log: Log, query: str) -> Rows:
     schema = first.schema if first is not None else pa.schema([])
 
     def read() -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(schema, rows_of_json(query, values()))
+        return pa.RecordBatchReader.frombatches_of(schema, rows_of_json(query, values()))
 
     return read
 
 
 def _all(log: Log, topic: str) -> Iterator[pa.Array]:
-    for batch in _batches(log, topic):
+    for batch in batches_of(log, topic):
         yield batch.column("value")
 
 
 def _final(log: Log, topic: str) -> Iterator[pa.Array]:
     """One array; a key is always in the same partition, so the order of partitions does not matter."""
     last: dict[bytes | None, bytes | None] = {}
-    for batch in _batches(log, topic):
+    for batch in batches_of(log, topic):
         last.update(zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True))
     yield pa.array([v for v in last.values() if v is not None], pa.binary())
 
 
-def _batches(log: Log, topic: str) -> Iterator[pa.RecordBatch]:
+def batches_of(log: Log, topic: str) -> Iterator[pa.RecordBatch]:
+    """All records of a topic, partition by partition."""
     for partition in range(log.admin().topics()[topic].partitions):
         reader = log.reader(TopicPartition(topic, partition), EARLIEST)
         while (batch := reader.read(ROWS, BYTES)) is not None:

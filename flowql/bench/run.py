@@ -47,7 +47,7 @@ def run(
     figures, failed = [], []
     with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        bootstrap = stack.enter_context(_broker(folder / "broker")) if log == "kafka" else ""
+        bootstrap = stack.enter_context(broker_in(folder / "broker")) if log == "kafka" else ""
         topics = [t for t in SCHEMAS if any(t in EXPECTED[q].reads for q in queries)]
         report(f"writing {sum(counts(events)[t] for t in topics):,} events")
         with closing(log_at(folder / "log", KafkaSettings(bootstrap) if bootstrap else None, "bench-input")) as to:
@@ -74,7 +74,7 @@ def run(
 
 
 @contextmanager
-def _broker(folder: Path) -> Iterator[str]:
+def broker_in(folder: Path) -> Iterator[str]:
     """Where a new broker listens, until the end of the block."""
     broker = Broker(folder)
     try:

@@ -22,8 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,33 +83,48 @@ class Pair:
     by_hand_cpu_s: float
     cpu_ratio: float
 
+    def __str__(self) -> str:
+        times = f"flowql {self.flowql_s:.1f} s, by hand {self.by_hand_s:.1f} s, ratio {self.ratio:.2f}"
+        cpu = f"processor {self.flowql_cpu_s:.1f} s and {self.by_hand_cpu_s:.1f} s, ratio {self.cpu_ratio:.2f}"
+        return f"{self.events:,} bids, {self.buckets} buckets: {times}; {cpu}"
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One way to the result. query: reads it from a folder."""
+    """One way to the result: a process that is started in a folder. check: raises BenchFailed for a wrong result."""
 
     name: str
     command: tuple[str, ...]
     folder: Path
-    query: str
+    check: Callable[[], None]
+
+
+def in_turns(events: int, buckets: int, rounds: int, sides_of: Callable[[int], Sequence[Side]]) -> Pair:
+    """FlowQL's side and the one by hand, which `sides_of` gives for the number of a round, each from nothing."""
+    taken: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
+    for n in range(rounds):
+        for side, found in zip(sides_of(n), taken, strict=True):
+            found.append(_timed(side))
+            side.check()
+    (ours, cpu), (theirs, their_cpu) = (
+        (statistics.median(t[0] for t in of), statistics.median(t[1] for t in of)) for of in taken
+    )
+    times, cpus = (round(ours, 2), round(theirs, 2)), (round(cpu, 2), round(their_cpu, 2))
+    return Pair(events, buckets, *times, round(ours / theirs, 2), *cpus, round(cpu / their_cpu, 2))
 
 
 def compare(folder: Path, events: int, rounds: int, buckets: int, master: str) -> Pair:
     """Both sides in turns, each from nothing; raises BenchFailed for a result that is wrong."""
     bids = write_parquet(folder / "input" / "bids", events, ["bid"])["bid"]
     sides = (_flowql(folder, bids.parent, buckets, master), _by_hand(folder, bids.parent, buckets, master))
-    taken: dict[str, list[tuple[float, float]]] = {side.name: [] for side in sides}
-    for _ in range(rounds):
+
+    def from_nothing(_round: int) -> Sequence[Side]:
         for side in sides:
             for left in ("totals", "checkpoint", ".flowql"):
                 shutil.rmtree(side.folder / left, ignore_errors=True)
-            taken[side.name].append(_timed(side))
-            _check(side, bids)
-    (ours, cpu), (theirs, their_cpu) = (
-        (statistics.median(t[0] for t in taken[s.name]), statistics.median(t[1] for t in taken[s.name])) for s in sides
-    )
-    times, cpus = (round(ours, 2), round(theirs, 2)), (round(cpu, 2), round(their_cpu, 2))
-    return Pair(events, buckets, *times, round(ours / theirs, 2), *cpus, round(cpu / their_cpu, 2))
+        return sides
+
+    return in_turns(events, buckets, rounds, from_nothing)
 
 
 def _flowql(folder: Path, bids: Path, buckets: int, master: str) -> Side:
@@ -118,14 +134,14 @@ def _flowql(folder: Path, bids: Path, buckets: int, master: str) -> Side:
     (project / "exact.sql").write_text(SQL.format(buckets=buckets, size=SIZE_MS, grace=GRACE_MS))
     (project / "flowql.yaml").write_text(PROJECT.format(master=master, memory=MEMORY_MB))
     command = (sys.executable, "-m", "flowql", "run", "-t", "spark", "--until-caught-up")
-    return Side("flowql", command, project, FOUND.format(start="windowstart"))
+    return Side("flowql", command, project, partial(_check, project, "windowstart", bids))
 
 
 def _by_hand(folder: Path, bids: Path, buckets: int, master: str) -> Side:
     place = folder / "by-hand"
     place.mkdir()
     command = (sys.executable, "-m", "flowql.bench.spark_exact", "--by-hand", str(bids), "--master", master)
-    return Side("by hand", (*command, "--buckets", str(buckets)), place, FOUND.format(start="start"))
+    return Side("by hand", (*command, "--buckets", str(buckets)), place, partial(_check, place, "start", bids))
 
 
 def _timed(side: Side) -> tuple[float, float]:
@@ -158,11 +174,12 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYSPARK_PYTHON": sys.executable}
 
 
-def _check(side: Side, bids: Path) -> None:
-    found = duckdb.execute(side.query, [str(side.folder / "totals")]).fetchall()
-    expected = duckdb.execute(EXPECTED, [str(bids)]).fetchall()
+def _check(folder: Path, start: str, bids: Path) -> None:
+    """start: the column that has it."""
+    found = duckdb.execute(FOUND.format(start=start), [str(folder / "totals")]).fetchall()
+    expected = duckdb.execute(EXPECTED, [f"{bids}/*.parquet"]).fetchall()
     if sorted(found) != sorted(expected):
-        raise BenchFailed(f"{side.name}: {len(found)} windows, {len(expected)} expected, or other values")
+        raise BenchFailed(f"{folder.name}: {len(found)} windows, {len(expected)} expected, or other values")
 
 
 # -- the job by hand
@@ -178,7 +195,7 @@ def run_by_hand(bids: str, buckets: int, master: str) -> None:
     made = (
         rows.selectExpr("bidder", "price", "dateTime", f"pmod(hash(bidder), {buckets}) AS bucket")
         .groupBy("bucket")
-        .transformWithStateInPandas(_Windows(), "bidder bigint, start bigint, n bigint, total bigint", "update", "none")
+        .transformWithStateInPandas(Windows(), "bidder bigint, start bigint, n bigint, total bigint", "update", "none")
     )
 
     def write(frame: Any, epoch: int) -> None:
@@ -191,7 +208,7 @@ def run_by_hand(bids: str, buckets: int, master: str) -> None:
     close_session(spark)
 
 
-class _Windows:
+class Windows:
     """Counts and sums of one bucket: a state row per bidder and window, read and written once a micro-batch.
 
     Spark asks for these methods, not for a base class.
@@ -245,9 +262,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name:
         found = compare(Path(name), options.events, options.rounds, options.buckets, options.master)
-    times = f"flowql {found.flowql_s:.1f} s, by hand {found.by_hand_s:.1f} s, ratio {found.ratio:.2f}"
-    cpu = f"processor {found.flowql_cpu_s:.1f} s and {found.by_hand_cpu_s:.1f} s, ratio {found.cpu_ratio:.2f}"
-    print(f"{found.events:,} bids, {found.buckets} buckets: {times}; {cpu}")
+    print(found)
     if options.json is not None:
         options.json.write_text(json.dumps(asdict(found), indent=1) + "\n")
     return 0
