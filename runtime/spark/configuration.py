@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
+from flowql.runtime.spark import worker_daemon
 from flowql.runtime.spark.settings import SparkSettings
 
 LOG_LEVEL = "FLOWQL_SPARK_LOG"
@@ -134,6 +136,10 @@ def properties(settings: SparkSettings, app: str, scratch: Scratch) -> dict[str,
     cores = settings.cores(cores_here())
     shuffle = settings.shuffle_partitions or cores
     local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if settings.is_local else {}
+    if (
+        settings.is_local and sys.platform == "linux"
+    ):  # elsewhere workers have FlowQL only once they run, and macOS has libraries that forbid forks
+        local["spark.python.daemon.module"] = worker_daemon.__name__
     if settings.is_local:
         local[f"{_ROCKSDB}.maxMemoryUsageMB"] = str(max(_STATE_MIB_MIN, settings.driver_memory_mib // _STATE_SHARE))
     return {

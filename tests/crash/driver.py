@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 WAIT_S = 600.0  # a loaded machine starts Spark in minutes
-_WORKER = b"pyspark.daemon"
+_WORKERS = (b"pyspark.daemon", b"spark.worker_daemon")  # the second of sessions that FlowQL starts itself
 
 
 class Driver:
@@ -86,7 +86,8 @@ def _processes() -> list[int]:
 def _daemon(pid: int) -> tuple[int, int]:
     """A process and its parent; 0 for a process that is no daemon of PySpark nor forked by one, or is gone."""
     try:
-        if _WORKER not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if not any(w in command for w in _WORKERS):
             return pid, 0
         return pid, int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

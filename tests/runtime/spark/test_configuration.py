@@ -45,6 +45,21 @@ def test_a_pool_of_no_class() -> None:
         pool_of("urgent")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers import for themselves")
+def test_python_workers_are_forked_with_their_modules(scratch: Scratch) -> None:
+    """Of a local master: elsewhere FlowQL may come with the first task. A process that has more threads than one must not be forked."""
+    at, settings = "spark.python.daemon.module", SparkSettings(conf={"spark.python.daemon.module": "mine"})
+    assert at not in properties(SparkSettings(master="spark://a:1"), "shop", scratch)
+    assert properties(settings, "shop", scratch)[at] == "mine"
+    named = properties(SparkSettings(), "shop", scratch)[at]
+    text = (
+        f"import os, sys, {named} as daemon; daemon.prepare(); print(len(os.listdir('/proc/self/task')), "
+        "all(m in sys.modules for m in daemon.MODULES), 'pyarrow' in sys.modules, 'confluent_kafka' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "True", "True", "False"]
+
+
 def test_what_is_fixed_beats_what_is_given(scratch: Scratch) -> None:
     settings = SparkSettings(conf={"spark.sql.session.timeZone": "utc", "spark.ui.enabled": "true", "a.b": "c"})
     made = properties(settings, "shop", scratch)
