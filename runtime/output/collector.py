@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flowql.runtime.log.base import TopicPartition
 
@@ -78,11 +77,21 @@ def without(records: Outgoings, queries: Collection[str]) -> Outgoings:
 
 
 def suppress(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The records of one partition with overwritten ones left out: the last record of each key stays, order kept."""
-    table = pa.Table.from_batches(batches).combine_chunks()
-    if table["key"].null_count:
-        return table.to_batches()[0]
-    index = pa.table({"key": table["key"], "row": pa.array(np.arange(table.num_rows))})
-    latest = index.group_by("key").aggregate([("row", "max")])["row_max"]
-    rows = latest.take(pc.sort_indices(latest))
-    return table.take(rows).combine_chunks().to_batches()[0]
+    """The records of one partition with overwritten ones left out: the last record of each key stays, order kept.
+
+    A commit calls it for every partition that has output, mostly for few records: an aggregation of Arrow took 0.4 ms to start.
+    """
+    if len(batches) == 1:
+        records = batches[0]
+    else:
+        table = pa.Table.from_batches(batches)
+        records = pa.RecordBatch.from_arrays([c.combine_chunks() for c in table.columns], schema=table.schema)
+    keys = records["key"]
+    if keys.null_count:
+        return records
+    code = keys.dictionary_encode().indices.to_numpy()
+    row = np.arange(records.num_rows)
+    latest = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+    latest[code] = row  # of rows with one key the last is assigned
+    stays = latest[code] == row
+    return records if stays.all() else records.filter(pa.array(stays))

@@ -23,14 +23,25 @@ def partitions_of(keys: pa.BinaryArray, partitions: int, fallback: int) -> Ints:
 
 def split(records: pa.RecordBatch, partitions: int, fallback: int) -> list[tuple[int, pa.RecordBatch]]:
     """Records (with a `key` column) by partition, order kept within each."""
-    target = partitions_of(records.column("key"), partitions, fallback)
-    return [(p, records if index is None else records.take(pa.array(index))) for p, index in groups(target)]
+    order, parts = groups(partitions_of(records.column("key"), partitions, fallback))
+    ordered = records if order is None else records.take(pa.array(order))
+    return [(p, ordered.slice(start, end - start)) for p, start, end in parts]
 
 
-def groups(target: Ints) -> list[tuple[int, Ints | None]]:
-    """(partition, row indices) for each partition present; indices None when all rows go to one partition."""
+def groups(target: Ints) -> tuple[Ints | None, list[tuple[int, int, int]]]:
+    """The rows by partition, order kept within each: (their indices, None if all go to one; (partition, first, end) of each present).
+
+    One take for all and slices of it: a take for each partition costs more than the rows in it where there are many.
+    """
     if not len(target):
-        return []
+        return None, []
     if (target == target[0]).all():
-        return [(int(target[0]), None)]
-    return [(int(p), np.flatnonzero(target == p)) for p in np.unique(target)]
+        return None, [(int(target[0]), 0, len(target))]
+    order = np.argsort(target, kind="stable")
+    counts = np.bincount(target)
+    ends = np.cumsum(counts)
+    present = np.flatnonzero(counts)
+    return order, [
+        (p, end - n, end)
+        for p, n, end in zip(present.tolist(), counts[present].tolist(), ends[present].tolist(), strict=True)
+    ]

@@ -224,7 +224,9 @@ class TaskProgram:
         else:
             keys = PlacementKeys(op.schema, op.spec.by).of(batch)
         target = partitions_of(keys, n, 0 if op.spec.null_group else self._partition)
-        parts = tuple((p, batch if index is None else batch.take(index)) for p, index in groups(target))
+        order, placed = groups(target)
+        ordered = batch if order is None else batch.take(order)
+        parts = tuple((p, ordered.slice(start, end)) for p, start, end in placed)
         if self._config.shared:
             records = tuple((p, enclose(part, self._partition)) for p, part in parts)
             return SinkRecords(topic_of(self._config.application_id, op.spec.topic), records, internal=True)
