@@ -221,7 +221,9 @@ class TaskManager:
         entry = self._entries[chosen.task]
         assert entry.owner is None, f"{chosen.task} is held by {entry.owner}"
         entry.owner, entry.since_ns = owner, self._clock.cost_ns()
-        alone = all(e.task.id.query == chosen.query for e in self._entries.values() if e.owner or e.task.runnable)
+        known: dict[TaskId, bool] = {}
+        others = (e for e in self._entries.values() if e.task.id.query != chosen.query)
+        alone = not any(e.owner or e.task.runnable_with(known) for e in others)
         budget_ns = self.accounts.start(chosen.query)
         weight = self.accounts.queries[chosen.query].weight
         return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns, weight)
@@ -282,12 +284,15 @@ class TaskManager:
         ready: list[TaskFacts] = []
         backlogged: set[str] = set()
         held_back = self._held_back() | (set() if self._has_reserve() else self._far_lighter())
+        known: dict[
+            TaskId, bool
+        ] = {}  # of one look: with many partitions most tasks ask the same ones whether they are idle
         for name, e in self._entries.items():
             query = e.task.id.query
             if e.owner is not None:
                 backlogged.add(query)
                 continue
-            if e.failed or e.removal is not None or query in self._held_queries or not e.task.runnable:
+            if e.failed or e.removal is not None or query in self._held_queries or not e.task.runnable_with(known):
                 continue
             backlogged.add(query)
             if query not in held_back:

@@ -416,6 +416,50 @@ def _row_of(raw: RawBatch, offset: int) -> int:
     return int(np.searchsorted(raw.records.column(0).to_numpy(), offset))
 
 
+def beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
+    """Whether the next row is known to lie beyond the horizon."""
+    if ms is None:
+        return False
+    next_ms = source.next_ms  # read once: the caller need not be the thread that holds the task
+    return next_ms is not None and next_ms > ms
+
+
+@dataclass(slots=True)
+class ConsumerChannels:
+    """All channels into one task, counted as they change: with many partitions, who looks for work would else ask each of them.
+
+    rows: in all of them; waiting: how many have some. Written under the epoch lock, read by any thread.
+    """
+
+    channels: Sequence[ExchangeInput] = ()
+    rows: int = 0
+    waiting: int = 0
+
+    @staticmethod
+    def joined(channels: Sequence[ExchangeInput]) -> ConsumerChannels:
+        """Those of one task, from now on counted together."""
+        rows, waiting = sum(c.rows for c in channels), sum(bool(c.queue) for c in channels)
+        joined = ConsumerChannels(channels, rows, waiting)
+        for channel in channels:
+            channel.consumer = joined
+        return joined
+
+    def idle_with(self, known: dict[TaskId, bool], ms: int | None) -> bool:
+        """Whether nothing waits, at least up to the horizon `ms`, and nothing comes. known: tasks that are asked already (`Task.idle_with`)."""
+        if ms is not None:
+            return all(c.idle_with(known) or beyond(c, ms) for c in self.channels)
+        if self.waiting:
+            return False
+        idle = all(c.upstream_idle(known) for c in self.channels)
+        return idle and not self.waiting  # again: a task that was publishing is idle once its rows are here
+
+    def rows_or_idle(self, known: dict[TaskId, bool]) -> bool:
+        """Whether each channel has rows or gets none soon. known: tasks that are asked already (`Task.idle_with`)."""
+        if self.waiting == len(self.channels):
+            return True
+        return all(channel.queue or channel.upstream_idle(known) for channel in self.channels)
+
+
 @dataclass(slots=True)
 class ExchangeInput:
     """Batches that one upstream task sends to one partition of a repartition, in memory (rule R7).
@@ -424,7 +468,7 @@ class ExchangeInput:
     `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the channel was made. consumed: rows
     of it that are processed and published. next_ms: the time of the next row, for anyone to read.
     since: for each batch in it, since when (ms) the oldest of the records it came from was known to be in the log, None where
-    that is not known. siblings: all channels of the same consumer.
+    that is not known. consumer: all channels of the same task.
     """
 
     operator: str
@@ -440,14 +484,16 @@ class ExchangeInput:
     rows: int = 0
     next_ms: int | None = None
     upstream_idle: Callable[[dict[TaskId, bool]], bool] = lambda _known: True
-    siblings: list[ExchangeInput] = field(default_factory=list)
+    consumer: ConsumerChannels = field(default_factory=ConsumerChannels)
 
     def push(self, batch: Batch, since_ms: int | None = None) -> None:
         assert len(batch), "a batch in a channel has rows"
         self.queue.append(batch)
         self.since.append(since_ms)
         self.rows += len(batch)
+        self.consumer.rows += len(batch)
         if len(self.queue) == 1:
+            self.consumer.waiting += 1
             self.next_ms = int(batch.rowtime[0])
 
     @property
@@ -457,7 +503,7 @@ class ExchangeInput:
     @property
     def starving(self) -> bool:
         """The consumer has rows of other channels and waits for this one: it must be filled even if others are full."""
-        return not self.queue and any(s.queue for s in self.siblings)
+        return not self.queue and self.consumer.waiting > 0
 
     @property
     def has_rows(self) -> bool:
@@ -486,7 +532,10 @@ class ExchangeInput:
 
     def consume(self, rows: int) -> None:
         """The next `rows` are published."""
+        if not rows:
+            return
         self.rows -= rows
+        self.consumer.rows -= rows
         while rows:
             head, since = self.queue[0], self.since[0]
             n = min(rows, len(head) - self.consumed)
@@ -499,7 +548,11 @@ class ExchangeInput:
                 self.since.popleft()
                 self.first += 1
                 self.consumed = 0
-        self.next_ms = int(self.queue[0].rowtime[self.consumed]) if self.queue else None
+        if self.queue:
+            self.next_ms = int(self.queue[0].rowtime[self.consumed])
+        else:
+            self.next_ms = None
+            self.consumer.waiting -= 1
 
     def take_latency_samples(self) -> list[tuple[int, int]]:
         """As `LogInput.take_latency_samples`; rows count, and each as the oldest of its batch."""

@@ -39,32 +39,29 @@ def merge_order(inputs: Sequence[MergeInput], rows_max: int) -> list[Ints]:
     whole = [np.maximum.accumulate(inputs[n].rowtime) for n in places]
     keys = _until(whole, _end([k for k, n in zip(whole, places, strict=True) if inputs[n].open], whole, rows_max))
     # Concatenated, one stable sort does it; of sorted runs it is nearly a merge.
+    counts = np.array([len(k) for k in keys])
     order = np.argsort(np.concatenate(keys), kind="stable")
     seq = np.empty(len(order), np.int64)
     seq[order] = np.arange(len(order))
+    ends = np.cumsum(counts)
     limit = min(len(order), rows_max)
-    parts = np.split(seq, np.cumsum([len(k) for k in keys])[:-1])
-    for n, part in zip(places, parts, strict=True):
-        if inputs[n].open and len(part) == len(inputs[n].rowtime):
-            limit = min(limit, int(part[-1]) + 1)
-    for n, part in zip(places, parts, strict=True):
-        out[n] = part[: int(np.searchsorted(part, limit))]
+    for n, count, end in zip(places, counts.tolist(), ends.tolist(), strict=True):
+        if count and inputs[n].open and count == len(inputs[n].rowtime):
+            limit = min(limit, int(seq[end - 1]) + 1)
+    # Rows of one input stay in their order, so those before the limit are its first ones.
+    taken = np.bincount(np.repeat(np.arange(len(places)), counts)[order[:limit]], minlength=len(places))
+    for n, begin, rows in zip(places, (ends - counts).tolist(), taken.tolist(), strict=True):
+        out[n] = seq[begin : begin + rows]
     return out
 
 
 def _end(open_: Sequence[Ints], keys: Sequence[Ints], rows: int) -> int:
     """A time after which nothing belongs to the next run: an open input ends there, or there are `rows` rows by then."""
-    low, high = min(int(k[0]) for k in keys), min((int(k[-1]) for k in open_), default=int(max(k[-1] for k in keys)))
+    high = min((int(k[-1]) for k in open_), default=int(max(k[-1] for k in keys)))
     if sum(map(len, keys)) <= 2 * rows:  # sorting them costs less than the search
         return high
-    while low < high:
-        middle = (low + high) // 2
-        if sum(int(np.searchsorted(k, middle, "right")) for k in keys) < rows:
-            low = middle + 1
-        else:
-            high = middle
-    return high
+    return min(high, int(np.partition(np.concatenate(keys), rows - 1)[rows - 1]))
 
 
 def _until(keys: Sequence[Ints], end: int) -> list[Ints]:
-    return [k[: int(np.searchsorted(k, end, "right"))] for k in keys]
+    return [k if k[-1] <= end else k[: int(k.searchsorted(end, "right"))] for k in keys]

@@ -7,7 +7,7 @@ the current epoch together, under the epoch lock; a run that raises leaves no tr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +27,7 @@ from flowql.runtime.task import dead_letters
 from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once
 from flowql.runtime.task.delivery import Delivered, Delivery
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import DecodedRows, ExchangeInput, LogInput
+from flowql.runtime.task.input_buffer import ConsumerChannels, DecodedRows, ExchangeInput, LogInput, beyond
 from flowql.runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
 from flowql.runtime.task.lost import LOST, with_run
 from flowql.runtime.task.merge import MergeInput, merge_order
@@ -108,6 +108,7 @@ class Task:
         self.state = state
         self.logs: dict[str, LogInput] = {}
         self.exchanges: dict[str, ExchangeInput] = {}
+        self.channels = ConsumerChannels()  # those of `exchanges`
         self.downstream: list[ExchangeInput] = []
         self.marks: dict[str, Any] = {}  # what its metadata says in every commit beside positions and times
         self.horizon = Horizon()
@@ -127,7 +128,7 @@ class Task:
 
     @property
     def buffered_rows(self) -> int:
-        return sum(i.rows for i in self.logs.values()) + sum(i.rows for i in self.exchanges.values())
+        return sum(i.rows for i in tuple(self.logs.values())) + self.channels.rows
 
     @property
     def rows_ahead(self) -> int:
@@ -141,24 +142,25 @@ class Task:
     @property
     def runnable(self) -> bool:
         """Some input has rows, every input without rows is idle, none has to wait, and the exchanges it feeds have room."""
+        return self.runnable_with({})
+
+    def runnable_with(self, known: dict[TaskId, bool]) -> bool:
+        """As `runnable`. known: the tasks that are asked already whether they are idle (`idle_with`)."""
         if self.is_due and not any(i.stopped for i in self.logs.values()):
             return self._has_room
-        return self._takes_input
+        return self._takes_input(known)
 
-    @property
-    def _takes_input(self) -> bool:
+    def _takes_input(self, known: dict[TaskId, bool]) -> bool:
         if self.program.room == 0:
             return False
         if any(i.stopped for i in self.logs.values()):
             return False
-        inputs, ms = list(self.inputs.values()), self.horizon.ms
+        ms, logs, channels = self.horizon.ms, tuple(self.logs.values()), self.channels
+        waiting = channels.waiting > 0 and (ms is None or _has_rows(channels.channels, ms))
         # Rows are looked for first: whether inputs are idle is asked of all tasks upstream, and most tasks have nothing to do.
-        if not (any(i.has_rows and not _beyond(i, ms) for i in inputs) or bool(self.deliveries) or self.must_start):
+        if not (waiting or _has_rows(logs, ms) or self.deliveries or self.must_start):
             return False
-        known: dict[TaskId, bool] = {}
-        if not all(i.has_rows or i.idle_with(known) for i in inputs):
-            return False
-        return self._has_room
+        return all(i.has_rows or i.idle_with(known) for i in logs) and channels.rows_or_idle(known) and self._has_room
 
     @property
     def _has_room(self) -> bool:
@@ -198,8 +200,10 @@ class Task:
         found = known.get(self.id)
         if found is None:
             ms = self.horizon.ms
-            idle = self.status is not TaskStatus.RESTORING and all(
-                i.idle_with(known) or _beyond(i, ms) for i in self.inputs.values()
+            idle = (
+                self.status is not TaskStatus.RESTORING
+                and all(i.idle_with(known) or beyond(i, ms) for i in tuple(self.logs.values()))
+                and self.channels.idle_with(known, ms)
             )
             found = known[self.id] = idle and not self._publishing and not self.must_start and not self.holds_rows
         return found
@@ -227,7 +231,7 @@ class Task:
                 rows += self._start()
                 continue
             if self.is_due and not (
-                ticked and self._takes_input
+                ticked and self._takes_input({})
             ):  # in turns: calls that end must not keep others from being begun
                 rows, ticked = rows + self._tick(), True
                 continue
@@ -537,6 +541,11 @@ class Task:
         return [LocatedDeadLetter(d, raw, d.seq) for d in source.consume(cursor)]
 
 
+def _has_rows(inputs: Iterable[LogInput | ExchangeInput], ms: int | None) -> bool:
+    """Whether one has a row that is not known to lie beyond the horizon."""
+    return any(i.has_rows and not beyond(i, ms) for i in inputs)
+
+
 def _watermarks(run: RunContext) -> dict[str, Any]:
     return {WATERMARKS: run.watermarks} if run.watermarks else {}
 
@@ -558,14 +567,6 @@ def _ends_in_a_pair(peeked: Sequence[PeekedRows], order: Sequence[Ints]) -> bool
     """Whether the micro-batch would end between the two rows of an update, which operators need together (rule R6)."""
     last = max(range(len(order)), key=lambda n: int(order[n][-1]) if len(order[n]) else -1)
     return len(order[last]) > 0 and peeked[last].last_op(len(order[last])) == UPDATE_BEFORE
-
-
-def _beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
-    """Whether the next row is known to lie beyond the horizon."""
-    if ms is None:
-        return False
-    next_ms = source.next_ms  # read once: the caller need not be the thread that holds the task
-    return next_ms is not None and next_ms > ms
 
 
 def _slice(raw: RawBatch, start: int, rows: int) -> RawBatch:

@@ -31,7 +31,7 @@ from flowql.runtime.state.changelog import COMPACTED, changelog_topic
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ExchangeInput, LogInput, positions_of_input
+from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput, positions_of_input
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
 from flowql.runtime.task.task import Publisher, Task
 from flowql.runtime.topology.grouping import GROUPER, UnevenPartitions
@@ -310,11 +310,10 @@ def _connect(tasks: Sequence[Task], writers: Mapping[str, int]) -> None:
     """Tell writers of repartitions about their channels, and channels about their writers."""
     by_id = {(t.id.subtopology, t.id.partition): t for t in tasks}
     for task in tasks:
-        channels = list(task.exchanges.values())
-        for channel in channels:
+        task.channels = ConsumerChannels.joined(list(task.exchanges.values()))
+        for channel in task.channels.channels:
             writer = by_id[writers[channel.topic], channel.source]
             writer.downstream.append(channel)
-            channel.siblings = channels
             channel.upstream_idle = writer.idle_with
 
 

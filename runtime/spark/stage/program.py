@@ -32,7 +32,7 @@ from flowql.runtime.spark.stage.state import GroupState
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.task import MicroBatchResult, Task
 from flowql.runtime.topology.program import TaskProgram
@@ -133,6 +133,7 @@ class StageProgram:
             elif isinstance(op.spec, ExchangeSource):
                 for source in range(self.layout.counts[self.layout.writers[op.spec.topic]]):
                     task.exchanges[f"{op.id}#{source}"] = ExchangeInput(op.id, op.spec.topic, partition, source)
+        task.channels = ConsumerChannels.joined(list(task.exchanges.values()))
         return task
 
     def _feed(self, task: Task, rows: Iterable[Row]) -> None:

@@ -30,6 +30,9 @@ class FakeTask:
 
     @property
     def runnable(self) -> bool:
+        return self.runnable_with({})
+
+    def runnable_with(self, _known: dict[TaskId, bool]) -> bool:
         return self.buffered_rows > 0
 
 

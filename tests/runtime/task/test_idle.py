@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
+from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.input_buffer import ConsumerChannels, LogInput
 from tests.runtime.task.test_gathering import fetched
 from tests.slt.session import Shape, SqlSession
 
@@ -18,18 +19,18 @@ def test_a_task_upstream_is_asked_once_however_many_ways_lead_to_it(monkeypatch:
         query = "(SELECT b, COUNT(*) AS a FROM (SELECT a AS b, COUNT(*) AS a FROM t GROUP BY a) GROUP BY b)"
         world.execute(f"CREATE MATERIALIZED VIEW v AS SELECT a, COUNT(*) AS n FROM {query} GROUP BY a")
         world.execute("INSERT INTO t VALUES (1, 2), (1, 3), (2, 1)")
-        asked: list[ExchangeInput] = []
-        plain = ExchangeInput.idle_with
+        asked: list[ConsumerChannels] = []
+        plain = ConsumerChannels.idle_with
 
-        def counted(channel: ExchangeInput, known: dict[object, bool]) -> bool:
-            asked.append(channel)
-            return plain(channel, known)  # type: ignore[arg-type]
+        def counted(channels: ConsumerChannels, known: dict[TaskId, bool], ms: int | None) -> bool:
+            asked.append(channels)
+            return plain(channels, known, ms)
 
-        monkeypatch.setattr(ExchangeInput, "idle_with", counted)
+        monkeypatch.setattr(ConsumerChannels, "idle_with", counted)
         (query,) = world._instance.queries.values()
         last = query.built.tasks[-1]
         assert last.idle
-        assert len(asked) == len({id(channel) for channel in asked}) > 64, "every channel before it, each once"
+        assert len(asked) == len({id(channels) for channels in asked}) > 16, "every task before it, each once"
         assert world.ask("SELECT a, n FROM v").to_pylist() == [{"a": 1, "n": 2}]
     finally:
         world.close()
@@ -42,8 +43,8 @@ def test_a_task_without_rows_asks_no_task_upstream(monkeypatch: pytest.MonkeyPat
         world.execute("CREATE TABLE t (a INT, b INT)")
         world.execute("CREATE MATERIALIZED VIEW v AS SELECT x.a FROM t AS x JOIN t AS y ON x.a = y.b")
         world.execute("INSERT INTO t VALUES (1, 2), (1, 1), (2, 1)")
-        asked: list[ExchangeInput] = []
-        monkeypatch.setattr(ExchangeInput, "idle_with", lambda channel, _known: asked.append(channel))
+        asked: list[ConsumerChannels] = []
+        monkeypatch.setattr(ConsumerChannels, "rows_or_idle", lambda channels, _known: asked.append(channels))
         (query,) = world._instance.queries.values()
         assert not any(task.runnable for task in query.built.tasks)
         assert not asked

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.input_buffer import LogInput
-from flowql.runtime.task.task import _beyond
+from flowql.runtime.task.input_buffer import LogInput, beyond
 
 
 class Rows:
@@ -37,11 +36,11 @@ class Moving:
         return self.looks - 1
 
 
-@pytest.mark.parametrize(("ms", "beyond"), [(4, True), (5, False), (None, False)])
-def test_a_row_that_is_taken_while_another_thread_looks(ms: int | None, beyond: bool) -> None:
+@pytest.mark.parametrize(("ms", "expected"), [(4, True), (5, False), (None, False)])
+def test_a_row_that_is_taken_while_another_thread_looks(ms: int | None, expected: bool) -> None:
     """It looked again, past the end, and that thread of the instance died (two hundred interactive queries under load)."""
     source = LogInput("scan", TopicPartition("A", 0), 0, decoded=cast(Any, Moving()))
-    assert _beyond(source, ms) is beyond
+    assert beyond(source, ms) is expected
 
 
 def test_where_no_row_is_left_of_a_batch_none_is_beyond_a_time() -> None:
@@ -50,7 +49,7 @@ def test_where_no_row_is_left_of_a_batch_none_is_beyond_a_time() -> None:
     decoded.looks = 1
     source = LogInput("scan", TopicPartition("A", 0), 0, decoded=cast(Any, decoded))
     assert source.next_ms is None
-    assert not _beyond(source, 4)
+    assert not beyond(source, 4)
 
 
 class Fed(deque[int]):

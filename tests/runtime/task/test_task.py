@@ -15,7 +15,7 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.operators.base import AsyncFacts, RunContext
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ExchangeInput
+from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput
 from flowql.runtime.task.program import InputSpec, Output
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import MicroBatchResult, Task
@@ -65,6 +65,7 @@ def made(program: Program, clock: VirtualClock | None = None, **config: Any) -> 
     run_config = replace(InstanceConfig(), **config)
     task = Task(TaskId("q", 0, 0), cast(Any, program), state, publisher, clock or VirtualClock(1_000), run_config)
     task.exchanges = {name: ExchangeInput(name, name, 0, 0) for name in ("a", "b")}
+    task.channels = ConsumerChannels.joined(list(task.exchanges.values()))
     task.become(TaskStatus.RESTORING)
     task.become(TaskStatus.RUNNING)
     return task, publisher
@@ -150,7 +151,7 @@ def test_a_full_channel_behind_it_stops_a_task_unless_another_one_starves() -> N
     push(task, "a", 1)
     full, starving = (ExchangeInput("op", "x", 0, n, rows_max=2) for n in range(2))
     task.downstream = [full]
-    full.siblings = starving.siblings = [full, starving]
+    ConsumerChannels.joined([full, starving])
     full.push(from_rows(SCHEMA, [(1,), (2,)], [1, 2], [0, 0], [0, 1]))
     assert not task.runnable
     assert task.rows_ahead == 2
