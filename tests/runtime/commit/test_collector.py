@@ -14,7 +14,9 @@ KEYS = st.lists(st.sampled_from([b"", b"a", b"b", b"cc", b"d"]), max_size=12)
 
 
 def made(keys: list[bytes | None], first: int = 0) -> pa.RecordBatch:
-    return pa.record_batch({"key": pa.array(keys, pa.binary()), "n": pa.array(range(first, first + len(keys)), pa.int64())})
+    return pa.record_batch(
+        {"key": pa.array(keys, pa.binary()), "n": pa.array(range(first, first + len(keys)), pa.int64())}
+    )
 
 
 @given(st.lists(KEYS, min_size=1, max_size=4))
