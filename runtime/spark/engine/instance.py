@@ -139,7 +139,7 @@ class SparkInstance:
         reach(spark, settings.checkpoint)
         if not settings.is_local:
             self._bring_modules(spark)
-            check_workers(spark, shared_folders(self.site.address, self.site.root, settings.files), INSTANCE)
+            check_workers(spark, shared_folders(self.site.address, self.site.shared, settings.files), INSTANCE)
             if isinstance(root := self.site.root, HadoopPath):
                 check_writing(spark, root)
         self._launcher = SparkLauncher(spark, self.site)

@@ -25,7 +25,7 @@ from flowql.runtime.spark.engine.deployed import (
 )
 from flowql.runtime.spark.engine.order import topics_read
 from flowql.runtime.spark.folders import Folder, HadoopPath, folder_at
-from flowql.runtime.spark.log_address import Address
+from flowql.runtime.spark.log_address import Address, KafkaAddress
 from flowql.runtime.spark.log_append import Place, Target, Writer, place_of
 from flowql.runtime.spark.log_offsets import Offsets
 from flowql.runtime.spark.log_replace import drop_all
@@ -82,6 +82,16 @@ class Site:
         if not self.settings.checkpoint:
             return self.state_dir
         return folder_at(self.settings.checkpoint, self._session, self.application_id)
+
+    @property
+    def writes_letters_to_topic(self) -> bool:
+        """Whether workers put dead letters of native streams into a topic: they share no folder with the driver, and a log on Kafka."""
+        return self.settings.is_apart and isinstance(self.address, KafkaAddress)
+
+    @property
+    def shared(self) -> Folder:
+        """What workers must see, if it is a folder: of an embedded log, which they see, that of dead letters as well."""
+        return self.state_dir if self.settings.is_apart and not self.writes_letters_to_topic else self.root
 
     def checkpoint(self, query: str) -> Folder:
         return checkpoint_of(self.root, query)

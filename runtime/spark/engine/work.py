@@ -224,7 +224,7 @@ class _Commit:
 
 
 def _letters_of(site: Site, query: str) -> Letters:
-    if site.settings.is_apart:
+    if site.writes_letters_to_topic:
         return TopicLetters(site.log, site.application_id, query)
     return FolderLetters(staged_of(site.staging.folder, query) / "letters", query)
 

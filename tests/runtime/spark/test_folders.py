@@ -13,12 +13,14 @@ pytest.importorskip("pyspark")
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark import folders
 from flowql.runtime.spark.engine.checkpoints import Progress, check_fits, positions_after, progress_of
 from flowql.runtime.spark.engine.deployed import Deployed, Record, load
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
 from flowql.runtime.spark.folders import HadoopPath, folder_at, remove
+from flowql.runtime.spark.log_address import KafkaAddress
 from flowql.runtime.spark.log_append import Place
 from flowql.runtime.spark.log_sink import gathered
 from flowql.runtime.spark.log_staging import Staging, staging_of
@@ -101,6 +103,9 @@ def test_what_is_deployed_stands_beside_checkpoints_at_an_address(
     other = Site(tmp_path / "log", tmp_path / "other", log, "app", settings)
     for site in (first, other):
         site.use(spark)
+    assert first.shared == first.state_dir, "dead letters of native streams go through it, as the log is embedded"
+    over_kafka = replace(first, address=KafkaAddress(KafkaSettings("localhost:9092"), "app"))
+    assert (str(over_kafka.shared), over_kafka.writes_letters_to_topic) == (f"{address}/app", True)
     assert first.newest(Deployed()) == Deployed()
     first.save(deployed)
     assert other.newest(load(other.state_dir)) == deployed
