@@ -252,7 +252,7 @@ def _by_types(query: InteractiveQuery, statement: Statement, relations: Mapping[
     from flowql.query.standard import meant_by
     from flowql.query.standard_types import column_types
 
-    columns = column_types([r.schema for r in relations.values()], query.given)
+    columns = column_types({n: r.schema for n, r in relations.items()}, query.given)
     if not columns:
         return statement
     sql, _ = meant_by(query.given, columns)

@@ -36,6 +36,7 @@ from flowql.query.standard_arrays import number as _number
 from flowql.query.standard_names import in_quotes, with_words_as_names
 from flowql.query.standard_relations import named_values
 from flowql.query.standard_types import NOTHING_KNOWN, ColumnTypes, by_types
+from flowql.query.standard_using import with_common_types
 
 _MATCHES = {"~": "s", "~*": "is", "!~": "s", "!~*": "is"}
 _NUMERIC = ("decimal", "numeric", "dec")
@@ -75,9 +76,8 @@ def meant_by(sql: str, columns: ColumnTypes = NOTHING_KNOWN) -> tuple[str, tuple
     if mistakes or len(found) != 1 or not isinstance(found[0], QueryStatement):
         return sql, ()
     asked = found[0].query
-    made = with_words_as_names(
-        named_values(_meant(of_arrays(standard_json.of_columns(by_types(with_names(asked), columns)))))
-    )
+    typed = by_types(with_common_types(with_names(asked), columns.relations), columns)
+    made = with_words_as_names(named_values(_meant(of_arrays(standard_json.of_columns(typed)))))
     if made == asked:
         return sql, names_of(asked)
     written = re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made))

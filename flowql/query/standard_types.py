@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from flowql.compiler.analyze.relations.expressions import rebuilt
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.plan.schema import Schema
-from flowql.compiler.plan.types import JSONB, Kind
+from flowql.compiler.plan.types import JSONB, Kind, SqlType
 from flowql.query import standard_json
 from flowql.query.standard_arrays import call, constant, number
 
@@ -27,11 +27,15 @@ _OF_ARGUMENTS = (
 )  # fmt: skip
 # In statements that are read once more.
 _OF_TYPES = ("->", "||", "array_cat", "length", "sum", "round", "order", "<", ">", "between", "[")
+_BY_NAME = ("using", "natural")
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnTypes:
-    """Names of columns. A name that two relations give to columns of different types is of neither."""
+    """Names of columns. A name that two relations give to columns of different types is of neither.
+
+    relations: the columns of each by its name, of statements that join by the names of columns.
+    """
 
     json: frozenset[str] = frozenset()
     arrays: frozenset[str] = frozenset()
@@ -39,26 +43,33 @@ class ColumnTypes:
     bigint: frozenset[str] = frozenset()
     doubles: frozenset[str] = frozenset()
     totals: frozenset[str] = frozenset()  # columns of sub-queries that are sums of a BIGINT
+    relations: Mapping[str, Mapping[str, SqlType]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.json or self.arrays or self.bytes_ or self.bigint or self.doubles)
+        return bool(self.relations or self.json or self.arrays or self.bytes_ or self.bigint or self.doubles)
 
 
 NOTHING_KNOWN = ColumnTypes()
 
 
-def column_types(schemas: Iterable[Schema], sql: str) -> ColumnTypes:
-    """The columns of relations, where they decide what a statement means."""
-    if not any(word in sql.casefold() for word in _OF_TYPES):
+def column_types(schemas: Mapping[str, Schema], sql: str) -> ColumnTypes:
+    """The columns of relations, by the names of these, where they decide what a statement means."""
+    folded = sql.casefold()
+    relations: dict[str, dict[str, SqlType]] = {}
+    if any(word in folded for word in _BY_NAME):
+        relations = {name.casefold(): {f.name: f.type for f in s} for name, s in schemas.items()}
+    if not relations and not any(word in folded for word in _OF_TYPES):
         return ColumnTypes()
-    fields = [f for s in schemas for f in s]
+    fields = [f for s in schemas.values() for f in s]
 
     def names(kind: Kind) -> frozenset[str]:
         others = {f.name for f in fields if f.type.kind is not kind}
         return frozenset(f.name for f in fields if f.type.kind is kind) - others
 
     json = frozenset(f.name for f in fields if f.type == JSONB)
-    return ColumnTypes(json, names(Kind.ARRAY), names(Kind.BYTES), names(Kind.BIGINT), names(Kind.DOUBLE))
+    return ColumnTypes(
+        json, names(Kind.ARRAY), names(Kind.BYTES), names(Kind.BIGINT), names(Kind.DOUBLE), relations=relations
+    )
 
 
 def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:

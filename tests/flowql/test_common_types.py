@@ -58,6 +58,36 @@ def test_dates_and_timestamps_have_a_common_type(world: SqlSession) -> None:
         assert found == expected, sql
 
 
+# Of `a (i INT, x TEXT)` with 1 and 3, `b (i NUMERIC(8, 2), y TEXT)` with 3 and 5, and `c (i BIGINT, z TEXT)` with 3.
+USING = {
+    "SELECT CAST(i / 2 AS DOUBLE PRECISION) AS h FROM a JOIN b USING (i)": [1.5],
+    "SELECT CAST(i / 2 AS DOUBLE PRECISION) AS h FROM a NATURAL JOIN b": [1.5],
+    "SELECT CAST(i / 2 AS DOUBLE PRECISION) AS h FROM a LEFT JOIN b USING (i)": [0.5, 1.5],
+    "SELECT CAST(i / 2 AS DOUBLE PRECISION) AS h FROM b RIGHT JOIN a USING (i)": [0.5, 1.5],
+    "SELECT CAST(i / 2 AS DOUBLE PRECISION) AS h FROM a FULL JOIN b USING (i)": [0.5, 1.5, 2.5],
+    "SELECT CAST(i / 2 AS DOUBLE PRECISION) AS h FROM (SELECT * FROM a JOIN b USING (i)) AS q": [1.5],
+    "SELECT CAST(i / 2 AS DOUBLE PRECISION) AS h FROM a JOIN b USING (i) JOIN c USING (i) WHERE i / 2 > 1": [1.5],
+    "SELECT CAST(MAX(i) / 2 AS DOUBLE PRECISION) AS h FROM a LEFT JOIN b USING (i) GROUP BY i HAVING i / 2 > 1": [1.5],
+    "SELECT CAST(a.i / 2 AS DOUBLE PRECISION) AS h FROM a JOIN b USING (i)": [1.0],
+    "SELECT CAST(i / 2 AS DOUBLE PRECISION) AS h FROM a JOIN c USING (i)": [1.0],
+}
+
+
+def test_a_column_of_using_has_the_common_type_in_interactive_queries(world: SqlSession) -> None:
+    """It had that of the left side: `i / 2` of INT and NUMERIC was cut."""
+    world.execute("CREATE TABLE a (i INT, x TEXT)")
+    world.execute("CREATE TABLE b (i NUMERIC(8, 2), y TEXT)")
+    world.execute("CREATE TABLE c (i BIGINT, z TEXT)")
+    for rows in ("a VALUES (1, 'p'), (3, 'q')", "b VALUES (3, 'r'), (5, 's')", "c VALUES (3, 't')"):
+        world.execute(f"INSERT INTO {rows}")
+    assert world.define([f"CREATE VIEW u{n} AS {sql}" for n, sql in enumerate(USING)]) == [None] * len(USING)
+    for n, (sql, expected) in enumerate(USING.items()):
+        assert sorted(world.ask(sql).column(0).to_pylist()) == expected, sql
+        assert sorted(world.ask(f"SELECT h FROM u{n}").column(0).to_pylist()) == expected, sql
+    assert world.ask("SELECT * FROM a JOIN b USING (i)").column_names == ["i", "x", "y"]
+    assert world.ask("SELECT i FROM a JOIN b USING (i) ORDER BY i").column_names == ["i"]
+
+
 def test_ksqldb_has_no_common_type_of_dates_and_timestamps() -> None:
     with pytest.raises(FunctionTypeError):
         unify([Column(DATE, "d"), Column(TIMESTAMP, "t")])
