@@ -324,7 +324,7 @@ class Decoder:
             good &= keys_good
         if 2 * int(np.count_nonzero(good)) < n:
             self._skip = RETRY_BATCHES
-        named = dict(zip((f.name for f in self.schema.key), keys, strict=True))
+        named = dict(zip((f.name for f in (*self.schema.key, *self._windows)), keys, strict=True))
         named |= zip((f.name for f in self._value_fields), arrays, strict=True)
         times = self._times(records, named, good)
         headers = records.column("headers")

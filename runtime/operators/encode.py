@@ -57,8 +57,6 @@ class KeyEncoder:
         if not self._fields:
             return True
         kind = self._fields[0].type.kind
-        if self._window is not None:
-            return False
         if self._json:
             return JsonText.supports([self._fields[0].type])
         return self._format.name == "KAFKA" and not self._null_group and (kind in _FIXED or kind is Kind.STRING)
@@ -87,6 +85,19 @@ class KeyEncoder:
         """Key bytes of n rows given as the columns of the schema."""
         if not self._fields:
             return pa.nulls(n, pa.binary())
+        keys = self._plain(columns, n)
+        if self._window is None:
+            return keys
+        start, end = (columns[i] for i in self._bounds)
+        bounds = [end, start] if self._window.kind == "session" else [start]
+        # NULL beside a key that is NULL, which stays one.
+        times = np.stack([pc.fill_null(c, 0).to_numpy(zero_copy_only=False) for c in bounds], axis=1).astype(">i8")
+        offsets = np.arange(n + 1, dtype=np.int32) * (8 * len(bounds))
+        behind = pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), pa.py_buffer(times.tobytes())])
+        return pc.binary_join_element_wise(keys, behind, b"")
+
+    def _plain(self, columns: Sequence[pa.Array], n: int) -> pa.Array:
+        """Keys without the bounds of windows."""
         column = columns[self._indices[0]]
         if self._json:
             return self._json_keys(column)
