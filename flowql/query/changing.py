@@ -14,7 +14,7 @@ from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_intervals import interval_text
-from flowql.compiler.plan.expr import Call, Column, Expr
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
@@ -40,6 +40,7 @@ from flowql.compiler.plan.types import (
 from flowql.compiler.plan.types import array as array_of
 from flowql.query.answer import Done, unique
 from flowql.query.errors import INVALID, QueryError
+from flowql.query.literal_columns import literal_columns
 from flowql.query.relations import answered_schema, arrow_schema, as_shown
 from flowql.runtime.batch import Row, to_arrow, to_python
 from flowql.runtime.errors import StatementFailed, TopicMissing
@@ -193,7 +194,11 @@ def _selected(source: SourceDef, change: TableChange, ask: Ask) -> list[Row]:
         raise QueryError(title, code=INVALID, help="name the columns that are given:  INSERT INTO t (a, b) SELECT ...")
     found = [_sql_type(f.type) for f in table.schema]
     names = [f"c{i}" for i in range(len(fields))]
-    exprs = [_as(Column(t, n), f, source) for t, n, f in zip(found, names, fields, strict=True)]
+    bare = literal_columns(change.select) if change.kind == "insert" else frozenset()
+    exprs: list[Expr] = [
+        _literal(Column(t, n), f) if i in bare and can_cast(STRING, f.type) else _as(Column(t, n), f, source)
+        for i, (t, n, f) in enumerate(zip(found, names, fields, strict=True))
+    ]
     convert = compile_row(exprs, names, on_error=_refuse)
     columns = [_values(c, t) for c, t in zip(table.columns, found, strict=True)]
     return [convert(row) for row in zip(*columns, strict=True)]
@@ -203,6 +208,13 @@ def _field(source: SourceDef, name: str) -> Field:
     field = source.schema.get(name)
     assert field is not None
     return field
+
+
+def _literal(e: Column, field: Field) -> Expr:
+    """A text in quotes, or NULL: of the column's type, as in VALUES."""
+    if e.type.kind is not Kind.STRING:
+        return Literal(field.type, None)
+    return e if e.type == field.type else Call(field.type, sql_cast(e.type, field.type) or "cast", (e,))
 
 
 def _as(e: Column, field: Field, source: SourceDef) -> Expr:
@@ -251,5 +263,7 @@ def _values(column: pa.ChunkedArray, t: SqlType) -> Sequence[object]:
     try:
         cast = column.cast(arrow_type(t)).combine_chunks()
     except pa.ArrowInvalid as error:
-        raise StatementFailed(f"a value of the query: {error}") from error
+        finer = t.kind in (Kind.TIMESTAMP, Kind.TIME)
+        what = f"a {t} has parts of a millisecond, which are not supported" if finer else str(error)
+        raise StatementFailed(f"a value of the query: {what}") from error
     return to_python(cast.chunk(0) if isinstance(cast, pa.ChunkedArray) else cast, t)

@@ -296,6 +296,15 @@ def _function(node: t.Call) -> t.Expr:
     return replace(node, name=(_SAME[name],)) if name in _SAME else node
 
 
+def _moment(node: t.SpecialValue) -> t.Expr:
+    return _in_ms(node) if node.name in ("CURRENT_TIMESTAMP", "LOCALTIMESTAMP") else node
+
+
+def _in_ms(moment: t.Expr) -> t.Expr:
+    """The present moment as views, tables and INSERT ... VALUES have it."""
+    return t.Call(("date_trunc",), (_text("milliseconds"), moment))
+
+
 def _interval(node: t.Interval) -> t.Expr:
     """In units that DuckDB knows."""
     found = read_interval(node.text, node.units)
@@ -503,6 +512,8 @@ def _is_text(node: t.Expr) -> bool:
 
 
 _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
+    "now": lambda _args: _in_ms(t.Call(("now",))),
+    "transaction_timestamp": lambda _args: _in_ms(t.Call(("now",))),
     "substring": _substring,
     "substr": _substring,
     "overlay": _overlay,
@@ -546,6 +557,7 @@ _RULES: dict[type, Callable[[Any], Any]] = {
     t.Extract: _extract,
     t.Cast: _cast,
     t.Interval: _interval,
+    t.SpecialValue: _moment,
     t.TypedText: _typed_text,
     t.TypeName: _type,
     t.Call: _function,

@@ -85,6 +85,15 @@ def lower_type(made: TypeName) -> TypeRef:
         edit = renamed(made.span, made.name, other, first=True)
         unsupported(f"the type {made.name.upper()}", made.span, f"write  {other}", edit=edit)
     known = _KNOWN.get(made.name)
+    if (
+        known is not None
+        and known.kind in (t.Kind.TIMESTAMP, t.Kind.TIME)
+        and made.parameters
+        and made.parameters[0] < 3
+    ):
+        name = made.name.upper()
+        cut = f"write  {name}  , and  DATE_TRUNC('second', ...)  for what is written to it"
+        unsupported(f"rounding by the type {name}({made.parameters[0]})", made.span, cut)
     if known is None and made.parameters:
         unsupported(f"the type {made.name.upper()} with parameters", made.span)
     return TypeRef(known=known, custom="" if known else made.name, span=made.span)

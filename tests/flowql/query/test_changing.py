@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from datetime import date
 from decimal import Decimal
 
 import duckdb
@@ -379,6 +380,23 @@ def test_values_of_every_type_come_back_as_they_were_written(world: SqlSession) 
     ]
 
 
+def test_texts_and_null_in_the_query_of_an_insert_have_the_type_of_their_column(world: SqlSession) -> None:
+    """As in PostgreSQL; texts for dates were refused, and NULL was an INT."""
+    world.execute("CREATE TABLE m (i INT, d DATE, ts TIMESTAMP(6), b BOOLEAN)")
+    world.execute("INSERT INTO m SELECT 1, '2024-05-01', '2024-05-01 10:00:00.5', 'yes'")
+    world.execute("INSERT INTO m (i, d, ts) SELECT '2', NULL, NOW() FROM m WHERE i = 1")
+    found = [
+        tuple(r.values()) for r in world.ask("SELECT i, d, b, ts > '2024-05-01 10:00:00' FROM m ORDER BY i").to_pylist()
+    ]
+    assert found == [(1, date(2024, 5, 1), True, True), (2, None, None, True)]
+    finer = "INSERT INTO m (ts) SELECT {}TIMESTAMP '2024-05-01 10:00:00.123456'"
+    for sql in (finer.format(""), finer.format("").replace("TIMESTAMP ", ""), finer.format("NOW() - NOW() + ")):
+        with pytest.raises(StatementFailed, match="parts of a millisecond, which are not supported"):
+            world.execute(sql)
+    with pytest.raises(CompileError, match=r"rounding by the type TIMESTAMP\(0\)"):  # it was stored as it came
+        world.execute("CREATE TABLE o (ts TIMESTAMP(0))")
+
+
 def test_the_query_of_an_insert_is_assigned_as_values_are(world: SqlSession) -> None:
     world.execute("CREATE TABLE n (i INT, s TEXT, d NUMERIC(6, 2))")
     world.execute("INSERT INTO n SELECT 1.5, 7, 2.345")
@@ -387,9 +405,10 @@ def test_the_query_of_an_insert_is_assigned_as_values_are(world: SqlSession) -> 
     assert found[2] == (2, "7", Decimal("2.35"))
     world.execute("WITH q AS (SELECT 20 AS x), p AS (SELECT x + 1 AS x FROM q) INSERT INTO n (d) SELECT x FROM p")
     assert world.ask("SELECT d FROM n WHERE d > 19").to_pylist() == [{"d": 21.0}]
-    for sql in ("INSERT INTO n SELECT 'x'", "INSERT INTO n (i) SELECT 'x'", "INSERT INTO n (i) SELECT TRUE"):
+    for sql in ("INSERT INTO n SELECT 'x'", "INSERT INTO n (i) SELECT s FROM n", "INSERT INTO n (i) SELECT TRUE"):
         with pytest.raises(QueryError):
             world.execute(sql)
-    with pytest.raises(StatementFailed):
-        world.execute("INSERT INTO n (i) SELECT 3000000000")
+    for sql in ("INSERT INTO n (i) SELECT 'x'", "INSERT INTO n (i) SELECT 3000000000"):
+        with pytest.raises(StatementFailed):
+            world.execute(sql)
     assert world.ask("SELECT * FROM n").num_rows == 4
