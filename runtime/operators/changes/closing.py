@@ -80,6 +80,13 @@ class WaitingRows(Waiting):
             del rows[at]
         self.bucket.put(entry, tuple(v for r in rows for v in r) or None)
 
+    def entries(self, rows: Sequence[tuple[int, Key, Row]]) -> list[tuple[str, Row]] | None:
+        """Entries of rows, each with when it is due and its identity, its own time at its end; None if one of the identities waits then already."""
+        text, bucket = self._form.text, self.bucket
+        made = [(self.entry(due, text(key)), row) for due, key, row in rows]
+        bucket.expect([e for e, _ in made])
+        return None if any(bucket.get(e) is not None for e, _ in made) else made
+
     def taken(self, watermark: int) -> list[tuple[Row, int]]:
         """Rows that are due, with their times, in order; they wait no more."""
         closed = list(self.closed(watermark))

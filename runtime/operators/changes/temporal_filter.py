@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from flowql.compiler.plan.clock import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
-from flowql.runtime.batch import Batch, Row
+from flowql.runtime.batch import INSERT, Batch, Row
 from flowql.runtime.operators.base import AT_ONCE, NO_TIME, RunContext
 from flowql.runtime.operators.changes.closing import WaitingForm, WaitingRows
-from flowql.runtime.operators.changes.deltas import Deltas, deltas_of
+from flowql.runtime.operators.changes.deltas import Deltas, by_columns, deltas_of
+from flowql.runtime.state.store import Key
 
 LOOK_MS = 10_000  # the longest time without a look at what is due: a run that failed may have taken it
 Span = tuple[int | None, int | None]  # from when and until when a row is there; None: always
+NEVER: Span = (None, NO_TIME)
 
 
 class TemporalFilterOperator:
@@ -39,15 +43,48 @@ class TemporalFilterOperator:
         now_ms = max(run.wall_ms, run.timers.get(self.plan.id, NO_TIME))
         moved = self._pass(now_ms, coming, present, out, run)
         batch = inputs[0]
-        for _, changes in deltas_of(batch, self._identity, self._same) if batch is not None else ():
-            for sign, row, time, seq in sorted(changes, key=lambda c: c[0]):
-                self._change(now_ms, sign, row, time, seq, coming, present, out)
+        given = None if moved or batch is None else self._given_new(batch, now_ms, coming, present, run)
+        if given is None:
+            for _, changes in deltas_of(batch, self._identity, self._same) if batch is not None else ():
+                for sign, row, time, seq in sorted(changes, key=lambda c: c[0]):
+                    self._change(now_ms, sign, row, time, seq, coming, present, out)
         coming.flush()
         present.flush()
         if moved or batch is not None:
             run.timers[self.plan.id] = now_ms
         self.due_ms = min([now_ms + LOOK_MS, *self._due(coming.first, 0), *self._due(present.first, 1)])
-        return out.batch(self.plan.schema)
+        return out.batch(self.plan.schema) if given is None else given if len(given) else None
+
+    def _given_new(
+        self, batch: Batch, now_ms: int, coming: WaitingRows, present: WaitingRows, run: RunContext
+    ) -> Batch | None:
+        """What a batch of rows that are all new gives, all at once; None if it has to be looked at row by row."""
+        if not by_columns(batch, run) or batch.headers is not None or (batch.op != INSERT).any():
+            return None
+        if (np.diff(batch.seq) < 0).any():
+            return None
+        rows, times = batch.rows(), batch.rowtime.tolist()
+        keys = list(map(self._identity.of, rows))
+        if len(set(keys)) < len(keys):
+            return None
+        shown: list[int] = []
+        waiting: list[list[tuple[int, Key, Row]]] = [[], []]
+        for i, (row, key, time) in enumerate(zip(rows, keys, times, strict=True)):
+            start, end = self._span(row) or NEVER
+            if end is not None and (end <= now_ms or (start is not None and end <= start)):
+                continue
+            if start is not None and now_ms < start:
+                waiting[0].append((start, key, (*row, time)))
+                continue
+            if end is not None:
+                waiting[1].append((end, key, (*row, time)))
+            shown.append(i)
+        made = [of.entries(w) for of, w in zip((coming, present), waiting, strict=True)]
+        if made[0] is None or made[1] is None:
+            return None
+        coming.bucket.put_many(made[0])
+        present.bucket.put_many(made[1])
+        return batch if len(shown) == len(batch) else batch.take(np.array(shown, np.int64))
 
     def _due(self, row: Row | None, at: int) -> list[int]:
         """When a row comes (at = 0) or goes (at = 1)."""

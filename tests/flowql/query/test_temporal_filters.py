@@ -104,6 +104,34 @@ def test_rows_come_and_go_as_the_clock_passes(seed: int, shape: Shape) -> None:
     world.session.close()
 
 
+def test_a_view_over_many_rows_is_built_in_columns_as_row_by_row() -> None:
+    """Rows of all kinds in one run: gone, there, to come, never there, without a time; later runs take and change what it has kept."""
+    views = [
+        "CREATE VIEW past AS SELECT id FROM o WHERE ts > NOW() - INTERVAL '1 hour' AND ts <= NOW()",
+        "CREATE VIEW since AS SELECT id, k FROM o WHERE z <= NOW()",
+        "CREATE VIEW never AS SELECT id FROM o WHERE ts > NOW() AND ts + INTERVAL '1 minute' <= NOW()",
+    ]
+    found = []
+    for vector in (False, True):
+        world, seen = SqlSession(Shape(vector=vector)), []
+        world.execute(TABLES[0])
+        at = f"{moment(world)} + (g.i - 100) * INTERVAL '1 minute'"
+        times = f"CASE WHEN g.i % 9 = 0 THEN NULL ELSE {at} END"
+        world.execute(
+            f"INSERT INTO o (id, k, ts, z) SELECT g.i, g.i % 5, {times}, {at} FROM generate_series(1, 200) AS g(i)"
+        )
+        assert world.define(views) == [None] * 3
+        for change in (None, "UPDATE o SET ts = z WHERE id % 4 = 0", "DELETE FROM o WHERE id % 7 = 0", None):
+            if change is not None:
+                world.execute(change)
+            world.sleep(2_400_000)
+            seen += [world.ask(f"SELECT * FROM {v} ORDER BY 1").to_pylist() for v in ("past", "since", "never")]
+        found.append(seen)
+        world.close()
+    assert found[0] == found[1]
+    assert [len(rows) for rows in found[1][:3]] == [53, 140, 0]
+
+
 @pytest.fixture
 def world() -> Iterator[SqlSession]:
     made = SqlSession(Shape())
