@@ -64,7 +64,7 @@ def test_a_checkpoint_at_an_address_is_compared_with_its_query(spark: SparkSessi
     assert (progress_of(there), last_batch(there)) == (Progress(1, 0), 0)
     assert (positions_after(there, 1), positions_after(there, 2)) == ({"s": {"0": 7}}, {})
     query = plan_of(
-        "CREATE STREAM S (K STRING KEY) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON'); CREATE STREAM A AS SELECT K FROM S;"
+        "CREATE STREAM S (K STRING KEY, V BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON'); CREATE STREAM A AS SELECT K, V FROM S;"
     ).queries[0]
     record = Record(query.definition, "run", "stream")
     check_fits(query, record, Place("run", 1), there)
