@@ -29,7 +29,7 @@ def result(log: Log, query: str) -> Rows:
     schema = first.schema if first is not None else pa.schema([])
 
     def read() -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.frombatches_of(schema, rows_of_json(query, values()))
+        return pa.RecordBatchReader.from_batches(schema, rows_of_json(query, values()))
 
     return read
 
