@@ -13,6 +13,7 @@ from typing import Any
 
 from flowql.bench import results
 from flowql.bench.measuring import BenchFailed, Figure, Stopwatch, touched_memory
+from flowql.bench.nexmark_input import PARTITIONS
 from flowql.bench.nexmark_people import counts
 from flowql.bench.oracle import EXPECTED
 from flowql.compiler.plan.topology import Plan
@@ -41,6 +42,7 @@ class Job:
     """folder: holds state, and the input in `log` unless that is on kafka (a bootstrap address). events: bids of the input.
 
     threads: processing threads. touch_gb: GB of memory that is allocated before the run and freed when the measurement starts.
+    partitions: of each topic.
     """
 
     folder: Path
@@ -50,6 +52,7 @@ class Job:
     threads: int
     kafka: str = ""
     touch_gb: float = 0.0
+    partitions: int = PARTITIONS
 
     @property
     def application_id(self) -> str:
@@ -70,7 +73,7 @@ class Job:
 
     def plan(self) -> Plan:
         """The project with this query alone."""
-        compiled = compile_sources(load_project(self.project))
+        compiled = compile_sources(load_project(self.project, variables={"partitions": str(self.partitions)}))
         if not compiled.ok:
             raise BenchFailed("; ".join(d.title for d in compiled.diagnostics))
         return select(compiled.plan, [self.query])

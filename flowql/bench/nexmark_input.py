@@ -25,22 +25,33 @@ def write_log(folder: Path, events: int, topics: Iterable[str] = SCHEMAS, report
         write_topics(log, events, topics, report)
 
 
-def write_topics(log: Log, events: int, topics: Iterable[str] = SCHEMAS, report: Report = lambda done: None) -> None:
+def write_topics(
+    log: Log,
+    events: int,
+    topics: Iterable[str] = SCHEMAS,
+    report: Report = lambda done: None,
+    partitions: int = PARTITIONS,
+) -> None:
     """JSON records of the timeline up to bid number `events`, keyed and partitioned by id."""
     done = 0
     for topic in topics:
-        log.admin().create_topic(topic, PARTITIONS)
-        done = produce(log, topic, MAKERS[topic](counts(events)[topic]), done, report)
+        log.admin().create_topic(topic, partitions)
+        done = produce(log, topic, MAKERS[topic](counts(events)[topic]), done, report, partitions)
 
 
 def produce(
-    log: Log, topic: str, rows: Iterator[pa.RecordBatch], done: int = 0, report: Report = lambda done: None
+    log: Log,
+    topic: str,
+    rows: Iterator[pa.RecordBatch],
+    done: int = 0,
+    report: Report = lambda done: None,
+    partitions: int = PARTITIONS,
 ) -> int:
     """Rows as records of a topic; how many there are, beside those `done` before."""
     producer = log.producer(f"bench-input-{topic}")
     pending = 0
     producer.begin()
-    for partition, records in nexmark.records(rows, PARTITIONS):
+    for partition, records in nexmark.records(rows, partitions):
         producer.send(TopicPartition(topic, partition), records)
         pending += records.num_rows
         if pending >= EVENTS_PER_COMMIT:

@@ -38,6 +38,7 @@ def run(
     log: str = "embedded",
     bare: bool = False,
     touch_gb: float = 0.0,
+    partitions: int = PARTITIONS,
 ) -> list[Figure]:
     """Measure each query over input written once. BenchFailed at the end.
 
@@ -51,11 +52,12 @@ def run(
         topics = [t for t in SCHEMAS if any(t in EXPECTED[q].reads for q in queries)]
         report(f"writing {sum(counts(events)[t] for t in topics):,} events")
         with closing(log_at(folder / "log", KafkaSettings(bootstrap) if bootstrap else None, "bench-input")) as to:
-            write_topics(to, events, topics)
+            write_topics(to, events, topics, partitions=partitions)
         for query in queries:
             report(f"{query}: running")
             try:
-                figure = _measured(engine, Job(folder, project, query, events, threads, bootstrap, touch_gb), report)
+                job = Job(folder, project, query, events, threads, bootstrap, touch_gb, partitions)
+                figure = _measured(engine, job, report)
             except BenchFailed as error:
                 failed.append(str(error))
                 report(f"{query}: failed: {error}")
@@ -63,7 +65,7 @@ def run(
             figures.append(figure)
             report(f"{query}: equal to the oracle, {figure.events:,} events in {figure.seconds:.1f} s")
             if bare and query in STATEMENTS:
-                seconds, cpu_s = bare_loop(folder, "bid", PARTITIONS, query, threads)
+                seconds, cpu_s = bare_loop(folder, "bid", partitions, query, threads)
                 rate = int(events / seconds)
                 figures.append(
                     Figure(query, "duckdb loop", "embedded", events, round(seconds, 3), rate, round(cpu_s, 2), 0)
@@ -94,6 +96,7 @@ def _measured(engine: str, job: Job, report: Callable[[str], None]) -> Figure:
         str(job.threads),
         job.kafka,
         str(job.touch_gb),
+        str(job.partitions),
     ]
     command = [sys.executable, "-m", "flowql.bench.run", *words]
     with (
@@ -131,9 +134,11 @@ def _progress(text: str) -> None:
 
 
 def _main() -> None:
-    engine, folder, project, query, events, threads, kafka, touch_gb = sys.argv[1:]
+    engine, folder, project, query, events, threads, kafka, touch_gb, partitions = sys.argv[1:]
     try:
-        job = Job(Path(folder), Path(project), query, int(events), int(threads), kafka, float(touch_gb))
+        job = Job(
+            Path(folder), Path(project), query, int(events), int(threads), kafka, float(touch_gb), int(partitions)
+        )
         outcome = asdict(ENGINES[engine](job, _progress))
     except Exception as error:  # the process that measures ends here: whatever it was, the parent is to say it
         text = str(error) if isinstance(error, BenchFailed) else f"{query}: {type(error).__name__}: {error}"

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from flowql.bench.engines import ENGINES, NEXMARK
 from flowql.bench.measuring import BenchFailed, Figure
-from flowql.bench.nexmark_input import write_log, write_parquet
+from flowql.bench.nexmark_input import PARTITIONS, write_log, write_parquet
 from flowql.bench.oracle import EXPECTED
 from flowql.bench.run import run
 from flowql.cli.render import note
@@ -37,6 +37,7 @@ def nexmark(
     queries: Annotated[str, typer.Option(help="Queries, comma between, or all.")] = "q0,q1,q2,qc",
     events: Annotated[int, typer.Option(help=EVENTS, min=1)] = 1_000_000,
     threads: Annotated[int, typer.Option(help="Processing threads; cores of Spark.", min=1)] = 2,
+    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = PARTITIONS,
     engine: Annotated[str, typer.Option(help=" or ".join(ENGINES))] = "runtime",
     log: Annotated[str, typer.Option(help="embedded, or kafka: a separate local broker.")] = "embedded",
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write the results to this file.")] = None,
@@ -61,7 +62,18 @@ def nexmark(
             "the Nexmark project is not part of the installed package", help="run this in a checkout of FlowQL's source"
         )
     try:
-        figures = run(NEXMARK, names, events, threads, note, engine=engine, log=log, bare=bare, touch_gb=touch)
+        figures = run(
+            NEXMARK,
+            names,
+            events,
+            threads,
+            note,
+            engine=engine,
+            log=log,
+            bare=bare,
+            touch_gb=touch,
+            partitions=partitions,
+        )
     except BenchFailed as error:
         raise CommandError(str(error), help="no speed is printed for a wrong result") from error
     if json_file is not None:

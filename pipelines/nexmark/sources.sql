@@ -9,7 +9,7 @@ CREATE STREAM bid (
   "dateTime" BIGINT,
   extra STRING
 ) WITH (
-  KAFKA_TOPIC = '${prefix:-}bid', PARTITIONS = 4,
+  KAFKA_TOPIC = '${prefix:-}bid', PARTITIONS = ${partitions:-4},
   VALUE_FORMAT = 'JSON',
   TIMESTAMP = '"dateTime"'
 );
@@ -26,7 +26,7 @@ CREATE STREAM auction (
   category BIGINT,
   extra STRING
 ) WITH (
-  KAFKA_TOPIC = '${prefix:-}auction', PARTITIONS = 4,
+  KAFKA_TOPIC = '${prefix:-}auction', PARTITIONS = ${partitions:-4},
   VALUE_FORMAT = 'JSON',
   TIMESTAMP = '"dateTime"'
 );
@@ -41,7 +41,7 @@ CREATE STREAM person (
   "dateTime" BIGINT,
   extra STRING
 ) WITH (
-  KAFKA_TOPIC = '${prefix:-}person', PARTITIONS = 4,
+  KAFKA_TOPIC = '${prefix:-}person', PARTITIONS = ${partitions:-4},
   VALUE_FORMAT = 'JSON',
   TIMESTAMP = '"dateTime"'
 );
