@@ -32,7 +32,7 @@ TARGET = Record(
         ),
         "latency_target": Key(
             Duration(),
-            "Target time until results are committed: the commit interval is half of the smallest target, 10 ms to 1 s; 100 ms without a target.",
+            "Target time until results are committed: the commit interval is half of the smallest target, 10 ms to 1 s; 100 to 500 ms without a target.",
         ),
         "guarantee": Key(
             Choice(("exactly_once", "at_least_once")), "Whether a crash may repeat results (at_least_once) or not."

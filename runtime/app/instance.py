@@ -12,6 +12,7 @@ from typing import Any
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name, topic_written
+from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.allocator import UnusedMemory
 from flowql.runtime.app.alone import AloneReconciler
@@ -311,8 +312,10 @@ class Instance:
         self.careful.look({n: q.built.tasks for n, q in list(self.queries.items()) if n not in held})
 
     def _commit_interval_ms(self) -> int:
-        targets = [self.config.latency_target_ms, *(q.plan.latency_target_ms for q in list(self.queries.values()))]
-        return commit_interval_ms([t for t in targets if t])
+        plans = [q.plan for q in list(self.queries.values())]
+        targets = [self.config.latency_target_ms, *(p.latency_target_ms for p in plans)]
+        prompt = any(PRIORITY_WEIGHTS[p.priority] > PRIORITY_WEIGHTS["normal"] for p in plans)
+        return commit_interval_ms([t for t in targets if t], 0 if prompt else self.commit.cpu_ns)
 
     # -- restoration
 

@@ -144,6 +144,7 @@ class CommitStep:
         self._busy = False  # from before a cut until its commit is applied
         self._requests: deque[CommitRequest] = deque()
         self._next_ms = self._cut_ms = 0  # when the next cut is due, and when the last one was
+        self.cpu_ns = self._began_ns = 0  # processor time of the last commit, and of its thread before it
         self._redo_bytes = 0  # sent since the last flush
         self._unknown = False  # whether the last transaction was committed
         self._losses: list[int] = []  # when this member was fenced
@@ -247,11 +248,14 @@ class CommitStep:
                 return max(1, min(self._next_ms - now_ms, self._interval_ms())) if self.dirty else self._interval_ms()
             self._cut_ms, self._next_ms = now_ms, now_ms + self._interval_ms()
             self._busy = True  # before the cut clears `dirty`: `idle` must not be true between the two
+            self._began_ns = self._clock.cpu_ns()
             self._pending = self._cut()
             for query, error in self._pending.failed.items():
                 self._withdraw(self._pending, frozenset({query}), error)
         if self._commit(self._pending):
             self._pending, self._busy = None, False
+            self.cpu_ns = self._clock.cpu_ns() - self._began_ns
+            self._next_ms = max(self._next_ms, self._cut_ms + self._interval_ms())
             return 0
         return RETRY_MS
 

@@ -153,6 +153,24 @@ def test_commits_follow_the_smallest_latency_target(of_all, of_queries, expected
         assert world.instance._commit_interval_ms() == expected
 
 
+@pytest.mark.parametrize(
+    ("with_", "cpu_ms", "expected"),
+    [
+        ("", 10, 100),
+        ("", 40, 320),
+        ("", 400, 500),
+        ("WITH (PRIORITY = 'high')", 40, 100),
+        ("WITH (LATENCY_TARGET = '60 ms')", 40, 30),
+    ],
+)
+def test_commits_that_cost_much_are_less_often_where_nothing_is_wanted_soon(
+    with_: str, cpu_ms: int, expected: int
+) -> None:
+    with InstanceHarness(f"{BASE}CREATE STREAM C {with_} AS SELECT K, V FROM S;") as world:
+        world.instance.commit.cpu_ns = cpu_ms * 1_000_000
+        assert world.instance._commit_interval_ms() == expected
+
+
 def test_another_number_of_partitions_is_an_error_where_a_log_cannot_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It used to be no change at all."""
     monkeypatch.setattr(MemoryLog, "drops_with_commits", False)
