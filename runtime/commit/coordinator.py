@@ -246,16 +246,14 @@ class CommitStep:
             due = self._requests or self.broken or (self.dirty and now_ms >= self._next_ms)
             if not due:
                 return max(1, min(self._next_ms - now_ms, self._interval_ms())) if self.dirty else self._interval_ms()
-            self._cut_ms, self._next_ms = now_ms, now_ms + self._interval_ms()
+            self._cut_ms, self._next_ms, self._began_ns = now_ms, now_ms + self._interval_ms(), self._clock.cpu_ns()
             self._busy = True  # before the cut clears `dirty`: `idle` must not be true between the two
-            self._began_ns = self._clock.cpu_ns()
             self._pending = self._cut()
             for query, error in self._pending.failed.items():
                 self._withdraw(self._pending, frozenset({query}), error)
         if self._commit(self._pending):
             self._pending, self._busy = None, False
             self.cpu_ns = self._clock.cpu_ns() - self._began_ns
-            self._next_ms = max(self._next_ms, self._cut_ms + self._interval_ms())
             return 0
         return RETRY_MS
 
