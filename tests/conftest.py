@@ -36,7 +36,7 @@ LONG = ("crash", "kafka", "spark", "sim", "slow")
 
 
 # How many of a group run each time.
-TURNS = {"spark": 2, "files": 1, "kafka": 2, "load": 2, "pages": 2, "plants": 2, "disks": 4}
+TURNS = {"spark": 1, "files": 1, "kafka": 1, "load": 2, "pages": 2, "plants": 2, "disks": 3}
 
 
 def pytest_configure(config: pytest.Config) -> None:

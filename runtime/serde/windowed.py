@@ -11,6 +11,7 @@ from flowql.compiler.plan.schema import KeyWindow
 from flowql.runtime.errors import BadRecord
 
 _ONE, _TWO = struct.Struct(">q"), struct.Struct(">qq")
+LARGEST = 2**63 - 1
 
 
 def split_window(data: bytes, window: KeyWindow) -> tuple[bytes, int, int]:
@@ -23,8 +24,8 @@ def split_window(data: bytes, window: KeyWindow) -> tuple[bytes, int, int]:
         end, start = _TWO.unpack(data[-16:])
         return key, start, end
     (start,) = _ONE.unpack(data[-8:])
-    # A time window of unknown size is read without an end in Kafka Streams, too: the largest time stands for it.
-    return key, start, start + window.size_ms if window.size_ms is not None else 2**63 - 1
+    # A time window of unknown size is read without an end in Kafka Streams, too: the largest time stands for it, and for an end beyond it.
+    return key, start, min(start + window.size_ms, LARGEST) if window.size_ms is not None else LARGEST
 
 
 def join_window(key: bytes, window: KeyWindow, start: int, end: int) -> bytes:

@@ -15,6 +15,7 @@ from flowql.runtime.batch import DELETE, INSERT, from_rows
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.operators.encode import Encoder
+from flowql.runtime.serde.windowed import split_window
 from tests.property.test_avro_paths import decoded
 
 KEYS = {
@@ -57,6 +58,11 @@ def test_windowed_keys_are_read_the_same_by_row_and_by_column(
     assert decoder.has_vector
     raw = raw_of(keys)
     assert decoded(decoder, raw, vector=True) == decoded(decoder, raw, vector=False)
+
+
+def test_the_end_of_a_window_beyond_all_times_is_the_largest_time() -> None:
+    """It was no BIGINT: a record whose key had such a start ended the run of its whole batch."""
+    assert split_window(struct.pack(">q", 2**63 - 1), KeyWindow("time", 10_000))[1:] == (2**63 - 1, 2**63 - 1)
 
 
 @settings(max_examples=80, deadline=None)
