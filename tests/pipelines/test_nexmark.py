@@ -21,7 +21,7 @@ from flowql.deploy.selection import select
 from flowql.deploy.settings import settings_of
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 
 PROJECT = Path(__file__).resolve().parents[2] / "pipelines" / "nexmark"
@@ -44,9 +44,8 @@ def halves(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield batch.slice(batch.num_rows // 3)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    log = EmbeddedLog(tmp_path / "log")
+def write_events(log: Log) -> None:
+    """The topics of all kinds of events, in one transaction."""
     producer = log.producer("test-input")
     producer.begin()
     for topic in counts(BIDS):
@@ -55,6 +54,12 @@ def folder(tmp_path: Path) -> Path:
             producer.send(TopicPartition(topic, partition), batch)
     producer.commit()
     producer.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    log = EmbeddedLog(tmp_path / "log")
+    write_events(log)
     log.close()
     return tmp_path
 

@@ -21,8 +21,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from flowql.bench.nexmark import records
-from flowql.bench.nexmark_people import counts
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.config.storage import log_at
@@ -31,9 +29,8 @@ from flowql.deploy.settings import settings_of
 from flowql.kafka.broker import Broker
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.log.base import Log, TopicPartition
 from flowql.verify.run import Side, compare_held
-from tests.pipelines.test_nexmark import BIDS, PARTITIONS, events, halves
+from tests.pipelines.test_nexmark import PARTITIONS, write_events
 from tests.runtime.spark.test_cluster import BARE, PYTHON, checkouts
 from tests.runtime.spark.test_s3a import properties
 from tests.s3 import KEY, S3, SECRET, s3_jars, s3_server
@@ -132,7 +129,7 @@ def both(world: World, request: pytest.FixtureRequest) -> Path:
     if name == "nexmark":
         for settings in (here, there):
             with closing(log_at(settings.log_dir, settings.kafka, name)) as log:
-                _bids(log)
+                write_events(log)
     else:
         _flights(folder)
     instance = open_instance(here.log_dir, here.state_dir, InstanceConfig(application_id=name, threads=2))
@@ -144,17 +141,6 @@ def both(world: World, request: pytest.FixtureRequest) -> Path:
         time.sleep(0.05)
     instance.stop()
     return folder
-
-
-def _bids(log: Log) -> None:
-    producer = log.producer("input")
-    producer.begin()
-    for topic in counts(BIDS):
-        log.admin().create_topic(topic, PARTITIONS)
-        for partition, batch in records(halves(events(topic)), PARTITIONS):
-            producer.send(TopicPartition(topic, partition), batch)
-    producer.commit()
-    producer.close()
 
 
 def _flights(folder: Path) -> None:
