@@ -79,10 +79,11 @@ def verify(
 
 
 def _fresh(settings: Settings, data_dir: Path) -> Settings:
-    """The same settings with nothing that has run. What Spark leaves at an address is apart from that of the target."""
+    """The same settings with nothing that has run. What Spark writes to an address is apart from that of the target, and removed at the end."""
     spark = settings.spark
     if spark.checkpoint:
-        spark = replace(spark, checkpoint=f"{spark.checkpoint.rstrip('/')}/verify-{os.urandom(4).hex()}")
+        at = f"{spark.checkpoint.rstrip('/')}/verify-{os.urandom(4).hex()}"
+        spark = replace(spark, checkpoint=at, temporary=True)
     return replace(settings, data_dir=data_dir, spark=spark)
 
 

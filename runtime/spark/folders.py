@@ -7,8 +7,9 @@ configuration: no Python process of a worker opens such a file.
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import quote
@@ -87,6 +88,17 @@ class HadoopPath:
         """It is gone, with all that is in it; again is no harm."""
         with self._access() as (system, at):
             system.delete(at, True)
+
+    def remove_within(self, seconds: float) -> None:
+        """The same where it can be done in that time: what fails here stands in the way of nothing."""
+
+        def remove() -> None:
+            with suppress(Exception):  # of Java, of every kind
+                self.remove()
+
+        thread = threading.Thread(target=remove, name="spark-remove", daemon=True)
+        thread.start()
+        thread.join(seconds)
 
     @contextmanager
     def _access(self) -> Iterator[tuple[Any, Any]]:

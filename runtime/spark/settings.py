@@ -65,6 +65,7 @@ class SparkSettings:
     memory_bytes: of the driver, which with a local master does all the work.
     checkpoint: folder or address below which an instance keeps what executors write: checkpoints of streams, and results that wait for their commit.
     "" for the state directory of the target, which all machines of a cluster must share then.
+    temporary: what is below an address of `checkpoint` is removed when the instance stops.
     """
 
     master: str = "local[*]"
@@ -78,6 +79,7 @@ class SparkSettings:
     history: History | None = None
     hash_buckets: Mapping[str, int] = field(default_factory=dict)
     checkpoint: str = ""
+    temporary: bool = False
 
     def buckets_of(self, query: str, result: str) -> int:
         """How many hash buckets are asked for of a query that writes `result`; 0 for none."""

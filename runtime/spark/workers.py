@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_S, AGAIN_S = 25.0, 0.5  # Spark waits for ever for executors that never come
+REMOVE_S = 5.0  # for files of a trial that has failed
 TASKS_PER_EXECUTOR = 4  # some of them land on each executor
 MARK = ".flowql-shared-"  # and 32 hexadecimal digits, which are its content as well
 _GROUP = "flowql-workers"
@@ -180,10 +181,19 @@ def _asked(spark: SparkSession, marked: list[Marked], executors: int, modules: S
 
 def check_writing(spark: SparkSession, folder: HadoopPath) -> None:
     """Lets the executors write below an address. Raises StorageFailed or ConnectorMissing, with the host: the driver may have jars, credentials and a way
-    to the server that they lack. Blocks for ANSWER_S at most, and as long as it takes to remove the files.
+    to the server that they lack. Blocks for ANSWER_S at most, and as long as it takes to remove the files, REMOVE_S where the trial has failed.
     """
     there = folder / f"{MARK}{os.urandom(16).hex()}"
     tasks = max(2, _executors(spark))
+    try:
+        _try_to_write(spark, there, tasks)
+    except BaseException:
+        there.remove_within(REMOVE_S)  # tasks that wrote before others failed leave files
+        raise
+    there.remove()
+
+
+def _try_to_write(spark: SparkSession, there: HadoopPath, tasks: int) -> None:
     with _limited(spark, "writing to the address of checkpoints") as late:
         try:
             spark.range(0, tasks, 1, tasks).write.parquet(str(there))
@@ -197,7 +207,6 @@ def check_writing(spark: SparkSession, folder: HadoopPath) -> None:
             if failed is None:
                 raise
             raise type(failed)(f"{title}: {failed.title}", help=failed.help) from error
-    there.remove()
 
 
 @contextlib.contextmanager

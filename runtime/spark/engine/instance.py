@@ -44,8 +44,8 @@ from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.spark.log_source import register
 from flowql.runtime.spark.session import check_session, close_session, living, open_session, require_spark
 from flowql.runtime.spark.settings import SparkSettings
-from flowql.runtime.spark.storage import reach
-from flowql.runtime.spark.workers import INSTANCE, check_workers, check_writing, shared_folders
+from flowql.runtime.spark.storage import is_remote, reach
+from flowql.runtime.spark.workers import INSTANCE, REMOVE_S, check_workers, check_writing, shared_folders
 from flowql.runtime.topology.partitions import refuse_partitions
 from flowql.runtime.topology.table_declarations import check_tables
 
@@ -256,6 +256,7 @@ class SparkInstance:
                 with suppress(Exception) if dead else living():
                     running.halt()
         if self._spark is not None:
+            self._remove_temporary(self._spark)
             close_session(self._spark)
             self._spark = None
         self.site.close()
@@ -271,6 +272,12 @@ class SparkInstance:
         self._pack(archive)
         spark.sparkContext.addPyFile(str(archive))
         register(spark)  # again: a data source takes the archives along that the session had when it was made known
+
+    def _remove_temporary(self, spark: SparkSession) -> None:
+        """Nothing goes on from what is at the address. An instance that was refused at start has written nothing there."""
+        settings = self.site.settings
+        if settings.temporary and is_remote(settings.checkpoint) and self._supervisor is not None:
+            HadoopPath(lambda: spark, settings.checkpoint).remove_within(REMOVE_S)
 
     def _session(self) -> SparkSession:
         assert self._spark is not None, "the instance was not started"

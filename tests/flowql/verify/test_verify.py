@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from flowql.deploy.settings import Settings
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.spark.settings import SparkSettings
+from flowql.verify import run
 from tests.flowql.cli.program import Program
 from tests.flowql.verify.conftest import SQL
 
@@ -112,3 +117,12 @@ def test_a_target_that_is_not_there(shop: Path, flowql: Program) -> None:
     done = flowql("verify", "--targets", "one,three", "-p", str(shop))
     assert done.code == 1
     assert "FQ3009" in done.err
+
+
+def test_what_spark_writes_to_an_address_is_temporary(tmp_path: Path) -> None:
+    """A folder stayed there after each comparison."""
+    asked = Settings(tmp_path, "shop", 2, 1 << 20, spark=SparkSettings(checkpoint="s3a://lake/flowql/"))
+    made = run._fresh(asked, tmp_path / "1-spark").spark
+    assert re.fullmatch(r"s3a://lake/flowql/verify-[0-9a-f]{8}", made.checkpoint)
+    assert made.temporary
+    assert not run._fresh(replace(asked, spark=SparkSettings()), tmp_path / "1-spark").spark.temporary

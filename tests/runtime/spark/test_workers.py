@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from flowql.runtime.spark import workers
-from flowql.runtime.spark.errors import WorkersUnfit
-from flowql.runtime.spark.folders import folder_at
+from flowql.runtime.spark import folders, storage, workers
+from flowql.runtime.spark.engine.deployed import Deployed
+from flowql.runtime.spark.errors import StorageFailed, WorkersUnfit
+from flowql.runtime.spark.folders import HadoopPath, folder_at
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
-from flowql.runtime.spark.workers import INSTANCE, Shared, check_workers, compare, here, shared_folders
+from flowql.runtime.spark.workers import INSTANCE, Shared, check_workers, check_writing, compare, here, shared_folders
 from tests.spark_here import skip_without_spark
 
 if TYPE_CHECKING:
@@ -165,3 +166,48 @@ def test_executors_that_register_meanwhile_are_asked_as_well(monkeypatch: pytest
     with pytest.raises(WorkersUnfit, match="worker late has no FlowQL"):
         check_workers(object())  # type: ignore[arg-type]
     assert asked == [1, 3]
+
+
+@pytest.mark.spark
+def test_a_trial_that_fails_leaves_no_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of executors that could write stayed at the address where another one could not."""
+    from pyspark.sql import DataFrameWriter
+
+    write = DataFrameWriter.parquet
+
+    def refused(self: DataFrameWriter, path: str) -> None:
+        write(self, path)
+        assert list((tmp_path / "app").rglob("*.parquet"))
+        raise RuntimeError("Lost task 1.0 in stage 0.0 (w1 executor 1): java.nio.file.AccessDeniedException: 403")
+
+    there = HadoopPath(lambda: spark, f"file://{tmp_path}/app")
+    check_writing(spark, there)
+    monkeypatch.setattr(DataFrameWriter, "parquet", refused)
+    monkeypatch.setattr(storage, "is_remote", lambda _: True)
+    with pytest.raises(StorageFailed, match=r"worker w1 cannot write there: .* access is refused"):
+        check_writing(spark, there)
+    assert list((tmp_path / "app").iterdir()) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("temporary", [True, False])
+def test_what_is_temporary_at_an_address_goes_with_the_instance(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: bool
+) -> None:
+    """`flowql verify` left a folder at the address of checkpoints for each of its runs."""
+    from flowql.runtime.spark.engine import instance
+
+    for module in (folders, instance):
+        monkeypatch.setattr(module, "is_remote", lambda _: True)
+    monkeypatch.setattr(instance, "open_session", lambda *_: spark)
+    monkeypatch.setattr(instance, "close_session", lambda _: None)
+    there = tmp_path / "there"
+    settings = SparkSettings("local[2]", checkpoint=f"file://{there}", temporary=temporary)
+    made = instance.SparkInstance(tmp_path / "log", tmp_path / "state", settings, "app", mode="bounded")
+    made.start()
+    made.site.save(Deployed())
+    assert (there / "app").is_dir()
+    made.stop()
+    assert there.exists() is not temporary
