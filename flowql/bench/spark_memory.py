@@ -1,11 +1,13 @@
 """Memory of the driver over an exact stream on Spark: Python, Java and Python workers, over time, for several numbers of rows.
 
-    python -m flowql.bench.spark_memory [--rows 1000000,10000000] [--keys 10000] [--file-rows 250000] [--memory 1024] [--json FILE]
+    python -m flowql.bench.spark_memory [--rows 1000000,10000000] [--keys 10000] [--file-rows 250000] [--master 'local[2]'] [--memory 1024]
+        [--json FILE] [--plot FILE]
 
 `flowql run -t spark --until-caught-up` with `streams: exact` reads Parquet files into its log, one file in a micro-batch, and counts and sums their rows by
 key; the state has as many keys whatever the number of rows. Resident memory is looked up each half second, and the result is compared with DuckDB's. The
-driver is a process of Python and one of Java; with a local master Java also runs the tasks, and Python workers are its children. Java takes what
---memory (MiB) allows before it collects garbage, so its growth says little below that.
+driver is a process of Python and one of Java. With a local master its Java also runs the tasks, and Python workers are its children; with
+`--master 'local-cluster[2,1,1024]'` executors are processes of their own, which are counted with the workers, as on a cluster. Java takes what --memory (MiB)
+allows before it collects garbage, so its resident memory says little below that: the plot has it beside that of Python.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flowql.bench.measuring import BenchFailed
+from flowql.bench.plots import plotted
 
 LOOK_S = 0.5
 PARTS = 4  # of the time, of which medians are told
@@ -44,7 +47,7 @@ targets:
     engine: spark
     memory: {memory} MiB
     spark:
-      master: 'local[2]'
+      master: '{master}'
       streams: exact
       history: arrival
       files:
@@ -57,7 +60,7 @@ EXPECTED = "SELECT k, count(*), sum(v) FROM read_parquet(?) GROUP BY ALL ORDER B
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Resident memory at a moment, in MiB."""
+    """Resident memory at a moment, in MiB. python, java: of the driver; workers: of Python workers and executors."""
 
     second: float
     python: int
@@ -78,7 +81,7 @@ class Taken:
         return self.looks[n * size : (n + 1) * size] or self.looks[-1:]
 
 
-def run(folder: Path, rows: int, keys: int, file_rows: int, memory_mib: int) -> Taken:
+def run(folder: Path, rows: int, keys: int, file_rows: int, memory_mib: int, master: str) -> Taken:
     """One run from nothing; raises BenchFailed for a result that is wrong."""
     (folder / "rows").mkdir(parents=True)
     random = np.random.default_rng(rows)
@@ -90,7 +93,7 @@ def run(folder: Path, rows: int, keys: int, file_rows: int, memory_mib: int) -> 
             "ROWTIME": np.arange(n, n + count),
         }
         pq.write_table(pa.table(made), folder / "rows" / f"{n:012}.parquet")
-    (folder / "flowql.yaml").write_text(PROJECT.format(memory=memory_mib))
+    (folder / "flowql.yaml").write_text(PROJECT.format(memory=memory_mib, master=master))
     (folder / "memory.sql").write_text(SQL)
     taken = _watched(folder, rows)
     found = duckdb.execute(FOUND, [f"{folder}/sums/*/*.parquet"]).fetchall()
@@ -114,14 +117,16 @@ def _watched(folder: Path, rows: int) -> Taken:
 
 
 def _look(driver: psutil.Process, second: float) -> Look:
-    found = {"java": 0, "python": 0}
+    java = workers = 0
     try:
         own = driver.memory_info().rss
         for process in driver.children(recursive=True):
-            found["java" if "java" in process.name() else "python"] += process.memory_info().rss
+            is_driver = "java" in process.name() and process.ppid() == driver.pid
+            size = process.memory_info().rss
+            java, workers = (java + size, workers) if is_driver else (java, workers + size)
     except psutil.NoSuchProcess:
         return Look(round(second, 1), 0, 0, 0)
-    return Look(round(second, 1), own // MIB, found["java"] // MIB, found["python"] // MIB)
+    return Look(round(second, 1), own // MIB, java // MIB, workers // MIB)
 
 
 def told(taken: Taken) -> str:
@@ -133,21 +138,39 @@ def told(taken: Taken) -> str:
     return "\n".join(lines)
 
 
+def plot(runs: Sequence[Taken], file: Path) -> None:
+    """Memory of the driver over the share of each run that is over: lines that do not rise, and do not differ, depend on no number of rows."""
+    with plotted(file, rows=2, size=(7, 5)) as axes:
+        for one, name in zip(axes, ("python", "java"), strict=True):
+            for taken in runs:
+                looks = [x for x in taken.looks if x.python]
+                share = [100 * x.second / taken.seconds for x in looks]
+                label = f"{taken.rows:,} rows in {taken.seconds:.0f} s"
+                one.plot(share, [getattr(x, name) for x in looks], label=label, linewidth=1)
+            one.set(ylabel=f"driver's {name.capitalize()}, MiB", ylim=(0, None))
+        axes[0].legend()
+        axes[-1].set(xlabel="time, % of the run")
+
+
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", default="1000000,10000000")
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--file-rows", type=int, default=250_000, help="of a micro-batch")
     parser.add_argument("--memory", type=int, default=1024, help="of Java, MiB")
+    parser.add_argument("--master", default="local[2]")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path, help="needs matplotlib, the extra `plots`")
     options = parser.parse_args(words)
     runs = []
     for rows in map(int, options.rows.split(",")):
         with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name:
-            runs.append(run(Path(name), rows, options.keys, options.file_rows, options.memory))
+            runs.append(run(Path(name), rows, options.keys, options.file_rows, options.memory, options.master))
         print(told(runs[-1]), flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(r) for r in runs], indent=1) + "\n")
+    if options.plot is not None:
+        plot(runs, options.plot)
     return 0
 
 
