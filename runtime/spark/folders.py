@@ -7,14 +7,13 @@ configuration: no Python process of a worker opens such a file.
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import quote
 
-from flowql.runtime.spark.storage import hadoop, is_remote, told_of_storage
+from flowql.runtime.spark.storage import ends_within, hadoop, is_remote, told_of_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,9 +95,7 @@ class HadoopPath:
             with suppress(Exception):  # of Java, of every kind
                 self.remove()
 
-        thread = threading.Thread(target=remove, name="spark-remove", daemon=True)
-        thread.start()
-        thread.join(seconds)
+        ends_within(seconds, remove)
 
     @contextmanager
     def _access(self) -> Iterator[tuple[Any, Any]]:

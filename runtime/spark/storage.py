@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -55,7 +55,7 @@ _JARS = (
     "add the jars of its client. For s3a:  conf: {spark.jars.packages: 'org.apache.hadoop:hadoop-aws:3.5.0,"
     "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1'}"
 )
-_SILENT, _SILENT_HELP = _REASONS[-1][1:]
+_SILENT, SILENT_HELP = _REASONS[-1][1:]
 
 _clock = SystemClock()
 _lock = threading.Lock()  # guards `_failed`
@@ -115,7 +115,7 @@ def storage_failure(error: BaseException, place: str = "") -> SparkFailure | Non
 def _reach(spark: SparkSession, path: str) -> None:
     where = urlsplit(path)
     system = f"{where.scheme}://{where.netloc}"
-    silent = StorageFailed(f"{_shown(path)} cannot be used: {_SILENT} within {ANSWER_S:.0f} s", help=_SILENT_HELP)
+    silent = StorageFailed(f"{_shown(path)} cannot be used: {_SILENT} within {ANSWER_S:.0f} s", help=SILENT_HELP)
     with _lock:
         if system in _failed and _clock.timer_ms() - _failed[system] < FORGET_MS:
             raise silent
@@ -140,12 +140,17 @@ def _asked(spark: SparkSession, path: str) -> tuple[bool, SparkFailure | None]:
         except Exception as error:  # of Java, of every kind
             said.append(error)
 
-    thread = threading.Thread(target=ask, name="spark-storage", daemon=True)
-    thread.start()
-    thread.join(ANSWER_S)
-    if not said:
+    if not ends_within(ANSWER_S, ask):
         return False, None
     return True, None if said[0] is None else storage_failure(said[0], path)
+
+
+def ends_within(seconds: float, call: Callable[[], object]) -> bool:
+    """Calls something that may not come back for minutes, in a thread; whether it has ended in that time. What it raises it has to handle itself."""
+    thread = threading.Thread(target=call, name="spark-storage", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -60,6 +60,7 @@ DRIVERS = {
     "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
     "runtime/spark/engine/thread.py": {"threading"},
     "runtime/spark/storage.py": {"threading"},  # a call into Java that may not come back for minutes
+    "runtime/spark/store_check.py": {"socket"},  # whether a server listens, before Spark is started
     "runtime/spark/workers.py": {"threading"},  # a thread cancels a job that no worker takes
     "runtime/spark/java.py": {"subprocess"},  # asks a Java for its version
     "runtime/operators/kernels.py": {"threading"},  # threading.local: a DuckDB connection belongs to one thread

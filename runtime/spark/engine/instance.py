@@ -45,6 +45,7 @@ from flowql.runtime.spark.log_source import register
 from flowql.runtime.spark.session import check_session, close_session, living, open_session, require_spark
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.storage import is_remote, reach
+from flowql.runtime.spark.store_check import check_store
 from flowql.runtime.spark.workers import INSTANCE, REMOVE_S, check_workers, check_writing, shared_folders
 from flowql.runtime.topology.partitions import refuse_partitions
 from flowql.runtime.topology.table_declarations import check_tables
@@ -126,6 +127,7 @@ class SparkInstance:
 
         A query that cannot go on from what is kept of it is in state error until it is deployed with `rebuild`.
         """
+        check_store(self.site.settings.conf, self.site.settings.checkpoint)
         self._spark = open_session(self.site.settings, self.site.application_id, self.site.state_dir)
         self.site.use(self._spark)
         with living():

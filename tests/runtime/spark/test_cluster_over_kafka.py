@@ -48,7 +48,7 @@ UNFIT = {
     "bare": (r"error\[FQ4118\]: worker \S+ has no pyarrow",),
     "gone": (r"error\[FQ4118\]: workers of spark:\S+ cannot run Python tasks: .*python-of-nowhere",),
     "forbidden": (r"error\[FQ4120\]: s3a://forbidden/flowql cannot be used: access is refused",),
-    "silent": (r"error\[FQ4120\]: s3a://silent/flowql cannot be used: its server does not answer",),
+    "silent": (r"error\[FQ4120\]: s3a://silent/flowql cannot be used: its server 127\.0\.0\.1:1 does not answer",),
     "missing": (r"error\[FQ4120\]: s3a://missing/flowql\S* cannot be used: there is no such bucket",),
     "jarless": (r"error\[FQ4113\]: worker \S+ cannot write there: s3a://lake/flowql/unfit/\S+ cannot be used",),
     "local": (r"error\[FQ4118\]: worker \S+ cannot read \S+, where files of topic SPENT are", r"s3a://"),
