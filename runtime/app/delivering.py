@@ -52,7 +52,7 @@ def deliver(instance: Instance, wanted: Sequence[Redelivery]) -> dict[str, Any]:
     shares = [s for s in _shares(instance, wanted) if s.records]
     prepared = [(share, *_prepared(instance, share)) for share in shares]
     for _, task, delivery, _ in prepared:
-        task.deliveries.append(delivery)
+        task.deliver(delivery)
     instance.manager.signal()
     found: dict[str, Any] = {}
     try:

@@ -3,18 +3,23 @@
 One lock and one condition guard all fields; tasks run without the lock. Code that makes a task runnable (new input, a freed
 exchange, resume, unlock) calls `signal`. A signal between a thread's look for work and its wait is not missed: signals are counted,
 and a thread only waits while the count is the one it saw before the look.
+
+An instance may have thousands of tasks, of which most have nothing to do. A look for work asks only those that are awake: a task that cannot
+run before it gets rows (`Task.sleeps`) is left out until whoever adds rows to one of its inputs has noted its name. The rows
+are added before the name, and the name is taken before the task is asked, so that no row is missed.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import SLICE_NS_DEFAULT
-from flowql.runtime.scheduler.policy import POLICIES, FairClock, TaskFacts
+from flowql.runtime.scheduler.policy import POLICIES, FairClock, TaskFacts, weighted_fair
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
 
@@ -60,6 +65,18 @@ class TaskFailure:
     error: BaseException
 
 
+@dataclass(slots=True)
+class Look:
+    """One look for work. ready: by query, a task that could run; backlogged: queries that have work, also those that have to wait.
+
+    known: tasks that were asked whether they are idle: with many partitions most tasks ask the same ones.
+    """
+
+    backlogged: set[str]
+    ready: dict[str, TaskFacts] = field(default_factory=dict)
+    known: dict[TaskId, bool] = field(default_factory=dict)
+
+
 class TaskManager:
     """Grants tasks to processing threads. A task is held by at most one thread (asserted).
 
@@ -89,6 +106,9 @@ class TaskManager:
         self._preempting = threading.Condition(self._lock)  # for the preemption worker
         self._preempting_task: str | None = None  # the task it holds
         self._entries: dict[str, Entry] = {}
+        self._awake: dict[str, dict[str, Entry]] = {}  # by query, those that may be runnable
+        self._held: dict[str, Entry] = {}  # by threads
+        self._woken: set[str] = set()  # names that any thread adds, without the lock
         self._held_queries: set[str] = set()
         self._prompt: dict[
             str, bool
@@ -121,6 +141,8 @@ class TaskManager:
             name = str(task.id)
             assert name not in self._entries, f"task {name} is already here"
             self._entries[name] = Entry(task)
+            self._woken.add(name)
+            task.on_rows(partial(self._woken.add, name))
             self._notify()
 
     def remove(self, task_id: TaskId) -> Future[Task]:
@@ -129,7 +151,7 @@ class TaskManager:
         with self._changed:
             entry = self._entries[str(task_id)]
             if entry.owner is None:
-                del self._entries[str(task_id)]
+                self._forget(str(task_id))
                 future.set_result(entry.task)
             else:
                 entry.removal = future
@@ -165,14 +187,14 @@ class TaskManager:
     def running(self) -> dict[str, str]:
         """Task -> thread, for tasks held now."""
         with self._lock:
-            return {n: e.owner for n, e in self._entries.items() if e.owner is not None}
+            return {n: e.owner for n, e in self._held.items() if e.owner is not None}
 
     # -- called by anyone
 
     def at_work(self) -> list[str]:
         """Queries that a thread works on now."""
         with self._lock:
-            return sorted({e.task.id.query for e in self._entries.values() if e.owner is not None})
+            return sorted({e.task.id.query for e in self._held.values()})
 
     def awaits_commit(self, query: str) -> bool:
         """A query gets no slice before a commit makes room."""
@@ -194,13 +216,11 @@ class TaskManager:
         """The next task by policy, locked for `owner`; None when nothing can run."""
         with self._lock:
             self._seen[owner] = self._signals
-            ready = self._ready()
-            self.quiet = not ready and all(e.owner is None for e in self._entries.values())
-            if not ready or not self._may_run():
+            look = self._look()
+            self.quiet = not look.ready and not self._held
+            if not look.ready or not self._may_run():
                 return None
-            chosen = self._pick(ready, self.accounts.queries, self.accounts.virtual_time)
-            assert chosen is not None
-            return self._grant(chosen, owner)
+            return self._grant(look, self._chosen(look), owner)
 
     def acquire_preempting(self, owner: str) -> Slice | None:
         """A task for the preemption worker: the next by policy, if all other threads are held by queries of less weight.
@@ -211,19 +231,33 @@ class TaskManager:
         with self._lock:
             if not self._held_by_less() or not self._may_run():
                 return None
-            chosen = self._pick(self._ready(), self.accounts.queries, self.accounts.virtual_time)
-            if chosen is None or self.accounts.queries[chosen.query].weight <= self._weight_held():
+            look = self._look()
+            if not look.ready:
+                return None
+            chosen = self._chosen(look)
+            if self.accounts.queries[chosen.query].weight <= self._weight_held():
                 return None
             self._preempting_task = chosen.task
-            return self._grant(chosen, owner)
+            return self._grant(look, chosen, owner)
 
-    def _grant(self, chosen: TaskFacts, owner: str) -> Slice:
+    def _chosen(self, look: Look) -> TaskFacts:
+        """By policy. One that compares queries first needs the facts of all tasks of one query only."""
+        queries, now = self.accounts.queries, self.accounts.virtual_time
+        asked = list(look.ready)
+        if self._pick is weighted_fair:
+            of_queries = self._pick(list(look.ready.values()), queries, now)
+            assert of_queries is not None
+            asked = [of_queries.query]
+        chosen = self._pick([t for q in asked for t in self._runnable(q, look.known)], queries, now)
+        assert chosen is not None
+        return chosen
+
+    def _grant(self, look: Look, chosen: TaskFacts, owner: str) -> Slice:
         entry = self._entries[chosen.task]
         assert entry.owner is None, f"{chosen.task} is held by {entry.owner}"
         entry.owner, entry.since_ns = owner, self._clock.cost_ns()
-        known: dict[TaskId, bool] = {}
-        others = (e for e in self._entries.values() if e.task.id.query != chosen.query)
-        alone = not any(e.owner or e.task.runnable_with(known) for e in others)
+        self._held[chosen.task] = entry
+        alone = look.backlogged <= {chosen.query}
         budget_ns = self.accounts.start(chosen.query)
         weight = self.accounts.queries[chosen.query].weight
         return Slice(entry.task, owner, budget_ns, max(budget_ns, ALONE_NS) if alone else budget_ns, weight)
@@ -231,16 +265,16 @@ class TaskManager:
     def _weight_held(self) -> int:
         """The most weight of the queries that threads work on; there are some."""
         queries = self.accounts.queries
-        return max(queries[e.task.id.query].weight for e in self._entries.values() if e.owner is not None)
+        return max(queries[e.task.id.query].weight for e in self._held.values())
 
     def _held_by_less(self) -> bool:
         """Whether all threads except the preemption worker are at work, and a task of more weight than theirs could run."""
-        held = sum(e.owner is not None for e in self._entries.values())
-        if self._preempting_task is not None or held < self._threads:
+        if self._preempting_task is not None or len(self._held) < self._threads:
             return False
         most, queries = self._weight_held(), self.accounts.queries
-        heavier = (e for e in self._entries.values() if e.owner is None and queries[e.task.id.query].weight > most)
-        return any(e.task.runnable for e in heavier)
+        self._wake()
+        heavier = (tasks for q, tasks in self._awake.items() if q in queries and queries[q].weight > most)
+        return any(e.owner is None and e.task.runnable for tasks in heavier for e in tasks.values())
 
     def release(self, grant: Slice, cost_ns: int, error: BaseException | None = None, rows: int = 1) -> None:
         """Give the task back; an error holds its query until the polling thread has looked at it. rows: processed in the slice."""
@@ -249,6 +283,7 @@ class TaskManager:
             entry = self._entries[name]
             assert entry.owner == grant.owner, f"{name} is held by {entry.owner}, not by {grant.owner}"
             entry.owner = None
+            del self._held[name]
             if self._preempting_task == name:
                 self._preempting_task = None
             self.accounts.end(grant.task.id.query, grant.budget_ns, cost_ns)
@@ -259,7 +294,7 @@ class TaskManager:
                 entry.failed = True
                 self._failures.append(TaskFailure(grant.task.id, error))
             if entry.removal is not None:
-                del self._entries[name]
+                self._forget(name)
                 entry.removal.set_result(entry.task)
             self._notify()
 
@@ -279,30 +314,48 @@ class TaskManager:
         if self._held_by_less():
             self._preempting.notify()
 
-    def _ready(self) -> list[TaskFacts]:
-        """Facts of tasks that could run now; wakes and puts to sleep the accounts of their queries."""
-        ready: list[TaskFacts] = []
-        backlogged: set[str] = set()
+    def _look(self) -> Look:
+        """What could run now; wakes and puts to sleep the accounts of queries."""
+        self._wake()
+        look = Look(backlogged={e.task.id.query for e in self._held.values()})
         held_back = self._held_back() | (set() if self._has_reserve() else self._far_lighter())
-        known: dict[
-            TaskId, bool
-        ] = {}  # of one look: with many partitions most tasks ask the same ones whether they are idle
-        for name, e in self._entries.items():
-            query = e.task.id.query
-            if e.owner is not None:
-                backlogged.add(query)
-                continue
-            if e.failed or e.removal is not None or query in self._held_queries or not e.task.runnable_with(known):
-                continue
-            backlogged.add(query)
-            if query not in held_back:
-                ready.append(TaskFacts(name, query, e.task.buffered_rows, e.task.rows_ahead))
+        for query in self._awake.keys() - self._held_queries:
+            found = next(self._runnable(query, look.known), None)
+            if found is not None:
+                look.backlogged.add(query)
+                if query not in held_back:
+                    look.ready[query] = found
         for query in self.accounts.queries:
-            if query in backlogged:
+            if query in look.backlogged:
                 self.accounts.wake(query)
             else:
                 self.accounts.sleep(query)
-        return ready
+        return look
+
+    def _runnable(self, query: str, known: dict[TaskId, bool]) -> Iterator[TaskFacts]:
+        """Its tasks that could run; those asked that cannot before they get rows are left out from now on."""
+        tasks = self._awake[query]
+        for name, e in list(tasks.items()):
+            if e.owner is not None or e.failed or e.removal is not None:
+                continue
+            if e.task.runnable_with(known):
+                yield TaskFacts(name, query, e.task.buffered_rows, e.task.rows_ahead)
+            elif e.task.sleeps:
+                del tasks[name]
+
+    def _wake(self) -> None:
+        """Lets tasks be asked that got rows since the last look."""
+        while self._woken:
+            name = self._woken.pop()
+            if (entry := self._entries.get(name)) is not None:
+                self._awake.setdefault(entry.task.id.query, {})[name] = entry
+
+    def _forget(self, name: str) -> None:
+        query = self._entries.pop(name).task.id.query
+        if (tasks := self._awake.get(query)) is not None:
+            tasks.pop(name, None)
+            if not tasks:
+                del self._awake[query]
 
     def _held_back(self) -> set[str]:
         """Queries that must not get another thread now: their slices may be far too long, and they hold all threads but one.
@@ -313,8 +366,8 @@ class TaskManager:
             return set()
         now, holding = self._clock.cost_ns(), dict.fromkeys(self.accounts.queries, 0)
         stuck: set[str] = set()
-        for e in self._entries.values():
-            if e.owner is not None and e.task.id.query in holding:
+        for e in self._held.values():
+            if e.task.id.query in holding:
                 holding[e.task.id.query] += 1
                 if now - e.since_ns > SLOW_NS:
                     stuck.add(e.task.id.query)

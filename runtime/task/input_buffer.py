@@ -31,6 +31,10 @@ SEEN_MIN = 100  # offsets from which one can tell how many are records
 OF_SOURCE = "#"  # in names of positions, before the source of a channel or the ordinal; no topic has it in its name
 
 
+def nothing_waits() -> None:
+    """What is called after rows were added where no task manager has the task."""
+
+
 def topic_named(position: str) -> str:
     """The topic of a position of that name (`LogInput.name`)."""
     return position.partition(OF_SOURCE)[0]
@@ -133,6 +137,7 @@ class LogInput:
     seen: tuple[int, int] = (0, 0)
     sampled: tuple[int, int] = (0, 0)  # where `take_latency_samples` was last, and how many records are consumed since
     lock: threading.Lock = field(default_factory=threading.Lock)
+    wake: Callable[[], object] = nothing_waits  # called after rows were added
 
     def __post_init__(self) -> None:
         self.next_fetch = self.position
@@ -192,6 +197,7 @@ class LogInput:
             self.rows += batch.records.num_rows
             self.size_bytes += batch.size_bytes
         self.next_fetch = batch.next_offset
+        self.wake()
 
     def _see(self, offset: int, records: int) -> None:
         offsets, known = self.seen
@@ -428,12 +434,13 @@ def beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
 class ConsumerChannels:
     """All channels into one task, counted as they change: with many partitions, who looks for work would else ask each of them.
 
-    rows: in all of them; waiting: how many have some. Written under the epoch lock, read by any thread.
+    rows: in all of them; waiting: how many have some; wake: called when a channel gets its first rows. Written under the epoch lock, read by any thread.
     """
 
     channels: Sequence[ExchangeInput] = ()
     rows: int = 0
     waiting: int = 0
+    wake: Callable[[], object] = nothing_waits
 
     @staticmethod
     def joined(channels: Sequence[ExchangeInput]) -> ConsumerChannels:
@@ -495,6 +502,7 @@ class ExchangeInput:
         if len(self.queue) == 1:
             self.consumer.waiting += 1
             self.next_ms = int(batch.rowtime[0])
+            self.consumer.wake()
 
     @property
     def full(self) -> bool:

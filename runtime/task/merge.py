@@ -23,6 +23,15 @@ class MergeInput:
     open: bool
 
 
+def side_of(rowtime: Ints, is_table: bool, horizon_ms: int | None, *, open_: bool) -> MergeInput:
+    """What an input gives to the next micro-batch: none of its rows after the horizon."""
+    if horizon_ms is not None and (later := rowtime > horizon_ms).any():
+        return MergeInput(
+            rowtime[: int(later.argmax())], is_table, open=False
+        )  # all others come after this micro-batch
+    return MergeInput(rowtime, is_table, open_)
+
+
 def merge_order(inputs: Sequence[MergeInput], rows_max: int) -> list[Ints]:
     """For each input the sequence numbers of its rows that belong to the next run: a prefix of its rows.
 

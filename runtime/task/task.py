@@ -27,10 +27,17 @@ from flowql.runtime.task import dead_letters
 from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once
 from flowql.runtime.task.delivery import Delivered, Delivery
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ConsumerChannels, DecodedRows, ExchangeInput, LogInput, beyond
+from flowql.runtime.task.input_buffer import (
+    ConsumerChannels,
+    DecodedRows,
+    ExchangeInput,
+    LogInput,
+    beyond,
+    nothing_waits,
+)
 from flowql.runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
 from flowql.runtime.task.lost import LOST, with_run
-from flowql.runtime.task.merge import MergeInput, merge_order
+from flowql.runtime.task.merge import merge_order, side_of
 from flowql.runtime.task.peeked import NOTHING, PeekedRows
 from flowql.runtime.task.program import Output, Program
 from flowql.runtime.task.sizing import MicroBatchSizer
@@ -113,6 +120,7 @@ class Task:
         self.marks: dict[str, Any] = {}  # what its metadata says in every commit beside positions and times
         self.horizon = Horizon()
         self.is_delivering = False
+        self._wake: Callable[[], object] = nothing_waits
         self.deliveries: deque[Delivery] = deque()  # added by any thread, taken by the one that holds the task
         self._publisher, self._clock, self._config = publisher, clock, config
         self._sizer = MicroBatchSizer()
@@ -161,6 +169,30 @@ class Task:
         if not (waiting or _has_rows(logs, ms) or self.deliveries or self.must_start):
             return False
         return all(i.has_rows or i.idle_with(known) for i in logs) and channels.rows_or_idle(known) and self._has_room
+
+    @property
+    def sleeps(self) -> bool:
+        """It cannot run before one of its inputs gets rows: it has none, and neither timers nor calls that end will give it any."""
+        return not (
+            self.channels.waiting
+            or self.deliveries
+            or self.program.due_ms is not None
+            or any(i.queue for i in self.logs.values())
+            or self.status is TaskStatus.RESTORING
+            or self.must_start
+            or self.holds_rows
+        )
+
+    def on_rows(self, wake: Callable[[], object]) -> None:
+        """Calls this whenever rows were added to an input. Any thread may add them."""
+        self._wake = self.channels.wake = wake
+        for i in self.logs.values():
+            i.wake = wake
+
+    def deliver(self, delivery: Delivery) -> None:
+        """To be taken by the thread that holds the task. Any thread."""
+        self.deliveries.append(delivery)
+        self._wake()
 
     @property
     def _has_room(self) -> bool:
@@ -335,9 +367,7 @@ class Task:
         dead = each_once([locate_retired(d, run.retired) for d in run.dead_letters])
         with self._publication():
             times = {"stream_times": run.stream_times} if run.stream_times else {}
-            self.state.publish(
-                {**metadata, **self.progress, **times, **_watermarks(run), **_timers(run), **self._lost(run, dead)}
-            )
+            self.state.publish({**metadata, **self.progress, **times, **_marks(run), **self._lost(run, dead)})
             self._publisher.publish(self, MicroBatchResult(outputs, dead, 0, run.late, run.wants_commit))
         self._retire_limit.succeeded(RETIRED_MAX)
         return max(1, len(run.retired))
@@ -358,9 +388,7 @@ class Task:
                 raise RuntimeFailure(f"{self.id.query}: {run.dead_letters[0].message}")
             with self._publication():
                 times = {"stream_times": run.stream_times} if run.stream_times else {}
-                self.state.publish(
-                    {**metadata, **self.progress, **times, **_watermarks(run), **_timers(run), **self._lost(run, ())}
-                )
+                self.state.publish({**metadata, **self.progress, **times, **_marks(run), **self._lost(run, ())})
                 delivery.mark()
                 self._publisher.publish(self, MicroBatchResult(outputs, [], 0, run.late, run.wants_commit))
         except Exception as error:
@@ -433,7 +461,7 @@ class Task:
                 dead += self._consume(name, end)
             dead = each_once(dead)
             lost = self._lost(run, dead)
-            times = {"stream_times": run.stream_times, **_watermarks(run), **_timers(run)}
+            times = {"stream_times": run.stream_times, **_marks(run)}
             self.state.publish({**metadata, **self.progress, **times, **lost})
             source_rows = sum(len(t.seq) for t in taken if t.input in self.logs and self.logs[t.input].channel is None)
             self._publisher.publish(self, MicroBatchResult(outputs, dead, source_rows, run.late, run.wants_commit))
@@ -519,7 +547,10 @@ class Task:
         if passed:  # batches of bad records only: consumed first, as later rows may have earlier times
             return passed
         peeked = {n: i.peek(rows_max + 1) for n, i in inputs.items()}
-        sides = [_side(f, self._is_table[inputs[n].operator], ms, open_=more[n] or f.more) for n, f in peeked.items()]
+        sides = [
+            side_of(f.rowtime, self._is_table[inputs[n].operator], ms, open_=more[n] or f.more)
+            for n, f in peeked.items()
+        ]
         order = merge_order(sides, rows_max)
         if _ends_in_a_pair(list(peeked.values()), order):
             order = merge_order(sides, rows_max + 1)
@@ -546,21 +577,8 @@ def _has_rows(inputs: Iterable[LogInput | ExchangeInput], ms: int | None) -> boo
     return any(i.has_rows and not beyond(i, ms) for i in inputs)
 
 
-def _watermarks(run: RunContext) -> dict[str, Any]:
-    return {WATERMARKS: run.watermarks} if run.watermarks else {}
-
-
-def _timers(run: RunContext) -> dict[str, Any]:
-    return {TIMERS: run.timers} if run.timers else {}
-
-
-def _side(peeked: PeekedRows, is_table: bool, ms: int | None, *, open_: bool) -> MergeInput:
-    times = peeked.rowtime
-    if ms is not None and (later := times > ms).any():
-        return MergeInput(
-            times[: int(later.argmax())], is_table, open=False
-        )  # all later rows come after this micro-batch
-    return MergeInput(times, is_table, open_)
+def _marks(run: RunContext) -> dict[str, Any]:
+    return {name: found for name, found in ((WATERMARKS, run.watermarks), (TIMERS, run.timers)) if found}
 
 
 def _ends_in_a_pair(peeked: Sequence[PeekedRows], order: Sequence[Ints]) -> bool:

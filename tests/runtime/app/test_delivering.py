@@ -28,7 +28,7 @@ def push(instance: Instance) -> None:
     for share in _shares(instance, [given(instance)]):
         if share.records:
             task, delivery, _ = _prepared(instance, share)
-            task.deliveries.append(delivery)
+            task.deliver(delivery)
 
 
 def test_what_was_not_committed_was_not_delivered_and_is_delivered_once_after_a_crash() -> None:
@@ -66,7 +66,7 @@ def test_a_delivery_that_is_published_in_part_is_never_committed() -> None:
 
     (share,) = [share for share in _shares(world.instance, [given(world.instance)]) if share.records]
     task, delivery, _ = _prepared(world.instance, share)
-    task.deliveries.append(failing := replace(delivery, mark=broken))
+    task.deliver(failing := replace(delivery, mark=broken))
     world.driver.commit()
     assert "could not be published" in str(failing.done.exception())
     assert world.instance.fatal is None
