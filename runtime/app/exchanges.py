@@ -59,11 +59,12 @@ class Exchanges:
         self._store = self._state.store(STORE.name)
         self._inputs: dict[ChannelKey, ExchangeInput] = {}
         self._saved: dict[ChannelKey, _Saved] = {}
+        self._changed: set[ChannelKey] = set()  # since they were saved: with many queries most channels are empty
         self._ahead: dict[int, tuple[Batch, bytes]] = {}  # by identity; belongs to the thread that calls `save`
 
     def open(self, operator: str, topic: str, partition: int, source: int, schema: Schema) -> ExchangeInput:
         """The channel of one upstream partition into one partition, with the committed remainder in it."""
-        exchange = ExchangeInput(operator, topic, partition, source)
+        exchange = ExchangeInput(operator, topic, partition, source, changed=self._changed)
         channel = (topic, partition, source)
         with self._epoch_lock.join():  # else a commit would see a saved remainder without its channel, and delete it
             saved, batches = self._read(channel)
@@ -103,6 +104,7 @@ class Exchanges:
     def close(self, channel: ExchangeInput) -> None:
         """The consumer is gone for good: forget its remainder."""
         key = (channel.topic, channel.partition, channel.source)
+        self._changed.add(key)
         if self._inputs.pop(key, None) is None:
             saved, batches = self._read(key)
             if batches:
@@ -119,7 +121,8 @@ class Exchanges:
         consumed in between was encoded in vain.
         """
         with self._epoch_lock:
-            waiting = [b for channel, exchange in self._inputs.items() for b in self._unsaved(channel, exchange)]
+            changed = [(key, self._inputs[key]) for key in self._changed & self._inputs.keys()]
+            waiting = [b for key, exchange in changed for b in self._unsaved(key, exchange)]
         for batch in waiting:
             if id(batch) not in self._ahead:
                 with suppress(Exception):  # `save` meets it again, and reports it
@@ -141,9 +144,11 @@ class Exchanges:
         """
         failed: dict[str, Exception] = {}
         changes: list[tuple[Key, Value | None]] = []
-        for channel in self._saved.keys() - self._inputs.keys():
-            changes += _changes(channel, self._saved.pop(channel), _Saved(), (), self._encoded)
-        for channel, exchange in self._inputs.items():
+        for channel in self._changed - self._inputs.keys():
+            changes += _changes(channel, self._saved.pop(channel, _Saved()), _Saved(), (), self._encoded)
+            self._changed.discard(channel)
+        for channel in sorted(self._changed & self._inputs.keys()):
+            exchange = self._inputs[channel]
             first = exchange.first
             now = _Saved(first, first + len(exchange.queue), exchange.consumed)
             before = self._saved.get(channel) or _Saved(first, first)
@@ -154,6 +159,7 @@ class Exchanges:
                     failed[exchange.topic] = UnwritableState(TASK, exchange.topic, error)
                     continue
                 self._saved[channel] = now
+            self._changed.discard(channel)
         if changes:
             self._store.put_many([k for k, _ in changes], [v for _, v in changes])
             self._state.publish({})

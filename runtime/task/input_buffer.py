@@ -475,7 +475,7 @@ class ExchangeInput:
     `queue` is guarded by the epoch lock. first: number of the oldest batch in it, counted since the channel was made. consumed: rows
     of it that are processed and published. next_ms: the time of the next row, for anyone to read.
     since: for each batch in it, since when (ms) the oldest of the records it came from was known to be in the log, None where
-    that is not known. consumer: all channels of the same task.
+    that is not known. consumer: all channels of the same task. changed: gets topic, partition and source at each change.
     """
 
     operator: str
@@ -492,9 +492,11 @@ class ExchangeInput:
     next_ms: int | None = None
     upstream_idle: Callable[[dict[TaskId, bool]], bool] = lambda _known: True
     consumer: ConsumerChannels = field(default_factory=ConsumerChannels)
+    changed: set[tuple[str, int, int]] = field(default_factory=set)
 
     def push(self, batch: Batch, since_ms: int | None = None) -> None:
         assert len(batch), "a batch in a channel has rows"
+        self.changed.add((self.topic, self.partition, self.source))
         self.queue.append(batch)
         self.since.append(since_ms)
         self.rows += len(batch)
@@ -542,6 +544,7 @@ class ExchangeInput:
         """The next `rows` are published."""
         if not rows:
             return
+        self.changed.add((self.topic, self.partition, self.source))
         self.rows -= rows
         self.consumer.rows -= rows
         while rows:
