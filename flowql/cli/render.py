@@ -102,6 +102,8 @@ def json_value(value: Any) -> Any:
 
     >>> json_value(Decimal("1.50")), json_value(b"hi"), json_value(datetime(2026, 1, 2, tzinfo=UTC))
     ('1.50', 'aGk=', '2026-01-02T00:00:00.000Z')
+    >>> json_value(datetime(2026, 1, 2, 0, 0, 0, 123456))
+    '2026-01-02T00:00:00.123456Z'
     """
     match value:
         case float():
@@ -112,7 +114,8 @@ def json_value(value: Any) -> Any:
             return base64.b64encode(value).decode()
         case datetime():
             at = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-            return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+            digits = "microseconds" if at.microsecond % 1000 else "milliseconds"
+            return at.replace(tzinfo=None).isoformat(timespec=digits) + "Z"
         case date() | time():
             return value.isoformat()
         case timedelta():

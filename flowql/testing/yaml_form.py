@@ -152,7 +152,7 @@ def _plain(value: Any) -> Any:
     """Values as JSON has them: YAML knows dates of its own."""
     if isinstance(value, datetime):
         at = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-        return at.replace(tzinfo=None).isoformat(timespec="milliseconds")
+        return at.replace(tzinfo=None).isoformat(timespec="microseconds" if at.microsecond % 1000 else "milliseconds")
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, dict):

@@ -24,6 +24,7 @@ from flowql.query.answer import Answer
         (Decimal("0.10"), "0.10"),
         (b"\x00\xff", "AP8="),
         (datetime(2026, 1, 2, 3, 4, 5, 678_000), "2026-01-02T03:04:05.678Z"),
+        (datetime(2026, 1, 2, 3, 4, 5, 678_901), "2026-01-02T03:04:05.678901Z"),
         (datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=2))), "2026-01-02T01:00:00.000Z"),
         (date(2026, 1, 2), "2026-01-02"),
         (math.nan, "nan"),
@@ -50,6 +51,12 @@ def table() -> pa.Table:
 def print_arrow(table: pa.Table, *, output: str) -> None:
     """In pieces of one row, as answers come."""
     write_answer(Answer(table.schema, (b for b in table.to_batches(1))), Output(output))
+
+
+@pytest.mark.parametrize("output", ["json", "csv", "table"])
+def test_no_output_cuts_microseconds(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_arrow(pa.table({"at": [datetime(1969, 12, 31, 23, 59, 59, 123_456)]}), output=output)
+    assert "1969-12-31T23:59:59.123456Z" in capsys.readouterr().out
 
 
 def test_rows_as_json_are_one_array_of_objects(capsys: pytest.CaptureFixture[str]) -> None:
