@@ -238,7 +238,7 @@ def concat(schema: Schema, batches: Sequence[Batch]) -> Batch:
 
 
 _SCALARS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING, Kind.BYTES})
-_TEMPORAL = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64()}
+_TEMPORAL = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64(), Kind.MICROS: pa.int64()}
 
 
 def to_python(array: pa.Array, t: SqlType) -> list[Any]:

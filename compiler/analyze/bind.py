@@ -17,6 +17,7 @@ from flowql.compiler.analyze.standard_functions import (
     OF_OTHER_SYSTEMS,
     beside_numbers,
     beside_times,
+    in_micros,
     row_as,
     sql_time,
 )
@@ -26,7 +27,7 @@ from flowql.compiler.catalog.names import correction, did_you_mean
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.edits import Edit, behind, exchanged, renamed, written
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
+from flowql.compiler.dialect.ast import ANY_DIGITS, Ast, CastTo, Func, LambdaFn, Lit, Name, Star, TypeRef
 from flowql.compiler.functions.casts import can_cast, parse_decimal
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
@@ -42,15 +43,16 @@ from flowql.compiler.functions.registry import (
 )
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_define import NAMES as STANDARD_NAMES
+from flowql.compiler.functions.sql_micros import DIGITS, common_moment, finer
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
-from flowql.compiler.plan.types import BOOLEAN, INTERVAL, JSONB, SPAN, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.plan.types import BOOLEAN, INT, INTERVAL, JSONB, SPAN, TIMESTAMPTZ, Kind, SqlType
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
 _ARITHMETIC = ("add", "mul", "div", "mod")
 _NO_SESSION: Mapping[str, str] = {}
-_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 
 
 @dataclass(slots=True)
@@ -349,9 +351,11 @@ class Binder:
         if self._is_time(right) and _is_text(left):
             return time_literal(left), right
         if a.kind in _TEMPORAL and b.kind is Kind.STRING and not b.form:
-            return left, convert(self._standard_time(right, a), a)
+            return _alike(left, self._standard_time(right, a), a)
         if b.kind in _TEMPORAL and a.kind is Kind.STRING and not a.form:
-            return convert(self._standard_time(left, b), b), right
+            return _alike(self._standard_time(left, b), right, b)
+        if (moment := common_moment(a, b)) is not None:
+            return convert(left, moment), convert(right, moment)
         if a.kind is b.kind is Kind.TIMESTAMP and a != b:
             return convert(left, TIMESTAMPTZ), convert(right, TIMESTAMPTZ)
         if {a.kind, b.kind} == {Kind.DATE, Kind.TIMESTAMP}:
@@ -432,6 +436,8 @@ class Binder:
             parts = tuple(self.bind(CastTo(a, element, node.span)) for a in node.operand.args)
             return Call(to, "array", parts, node.span)
         operand = self.bind(node.operand)
+        if node.type.digits is not None:
+            return self._moment_cast(node, operand, to)
         if to == SPAN and operand.type.kind in (Kind.INTERVAL, Kind.NULL):
             return operand if operand.type.kind is Kind.INTERVAL else Literal(INTERVAL, None, node.span)
         if to == SPAN:
@@ -439,6 +445,21 @@ class Binder:
             raise unsupported(
                 title, node.span, f"this is {operand.type}", help="multiply an interval:  x * INTERVAL '1 second'"
             )
+        return self._cast_of(node, operand, to)
+
+    def _moment_cast(self, node: CastTo, operand: Expr, to: SqlType) -> Expr:
+        """To TIMESTAMP or TIMESTAMPTZ: values with parts of a millisecond keep them, or are rounded to the digits that are named."""
+        digits = node.type.digits
+        exact = operand.type.kind is Kind.MICROS or in_micros(operand)
+        if digits == ANY_DIGITS:
+            return self._cast_of(node, operand, finer(to) if exact else to)
+        if digits == DIGITS or (digits == 3 and not exact):
+            return self._cast_of(node, operand, to)
+        whole = self._cast_of(node, operand, finer(to))
+        made = Call(whole.type, "sql_rounded_moment", (whole, Literal(INT, digits, node.span)), node.span)
+        return made if to.kind is Kind.MICROS else Call(to, "cast", (made,), node.span)
+
+    def _cast_of(self, node: CastTo, operand: Expr, to: SqlType) -> Expr:
         of_standard = sql_cast(operand.type, to) if self._catalog.standard else ""
         if of_standard:
             return Call(to, of_standard, (operand,), node.span)
@@ -448,6 +469,12 @@ class Binder:
         if isinstance(operand, Literal) and operand.value is None:
             return Literal(to, None, node.span)
         return Call(to, "cast", (operand,), node.span)
+
+
+def _alike(left: Expr, right: Expr, t: SqlType) -> tuple[Expr, Expr]:
+    """A time and a text that was read as one. t: of the time."""
+    common = common_moment(left.type, right.type) or t
+    return convert(left, common), convert(right, common)
 
 
 def _column(t: SqlType, name: str, span: Span) -> Expr:

@@ -15,6 +15,8 @@ from flowql.compiler.functions.constant_arguments import checks_of
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.inline import CONSTRUCTORS
 from flowql.compiler.functions.registry import FAILURES, all_functions, lookup
+from flowql.compiler.functions.sql_micros import finer
+from flowql.compiler.functions.sql_text_casts import has_finer_part
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Node, walk_nodes
 from flowql.compiler.plan.types import Kind
@@ -124,6 +126,10 @@ def _span(e: Expr) -> Span:
 
 
 def _help(e: Call) -> str:
+    given = e.args[0] if e.args else None
+    if e.name in ("sql_to_timestamp", "sql_to_timestamptz") and isinstance(given, Literal):
+        finer_part = isinstance(given.value, str) and has_finer_part(given.value)
+        return f"declare the column {finer(e.type)}" if finer_part else ""
     if e.name == "cast" and e.type.kind is Kind.TIMESTAMP:
         return "write  '2024-05-01T12:00:00'"
     if e.name == "cast" and e.type.kind is Kind.DATE:

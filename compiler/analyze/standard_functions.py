@@ -19,6 +19,8 @@ from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import FunctionTypeError, lookup
 from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.functions.sql_micros import finer
+from flowql.compiler.functions.sql_text_casts import has_finer_part
 from flowql.compiler.functions.sql_times import check_part, part_type
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.types import DOUBLE, JSONB, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, array, decimal
@@ -58,7 +60,8 @@ ADVICE = {
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 _OF_MOMENTS = ("AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE")
 _NOT_WRITTEN = (Kind.NULL, Kind.BYTES, Kind.MAP)  # beside a text in `||`
-_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+_DATES = (Kind.DATE, Kind.TIMESTAMP, Kind.MICROS)
+_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 
 
 def called(node: Func, args: Sequence[Expr], name: str = "") -> Call:
@@ -85,10 +88,18 @@ def _unified(node: Func, args: Sequence[Expr]) -> tuple[Expr, ...]:
 
 
 def sql_time(e: Expr, to: SqlType) -> Expr:
-    """A text that stands beside a time, as standard SQL's cast reads it. Other expressions stay as they are."""
+    """A text that stands beside a time, as standard SQL's cast reads it: in quotes with parts of a millisecond it is in microseconds.
+    Other expressions stay as they are.
+    """
     if to.form:
         return convert(e, to) if e.type == STRING else e
+    to = finer(to) if in_micros(e) else to
     return Call(to, sql_cast(e.type, to), (e,), getattr(e, "span", NOWHERE)) if e.type == STRING else e
+
+
+def in_micros(e: Expr) -> bool:
+    """Whether it is a text in quotes that is a time with parts of a millisecond."""
+    return isinstance(e, Literal) and isinstance(e.value, str) and has_finer_part(e.value)
 
 
 def beside_times(found: Sequence[Expr]) -> list[Expr]:
@@ -132,7 +143,7 @@ def _nullif(bind: Bind, node: Func) -> Expr:
     """A date stays a date, whatever it is compared with."""
     found = _alike(bind, node)
     first = bind(node.args[0]).type if node.args else found.type
-    moments = first.kind in (Kind.DATE, Kind.TIMESTAMP) and found.type.kind in (Kind.DATE, Kind.TIMESTAMP)
+    moments = first.kind in _DATES and found.type.kind in _DATES
     return convert(found, first) if moments else found
 
 

@@ -17,12 +17,13 @@ from flowql.compiler.functions.evaluate import RowFunction, compile_row
 from flowql.compiler.functions.registry import FAILURES, FunctionTypeError
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_intervals import interval_text
+from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import SPAN, Kind, SqlType
 
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
-_DATES = (Kind.DATE, Kind.TIMESTAMP)
+_DATES = (Kind.DATE, Kind.TIMESTAMP, Kind.MICROS)
 
 
 def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
@@ -75,14 +76,17 @@ def _assignable(source: SqlType, target: SqlType) -> bool:
     if source.is_numeric and target.is_numeric:
         return True
     if source.kind in _DATES and target.kind in _DATES:
-        return True
+        return (source.kind, target.kind) != (Kind.MICROS, Kind.TIMESTAMP)  # parts of a millisecond would be lost
     return target.kind is Kind.STRING and source.kind is not Kind.BYTES
 
 
 def _refuse(node: Ast, e: Expr, field: Field, why: str = "") -> NoReturn:
     span = getattr(node, "span", NOWHERE)
     title = f"column {field.name} is {field.type}, the value is {e.type}{why}"
-    raise mistake("FQ2005", title, span, f"this is {e.type}", help=f"write  CAST(... AS {field.type})")
+    help = f"write  CAST(... AS {field.type})"
+    if e.type.kind is Kind.MICROS and field.type.kind is Kind.TIMESTAMP:
+        help = f"declare the column {finer(field.type)}, or write  CAST(... AS {field.type}(3))  to round"
+    raise mistake("FQ2005", title, span, f"this is {e.type}", help=help)
 
 
 def _computed(e: Expr) -> Expr:

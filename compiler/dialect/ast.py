@@ -86,6 +86,7 @@ class TypeRef:
     """A type as written: either known, or the name of a custom type to look up in the catalog.
 
     A container of custom types keeps its shape in `text` parts: args/fields mirror SqlType's.
+    digits: of a TIMESTAMP or TIMESTAMPTZ that standard SQL's CAST names, how many it has of a second; ANY_DIGITS where it says none.
     """
 
     known: SqlType | None = None
@@ -94,6 +95,10 @@ class TypeRef:
     args: tuple[TypeRef, ...] = ()
     fields: tuple[tuple[str, TypeRef], ...] = ()
     span: Span = field(default=NOWHERE, compare=False)
+    digits: int | None = None
+
+
+ANY_DIGITS = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,8 +200,8 @@ def _extreme_partial(function: str) -> Callable[[Sequence[str], Resolution], lis
 
     def partial(args: Sequence[str], r: Resolution) -> list[str]:
         value = f"{function}({args[0]})"
-        if r.result.kind in (Kind.TIMESTAMP, Kind.TIME):
-            return [f"epoch_ms({value})"]
+        if r.result.kind in (Kind.TIMESTAMP, Kind.TIME, Kind.MICROS):
+            return [f"{'epoch_us' if r.result.kind is Kind.MICROS else 'epoch_ms'}({value})"]
         return [f"CAST({value} - DATE '1970-01-01' AS INTEGER)" if r.result.kind is Kind.DATE else value]
 
     return partial

@@ -23,7 +23,9 @@ from flowql.compiler.functions.numeric import (
     wrap64,
 )
 from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
-from flowql.compiler.functions.temporal import DAY_MS, parse_date, parse_time, parse_timestamp
+from flowql.compiler.functions.sql_calendar import DAY_MAX, DAY_MIN, checked_micros
+from flowql.compiler.functions.sql_micros import rounded
+from flowql.compiler.functions.temporal import DAY_MS, parse_date, parse_micros, parse_time, parse_timestamp
 from flowql.compiler.functions.values import text_of
 from flowql.compiler.plan.types import STRING, Kind, SqlType
 
@@ -185,13 +187,26 @@ _FROM_TEXT: dict[Kind, Cast] = {
     Kind.DATE: parse_date,
     Kind.TIME: parse_time,
     Kind.TIMESTAMP: parse_timestamp,
+    Kind.MICROS: parse_micros,
 }
 _TEMPORAL: dict[tuple[Kind, Kind], Cast] = {
     (Kind.TIMESTAMP, Kind.DATE): lambda v: v // DAY_MS,
     (Kind.TIMESTAMP, Kind.TIME): lambda v: v % DAY_MS,
     (Kind.DATE, Kind.TIMESTAMP): lambda v: v * DAY_MS,
     (Kind.TIMESTAMP, Kind.TIMESTAMP): _unchanged,  # with a time zone or without
+    (Kind.MICROS, Kind.MICROS): _unchanged,
+    (Kind.TIMESTAMP, Kind.MICROS): lambda v: checked_micros(v * 1000),
+    (Kind.DATE, Kind.MICROS): lambda v: checked_micros(v * DAY_MS * 1000),
+    (Kind.MICROS, Kind.TIMESTAMP): lambda v: rounded(v, 3) // 1000,
+    (Kind.MICROS, Kind.DATE): lambda v: v // (DAY_MS * 1000),
+    (Kind.MICROS, Kind.TIME): lambda v: _whole_ms(v) % DAY_MS,
 }
+
+
+def _whole_ms(us: int) -> int:
+    if us % 1000:
+        raise ValueError("a TIME with parts of a millisecond is not supported: cast to TIMESTAMP(3) first")
+    return us // 1000
 
 
 def _resolve(types: tuple[SqlType, ...]) -> Resolution:
@@ -234,6 +249,10 @@ def has_duckdb_cast(source: SqlType, target: SqlType) -> bool:
         (Kind.DATE, Kind.TIMESTAMP),
         (Kind.TIMESTAMP, Kind.DATE),
         (Kind.TIMESTAMP, Kind.TIMESTAMP),
+        (Kind.MICROS, Kind.MICROS),
+        (Kind.MICROS, Kind.DATE),
+        (Kind.TIMESTAMP, Kind.MICROS),
+        (Kind.DATE, Kind.MICROS),
     }
     return (s, t) in exact and not (t is Kind.STRING and _without_whole(source) and source.precision == 38)
 
@@ -261,6 +280,8 @@ def duckdb_cast_declines(sql: str, source: SqlType, target: SqlType) -> str | No
     if source.kind is Kind.STRING:
         plain = "'-?[0-9]{1,18}'" if target.kind in _INTEGERS else "'-?[0-9]{1,15}([.][0-9]{1,15})?'"
         return f"(NOT regexp_full_match({sql}, {plain}) OR {failed})"
+    if target.kind is Kind.MICROS and source.kind is not Kind.MICROS:  # DuckDB's last day is another one
+        return f"({failed} OR TRY_CAST({sql} AS DATE) - DATE '1970-01-01' NOT BETWEEN {DAY_MIN} AND {DAY_MAX})"
     return None if _always_fits(source, target) else failed
 
 
@@ -269,7 +290,7 @@ def _always_fits(source: SqlType, target: SqlType) -> bool:
         digits, scale = {Kind.INT: (10, 0), Kind.BIGINT: (19, 0)}.get(source.kind, (source.precision, source.scale))
         return scale <= target.scale and digits - scale <= target.precision - target.scale
     widening = {(Kind.INT, Kind.BIGINT), (Kind.INT, Kind.DOUBLE), (Kind.BIGINT, Kind.DOUBLE)}
-    same = source.kind is target.kind is Kind.TIMESTAMP
+    same = source.kind is target.kind and source.kind in (Kind.TIMESTAMP, Kind.MICROS)
     return same or (source.kind, target.kind) in widening or target.kind is Kind.STRING
 
 
@@ -281,6 +302,7 @@ _DUCK: dict[Kind, Callable[[SqlType], str]] = {
     Kind.STRING: lambda _t: "VARCHAR",
     Kind.DATE: lambda _t: "DATE",
     Kind.TIMESTAMP: lambda _t: "TIMESTAMP_MS",
+    Kind.MICROS: lambda _t: "TIMESTAMP",
     Kind.DECIMAL: lambda t: f"DECIMAL({t.precision}, {t.scale})",
 }
 

@@ -16,6 +16,7 @@ from flowql.compiler.functions.casts import can_cast, caster, parse_boolean_exac
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN
 from flowql.compiler.functions.registry import FunctionTypeError
 from flowql.compiler.functions.signatures import common_numeric
+from flowql.compiler.functions.sql_micros import common_moment
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.types import (
     BIGINT,
@@ -35,7 +36,7 @@ from flowql.compiler.plan.types import (
 
 # A text literal whose type its company decides; never leaves this module.
 _WEAK = SqlType(Kind.NULL, precision=1)
-_TEMPORAL = frozenset({Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+_TEMPORAL = frozenset({Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 _MOMENTS = (DATE, TIMESTAMP, TIMESTAMPTZ)  # in standard SQL each becomes those behind it
 
 
@@ -178,6 +179,8 @@ def _merge(a: SqlType, b: SqlType, strict: bool) -> SqlType | None:
         return other if simple else None
     if strict and a in _MOMENTS and b in _MOMENTS:
         return max(a, b, key=_MOMENTS.index)
+    if strict and (moment := common_moment(a, b)) is not None:
+        return moment
     if a.kind is not b.kind or a.kind is Kind.DECIMAL:
         return common_numeric(a, b)
     if a.kind is Kind.STRUCT:

@@ -13,6 +13,7 @@ from typing import Any
 
 from flowql.compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
 from flowql.compiler.functions.signatures import as_decimal, common_numeric
+from flowql.compiler.functions.sql_micros import common_moment
 from flowql.compiler.functions.values import is_ordered, less, same
 from flowql.compiler.plan.types import BOOLEAN, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 
@@ -27,11 +28,11 @@ NAMES = {
     "is_distinct": "IS_DISTINCT_FROM",
     "is_not_distinct": "IS_NOT_DISTINCT_FROM",
 }
-_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 # Kinds that DuckDB orders and equates as the reference does.
 EXACT_IN_DUCKDB = frozenset(
     {Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING, Kind.BOOLEAN, Kind.DATE, Kind.TIMESTAMP, Kind.TIME, Kind.BYTES}
-    | {Kind.DECIMAL}
+    | {Kind.DECIMAL, Kind.MICROS}
 )
 
 
@@ -52,6 +53,8 @@ def comparable(a: SqlType, b: SqlType) -> tuple[SqlType, SqlType] | None:
         return b, b
     if b.kind is Kind.STRING and a.kind in _TEMPORAL:
         return a, a
+    if (moment := common_moment(a, b)) is not None:
+        return moment, moment
     if {a.kind, b.kind} == {Kind.DATE, Kind.TIMESTAMP}:
         return TIMESTAMP, TIMESTAMP
     common = common_numeric(a, b)

@@ -65,7 +65,7 @@ scalar(
     example="AS_VALUE(1) -> 1",
 )
 
-_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+_TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 _COMPARED = frozenset({Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE, Kind.STRING, Kind.BYTES, *_TEMPORAL})
 
 

@@ -124,6 +124,8 @@ def _whole(v: int, t: SqlType) -> str:
         return f"CAST(DATE '1970-01-01' + CAST({v} AS INTEGER) AS DATE)"
     if t.kind is Kind.TIME:
         return f"(TIME '00:00:00' + INTERVAL {v} MILLISECOND)"
+    if t.kind is Kind.MICROS:
+        return f"make_timestamp(CAST({v} AS BIGINT))"
     if t.kind in (Kind.DATE, Kind.TIMESTAMP):
         raise _NotLowered
     return f"CAST('{v}' AS {duckdb_type(t)})"

@@ -24,6 +24,7 @@ from flowql.compiler.plan.types import Kind
 
 _PLAIN = frozenset(
     {Kind.INT, Kind.BIGINT, Kind.STRING, Kind.BOOLEAN, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.DECIMAL, Kind.BYTES}
+    | {Kind.MICROS}
 )
 _RANGES = {Kind.INT: (INT_MIN, INT_MAX, "wrap32"), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX, "wrap64")}
 _PYTHON = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

@@ -66,6 +66,7 @@ T, K, V, U = Var("T"), Var("K"), Var("V"), Var("U")
 DEC = AnyDecimal()
 _EXACT, _NULL, _ZONE, _WIDEN = 0, 1, 1, 10
 _NUMERIC_ORDER = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
+_MOMENTS = (Kind.TIMESTAMP, Kind.MICROS)
 _INTEGER_DIGITS = {Kind.INT: 10, Kind.BIGINT: 19}
 
 
@@ -130,6 +131,8 @@ def _widening(to: Kind, t: SqlType) -> int | None:
     if t.kind is to:
         return _EXACT
     source = _rank(t)
+    if to is Kind.MICROS and t.kind is Kind.TIMESTAMP:
+        return _WIDEN
     if source is None or to not in _NUMERIC_ORDER:
         return None
     steps = _NUMERIC_ORDER.index(to) - source
@@ -147,7 +150,8 @@ def _match(p: Pattern, t: SqlType, bound: dict[str, SqlType]) -> int | None:
         if p.form != t.form:
             return None
         if p.zoned != t.zoned:
-            return _ZONE if p.kind is t.kind else None
+            cost = _widening(p.kind, t) if p.kind in _MOMENTS else None
+            return None if cost is None else cost + _ZONE
         return _EXACT if p == t else (None if p.kind in (Kind.ARRAY, Kind.MAP) else _widening(p.kind, t))
     if isinstance(p, AnyDecimal):
         return _match_decimal(p, t, bound)

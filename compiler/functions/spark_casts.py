@@ -175,6 +175,7 @@ _CASTS: dict[tuple[Kind, Kind], Cast] = {
             (Kind.BIGINT, Kind.STRING),
             (Kind.BOOLEAN, Kind.STRING),
             (Kind.TIMESTAMP, Kind.DATE),
+            (Kind.MICROS, Kind.DATE),
         ],
         _plain,
     ),

@@ -52,6 +52,8 @@ def _java(v: float) -> str:
 def _whole(v: int, kind: Kind) -> str:
     if kind is Kind.TIMESTAMP:
         return from_millis(f"({v}L)") if abs(v) <= INSTANT_MAX else ""
+    if kind is Kind.MICROS:
+        return f"timestampadd(MICROSECOND, ({v}L), {_EPOCH})"
     if kind is Kind.DATE:
         return f"date_from_unix_date({v})"
     digits = f"{v}L" if kind is Kind.BIGINT else str(v)

@@ -1,6 +1,6 @@
 """The proleptic Gregorian calendar of standard SQL's dates and timestamps: its parts, its beginnings, and months added.
 
-Days count from 1970-01-01, timestamps in ms. Years are those of PostgreSQL: 4713 BC to 294276; there is no year 0.
+Days count from 1970-01-01, timestamps in ms, or in us as TIMESTAMP(6). Years are those of PostgreSQL: 4713 BC to 294276; there is no year 0.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from flowql.compiler.functions.numeric import NumericOverflow
 from flowql.compiler.functions.temporal import DAY_MS
 
 DAY_MIN, DAY_MAX = -2_440_588, 106_751_990
+MICROS_MIN, MICROS_MAX = DAY_MIN * DAY_MS * 1000, (DAY_MAX + 1) * DAY_MS * 1000 - 1  # within 64 bits
 _CYCLE_DAYS = 146_097  # of 400 years
 _LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
@@ -57,6 +58,13 @@ def checked_timestamp(ms: int) -> int:
     if not DAY_MIN * DAY_MS <= ms < (DAY_MAX + 1) * DAY_MS:
         raise NumericOverflow("timestamp out of range")
     return ms
+
+
+def checked_micros(us: int) -> int:
+    """As `checked_timestamp`, of microseconds. Raises NumericOverflow."""
+    if not MICROS_MIN <= us <= MICROS_MAX:
+        raise NumericOverflow("timestamp out of range")
+    return us
 
 
 def months_later(day: int, months: int) -> int:

@@ -35,6 +35,7 @@ _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
     Kind.BIGINT: ("sql_to_bigint", frozenset({Kind.DECIMAL, Kind.DOUBLE})),
     Kind.BOOLEAN: ("sql_to_boolean", frozenset({Kind.STRING, Kind.INT})),
     Kind.TIMESTAMP: ("sql_to_timestamp", frozenset({Kind.STRING})),
+    Kind.MICROS: ("sql_to_micros", frozenset({Kind.STRING})),
     Kind.DATE: ("sql_to_date", frozenset({Kind.STRING})),
     Kind.TIME: ("sql_to_time", frozenset({Kind.STRING})),
     Kind.DOUBLE: ("sql_to_double", frozenset({Kind.STRING})),
@@ -42,7 +43,9 @@ _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
     Kind.ARRAY: ("sql_to_array", frozenset({Kind.STRING})),
     Kind.STRING: (
         "sql_to_text",
-        frozenset({Kind.TIMESTAMP, Kind.DOUBLE, Kind.TIME, Kind.BYTES, Kind.INTERVAL, Kind.ARRAY, Kind.STRUCT}),
+        frozenset(
+            {Kind.TIMESTAMP, Kind.MICROS, Kind.DOUBLE, Kind.TIME, Kind.BYTES, Kind.INTERVAL, Kind.ARRAY, Kind.STRUCT}
+        ),
     ),
 }
 # PostgreSQL takes every unambiguous beginning of these words.

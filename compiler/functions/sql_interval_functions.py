@@ -9,18 +9,30 @@ from typing import Any
 from flowql.compiler.functions.define import takes
 from flowql.compiler.functions.registry import FunctionTypeError, Resolution
 from flowql.compiler.functions.signatures import Overload
-from flowql.compiler.functions.sql_calendar import checked_timestamp, civil, month_days
+from flowql.compiler.functions.sql_calendar import checked_micros, checked_timestamp, civil, month_days
 from flowql.compiler.functions.sql_define import standard
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, MONTH_DAYS, Interval, interval, whole_ms
-from flowql.compiler.functions.sql_time_arithmetic import earlier, later
-from flowql.compiler.functions.temporal import DAY_MS
-from flowql.compiler.plan.types import BOOLEAN, DATE, DOUBLE, INT, INTERVAL, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.functions.sql_micros import by_unit
+from flowql.compiler.functions.sql_time_arithmetic import earlier, earlier_micros, later, later_micros
+from flowql.compiler.plan.types import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    INTERVAL,
+    MICROS,
+    MICROSTZ,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Kind,
+    SqlType,
+)
 
 
-def _of_moments(*params: SqlType, gives: SqlType | None = None) -> tuple[Overload, Overload]:
-    """For timestamps and for moments; `TIMESTAMP` in the place of either. gives: another result than what is taken."""
-    zoned = [TIMESTAMPTZ if p == TIMESTAMP else p for p in params]
-    return takes(*params, gives=gives or TIMESTAMP), takes(*zoned, gives=gives or TIMESTAMPTZ)
+def _of_moments(*params: SqlType, gives: SqlType | None = None) -> tuple[Overload, ...]:
+    """For timestamps and for moments, in ms and in us; `TIMESTAMP` in the place of either. gives: another result than what is taken."""
+    moments = (TIMESTAMP, TIMESTAMPTZ, MICROS, MICROSTZ)
+    return tuple(takes(*(t if p == TIMESTAMP else p for p in params), gives=gives or t) for t in moments)
 
 
 # --- steps ---
@@ -28,28 +40,43 @@ def _of_moments(*params: SqlType, gives: SqlType | None = None) -> tuple[Overloa
 
 def binned(stride: Interval, ms: int, origin: int) -> int:
     """The beginning of the step that a moment is in. Raises ValueError for steps of months, or none."""
-    months, days, micros = stride
-    if months:
+    return checked_timestamp(origin + _whole_steps(ms - origin, stride, whole_ms(_micros(stride))))
+
+
+def binned_micros(stride: Interval, us: int, origin: int) -> int:
+    """As `binned`, of microseconds. Raises ValueError."""
+    return checked_micros(origin + _whole_steps(us - origin, stride, _micros(stride)))
+
+
+def _micros(stride: Interval) -> int:
+    return stride[1] * DAY_MICROS + stride[2]
+
+
+def _whole_steps(since: int, stride: Interval, step: int) -> int:
+    if stride[0]:
         raise ValueError("timestamps cannot be binned into intervals containing months or years")
-    step = days * DAY_MS + whole_ms(micros)
     if step <= 0:
         raise ValueError("stride must be greater than zero")
-    return checked_timestamp(origin + (ms - origin) // step * step)
+    return since // step * step
 
 
 standard(
     "DATE_BIN",
     *_of_moments(INTERVAL, TIMESTAMP, TIMESTAMP),
-    by=binned,
+    by_types=by_unit(binned, binned_micros),
     summary="The beginning of the step that a moment is in: steps of one length from an origin on.",
     example="sql_date_part('minute', sql_date_bin(sql_interval(0, 0, 900000000), sql_make_timestamp(2024, 1, 1, 9, 40, 0), "
     "sql_make_timestamp(2024, 1, 1, 0, 5, 0))) -> 35.0",
 )
-for _name, _moved, _what in (("DATE_ADD", later, "later"), ("DATE_SUBTRACT", earlier, "earlier")):
+for _name, _moved, _exact, _what in (
+    ("DATE_ADD", later, later_micros, "later"),
+    ("DATE_SUBTRACT", earlier, earlier_micros, "earlier"),
+):
     standard(
         _name,
         takes(TIMESTAMPTZ, INTERVAL, gives=TIMESTAMPTZ),
-        by=_moved,
+        takes(MICROSTZ, INTERVAL, gives=MICROSTZ),
+        by_types=by_unit(_moved, _exact),
         summary=f"The moment that is an interval {_what}; the time zone is UTC.",
         example=f"sql_date_part('day', sql_{_name.lower()}(sql_to_timestamptz('2024-02-28'), sql_interval(0, 1, 0))) -> "
         f"{29.0 if _what == 'later' else 27.0}",
@@ -59,14 +86,19 @@ for _name, _moved, _what in (("DATE_ADD", later, "later"), ("DATE_SUBTRACT", ear
 # --- ages ---
 
 
-def _fields(ms: int) -> tuple[int, int, int, int]:
-    """(year, month, day, milliseconds of the day)."""
-    day, rest = divmod(ms, DAY_MS)
+def _fields(us: int) -> tuple[int, int, int, int]:
+    """(year, month, day, microseconds of the day)."""
+    day, rest = divmod(us, DAY_MICROS)
     return (*civil(day), rest)
 
 
 def age(end: int, start: int) -> Interval:
     """Years, months, days and time between two moments as people count them: a month is a month, however many days it has."""
+    return age_micros(end * 1000, start * 1000)
+
+
+def age_micros(end: int, start: int) -> Interval:
+    """As `age`, of microseconds."""
     if end < start:
         months, days, micros = _between(_fields(start), _fields(end))
         return interval(-months, -days, -micros)
@@ -77,18 +109,18 @@ def _between(late: tuple[int, int, int, int], early: tuple[int, int, int, int]) 
     """The difference of the fields, from the least on: one below zero borrows of the next. Days of a month that is borrowed are
     those of the earlier moment, as PostgreSQL counts (timestamp_age).
     """
-    year, month, day, ms = (a - b for a, b in zip(late, early, strict=True))
-    if ms < 0:
-        ms, day = ms + DAY_MS, day - 1
+    year, month, day, us = (a - b for a, b in zip(late, early, strict=True))
+    if us < 0:
+        us, day = us + DAY_MICROS, day - 1
     while day < 0:
         day, month = day + month_days(early[0], early[1]), month - 1
-    return interval(year * 12 + month, day, ms * 1000)
+    return interval(year * 12 + month, day, us)
 
 
 standard(
     "AGE",
     *_of_moments(TIMESTAMP, TIMESTAMP, gives=INTERVAL),
-    by=age,
+    by_types=by_unit(age, age_micros),
     summary="Years, months, days and time from the second moment to the first.",
     example="sql_date_part('month', sql_age(sql_make_timestamp(2024, 3, 15, 0, 0, 0), sql_make_timestamp(2023, 1, 20, 0, 0, 0))) -> 1.0",
 )

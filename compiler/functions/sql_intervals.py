@@ -31,7 +31,7 @@ def interval(months: int, days: int, micros: int) -> Interval:
 def whole_ms(micros: int) -> int:
     """The milliseconds to move a moment by. Raises NumericOverflow for a part of one, which moments do not have."""
     if micros % 1000:
-        raise NumericOverflow("a moment moved by a part of a millisecond is not supported")
+        raise NumericOverflow("a moment moved by a part of a millisecond: CAST it to TIMESTAMP(6) first")
     return micros // 1000
 
 

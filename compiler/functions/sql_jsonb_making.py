@@ -26,7 +26,7 @@ def json_maker(t: SqlType) -> Callable[[Any], Any]:
         return lambda v: v
     if t.kind is Kind.DOUBLE:
         return _double
-    if t.kind is Kind.TIMESTAMP:
+    if t.kind in (Kind.TIMESTAMP, Kind.MICROS):
         write = text_writer(t)
         end = ":00" if t.zoned else ""  # of the time zone
         return lambda v: None if v is None else write(v).replace(" ", "T", 1) + end

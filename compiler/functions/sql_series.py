@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from flowql.compiler.functions.collections_functions import SERIES_MAX
 from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
 from flowql.compiler.functions.sql_intervals import Interval, total_micros
-from flowql.compiler.functions.sql_time_arithmetic import later
+from flowql.compiler.functions.sql_micros import common_moment
+from flowql.compiler.functions.sql_time_arithmetic import later, later_micros
 from flowql.compiler.plan.types import BIGINT, INT, INTERVAL, TIMESTAMP, Kind, SqlType, array, decimal
 
-_TIMES = (Kind.DATE, Kind.TIMESTAMP)
+_MOMENTS = (Kind.TIMESTAMP, Kind.MICROS)
+_TIMES = (Kind.DATE, *_MOMENTS)
 
 
 def _series_types(types: tuple[SqlType, ...]) -> Resolution:
     kinds = {t.kind for t in types} - {Kind.NULL}
     if len(types) == 3 and kinds <= {*_TIMES, Kind.INTERVAL} and types[2].kind in (Kind.INTERVAL, Kind.NULL):
         moment = next((t for t in types[:2] if t.kind is Kind.TIMESTAMP), TIMESTAMP)
+        moment = common_moment(types[0], types[1]) or moment
+        if types[0].kind is Kind.NULL or types[1].kind is Kind.NULL:
+            moment = next((t for t in types[:2] if t.kind in _MOMENTS), TIMESTAMP)
         return Resolution((moment, moment, INTERVAL), array(moment))
     if len(types) not in (2, 3) or not kinds <= {Kind.INT, Kind.BIGINT, Kind.DECIMAL}:
         given = ", ".join(map(str, types))
@@ -33,7 +39,8 @@ def _series_types(types: tuple[SqlType, ...]) -> Resolution:
 
 
 def _series(r: Resolution) -> Reference:
-    return _times if r.args[0].kind is Kind.TIMESTAMP else _numbers
+    move = {Kind.TIMESTAMP: later, Kind.MICROS: later_micros}.get(r.args[0].kind)
+    return _numbers if move is None else partial(_times, move)
 
 
 def _numbers(first: int | Decimal, last: int | Decimal, step: int | Decimal = 1) -> list[Any]:
@@ -44,7 +51,7 @@ def _numbers(first: int | Decimal, last: int | Decimal, step: int | Decimal = 1)
     return [first + n * step for n in range(_checked(count))]
 
 
-def _times(first: int, last: int, step: Interval) -> list[int]:
+def _times(move: Callable[[int, Interval], int], first: int, last: int, step: Interval) -> list[int]:
     """Each from the one before, as PostgreSQL does: a month after 31 January is 28 February, and the next one is 28 March."""
     sign = total_micros(step)
     if not sign:
@@ -54,7 +61,7 @@ def _times(first: int, last: int, step: Interval) -> list[int]:
     while at <= last if sign > 0 else at >= last:
         found.append(at)
         _checked(len(found))
-        before, at = at, later(at, step)
+        before, at = at, move(at, step)
         if at == before:
             raise ValueError("the step of generate_series is shorter than a millisecond")
     return found

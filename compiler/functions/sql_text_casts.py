@@ -13,17 +13,33 @@ from flowql.compiler.functions.define import takes
 from flowql.compiler.functions.numeric import WIDE
 from flowql.compiler.functions.registry import Function, Resolution, register
 from flowql.compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
+from flowql.compiler.functions.sql_calendar import checked_micros
 from flowql.compiler.functions.sql_casts import cast_resolver
 from flowql.compiler.functions.sql_define import standard
-from flowql.compiler.functions.sql_intervals import interval_text
+from flowql.compiler.functions.sql_intervals import DAY_MICROS, interval_text
+from flowql.compiler.functions.sql_micros import on_ms
 from flowql.compiler.functions.sql_times import made_date, made_timestamp
 from flowql.compiler.functions.temporal import DAY_MS, datetime_of, millis_of, zone_of
 from flowql.compiler.functions.values import text_of
-from flowql.compiler.plan.types import BYTES, DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.plan.types import (
+    BYTES,
+    DATE,
+    DOUBLE,
+    INT,
+    MICROS,
+    MICROSTZ,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Kind,
+    SqlType,
+)
 
 _PLAIN_DIGITS = 15  # doubles from here on are written with an exponent
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?", re.ASCII)
+_FINER = re.compile(r":\d{2}\.\d{3}(\d+)", re.ASCII)
 _ZONE = re.compile(r"\s*(?:Z|UTC|[+-]\d{1,2}(?::?\d{2})?)$", re.IGNORECASE | re.ASCII)
 _REGION = re.compile(r"\s+[A-Za-z]+(?:/[A-Za-z_/+-]+\d*)?$", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
@@ -40,29 +56,57 @@ def _invalid(kind: str, text: str) -> ValueError:
 
 def read_timestamp(text: str) -> int:
     """A date, and behind a blank or a T a time of day. An offset from UTC is not read, as PostgreSQL does not. Raises ValueError."""
+    return _read(text, _clock, DAY_MS)
+
+
+def read_micros(text: str) -> int:
+    """As `read_timestamp`, in microseconds. Raises ValueError."""
+    return checked_micros(_read(text, _clock_micros, DAY_MICROS))
+
+
+def has_finer_part(text: str) -> bool:
+    """Whether a text is a time with parts of a millisecond, which TIMESTAMP(6) has."""
+    match = _FINER.search(text)
+    return match is not None and match[1].rstrip("0") != ""
+
+
+def _read(text: str, clock_of: Callable[[str, str, str], int], a_day: int) -> int:
     body = text.strip(_SPACES)
     match = _DATE.match(body)
     if match is None:
         raise _invalid("timestamp", text)
-    ms = made_date(*(int(g) for g in match.groups())) * DAY_MS
+    midnight = made_date(*(int(g) for g in match.groups())) * a_day
     rest = body[match.end() :]
     if not rest:
-        return ms
+        return midnight
     clock = rest[1:].lstrip(_SPACES) if rest[0] in "Tt" or rest[0] in _SPACES else ""
     if not clock:
         raise _invalid("timestamp", text)
-    return ms + _clock(clock, "timestamp", text)
+    return midnight + clock_of(clock, "timestamp", text)
 
 
 def read_timestamptz(text: str) -> int:
     """As `read_timestamp`, in UTC or at the offset or in the zone that stands behind it. Raises ValueError."""
+    body, zone = _zone_behind(text)
+    local = read_timestamp(body)
+    return local if zone is None else utc_of(local, zone)
+
+
+def read_microstz(text: str) -> int:
+    """As `read_timestamptz`, in microseconds. Raises ValueError."""
+    body, zone = _zone_behind(text)
+    local = read_micros(body)
+    return local if zone is None else on_ms(lambda ms: utc_of(ms, zone))(local)
+
+
+def _zone_behind(text: str) -> tuple[str, dt.tzinfo | None]:
+    """A text without the zone behind it, and the zone if it is not UTC. Raises ValueError."""
     body = text.strip(_SPACES)
     match = _ZONE.search(body, 11) or _REGION.search(body, 11)
     if match is None:
-        return read_timestamp(body)
+        return body, None
     zone = match[0].strip(_SPACES)
-    local = read_timestamp(body[: match.start()])
-    return local if zone.upper() in ("Z", "UTC") else utc_of(local, zone_of(zone))
+    return body[: match.start()], None if zone.upper() in ("Z", "UTC") else zone_of(zone)
 
 
 def utc_of(local: int, zone: dt.tzinfo) -> int:
@@ -73,6 +117,21 @@ def utc_of(local: int, zone: dt.tzinfo) -> int:
 
 
 def _clock(clock: str, kind: str, text: str) -> int:
+    seconds, fraction = _seconds(clock, kind, text)
+    if len(fraction) > 3:
+        help_ = "" if kind == "time" else ": TIMESTAMP(6) has them"
+        raise ValueError(f'"{text}" has parts of a millisecond{help_ or ", which are not supported"}')
+    return seconds * 1000 + int(fraction.ljust(3, "0"))
+
+
+def _clock_micros(clock: str, kind: str, text: str) -> int:
+    """PostgreSQL takes digits beyond the sixth as a double, and rounds."""
+    seconds, fraction = _seconds(clock, kind, text)
+    return seconds * 1_000_000 + (round(float(f"0.{fraction}") * 1e6) if fraction else 0)
+
+
+def _seconds(clock: str, kind: str, text: str) -> tuple[int, str]:
+    """The whole seconds of a time of day, and the digits behind the point without zeros at the end. Raises ValueError."""
     match = _CLOCK.match(clock)
     rest = clock[match.end() :] if match is not None else ""
     if match is None or (rest and not _ZONE.fullmatch(rest)):
@@ -80,10 +139,7 @@ def _clock(clock: str, kind: str, text: str) -> int:
     hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f'date/time field value out of range: "{text}"')
-    fraction = (match[4] or "").rstrip("0")
-    if len(fraction) > 3:
-        raise ValueError(f'"{text}" has parts of a millisecond, which are not supported')
-    return ((hour * 60 + minute) * 60 + second) * 1000 + int(fraction.ljust(3, "0"))
+    return (hour * 60 + minute) * 60 + second, (match[4] or "").rstrip("0")
 
 
 def read_date(text: str) -> int:
@@ -111,9 +167,15 @@ def read_double(text: str) -> float:
 
 
 def _reads(
-    to: SqlType, read: Callable[[str], Any], summary: str, example: str, pattern: str = "", cast: str = ""
+    to: SqlType,
+    read: Callable[[str], Any],
+    summary: str,
+    example: str,
+    pattern: str = "",
+    cast: str = "",
+    name: str = "",
 ) -> None:
-    """Register the cast of texts to a type. cast: DuckDB's of `{}`, for texts that match `pattern`; it gives NULL where it fails."""
+    """Register the cast of texts to a type. name: in the function's. cast: DuckDB's of `{}`, for texts that match `pattern`; it gives NULL where it fails."""
 
     def lowering(args: Sequence[str], _r: Resolution) -> str:
         return cast.replace("{}", args[0])
@@ -124,7 +186,7 @@ def _reads(
 
     register(
         Function(
-            f"sql_to_{str(to).lower()}",
+            f"sql_to_{name or str(to).lower()}",
             cast_resolver(to),
             lambda _r: read,
             duckdb=lowering if cast else None,
@@ -149,6 +211,22 @@ _reads(
     read_timestamptz,
     "The moment that a text names, at the offset from UTC that stands behind it.",
     "sql_date_part('hour', sql_to_timestamptz('2024-05-01 12:00:00+02')) -> 10.0",
+)
+_reads(
+    MICROS,
+    read_micros,
+    "The moment that a text names, to a microsecond.",
+    "sql_date_part('microseconds', sql_to_micros('2024-05-01 12:00:00.123456')) -> 123456.0",
+    _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?",
+    "TRY_CAST({} AS TIMESTAMP)",
+    name="micros",
+)
+_reads(
+    MICROSTZ,
+    read_microstz,
+    "The moment that a text names, to a microsecond, at the offset from UTC that stands behind it.",
+    "sql_date_part('hour', sql_to_microstz('2024-05-01 12:00:00.123456+02')) -> 10.0",
+    name="microstz",
 )
 _reads(
     DATE,
@@ -184,6 +262,13 @@ def timestamp_text(v: int) -> str:
     return f"{d.year:04d}{d:-%m-%d %H:%M:%S}{_fraction(v % 1000)}"
 
 
+def micros_text(us: int) -> str:
+    """As `timestamp_text`, with six digits where they are needed."""
+    d = datetime_of(us // 1000)
+    fraction = f".{us % 1_000_000:06d}".rstrip("0") if us % 1_000_000 else ""
+    return f"{d.year:04d}{d:-%m-%d %H:%M:%S}{fraction}"
+
+
 def _time_text(v: int) -> str:
     seconds, ms = divmod(v, 1000)
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{_fraction(ms)}"
@@ -209,6 +294,7 @@ def double_text(v: float) -> str:
 
 _TEXTS: dict[Kind, Callable[[Any], str]] = {
     Kind.TIMESTAMP: timestamp_text,
+    Kind.MICROS: micros_text,
     Kind.DOUBLE: double_text,
     Kind.TIME: _time_text,
     Kind.BYTES: text_of_bytes,
@@ -227,7 +313,8 @@ def text_writer(t: SqlType) -> Callable[[Any], str]:
         fields = [(n, _written_inside(f)) for n, f in t.fields]
         return lambda v: "(" + ",".join(_field(v.get(n), write) for n, write in fields) + ")"
     if t.zoned:
-        return lambda v: f"{timestamp_text(v)}+00"
+        moment = _TEXTS[t.kind]
+        return lambda v: f"{moment(v)}+00"
     return _TEXTS.get(t.kind) or text_of(t)
 
 
@@ -269,15 +356,20 @@ def _moment_of(year: int, month: int, day: int, hour: int, minute: int, second: 
 
 
 def _at_zone(r: Resolution) -> Callable[[str, int], int]:
-    if r.result.zoned:
-        return lambda zone, ms: utc_of(ms, zone_of(zone))
-    return lambda zone, ms: millis_of(datetime_of(ms, zone_of(zone)).replace(tzinfo=dt.UTC))
+    def at(ms: int, zone: dt.tzinfo) -> int:
+        return utc_of(ms, zone) if r.result.zoned else millis_of(datetime_of(ms, zone).replace(tzinfo=dt.UTC))
+
+    if r.result.kind is Kind.MICROS:
+        return lambda zone, us: on_ms(lambda ms: at(ms, zone_of(zone)))(us)
+    return lambda zone, ms: at(ms, zone_of(zone))
 
 
 standard(
     "TIMEZONE",
     takes(STRING, TIMESTAMP, gives=TIMESTAMPTZ),
     takes(STRING, TIMESTAMPTZ, gives=TIMESTAMP),
+    takes(STRING, MICROS, gives=MICROSTZ),
+    takes(STRING, MICROSTZ, gives=MICROS),
     by_types=_at_zone,
     summary="The moment when clocks of a zone show a timestamp, or what they show at a moment. Also `x AT TIME ZONE 'Europe/Oslo'`.",
     example="sql_date_part('hour', sql_timezone('Europe/Oslo', sql_make_timestamp(2024, 1, 1, 12, 0, 0))) -> 11.0",

@@ -5,12 +5,13 @@ mean for them. Months and years move by the calendar, to the last day of a short
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flowql.compiler.functions.registry import Resolution
-from flowql.compiler.functions.sql_calendar import checked_day, checked_timestamp, months_later
+from flowql.compiler.functions.sql_calendar import checked_day, checked_micros, checked_timestamp, months_later
 from flowql.compiler.functions.sql_intervals import (
+    DAY_MICROS,
     Interval,
     between,
     divided,
@@ -23,9 +24,10 @@ from flowql.compiler.functions.sql_intervals import (
     whole_ms,
 )
 from flowql.compiler.functions.temporal import DAY_MS
-from flowql.compiler.plan.types import BIGINT, DATE, INT, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
+from flowql.compiler.plan.types import BIGINT, DATE, INT, INTERVAL, MICROS, TIME, TIMESTAMP, Kind, SqlType
 
-_TEMPORAL = frozenset({Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.INTERVAL})
+_TEMPORAL = frozenset({Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS, Kind.INTERVAL})
+_MOMENTS = (Kind.TIMESTAMP, Kind.MICROS)
 _SAFE_MS = 60_000_000_000_000  # to the years 69 and 3871: months added stay within DuckDB's timestamps
 _SAFE_MONTHS, _SAFE_DAYS = 12_000, 365_000
 
@@ -54,22 +56,43 @@ def earlier(ms: int, span: Interval) -> int:
     return later(ms, negated(span))
 
 
+def later_micros(us: int, span: Interval) -> int:
+    """As `later`, of microseconds. Raises NumericOverflow."""
+    months, days, micros = span
+    day, rest = divmod(us, DAY_MICROS)
+    if months:
+        day = months_later(day, months)
+    return checked_micros((day + days) * DAY_MICROS + rest + micros)
+
+
+def earlier_micros(us: int, span: Interval) -> int:
+    return later_micros(us, negated(span))
+
+
 def _moved(v: str, span: str, sign: str) -> str:
     return f"TRY({v} {sign} {span})"
 
 
 def _moved_declines(v: str, span: str) -> str:
     """Where the reference may fail, or DuckDB's range ends."""
+    return f"({_far(v, span)} OR date_part('microsecond', {span}) % 1000 <> 0)"
+
+
+def _far(v: str, span: str) -> str:
     within = f"epoch_ms(CAST({v} AS TIMESTAMP)) BETWEEN -{_SAFE_MS} AND {_SAFE_MS}"
     months = f"date_part('year', {span}) * 12 + date_part('month', {span})"
     short = f"abs({months}) < {_SAFE_MONTHS} AND abs(date_part('day', {span})) < {_SAFE_DAYS} AND abs(date_part('hour', {span})) < {_SAFE_DAYS}"
-    whole = f"date_part('microsecond', {span}) % 1000 = 0"
-    return f"(NOT ({within} AND {short} AND {whole}))"
+    return f"(NOT ({within} AND {short}))"
 
 
 def _difference(a: str, b: str) -> str:
     ms = f"(epoch_ms({a}) - epoch_ms({b}))"
     return interval_sql("0", f"CAST({ms} // {DAY_MS} AS INTEGER)", f"({ms} % {DAY_MS}) * 1000")
+
+
+def _difference_micros(a: str, b: str) -> str:
+    us = f"(epoch_us({a}) - epoch_us({b}))"
+    return interval_sql("0", f"CAST({us} // {DAY_MICROS} AS INTEGER)", f"{us} % {DAY_MICROS}")
 
 
 def _unsafe(*values: str) -> str:
@@ -97,6 +120,10 @@ def _table() -> dict[tuple[str, Kind, Kind], Rule]:
             found[op, kind, Kind.INTERVAL] = Rule(
                 moment, TIMESTAMP, move, lambda a, b, s=sign: _moved(a, b, s), _moved_declines
             )
+        exact = later_micros if op == "add" else earlier_micros
+        found[op, Kind.MICROS, Kind.INTERVAL] = Rule(
+            (MICROS, INTERVAL), MICROS, exact, lambda a, b, s=sign: _moved(a, b, s), _far
+        )
         direction = 1 if op == "add" else -1
         found[op, Kind.TIME, Kind.INTERVAL] = Rule(
             (TIME, INTERVAL), TIME, lambda v, span, d=direction: _of_time(v, span, d)
@@ -115,6 +142,10 @@ def _table() -> dict[tuple[str, Kind, Kind], Rule]:
     for a, b in ((TIMESTAMP, TIMESTAMP), (TIMESTAMP, DATE), (DATE, TIMESTAMP)):
         found["sub", a.kind, b.kind] = Rule(
             (TIMESTAMP, TIMESTAMP), INTERVAL, lambda x, y: between((x - y) * 1000), _difference, _unsafe
+        )
+    for one, other in ((MICROS, MICROS), (MICROS, TIMESTAMP), (TIMESTAMP, MICROS), (MICROS, DATE), (DATE, MICROS)):
+        found["sub", one.kind, other.kind] = Rule(
+            (MICROS, MICROS), INTERVAL, lambda a, b: between(a - b), _difference_micros, _unsafe
         )
     found["sub", Kind.TIME, Kind.TIME] = Rule((TIME, TIME), INTERVAL, lambda x, y: interval(0, 0, (x - y) * 1000))
     found["add", Kind.DATE, Kind.TIME] = Rule((DATE, TIME), TIMESTAMP, lambda d, t: checked_timestamp(d * DAY_MS + t))
@@ -146,10 +177,13 @@ def temporal_types(op: str, types: Sequence[SqlType]) -> Resolution | None:
     rule = _rule(op, types)
     if rule is None:
         return None
-    if TIMESTAMPTZ not in types:
+    if not any(t.zoned for t in types):
         return Resolution(rule.args, rule.result)
-    args = tuple(TIMESTAMPTZ if t == TIMESTAMP else t for t in rule.args)
-    return Resolution(args, TIMESTAMPTZ if rule.result == TIMESTAMP else rule.result)
+    return Resolution(tuple(map(_moment, rule.args)), _moment(rule.result))
+
+
+def _moment(t: SqlType) -> SqlType:
+    return replace(t, zoned=True) if t.kind in _MOMENTS else t
 
 
 def is_temporal(types: Sequence[SqlType]) -> bool:

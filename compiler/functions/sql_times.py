@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from flowql.compiler.functions.dates import Clock
@@ -14,6 +14,7 @@ from flowql.compiler.functions.signatures import not_accepted
 from flowql.compiler.functions.sql_calendar import (
     century,
     checked_day,
+    checked_micros,
     checked_timestamp,
     civil,
     day_of,
@@ -23,6 +24,7 @@ from flowql.compiler.functions.sql_calendar import (
 )
 from flowql.compiler.functions.sql_define import Resolve, standard
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, Interval
+from flowql.compiler.functions.sql_micros import by_unit
 from flowql.compiler.functions.temporal import DAY_MS
 from flowql.compiler.plan.types import (
     BIGINT,
@@ -30,6 +32,8 @@ from flowql.compiler.plan.types import (
     DATE,
     DOUBLE,
     INT,
+    MICROS,
+    MICROSTZ,
     STRING,
     TIME,
     TIMESTAMP,
@@ -80,13 +84,13 @@ def _of_day(name: str) -> Callable[[int], int] | None:
 
 
 def _of_clock(name: str) -> Callable[[int], Decimal | int] | None:
-    """The function that takes a part of a time of day, given in milliseconds since midnight."""
+    """The function that takes a part of a time of day, given in microseconds since midnight."""
     parts: dict[str, Callable[[int], Decimal | int]] = {
-        "HOUR": lambda ms: ms // 3_600_000,
-        "MINUTE": lambda ms: ms // 60_000 % 60,
-        "SECOND": lambda ms: Decimal(ms % 60_000).scaleb(-3),
-        "MILLISECONDS": lambda ms: ms % 60_000,
-        "MICROSECONDS": lambda ms: ms % 60_000 * 1000,
+        "HOUR": lambda us: us // 3_600_000_000,
+        "MINUTE": lambda us: us // 60_000_000 % 60,
+        "SECOND": lambda us: Decimal(us % 60_000_000).scaleb(-6),
+        "MILLISECONDS": lambda us: Decimal(us % 60_000_000).scaleb(-3),
+        "MICROSECONDS": lambda us: us % 60_000_000,
     }
     return parts.get(name)
 
@@ -131,17 +135,21 @@ def _part(name: str, kind: Kind) -> Callable[[Any], Decimal | int]:
     if kind is Kind.INTERVAL:
         found = _of_interval(name)
     elif kind is Kind.TIME:
-        found = (lambda ms: Decimal(ms).scaleb(-3)) if name == "EPOCH" else _of_clock(name)
+        found = (lambda us: Decimal(us).scaleb(-6)) if name == "EPOCH" else _of_clock(name)
     elif kind is Kind.DATE:
         found = (lambda day: day * 86_400) if name == "EPOCH" else _of_day(name)
     elif name == "EPOCH":
-        found = lambda ms: Decimal(ms).scaleb(-3)  # noqa: E731
+        found = lambda us: Decimal(us).scaleb(-6)  # noqa: E731
     elif (of_day := _of_day(name)) is not None:
-        found = lambda ms: of_day(ms // DAY_MS)  # noqa: E731
+        found = lambda us: of_day(us // DAY_MICROS)  # noqa: E731
     elif (of_clock := _of_clock(name)) is not None:
-        found = lambda ms: of_clock(ms % DAY_MS)  # noqa: E731
+        found = lambda us: of_clock(us % DAY_MICROS)  # noqa: E731
     if found is None:
-        raise ValueError(f'unit "{name.lower()}" not supported for type {kind.value.lower()}')
+        shown = "timestamp" if kind is Kind.MICROS else kind.value.lower()
+        raise ValueError(f'unit "{name.lower()}" not supported for type {shown}')
+    if kind in (Kind.TIME, Kind.TIMESTAMP):
+        of_micros = found
+        return lambda ms: of_micros(ms * 1000)
     return found
 
 
@@ -150,7 +158,7 @@ def check_part(written: str, kind: Kind) -> None:
     _part(part_name(written), kind)
 
 
-_PARTED = (Kind.TIMESTAMP, Kind.DATE, Kind.TIME, Kind.INTERVAL)
+_PARTED = (Kind.TIMESTAMP, Kind.MICROS, Kind.DATE, Kind.TIME, Kind.INTERVAL)
 
 
 def _part_of(written: str, result: SqlType) -> Resolve:
@@ -183,8 +191,10 @@ def _part_sql(args: Sequence[str], r: Resolution) -> str:
     name, kind = _constant(args[0]), r.args[1].kind
     if kind is Kind.TIMESTAMP and name == "EPOCH" and r.result.kind is Kind.DECIMAL:
         return f"(CAST(epoch_ms({args[1]}) AS DECIMAL(22, 0)) * CAST('0.001' AS DECIMAL(3, 3)))"
+    if kind is Kind.MICROS and name == "EPOCH" and r.result.kind is Kind.DECIMAL:
+        return f"(CAST(epoch_us({args[1]}) AS DECIMAL(22, 0)) * CAST('0.000001' AS DECIMAL(6, 6)))"
     clock = name in ("HOUR", "MINUTE")
-    if name not in _LOWERED or kind not in (Kind.TIMESTAMP, Kind.DATE) or (clock and kind is Kind.DATE):
+    if name not in _LOWERED or kind not in (Kind.TIMESTAMP, Kind.MICROS, Kind.DATE) or (clock and kind is Kind.DATE):
         return ""
     return f"date_part('{name.lower()}', {args[1]})"
 
@@ -256,6 +266,12 @@ def truncation(written: str) -> Callable[[int], int]:
     return found
 
 
+def truncated_micros(written: str, us: int) -> int:
+    """As `truncation`, of a moment in microseconds. Raises ValueError."""
+    name = part_name(written)
+    return us if name == "MICROSECONDS" else truncation(written)(us // 1000) * 1000
+
+
 def _trunc_sql(args: Sequence[str], _r: Resolution) -> str:
     name = _constant(args[0])
     return f"date_trunc('{name.lower()}', {args[1]})" if name in _TRUNCATED_IN_DUCKDB else ""
@@ -265,7 +281,12 @@ standard(
     "DATE_TRUNC",
     takes(STRING, TIMESTAMP, gives=TIMESTAMP),
     takes(STRING, TIMESTAMPTZ, gives=TIMESTAMPTZ),
-    by=lambda part, ms: checked_timestamp(truncation(part)(ms)),
+    takes(STRING, MICROS, gives=MICROS),
+    takes(STRING, MICROSTZ, gives=MICROSTZ),
+    by_types=by_unit(
+        lambda part, ms: checked_timestamp(truncation(part)(ms)),
+        lambda part, us: checked_micros(truncated_micros(part, us)),
+    ),
     duckdb=_trunc_sql,
     declines=_range_declines(1),
     summary="The beginning of the unit (second, minute, hour, day, week from Monday, month, quarter, year, ...) that a timestamp is in.",
@@ -367,7 +388,7 @@ def _ordered(start: int | None, end: int | None) -> tuple[int, int | None]:
 
 standard(
     "OVERLAPS",
-    *(takes(t, t, t, t, gives=BOOLEAN) for t in (TIMESTAMP, TIMESTAMPTZ, DATE, TIME)),
+    *(takes(t, t, t, t, gives=BOOLEAN) for t in (TIMESTAMP, TIMESTAMPTZ, DATE, TIME, MICROS, MICROSTZ)),
     by=_overlaps,
     null_propagating=False,
     summary="Whether two spans of time have a moment in common. Written `(a, b) OVERLAPS (c, d)`.",
@@ -379,21 +400,23 @@ _UNIT_MS = {"MILLISECOND": 1, "SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_0
 _UNIT_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 
-def _between(unit: str, start: int, end: int) -> int:
-    """Whole units from one moment to another, cut towards zero. Raises ValueError."""
+def _between(unit: str, start: int, end: int, *, per_ms: int = 1) -> int:
+    """Whole units from one moment to another, cut towards zero. per_ms: so much do moments count in a millisecond. Raises ValueError."""
     name = part_name(unit).removesuffix("S")
     if name in _UNIT_MS:
-        whole = abs(end - start) // _UNIT_MS[name]
+        whole = abs(end - start) // (_UNIT_MS[name] * per_ms)
+    elif name == "MICROSECOND" and per_ms > 1:
+        whole = abs(end - start)
     elif name in _UNIT_MONTHS:
-        whole = _months(*sorted((start, end))) // _UNIT_MONTHS[name]
+        whole = _months(min(start, end), max(start, end), DAY_MS * per_ms) // _UNIT_MONTHS[name]
     else:
         raise ValueError(f"{unit} is no unit of TIMESTAMPDIFF")
     return whole if end >= start else -whole
 
 
-def _months(start: int, end: int) -> int:
-    """Months that have passed: those whose day and time of day have come."""
-    (day, of_day), (last_day, of_last_day) = divmod(start, DAY_MS), divmod(end, DAY_MS)
+def _months(start: int, end: int, a_day: int) -> int:
+    """Months that have passed: those whose day and time of day have come. a_day: the length of a day."""
+    (day, of_day), (last_day, of_last_day) = divmod(start, a_day), divmod(end, a_day)
     first, last = civil(day), civil(last_day)
     passed = (last[0] - first[0]) * 12 + last[1] - first[1]
     return passed - ((last[2], of_last_day) < (first[2], of_day))
@@ -403,7 +426,9 @@ standard(
     "TIMESTAMPDIFF",
     takes(STRING, TIMESTAMP, TIMESTAMP, gives=BIGINT),
     takes(STRING, TIMESTAMPTZ, TIMESTAMPTZ, gives=BIGINT),
-    by=_between,
+    takes(STRING, MICROS, MICROS, gives=BIGINT),
+    takes(STRING, MICROSTZ, MICROSTZ, gives=BIGINT),
+    by_types=by_unit(_between, partial(_between, per_ms=1000)),
     summary="How many whole units (`SECOND` ... `YEAR`) lie between two timestamps: `TIMESTAMPDIFF(DAY, a, b)`.",
     example="sql_timestampdiff('MONTH', sql_make_timestamp(2024, 1, 31, 0, 0, 0), sql_make_timestamp(2024, 3, 1, 0, 0, 0)) -> 1",
 )

@@ -12,8 +12,10 @@ from flowql.compiler.functions.define import takes
 from flowql.compiler.functions.numeric import NumericOverflow
 from flowql.compiler.functions.sql_calendar import checked_timestamp, civil, day_of, iso_week, month_days, shown_year
 from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.sql_intervals import DAY_MICROS
+from flowql.compiler.functions.sql_micros import by_unit
 from flowql.compiler.functions.temporal import DAY_MS
-from flowql.compiler.plan.types import DATE, DOUBLE, STRING, TIMESTAMP, TIMESTAMPTZ
+from flowql.compiler.plan.types import DATE, DOUBLE, MICROS, MICROSTZ, STRING, TIMESTAMP, TIMESTAMPTZ
 
 _MONTHS = [
     "January",
@@ -43,15 +45,19 @@ class _Moment:
     day: int
     dow: int
     number: int  # of the day since 1970
-    ms: int  # of the day
+    us: int  # of the day
+
+    @property
+    def ms(self) -> int:
+        return self.us // 1000
 
     @property
     def hour(self) -> int:
         return self.ms // 3_600_000
 
 
-def _moment(ms: int) -> _Moment:
-    day, rest = divmod(ms, DAY_MS)
+def _moment(us: int) -> _Moment:
+    day, rest = divmod(us, DAY_MICROS)
     return _Moment(*civil(day), (day + 4) % 7, day, rest)
 
 
@@ -88,8 +94,8 @@ _NUMBERS: dict[str, tuple[int, Callable[[_Moment], int]]] = {
     **{name: _padded(1, lambda m: m.ms // 1000) for name in ("SSSS", "SSSSS")},
     "SS": _padded(2, lambda m: m.ms // 1000 % 60),
     "MS": _padded(3, lambda m: m.ms % 1000),
-    "US": _padded(6, lambda m: m.ms % 1000 * 1000),
-    **{f"FF{n}": _padded(n, lambda m, n=n: m.ms % 1000 * 1000 // 10 ** (6 - n)) for n in range(1, 7)},  # type: ignore[misc]
+    "US": _padded(6, lambda m: m.us % 1_000_000),
+    **{f"FF{n}": _padded(n, lambda m, n=n: m.us % 1_000_000 // 10 ** (6 - n)) for n in range(1, 7)},  # type: ignore[misc]
 }
 # Texts; names are filled with blanks to nine characters, without FM.
 _TEXTS: dict[str, Callable[[_Moment], str]] = {
@@ -185,7 +191,12 @@ def _canonical(name: str) -> str:
 
 def to_char(ms: int, pattern: str, *, zoned: bool = False) -> str:
     """A timestamp as the pattern says. zoned: it is a moment, shown in UTC. Raises ValueError."""
-    moment, out = _moment(ms), []
+    return to_char_micros(ms * 1000, pattern, zoned=zoned)
+
+
+def to_char_micros(us: int, pattern: str, *, zoned: bool = False) -> str:
+    """As `to_char`, of microseconds. Raises ValueError."""
+    moment, out = _moment(us), []
     for item in items_of(pattern):
         if not zoned and item.name in _ZONED:
             continue
@@ -280,7 +291,9 @@ standard(
     "TO_CHAR",
     takes(TIMESTAMP, STRING, gives=STRING),
     takes(TIMESTAMPTZ, STRING, gives=STRING),
-    by_types=lambda r: partial(to_char, zoned=r.args[0].zoned),
+    takes(MICROS, STRING, gives=STRING),
+    takes(MICROSTZ, STRING, gives=STRING),
+    by_types=lambda r: partial(by_unit(to_char, to_char_micros)(r), zoned=r.args[0].zoned),
     summary="A timestamp as a text, by a pattern of PostgreSQL (`YYYY-MM-DD HH24:MI:SS.MS`, `Mon`, `Day`, `IW`, `Q`, `AM`, with FM and TH); "
     "or a number (`FM999,990.00`, with S, MI, SG or PR for its sign).",
     example="sql_to_char(sql_make_timestamp(2024, 2, 9, 15, 4, 5.5), 'FMDDth Mon YYYY, HH12:MI AM') -> '9th Feb 2024, 03:04 PM'",

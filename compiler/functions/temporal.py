@@ -94,8 +94,18 @@ def timestamp_text(ms: int) -> str:
     return f"{d:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}".rjust(23, "0")
 
 
+def micros_text(us: int) -> str:
+    """As `timestamp_text`, with six digits of a second."""
+    return f"{timestamp_text(us // 1000)}{us % 1000:03d}"
+
+
 def parse_timestamp(text: str) -> int:
     """An ISO timestamp, possibly cut short (`2020`, `2020-01-02T03`), possibly with a zone; UTC without one."""
+    return parse_micros(text) // 1000
+
+
+def parse_micros(text: str) -> int:
+    """As `parse_timestamp`, in microseconds."""
     m = _PARTIAL.fullmatch(text.strip())
     if m is None:
         raise ValueError(f"{text!r} is not a timestamp (like 2020-01-02T03:04:05.006)")
@@ -104,7 +114,7 @@ def parse_timestamp(text: str) -> int:
     )
     micro = int((m[7] or "0").ljust(6, "0")[:6])
     zone = zone_of(m[8]) if m[8] else _UTC
-    return millis_of(dt.datetime(year, month, day, hour, minute, second, micro, tzinfo=zone))
+    return millis_of(dt.datetime(year, month, day, hour, minute, second, tzinfo=zone)) * 1000 + micro
 
 
 def parse_date(text: str) -> int:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.functions.numeric import double_text
-from flowql.compiler.functions.temporal import date_text, time_text, timestamp_text
+from flowql.compiler.functions.temporal import date_text, micros_text, time_text, timestamp_text
 from flowql.compiler.plan.types import Kind, SqlType
 
 
@@ -25,6 +25,7 @@ def map_key(t: SqlType) -> Callable[[Any], Any]:
 
 _ORDERED = frozenset(
     {Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP}
+    | {Kind.MICROS}
 )
 
 
@@ -142,6 +143,7 @@ _TEXT: dict[Kind, Callable[[Any], str]] = {
     Kind.DATE: date_text,
     Kind.TIME: time_text,
     Kind.TIMESTAMP: timestamp_text,
+    Kind.MICROS: micros_text,
     Kind.BYTES: lambda v: base64.b64encode(v).decode(),
     Kind.NULL: lambda _v: "null",
 }

@@ -14,6 +14,7 @@ Reference values, which row kernels and function references use:
 | DATE      | int, days since 1970-01-01  | date32           |
 | TIME      | int, ms since midnight      | time32(ms)       |
 | TIMESTAMP | int, ms since 1970, UTC     | timestamp(ms)    |
+| TIMESTAMP(6) | int, us since 1970, UTC  | timestamp(us)    |
 | ARRAY<T>  | list                        | list<T>          |
 | MAP<K, V> | dict                        | map<K, V>        |
 | STRUCT    | dict, every field present   | struct           |
@@ -45,6 +46,7 @@ class Kind(Enum):
     DATE = "DATE"
     TIME = "TIME"
     TIMESTAMP = "TIMESTAMP"
+    MICROS = "TIMESTAMP(6)"  # of standard SQL
     ARRAY = "ARRAY"
     MAP = "MAP"
     STRUCT = "STRUCT"
@@ -57,7 +59,7 @@ class Kind(Enum):
 class SqlType:
     """A SQL type. `args` are element types (ARRAY 1, MAP 2); `fields` are those of a STRUCT.
 
-    zoned: of a TIMESTAMP, that it is a moment (TIMESTAMP WITH TIME ZONE of standard SQL), not what a clock shows somewhere. Its values
+    zoned: of a TIMESTAMP or TIMESTAMP(6), that it is a moment (TIMESTAMP WITH TIME ZONE of standard SQL), not what a clock shows somewhere. Its values
     are the same, as the time zone is UTC; how texts are read and written differs.
     form: of a STRING, that its values are texts of one form: `JSONB` or `UUID` of standard SQL, whose equal texts are equal values, or
     `INTERVAL`, where different texts may be equal (1 day, 24 hours).
@@ -78,7 +80,8 @@ class SqlType:
             return f"{self.kind.value}<{', '.join(map(str, self.args))}>"
         if self.kind is Kind.STRUCT:
             return "STRUCT<" + ", ".join(f"{n} {t}" for n, t in self.fields) + ">"
-        return "TIMESTAMPTZ" if self.zoned else self.form or self.kind.value
+        text = self.form or self.kind.value
+        return text.replace("TIMESTAMP", "TIMESTAMPTZ") if self.zoned else text
 
     @property
     def is_numeric(self) -> bool:
@@ -104,6 +107,8 @@ DATE = SqlType(Kind.DATE)
 TIME = SqlType(Kind.TIME)
 TIMESTAMP = SqlType(Kind.TIMESTAMP)
 TIMESTAMPTZ = SqlType(Kind.TIMESTAMP, zoned=True)
+MICROS = SqlType(Kind.MICROS)
+MICROSTZ = SqlType(Kind.MICROS, zoned=True)
 JSONB = SqlType(Kind.STRING, form="JSONB")
 UUID = SqlType(Kind.STRING, form="UUID")
 SPAN = SqlType(Kind.STRING, form="INTERVAL")  # of columns; in expressions they are INTERVAL
@@ -142,6 +147,7 @@ def _scalars() -> dict[Kind, pa.DataType]:
         Kind.DATE: pa.date32(),
         Kind.TIME: pa.time32("ms"),
         Kind.TIMESTAMP: pa.timestamp("ms"),
+        Kind.MICROS: pa.timestamp("us"),
         Kind.NULL: pa.null(),
     }
 
@@ -156,10 +162,12 @@ _DUCKDB: dict[Kind, str] = {
     Kind.DATE: "DATE",
     Kind.TIME: "TIME",
     Kind.TIMESTAMP: "TIMESTAMP_MS",
+    Kind.MICROS: "TIMESTAMP",
     Kind.INTERVAL: "INTERVAL",
     Kind.NULL: "INTEGER",
 }
-_SPARK = {**_DUCKDB, Kind.INT: "INT", Kind.STRING: "STRING", Kind.BYTES: "BINARY", Kind.TIMESTAMP: "TIMESTAMP_NTZ"}
+_SPARK = {**_DUCKDB, Kind.INT: "INT", Kind.STRING: "STRING", Kind.BYTES: "BINARY"}
+_SPARK |= dict.fromkeys((Kind.TIMESTAMP, Kind.MICROS), "TIMESTAMP_NTZ")
 # Spark 4.2 has no TIME column everywhere; a TIME travels as milliseconds of the day.
 _SPARK[Kind.TIME] = "INT"
 

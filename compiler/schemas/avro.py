@@ -21,6 +21,7 @@ _SCALARS: dict[Kind, Any] = {
     Kind.DATE: {"type": "int", "logicalType": "date"},
     Kind.TIME: {"type": "int", "logicalType": "time-millis"},
     Kind.TIMESTAMP: {"type": "long", "logicalType": "timestamp-millis"},
+    Kind.MICROS: {"type": "long", "logicalType": "timestamp-micros"},
 }
 _TYPES = {
     "boolean": t.BOOLEAN,

@@ -21,6 +21,7 @@ _SCALARS: dict[Kind, dict[str, Any]] = {
     Kind.DATE: {"type": "integer", "title": f"{_CONNECT}Date", "connect.type": "int32"},
     Kind.TIME: {"type": "integer", "title": f"{_CONNECT}Time", "connect.type": "int32"},
     Kind.TIMESTAMP: {"type": "integer", "title": f"{_CONNECT}Timestamp", "connect.type": "int64"},
+    Kind.MICROS: {"type": "integer", "title": "io.debezium.time.MicroTimestamp", "connect.type": "int64"},
 }
 _TITLES = {f"{_CONNECT}Date": t.DATE, f"{_CONNECT}Time": t.TIME, f"{_CONNECT}Timestamp": t.TIMESTAMP}
 _NARROWER = {

@@ -17,6 +17,7 @@ _WELL_KNOWN = {
     Kind.DATE: ("google.type.Date", "google/type/date.proto"),
     Kind.TIME: ("google.type.TimeOfDay", "google/type/timeofday.proto"),
     Kind.TIMESTAMP: ("google.protobuf.Timestamp", "google/protobuf/timestamp.proto"),
+    Kind.MICROS: ("google.protobuf.Timestamp", "google/protobuf/timestamp.proto"),
 }
 _SCALARS = {
     Kind.BOOLEAN: "bool",

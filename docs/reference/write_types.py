@@ -35,6 +35,7 @@ TYPES: tuple[tuple[SqlType, str, str], ...] = (  # type, what it holds, how JSON
     (t.DATE, "a day", "days since 1970-01-01"),
     (t.TIME, "a time of day, in milliseconds", "milliseconds since midnight"),
     (t.TIMESTAMP, "a moment, in milliseconds, UTC", "milliseconds since 1970"),
+    (t.MICROS, "a moment, in microseconds, UTC; of `dialect: standard`", "microseconds since 1970"),
     (t.array(t.INT), "values of one type, in order", "an array"),
     (t.map_of(t.STRING, t.INT), "values by key", "an object"),
     (t.struct(("A", t.INT), ("B", t.STRING)), "fields, each with its type", "an object"),

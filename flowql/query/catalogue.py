@@ -23,14 +23,14 @@ from flowql.compiler.plan.types import (
     DOUBLE,
     INT,
     JSONB,
+    MICROS,
     STRING,
-    TIMESTAMP,
     TIMESTAMPTZ,
     Kind,
     SqlType,
     array,
 )
-from flowql.query import json_macros
+from flowql.query import json_macros, standard_times
 from flowql.query.duckdb_values import shown, type_named, value_of
 from flowql.runtime.batch import to_arrow, to_python
 
@@ -100,6 +100,7 @@ _MACROS: Mapping[str, Sequence[str]] = {
     ),
     "flowql_holds": ("(a, b) AS list_has_all(a, b) AND list_count(b) = len(b)",),
     **json_macros.MACROS,
+    **standard_times.MACROS,
 }  # fmt: skip
 # Macros and functions that a macro calls.
 _CALLED: Mapping[str, Sequence[str]] = {
@@ -142,7 +143,7 @@ class Offer:
 def _pattern(text: str, of: str, pattern: str) -> str:
     """TO_CHAR of a value that DuckDB writes so."""
     t = type_named(of)
-    t = TIMESTAMP if t.kind is Kind.DATE else t
+    t = MICROS if t.kind is Kind.DATE else t
     name = "sql_number_to_char" if t.is_numeric else "to_char"
     return str(_resolved(name, (t, STRING))[1](value_of(text, "TIMESTAMP" if of == "DATE" else of), pattern))
 

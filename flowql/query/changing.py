@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_intervals import interval_text
+from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
@@ -192,7 +194,7 @@ def _selected(source: SourceDef, change: TableChange, ask: Ask) -> list[Row]:
         wanted = f"{len(change.columns)} ({', '.join(change.columns)})"
         title = f"INSERT INTO {source.name}: the query gives {table.num_columns} columns, and there are {wanted}"
         raise QueryError(title, code=INVALID, help="name the columns that are given:  INSERT INTO t (a, b) SELECT ...")
-    found = [_sql_type(f.type) for f in table.schema]
+    found = [_finer(_sql_type(f.type), to.type) for f, to in zip(table.schema, fields, strict=True)]
     names = [f"c{i}" for i in range(len(fields))]
     bare = literal_columns(change.select) if change.kind == "insert" else frozenset()
     exprs: list[Expr] = [
@@ -222,13 +224,24 @@ def _as(e: Column, field: Field, source: SourceDef) -> Expr:
     if e.type == field.type:
         return e
     numbers = e.type.is_numeric and field.type.is_numeric
-    times = {e.type.kind, field.type.kind} <= {Kind.DATE, Kind.TIMESTAMP}
+    times = {e.type.kind, field.type.kind} <= {Kind.DATE, Kind.TIMESTAMP, Kind.MICROS}
     nested = e.type.kind is field.type.kind and e.type.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
     text = field.type.kind is Kind.STRING and e.type.kind is not Kind.BYTES and SPAN not in (e.type, field.type)
     if not (numbers or times or nested or text) or not can_cast(e.type, field.type):
         title = f"column {field.name} of {source.name} is {field.type}, the query gives {e.type}"
         raise QueryError(title, code=INVALID, help=f"write  CAST(... AS {field.type})")
     return Call(field.type, sql_cast(e.type, field.type) or "cast", (e,))
+
+
+def _finer(t: SqlType, to: SqlType) -> SqlType:
+    """The type of an answer's column, whose times are in microseconds where those of the column it goes to are."""
+    if t.kind is Kind.TIMESTAMP and to.kind is Kind.MICROS:
+        return finer(t)
+    if t.kind is to.kind and len(t.args) == len(to.args) and len(t.fields) == len(to.fields):
+        args = tuple(_finer(a, b) for a, b in zip(t.args, to.args, strict=True))
+        fields = tuple((n, _finer(a, b)) for (n, a), (_, b) in zip(t.fields, to.fields, strict=True))
+        return replace(t, args=args, fields=fields)
+    return t
 
 
 def _refuse(_index: int, error: Exception) -> None:
@@ -263,7 +276,9 @@ def _values(column: pa.ChunkedArray, t: SqlType) -> Sequence[object]:
     try:
         cast = column.cast(arrow_type(t)).combine_chunks()
     except pa.ArrowInvalid as error:
-        finer = t.kind in (Kind.TIMESTAMP, Kind.TIME)
-        what = f"a {t} has parts of a millisecond, which are not supported" if finer else str(error)
+        what = str(error)
+        if t.kind in (Kind.TIMESTAMP, Kind.TIME):
+            way = ", which are not supported" if t.kind is Kind.TIME else f": declare the column {finer(t)}"
+            what = f"a {t} has parts of a millisecond{way}"
         raise StatementFailed(f"a value of the query: {what}") from error
     return to_python(cast.chunk(0) if isinstance(cast, pa.ChunkedArray) else cast, t)

@@ -11,17 +11,25 @@ from typing import Any
 
 from flowql.compiler.functions.json_values import read_json
 from flowql.compiler.functions.sql_bytes import text_of_bytes
-from flowql.compiler.functions.sql_text_casts import read_date, read_double, read_time, read_timestamptz, text_writer
+from flowql.compiler.functions.sql_text_casts import (
+    read_date,
+    read_double,
+    read_microstz,
+    read_time,
+    read_timestamptz,
+    text_writer,
+)
 from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,
     BYTES,
     DATE,
     DOUBLE,
+    MICROS,
+    MICROSTZ,
     STRING,
     TIME,
     TIMESTAMP,
-    TIMESTAMPTZ,
     SqlType,
     array,
     decimal,
@@ -35,9 +43,9 @@ _SCALARS: Mapping[str, tuple[SqlType, Callable[[str], Any]]] = {
     "DOUBLE": (DOUBLE, read_double),
     "DATE": (DATE, read_date),
     "TIME": (TIME, read_time),
-    "TIMESTAMP": (TIMESTAMP, read_timestamptz),
+    "TIMESTAMP": (MICROS, read_microstz),
     "TIMESTAMP_MS": (TIMESTAMP, read_timestamptz),
-    "TIMESTAMP WITH TIME ZONE": (TIMESTAMPTZ, read_timestamptz),
+    "TIMESTAMP WITH TIME ZONE": (MICROSTZ, read_microstz),
     **{f"{u}{size}INT": (BIGINT, int) for u in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")},
     "INTEGER": (BIGINT, int),
     "UINTEGER": (BIGINT, int),

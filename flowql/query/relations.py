@@ -214,7 +214,7 @@ def _uuids(column: pa.Array) -> pa.Array:
 
 def _zoned(t: SqlType) -> pa.DataType:
     if t.zoned:
-        return pa.timestamp("ms", "UTC")
+        return pa.timestamp("us" if t.kind is Kind.MICROS else "ms", "UTC")
     if t == JSONB:
         return pa.json_(pa.string())
     if t == SPAN:

@@ -26,7 +26,7 @@ from flowql.compiler.functions.sql_bytes import bytes_of_text
 from flowql.compiler.functions.sql_patterns import similar
 from flowql.compiler.functions.sql_times import part_name, part_type
 from flowql.compiler.functions.sql_to_char import items_of
-from flowql.query import standard_arrays, standard_json, standard_relations
+from flowql.query import standard_arrays, standard_json, standard_relations, standard_times
 from flowql.query.catalogue import ANY_CHAR, FORMATTED, MATCHES, PART, REPLACED, SHOWN, TEXT
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.names import names_of, with_names
@@ -232,6 +232,8 @@ def _cast(node: t.Cast) -> t.Expr:
             return _interval(t.Interval(constant.value))
     if node.type.name == "array" and constant is not None:
         return standard_arrays.from_text(constant.value, node)
+    if node.type.name in standard_times.ROUNDED and node.type.parameters:
+        return standard_times.rounded(replace(node, type=standard_times.plain(node.type)), node.type)
     if node.type.name not in ("varchar", "text", "string") or node.safe:
         return node
     made = t.Cast(node.operand, t.TypeName("varchar")) if _as_it_is(node.operand) else _call(TEXT, node.operand)
@@ -258,6 +260,8 @@ def _type(node: t.TypeName) -> t.TypeName:
         return replace(node, parameters=(38, 18))
     if node.name in ("real", "float4"):
         return replace(node, name="double")
+    if node.parameters == (6,):  # of a moment, which DuckDB has
+        node = standard_times.plain(node)
     if node.name in ("struct", "map") and (node.fields or node.args):
         return t.TypeName(_MARK + _written(node).encode().hex())
     return node
@@ -319,6 +323,8 @@ def _typed_text(node: t.TypedText) -> t.Expr:
         raise _refuse("a bit string", "write a number, or bytes:  '\\x1f'::bytea")
     if node.type.name == "jsonb":
         return standard_json.from_text(_text(node.text))
+    if node.type.name in standard_times.ROUNDED and node.type.parameters:
+        return standard_times.rounded(replace(node, type=standard_times.plain(node.type)), node.type)
     return _interval(t.Interval(node.text)) if node.type.name == "interval" else node
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flowql.compiler.analyze.relations.expressions import rebuilt
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.plan.schema import Schema
-from flowql.compiler.plan.types import JSONB, Kind, SqlType
+from flowql.compiler.functions.sql_text_casts import has_finer_part
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import JSONB, TIMESTAMP, Kind, SqlType
 from flowql.query import standard_json
 from flowql.query.standard_arrays import call, constant, number
+from flowql.query.standard_times import exact_texts
 
 _TOTAL = t.TypeName("decimal", (38, 0))
 _COUNTS = ("count", "row_number", "rank", "dense_rank", "regr_count")
@@ -42,11 +44,14 @@ class ColumnTypes:
     bytes_: frozenset[str] = frozenset()
     bigint: frozenset[str] = frozenset()
     doubles: frozenset[str] = frozenset()
+    moments: frozenset[str] = frozenset()  # in milliseconds, of statements that have times with smaller parts
     totals: frozenset[str] = frozenset()  # columns of sub-queries that are sums of a BIGINT
     relations: Mapping[str, Mapping[str, SqlType]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.relations or self.json or self.arrays or self.bytes_ or self.bigint or self.doubles)
+        return bool(
+            self.moments or self.relations or self.json or self.arrays or self.bytes_ or self.bigint or self.doubles
+        )
 
 
 NOTHING_KNOWN = ColumnTypes()
@@ -58,7 +63,8 @@ def column_types(schemas: Mapping[str, Schema], sql: str) -> ColumnTypes:
     relations: dict[str, dict[str, SqlType]] = {}
     if any(word in folded for word in _BY_NAME):
         relations = {name.casefold(): {f.name: f.type for f in s} for name, s in schemas.items()}
-    if not relations and not any(word in folded for word in _OF_TYPES):
+    finer = has_finer_part(sql)
+    if not relations and not finer and not any(word in folded for word in _OF_TYPES):
         return ColumnTypes()
     fields = [f for s in schemas.values() for f in s]
 
@@ -68,8 +74,19 @@ def column_types(schemas: Mapping[str, Schema], sql: str) -> ColumnTypes:
 
     json = frozenset(f.name for f in fields if f.type == JSONB)
     return ColumnTypes(
-        json, names(Kind.ARRAY), names(Kind.BYTES), names(Kind.BIGINT), names(Kind.DOUBLE), relations=relations
+        json,
+        names(Kind.ARRAY),
+        names(Kind.BYTES),
+        names(Kind.BIGINT),
+        names(Kind.DOUBLE),
+        _moments(fields) if finer else frozenset(),
+        relations=relations,
     )
+
+
+def _moments(fields: Sequence[Field]) -> frozenset[str]:
+    others = {f.name for f in fields if f.type != TIMESTAMP}
+    return frozenset(f.name for f in fields if f.type == TIMESTAMP) - others
 
 
 def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
@@ -77,6 +94,8 @@ def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
 
     def rule(node: t.Node) -> t.Node | None:
         made = t.with_children(node, lambda child: rebuilt(child, rule))
+        if columns.moments:
+            made = exact_texts(made, columns.moments)
         if isinstance(made, t.Binary) and made.op == "||":
             return _joined(made, columns)
         if isinstance(made, t.Subscript) and constant(made.index) is None and _is_array(made.base, columns):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flowql.compiler.functions.temporal import parse_date, parse_time, parse_timestamp
+from flowql.compiler.functions.temporal import parse_date, parse_micros, parse_time, parse_timestamp
 from flowql.compiler.plan.types import Kind, SqlType
 
 _PARSE: Mapping[Kind, Callable[[str], int]] = {
     Kind.DATE: parse_date,
     Kind.TIME: parse_time,
     Kind.TIMESTAMP: parse_timestamp,
+    Kind.MICROS: parse_micros,
 }
 
 

@@ -273,8 +273,12 @@ def _parquet_chunks(
 def _parquet_value(column: str, found: str, kind: Kind | None) -> str:
     """A Parquet value as JSON text; `found` is its type, `kind` what the source declares, None where it declares nothing."""
     as_text = kind is Kind.STRING
+    if found.startswith("TIMESTAMP") and kind is Kind.MICROS:
+        return f"CAST(epoch_us({column}) AS VARCHAR)"
     if found.startswith("TIMESTAMP") and not as_text:
         return f"CAST({milliseconds_sql(column)} AS VARCHAR)"
+    if found == "DATE" and kind in (Kind.TIMESTAMP, Kind.MICROS):
+        return f"CAST(epoch_{'us' if kind is Kind.MICROS else 'ms'}({column}) AS VARCHAR)"
     if found == "DATE" and kind is not None and not as_text:
         return f"CAST({column} - DATE '1970-01-01' AS VARCHAR)"
     if found.startswith("TIME") and kind is Kind.TIME:

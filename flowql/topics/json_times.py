@@ -17,7 +17,7 @@ from flowql.compiler.plan.types import STRING, Kind
 from flowql.runtime.operators.json_scan import JsonScan, Located
 from flowql.topics.typed_texts import json_sql
 
-_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 ROWS_MIN = 256  # fewer are done one by one
 
 

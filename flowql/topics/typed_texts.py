@@ -26,12 +26,14 @@ _ISO = {
     Kind.TIME: _TIME,
     Kind.TIMESTAMP: rf"\d{{4}}-\d{{2}}-\d{{2}}([T ]{_TIME}(Z|[+-]\d{{2}}(:?\d{{2}})?)?)?",
 }
+_ISO[Kind.MICROS] = _ISO[Kind.TIMESTAMP]
 _PATTERNS = {kind: re.compile(pattern, re.ASCII) for kind, pattern in _ISO.items()}
 # How a value of a type is written, for messages.
 FORMS = {
     Kind.DATE: "YYYY-MM-DD, or days since 1970",
     Kind.TIME: "HH:MM:SS, or milliseconds of the day",
     Kind.TIMESTAMP: "ISO-8601 such as 2013-01-01T05:00:00Z, or milliseconds since 1970",
+    Kind.MICROS: "ISO-8601 such as 2013-01-01T05:00:00.123456Z, or microseconds since 1970",
     Kind.BOOLEAN: "true or false, yes or no, 1 or 0",
 }
 _NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?"  # what JSON calls one
@@ -76,7 +78,8 @@ def _temporal(text: str, kind: Kind) -> int:
     at = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000
+    micros = since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
+    return micros if kind is Kind.MICROS else micros // 1000
 
 
 def retyped(value: Any, t: SqlType) -> Any:
@@ -153,6 +156,7 @@ def _value_sql(bare: str, t: SqlType) -> str:
         Kind.DATE: f"try_cast({bare} AS DATE) - DATE '1970-01-01'",
         Kind.TIME: f"epoch_ms(try_cast(replace({bare}, ',', '.') AS TIME))",
         Kind.TIMESTAMP: milliseconds_sql(f"try_cast(replace({bare}, ',', '.') AS TIMESTAMPTZ)"),
+        Kind.MICROS: f"epoch_us(try_cast(replace({bare}, ',', '.') AS TIMESTAMPTZ))",
     }[kind]
     iso = f"CASE WHEN regexp_full_match({bare}, '{_ISO[kind]}') THEN CAST({number} AS VARCHAR) END"
     return f"coalesce({whole}, {iso})"

@@ -41,8 +41,8 @@ _STOPS = np.uint64(0x8080808080808080)
 # What a field of each Avro type may be read as; the reference converts some more, value by value.
 _READ_AS: dict[str, tuple[Kind, ...]] = {
     "boolean": (Kind.BOOLEAN,),
-    "int": (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DATE, Kind.TIME, Kind.TIMESTAMP),
-    "long": (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DATE, Kind.TIME, Kind.TIMESTAMP),
+    "int": (Kind.INT, Kind.BIGINT, Kind.DOUBLE, *TIMES),
+    "long": (Kind.INT, Kind.BIGINT, Kind.DOUBLE, *TIMES),
     "float": (Kind.DOUBLE,),
     "double": (Kind.DOUBLE,),
     "string": (Kind.STRING,),
@@ -51,6 +51,10 @@ _READ_AS: dict[str, tuple[Kind, ...]] = {
     "decimal": (Kind.DECIMAL,),
 }
 _RANGES = {Kind.INT: (INT_MIN, INT_MAX), Kind.DATE: (INT_MIN, INT_MAX), Kind.TIME: (0, DAY_MS - 1)}
+
+
+_MICROS_PER_MS = 1_000
+_MILLIS_MAX = 9_000_000_000_000_000  # that have microseconds within 64 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +272,7 @@ class _Steps:
     def column(self, value: _Value, field: AvroField, t: SqlType) -> pa.Array:
         """The column of type `t`."""
         self.prove(value, field)
-        other_time = field.time is not None and t.kind in TIMES and field.time.kind is not t.kind
+        other_time = field.time is not None and t.kind in TIMES and not field.time.counts(t.kind)
         if other_time or t.kind not in _READ_AS[field.type]:
             self._good &= ~value.present  # converted value by value
             return pa.nulls(self._walk.rows, arrow_type(t))
@@ -278,12 +282,22 @@ class _Steps:
             assert value.number is not None
             number = value.number
             if field.time is not None and t.kind in TIMES:
-                number = number // field.time.per_ms
+                number = self._in_unit(number, value.present, field.time, t)
             return self._numbers(number, value.present, t)
         if field.type == "decimal":
             return self._decimals(value.span, value.present, field, t)
         texts = self._walk.texts(value.span)
         return nullable(texts if field.type == "string" else as_bytes(texts), value.present)
+
+    def _in_unit(self, number: npt.NDArray[Any], present: Bools, time: _TimeNumbers, t: SqlType) -> npt.NDArray[Any]:
+        """Times as the column counts them."""
+        if t.kind is not Kind.MICROS:
+            return number // time.per_ms
+        if time.per_ms >= _MICROS_PER_MS:
+            return number // (time.per_ms // _MICROS_PER_MS)
+        fits = np.abs(number) < _MILLIS_MAX
+        self._good &= ~present | fits
+        return np.where(fits, number, 0) * (_MICROS_PER_MS // time.per_ms)
 
     def _numbers(self, number: npt.NDArray[Any], present: Bools, t: SqlType) -> pa.Array:
         absent = None if present.all() else ~present

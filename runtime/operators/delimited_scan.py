@@ -23,6 +23,7 @@ from flowql.runtime.serde.delimited import delimiter_of
 
 _SUPPORTED = frozenset(
     {Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP}
+    | {Kind.MICROS}
 )
 _SPECIAL = (34, 10, 13)  # a quote, and the ends of a line
 _MINUS = 45

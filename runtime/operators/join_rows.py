@@ -11,7 +11,7 @@ from flowql.runtime.state.store import Key
 
 VECTOR_ROWS = 256  # joins take fewer rows one by one
 # Keys that can be dictionary-encoded, so that each distinct one is looked up once.
-DICTIONARY_KEYS = frozenset({Kind.INT, Kind.BIGINT, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+DICTIONARY_KEYS = frozenset({Kind.INT, Kind.BIGINT, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 
 
 class JoinedRow:

@@ -165,7 +165,7 @@ def column(values: Scalars, whole: Whole, t: SqlType) -> tuple[pa.Array, Bools]:
         good = good & (number >= INT_MIN) & (number <= INT_MAX)
     elif t.kind is Kind.TIME:
         good = good & (number >= 0) & (number < DAY_MS)
-    storage = {Kind.BIGINT: np.int64, Kind.TIMESTAMP: np.int64}.get(t.kind, np.int32)
+    storage = dict.fromkeys((Kind.BIGINT, Kind.TIMESTAMP, Kind.MICROS), np.int64).get(t.kind, np.int32)
     array, good = _nullable(values, number if storage is np.int64 else number.astype(np.int32), good, None)
     return array if t.kind in (Kind.INT, Kind.BIGINT) else array.view(arrow_type(t)), good
 

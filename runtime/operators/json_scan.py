@@ -30,6 +30,7 @@ SHAPES_MAX = 8
 ROWS_PER_SHAPE_MIN = 16
 _SUPPORTED = frozenset(
     {Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.DECIMAL, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP}
+    | {Kind.MICROS}
 )
 
 

@@ -22,7 +22,7 @@ from flowql.runtime.operators.json_scan import Located
 from flowql.runtime.operators.json_shape import Shape
 from flowql.runtime.operators.json_text import text_of
 
-_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 VERBATIM = frozenset({*_WHOLE, Kind.BOOLEAN, Kind.STRING})
 _MINUS_ZERO = np.uint64(0x302D)
 _Part = tuple[int, int]  # where it is in the pool for the first row, and how far from there for the next

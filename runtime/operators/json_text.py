@@ -27,6 +27,7 @@ _INTEGERS = {
     Kind.DATE: pa.int32(),
     Kind.TIME: pa.int32(),
     Kind.TIMESTAMP: pa.int64(),
+    Kind.MICROS: pa.int64(),
 }
 _WHOLE_MAX = 1e15  # whole doubles below are written as integers with `.0`
 _PLAIN_MAX = 1e10  # Arrow writes doubles from here on, and below 1e-6, with an exponent

@@ -32,7 +32,7 @@ from flowql.runtime.state.store import Key, Store, Value
 
 VECTOR_ROWS = 256  # below, grouping's fixed cost of about 0.1 ms exceeds a loop over rows
 _NUMBERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DOUBLE})
-_ORDERED = _NUMBERS | {Kind.DATE, Kind.TIME, Kind.TIMESTAMP}
+_ORDERED = _NUMBERS | {Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS}
 _KEYS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES}) | (_ORDERED - _NUMBERS)
 _SQL_SUMS = ("sql_sum", "sql_avg")
 _ARROW = dict.fromkeys(_SQL_SUMS, ("sum", "count")) | {
@@ -43,7 +43,7 @@ _ARROW = dict.fromkeys(_SQL_SUMS, ("sum", "count")) | {
     "COUNT": ("count",),
 }
 _LISTED = "__listed_"
-_INTS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64()}
+_INTS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64(), Kind.MICROS: pa.int64()}
 
 
 def use_vector(batch: Batch, run: RunContext, *, silent: bool = False) -> bool:

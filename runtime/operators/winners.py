@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import Ints
 
-_WHOLE = {Kind.INT: None, Kind.BIGINT: None, Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64()}
+_WHOLE = {Kind.INT: None, Kind.BIGINT: None, Kind.DATE: pa.int32(), Kind.TIME: pa.int32()} | dict.fromkeys(
+    (Kind.TIMESTAMP, Kind.MICROS), pa.int64()
+)
 
 
 def can_win(t: SqlType) -> bool:

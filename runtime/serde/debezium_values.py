@@ -14,7 +14,14 @@ from decimal import Decimal
 from typing import Any, Self
 
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, WIDE
-from flowql.compiler.functions.sql_text_casts import read_date, read_time, read_timestamp, read_timestamptz
+from flowql.compiler.functions.sql_text_casts import (
+    read_date,
+    read_micros,
+    read_microstz,
+    read_time,
+    read_timestamp,
+    read_timestamptz,
+)
 from flowql.compiler.functions.temporal import DAY_MS
 from flowql.compiler.plan.event_times import USUAL_TIMES
 from flowql.compiler.plan.schema import Field
@@ -27,6 +34,7 @@ _DAYS = tuple(name for name, t in NAMED_TIMES.items() if t.kind is Kind.DATE)
 _DECIMAL, _ANY_SCALE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
 _FIRST_MS, _LAST_MS = USUAL_TIMES.first_ms(of_column=False), USUAL_TIMES.latest_ms
 _BELOW_MS = re.compile(r"(\.\d{3})\d+")
+_BELOW_US = re.compile(r"(\.\d{6})\d+")
 _RANGES = {Kind.INT: (INT_MIN, INT_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
 _SCALE_MAX = 1_000  # beyond it a text of a few bytes would be a number of many digits
 
@@ -55,6 +63,8 @@ def converters(fields: Sequence[Field]) -> Mapping[str, Convert]:
         convert = _CONVERTERS.get(f.type.kind)
         if f.type.kind is Kind.TIMESTAMP:
             convert = _moment_zoned if f.type.zoned else _moment
+        if f.type.kind is Kind.MICROS:
+            convert = _micros_zoned if f.type.zoned else _micros
         if convert is not None:
             found[f.name] = convert
     return found
@@ -79,6 +89,32 @@ def _ms(value: Any, meaning: Meaning | None, read: Callable[[str], int]) -> Any:
     if meaning is not None and meaning.name in _PER_MS:
         return value // _PER_MS[meaning.name]
     return usual_ms(value, "let the connector write schemas (value.converter.schemas.enable=true)")
+
+
+def _micros(value: Any, meaning: Meaning | None) -> Any:
+    return _us(value, meaning, read_micros)
+
+
+def _micros_zoned(value: Any, meaning: Meaning | None) -> Any:
+    return _us(value, meaning, read_microstz)
+
+
+def _us(value: Any, meaning: Meaning | None, read: Callable[[str], int]) -> Any:
+    """A moment in microseconds; parts of one are cut off, toward the past. Raises ValueError for a number that may be milliseconds."""
+    if type(value) is str:
+        return read(_BELOW_US.sub(r"\1", value))
+    if type(value) is not int:
+        return value
+    if meaning is not None and meaning.name in _DAYS:
+        return value * DAY_MS * 1000
+    if meaning is not None and meaning.name in _PER_MS:
+        return value * 1000 // _PER_MS[meaning.name]
+    if abs(value) < _LAST_MS:
+        raise ValueError(
+            f"{value} microseconds are a time near 1970. If they are milliseconds: let the connector write schemas "
+            "(value.converter.schemas.enable=true), or declare the column TIMESTAMP"
+        )
+    return value
 
 
 def usual_ms(value: int, way: str) -> int:

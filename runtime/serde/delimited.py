@@ -17,7 +17,7 @@ from flowql.compiler.functions.values import text_of
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
-from flowql.runtime.serde.numbers import day_time, days, java_integer, moment
+from flowql.runtime.serde.numbers import TIMES, day_time, days, java_integer, moment, moment_in_micros
 
 _NAMED_DELIMITERS = {"SPACE": " ", "TAB": "\t"}
 
@@ -46,6 +46,7 @@ _READERS: dict[Kind, Callable[[str], Any]] = {
     Kind.DATE: days(_long),
     Kind.TIME: day_time(_long),
     Kind.TIMESTAMP: moment(_long),
+    Kind.MICROS: moment_in_micros(_long),
     Kind.BYTES: lambda v: base64.b64decode(v, validate=True),
 }
 
@@ -90,7 +91,7 @@ def _read(read: Callable[[str], Any], text: str, index: int, t: SqlType) -> Any:
 
 
 def _writer(t: SqlType) -> Callable[[Any], str]:
-    if t.kind in (Kind.DATE, Kind.TIME, Kind.TIMESTAMP):
+    if t.kind in TIMES:
         return str
     if t.kind is Kind.DOUBLE:
         return double_text

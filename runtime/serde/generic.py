@@ -150,4 +150,5 @@ _SCALARS: dict[Kind, Convert] = {
     Kind.DATE: lambda v: day_number(_whole(time_number(v, Kind.DATE), INT_MIN, INT_MAX)),
     Kind.TIME: lambda v: time_of_day(_whole(time_number(v, Kind.TIME), INT_MIN, INT_MAX)),
     Kind.TIMESTAMP: lambda v: _whole(time_number(v, Kind.TIMESTAMP), BIGINT_MIN, BIGINT_MAX),
+    Kind.MICROS: lambda v: _whole(time_number(v, Kind.MICROS), BIGINT_MIN, BIGINT_MAX),
 }

@@ -32,7 +32,7 @@ from flowql.compiler.plan.types import Kind, SqlType, struct
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.serde.json_schema_values import has_units, reading, writing
-from flowql.runtime.serde.numbers import day_time, days, java_integer, moment, whole
+from flowql.runtime.serde.numbers import day_time, days, java_integer, moment, moment_in_micros, whole
 from flowql.runtime.serde.registry import PREFIX, numbered, prefix, split_prefix, written_by
 
 Convert = Callable[[Any], Any]
@@ -46,6 +46,7 @@ _AS_IS = {
     Kind.INT: f"type({{0}}) is int and {INT_MIN} <= {{0}} <= {INT_MAX}",
     Kind.BIGINT: f"type({{0}}) is int and {BIGINT_MIN} <= {{0}} <= {BIGINT_MAX}",
     Kind.TIMESTAMP: f"type({{0}}) is int and {BIGINT_MIN} <= {{0}} <= {BIGINT_MAX}",
+    Kind.MICROS: f"type({{0}}) is int and {BIGINT_MIN} <= {{0}} <= {BIGINT_MAX}",
     Kind.DOUBLE: "type({0}) is float",
     Kind.STRING: "type({0}) is str",
 }
@@ -319,6 +320,7 @@ _SCALARS: dict[Kind, Convert] = {
     Kind.DATE: days(_bigint),
     Kind.TIME: day_time(_bigint),
     Kind.TIMESTAMP: moment(_bigint),
+    Kind.MICROS: moment_in_micros(_bigint),
 }
 _exact_bigint = _exact_integer("BIGINT", BIGINT_MIN, BIGINT_MAX)
 _EXACT: dict[Kind, Convert] = {
@@ -327,6 +329,7 @@ _EXACT: dict[Kind, Convert] = {
     Kind.DATE: days(_exact_bigint),
     Kind.TIME: day_time(_exact_bigint),
     Kind.TIMESTAMP: moment(_exact_bigint),
+    Kind.MICROS: moment_in_micros(_exact_bigint),
 }
 
 

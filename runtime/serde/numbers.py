@@ -10,7 +10,7 @@ from flowql.compiler.functions.numeric import INT_MAX, INT_MIN
 from flowql.compiler.functions.temporal import DAY_MS
 from flowql.compiler.plan.types import Kind
 
-TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 
 
 class TimeNumber(int):
@@ -25,10 +25,24 @@ class TimeNumber(int):
 
     @classmethod
     def written(cls, kind: Kind, value: int) -> int:
-        """The number that stands for a value of a column in such a field. Raises TypeError."""
-        if kind is not cls.kind:
+        """The number that stands for a value of a column in such a field. Raises TypeError, and ValueError for parts that the field has not."""
+        if not cls.counts(kind):
             raise TypeError(f"the field is a {cls.kind.value}, the column a {kind.value}")
-        return value * cls.per_ms
+        if kind is not Kind.MICROS:
+            return value * cls.per_ms
+        number, rest = divmod(value * cls.per_ms, 1000)
+        if rest:
+            raise ValueError("the field has milliseconds, the value parts of one")
+        return number
+
+    @classmethod
+    def counts(cls, kind: Kind) -> bool:
+        """Whether a column of the kind is what the number counts."""
+        return cls.kind is (Kind.TIMESTAMP if kind is Kind.MICROS else kind)
+
+    def in_unit_of(self, kind: Kind) -> int:
+        """What a column of the kind has of it; smaller parts are cut off, toward the past."""
+        return int(self) * (1000 if kind is Kind.MICROS else 1) // self.per_ms
 
 
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
@@ -48,14 +62,14 @@ NAMED_TIMES: dict[str, type[TimeNumber]] = {
 
 
 def time_number(value: object, kind: Kind) -> object:
-    """What a column of DATE, TIME or TIMESTAMP reads of a number: itself, or in days or milliseconds if its unit is known.
-    Parts of a millisecond are cut off, toward the past. Raises TypeError if it counts something else.
+    """What a column of DATE, TIME, TIMESTAMP or TIMESTAMP(6) reads of a number: itself, or in days, milliseconds or microseconds if its
+    unit is known. Smaller parts are cut off, toward the past. Raises TypeError if it counts something else.
     """
     if not isinstance(value, TimeNumber):
         return value
-    if value.kind is not kind:
+    if not value.counts(kind):
         raise TypeError(f"its schema says that it is a {value.kind.value}")
-    return int(value) // value.per_ms
+    return value.in_unit_of(kind)
 
 
 def java_integer(text: str, low: int, high: int) -> int:
@@ -90,6 +104,11 @@ def day_time(number: Callable[[str], int]) -> Callable[[str], int]:
 def moment(number: Callable[[str], int]) -> Callable[[str], int]:
     """A TIMESTAMP as `number` reads it."""
     return _counted(number, "TIMESTAMP", "of milliseconds since 1970")
+
+
+def moment_in_micros(number: Callable[[str], int]) -> Callable[[str], int]:
+    """A TIMESTAMP(6) as `number` reads it."""
+    return _counted(number, "TIMESTAMP(6)", "of microseconds since 1970")
 
 
 def _counted(number: Callable[[str], int], kind: str, what: str) -> Callable[[str], int]:

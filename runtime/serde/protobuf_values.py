@@ -8,8 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.functions.numeric import WIDE
-from flowql.compiler.plan.types import SqlType
+from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.serde.generic import Unreadable
+from flowql.runtime.serde.numbers import TimeNumber
 
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 _WRAPPERS = ("Bool", "String", "Bytes", "Float", "Double", "Int32", "UInt32", "Int64", "UInt64")
@@ -25,6 +26,8 @@ def write_well_known(name: str, t: SqlType) -> Callable[[Any, Any], None] | None
     """Fills a message of that full name from a reference value of `t`; None for messages that are records."""
     if name == "confluent.type.Decimal":
         return lambda m, v: _write_decimal(m, v, t)
+    if name == "google.protobuf.Timestamp" and t.kind is Kind.MICROS:
+        return _write_micros
     return _write_value if name in _WRAPPER_NAMES else _WRITERS.get(name)
 
 
@@ -36,13 +39,29 @@ def _write_value(m: Any, v: Any) -> None:
     m.value = v
 
 
+class _Moment(TimeNumber):
+    """A moment: its number is that of milliseconds, and TIMESTAMP(6) takes the microseconds as well."""
+
+    kind = Kind.TIMESTAMP
+    per_ms = 1
+    micros = 0
+
+    def in_unit_of(self, kind: Kind) -> int:
+        return self.micros if kind is Kind.MICROS else int(self)
+
+
 def _read_timestamp(m: Any) -> int:
-    ms: int = m.seconds * 1000 + m.nanos // 1_000_000
-    return ms
+    moment = _Moment(m.seconds * 1000 + m.nanos // 1_000_000)
+    moment.micros = m.seconds * 1_000_000 + m.nanos // 1000
+    return moment
 
 
 def _write_timestamp(m: Any, v: int) -> None:
     m.seconds, m.nanos = v // 1000, v % 1000 * 1_000_000
+
+
+def _write_micros(m: Any, v: int) -> None:
+    m.seconds, m.nanos = v // 1_000_000, v % 1_000_000 * 1000
 
 
 def _read_date(m: Any) -> int | Unreadable:

@@ -25,7 +25,7 @@ _DECIMAL_SIGN = 1 << 127
 _EXACT = Context(prec=100)  # the default context would round a DECIMAL(38, s)
 _NULL, _VALUE = b"\x00", b"\x01"
 _LIST_END, _ELEMENT_NULL, _ELEMENT = b"\x00", b"\x01", b"\x02"
-_INTEGERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+_INTEGERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 
 _U64 = struct.Struct(">Q")
 _F64 = struct.Struct(">d")

@@ -28,6 +28,7 @@ from flowql.compiler.plan.types import (
     DOUBLE,
     INT,
     INTERVAL,
+    MICROS,
     SPAN,
     STRING,
     TIME,
@@ -53,6 +54,7 @@ LETTERS: dict[str, SqlType] = {
     "F": BOOLEAN,
     "DAY": DATE,
     "T": TIMESTAMP,
+    "U": MICROS,
     "C": TIME,
     "Y": BYTES,
     "LI": array(INT),
@@ -111,6 +113,9 @@ SOME: dict[Kind, Callable[[random.Random], Any]] = {
     Kind.DATE: lambda r: r.choice([0, -1, 1, -719162, -719163, 2932896, 2932897, r.randint(-700_000, 2_900_000)]),
     Kind.TIMESTAMP: lambda r: r.choice(
         [0, -1, 1, 999, 253402300799999, 253402300800000, r.randint(-(6 * 10**13), 25 * 10**13)]
+    ),
+    Kind.MICROS: lambda r: r.choice(
+        [0, -1, 1, 999_999, -62_135_596_800_000_001, *(r.randint(-(6 * 10**16), 25 * 10**16) for _ in range(2))]
     ),
     Kind.TIME: lambda r: r.choice([0, 86_399_999, r.randint(0, 86_399_999)]),
     Kind.BYTES: lambda r: r.randbytes(r.choice([0, 1, 2, 4, 8, 9])),
@@ -178,7 +183,16 @@ OPERANDS: dict[str, Sequence[int]] = {
     **dict.fromkeys(("like", "not_like", "in", "not_in", "sql_in"), (2, 3)),
     **dict.fromkeys(STANDARD_NAMES.values(), range(4)),
     **dict.fromkeys(
-        ("sql_to_date", "sql_to_time", "sql_to_double", "sql_to_bytes", "sql_interval_micros", "sql_to_timestamptz"),
+        (
+            "sql_to_micros",
+            "sql_to_microstz",
+            "sql_to_date",
+            "sql_to_time",
+            "sql_to_double",
+            "sql_to_bytes",
+            "sql_interval_micros",
+            "sql_to_timestamptz",
+        ),
         (1,),
     ),
     **dict.fromkeys(("sql_interval", "sql_in_range"), (3,)),
@@ -266,6 +280,11 @@ CAST("JSON" AS JSONB) \|\| '[1]' | CAST("JSON" AS JSONB) - 'a' | CAST("JSON" AS 
 JSONB_TYPEOF(CAST("JSON" AS JSONB)) | JSONB_ARRAY_LENGTH(CAST("JSON" AS JSONB)) | JSONB_STRIP_NULLS(CAST("JSON" AS JSONB)) | JSONB_PRETTY(CAST("JSON" AS JSONB)) | JSONB_SET(CAST("JSON" AS JSONB), '{a}', '1')
 JSONB_EXTRACT_PATH(CAST("JSON" AS JSONB), 'a', "S0") | JSONB_EXTRACT_PATH_TEXT(CAST("JSON" AS JSONB), "S0") | JSONB_ELEMENTS(CAST("JSON" AS JSONB)) | JSONB_ELEMENTS_TEXT(CAST("JSON" AS JSONB)) | JSONB_OBJECT("LS0")
 JSONB_ORDER(CAST("JSON" AS JSONB)) | JSONB_KEYS(CAST("JSON" AS JSONB)) | JSONB_VALUES(CAST("JSON" AS JSONB)) | JSONB_VALUES_TEXT(CAST("JSON" AS JSONB)) | JSONB_BUILD_OBJECT('a', "D0", "S0", "LI0", 'j', CAST("JSON" AS JSONB)) | JSONB_BUILD_ARRAY("T0", NULL, "M0", "Y0")
+"U0" + INTERVAL '1 month 2 days 03:00:00.500001' | "U0" - "U1" > INTERVAL '1' DAY | CAST("U0" - "U1" AS VARCHAR) | CAST("U0" - "T0" AS VARCHAR) | CAST("DAY0" - "U0" AS VARCHAR) | CAST(AGE("U0", "T1") AS VARCHAR)
+EXTRACT(EPOCH FROM "U0") | EXTRACT(SECOND FROM "U0") | EXTRACT(MICROSECONDS FROM "U0") | EXTRACT(YEAR FROM "U0") | EXTRACT(HOUR FROM "U0") | DATE_PART('epoch', "U0") | DATE_TRUNC('milliseconds', "U0") | DATE_TRUNC('hour', "U0") | DATE_TRUNC('month', "U0")
+CAST("U0" AS TIMESTAMP(3)) | CAST("U0" AS TIMESTAMP(0)) | CAST("U0" AS TIMESTAMP(4)) | CAST("T0" AS TIMESTAMP(6)) | CAST("DAY0" AS TIMESTAMPTZ(6)) | CAST("U0" AS DATE) | CAST("U0" AS TIME) | CAST("U0" AS VARCHAR) | CAST("WHEN" AS TIMESTAMP(6)) | CAST("WHEN" AS TIMESTAMPTZ(6))
+"U0" = "T0" | "U0" < "DAY0" | "U0" IN ("T0", TIMESTAMP '2024-01-01 00:00:00.000001') | COALESCE("T0", "U0") | GREATEST("U0", "T0", "DAY0") | CASE WHEN "F0" THEN "U0" ELSE "T0" END | NULLIF("T0", "U0") | TO_CHAR("U0", 'YYYY-MM-DD HH24:MI:SS.US FF3') | TO_JSONB("U0")
+"U0" AT TIME ZONE 'Europe/Berlin' | CAST("U0" AS TIMESTAMPTZ) AT TIME ZONE 'Europe/Berlin' | DATE_BIN(INTERVAL '7 microseconds', "U0", "U1") | DATE_ADD(CAST("U0" AS TIMESTAMPTZ), '1 month') | TIMESTAMPDIFF(HOUR, "U0", "T1") | ("U0", "T1") OVERLAPS ("U1", "U2") | ISFINITE("U0")
 TO_JSONB("P0") | TO_JSONB("D0") | TO_JSONB("DAY0") | TO_JSONB(CAST("T0" AS TIMESTAMPTZ)) | JSONB_OF_ENTRIES(ARRAY[STRUCT(k := "S0", v := "N0")]) | CAST("S0" AS UUID) | CAST('{550E8400-e29b-41d4-a716-446655440000}' AS UUID)
 "T0" BETWEEN SYMMETRIC "T1" AND "T2" | CASE WHEN "T0" - "T1" > INTERVAL '1' HOUR THEN "T0" + INTERVAL '1' DAY ELSE NULL END | "T0" - "T1" IN (INTERVAL '24' HOUR, "T1" - "T2") | NOT ("T0" - "T1" = INTERVAL '1 day')
 """

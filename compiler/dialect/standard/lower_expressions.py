@@ -14,7 +14,7 @@ from flowql.compiler.dialect.ast import Star as PlainStar
 from flowql.compiler.dialect.forms import with_t
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.intervals import read_interval
-from flowql.compiler.dialect.standard.lower_types import lower_type
+from flowql.compiler.dialect.standard.lower_types import lower_cast_type
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.words import BY_CODE_POINT
 from flowql.compiler.dialect.words import CALENDAR_UNITS, UNIT_FUNCTIONS, singular
@@ -141,7 +141,7 @@ def _typed(node: t.TypedText) -> Ast:
     if node.type.name in ("decimal", "dec", "numeric") and not node.type.parameters:
         return Lit("decimal", _decimal_of(node), node.span)
     text = with_t(node.text) if node.type.name in ("timestamp", "timestamptz") else node.text
-    return CastTo(Lit("string", text, node.span), lower_type(node.type), node.span)
+    return CastTo(Lit("string", text, node.span), lower_cast_type(node.type), node.span)
 
 
 def _interval(node: t.Interval) -> Ast:
@@ -312,7 +312,7 @@ def _cast(node: t.Cast) -> Ast:
         return Func("TRY", (_cast(replace(node, safe=False)),), node.span)
     if node.type.name == "interval" and isinstance(node.operand, t.Constant) and node.operand.kind == "string":
         return _interval(t.Interval(node.operand.value, span=node.span))
-    made = CastTo(lower_expr(node.operand), lower_type(node.type), node.span)
+    made = CastTo(lower_expr(node.operand), lower_cast_type(node.type), node.span)
     return _narrowed(node.type, made)
 
 

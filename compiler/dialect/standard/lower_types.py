@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowql.compiler.diagnostics.edits import renamed
-from flowql.compiler.dialect.ast import TypeRef
+from flowql.compiler.dialect.ast import ANY_DIGITS, TypeRef
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.tree import TypeName
+from flowql.compiler.functions.sql_micros import DIGITS, finer
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.types import SqlType
 
@@ -51,6 +52,7 @@ _FOREIGN = {
     "uniqueidentifier": "uuid", "tinytext": "text", "mediumtext": "text", "longtext": "text", "clob": "text", "bit": "boolean", "binary": "bytea", "image": "bytea",
 }  # fmt: skip
 _NUMERIC = t.decimal(38, 18)  # given neither precision nor scale
+_MILLIS = 3  # digits of a second that TIMESTAMP and TIME have
 _DECIMALS = ("decimal", "dec", "numeric")
 _MISSING = {"timetz": "write  TIME", "json": "write  JSONB", "variant": "write  JSONB"}
 _NEAREST = {"timetz": "time", "json": "jsonb", "variant": "jsonb"}
@@ -63,6 +65,34 @@ MISSING_UNLESS_DECLARED = {
         ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"), "write  two columns, for its ends"
     ),
 }
+
+
+def lower_cast_type(made: TypeName) -> TypeRef:
+    """The type that a CAST names: of TIMESTAMP(p) also to how many digits it rounds."""
+    known = _KNOWN.get(made.name)
+    if known not in (t.TIMESTAMP, t.TIMESTAMPTZ):
+        return lower_type(made)
+    digits = made.parameters[0] if made.parameters else ANY_DIGITS
+    if digits > DIGITS or len(made.parameters) > 1:
+        return lower_type(made)
+    return TypeRef(known=finer(known) if digits > _MILLIS else known, span=made.span, digits=digits)
+
+
+def _moment(made: TypeName, known: SqlType) -> TypeRef:
+    """TIMESTAMP(p) of a column, which keeps milliseconds or microseconds and rounds nothing."""
+    digits, name = made.parameters[0], made.name.upper()
+    if len(made.parameters) > 1 or digits > DIGITS:
+        title = f"{name}({', '.join(map(str, made.parameters))}) is not a type: a time has up to {DIGITS} digits of a second"
+        fail("FQ1007", title, made.span, help=f"write  {name}({DIGITS})")
+    if digits < _MILLIS:
+        cut = f"write  {name}  , and  DATE_TRUNC('second', ...)  for what is written to it"
+        unsupported(f"rounding by the type {name}({digits})", made.span, cut)
+    if known.kind is t.Kind.TIME or digits == _MILLIS:
+        return TypeRef(known=known, span=made.span)
+    if digits < DIGITS:
+        help = f"write  {name}({DIGITS})  , and  CAST(... AS {name}({digits}))  for what is written to it"
+        unsupported(f"rounding by the type {name}({digits})", made.span, help)
+    return TypeRef(known=finer(known), span=made.span)
 
 
 def lower_type(made: TypeName) -> TypeRef:
@@ -85,15 +115,8 @@ def lower_type(made: TypeName) -> TypeRef:
         edit = renamed(made.span, made.name, other, first=True)
         unsupported(f"the type {made.name.upper()}", made.span, f"write  {other}", edit=edit)
     known = _KNOWN.get(made.name)
-    if (
-        known is not None
-        and known.kind in (t.Kind.TIMESTAMP, t.Kind.TIME)
-        and made.parameters
-        and made.parameters[0] < 3
-    ):
-        name = made.name.upper()
-        cut = f"write  {name}  , and  DATE_TRUNC('second', ...)  for what is written to it"
-        unsupported(f"rounding by the type {name}({made.parameters[0]})", made.span, cut)
+    if known is not None and known.kind in (t.Kind.TIMESTAMP, t.Kind.TIME) and made.parameters:
+        return _moment(made, known)
     if known is None and made.parameters:
         unsupported(f"the type {made.name.upper()} with parameters", made.span)
     return TypeRef(known=known, custom="" if known else made.name, span=made.span)

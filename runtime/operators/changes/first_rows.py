@@ -17,7 +17,7 @@ from flowql.runtime.operators.changes.placement import whole_numbers
 from flowql.runtime.operators.winners import group_codes
 from flowql.runtime.state.store import Key
 
-_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 _TEXTS = frozenset({Kind.STRING, Kind.BYTES})  # in the order of their bytes, which is that of code points
 
 

@@ -32,7 +32,7 @@ _HALF_MASK = (1 << _HALF_BITS) - 1
 _INT_BITS = 32
 _INT_MASK = (1 << _INT_BITS) - 1
 _EXTREMES = frozenset({"MIN", "MAX", "ANY_VALUE"})
-_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 Bools = npt.NDArray[np.bool_]
 
 

@@ -18,7 +18,7 @@ _NULL_FIRST, _VALUE, _NULL_LAST, _END = b"\x01", b"\x02", b"\x03", b"\x01"
 _LIST_END, _FIELD, _NULL_FIELD = b"\x00", b"\x01", b"\x02"
 _FROZEN = frozenset({Kind.DOUBLE, Kind.ARRAY, Kind.STRUCT, Kind.MAP})  # others are their own frozen form
 # Written as `flowql.runtime.state.keys` does, in one step: the tag and 8 bytes with the sign flipped.
-_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 _TAGGED, _SIGN = struct.Struct(">BQ"), 1 << 63
 _INVERTED = bytes(255 - b for b in range(256))
 

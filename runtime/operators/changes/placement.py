@@ -18,7 +18,7 @@ from flowql.runtime.operators.keys import freeze, picker
 from flowql.runtime.state.keys import key_codec
 
 _SIGN = np.uint64(1 << 63)
-_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP})
+_WHOLE = frozenset({Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS})
 
 
 class PlacementKeys:

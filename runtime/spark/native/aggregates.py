@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
 _INTEGERS = (Kind.INT, Kind.BIGINT)
 _ORDERED = frozenset(
-    {Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.DOUBLE}
+    {
+        Kind.INT,
+        Kind.BIGINT,
+        Kind.DECIMAL,
+        Kind.STRING,
+        Kind.BYTES,
+        Kind.DATE,
+        Kind.TIME,
+        Kind.TIMESTAMP,
+        Kind.MICROS,
+        Kind.DOUBLE,
+    }
 )
 _DOUBLE_EXACT = 2**53  # up to here a whole number is a double
 _BEYOND = "the SUM of a group is beyond what is added exactly here: 2^35 rows, or a sum of 2^91. Group by more columns, or run the query on the runtime"

@@ -382,7 +382,7 @@ def test_values_of_every_type_come_back_as_they_were_written(world: SqlSession) 
 
 def test_texts_and_null_in_the_query_of_an_insert_have_the_type_of_their_column(world: SqlSession) -> None:
     """As in PostgreSQL; texts for dates were refused, and NULL was an INT."""
-    world.execute("CREATE TABLE m (i INT, d DATE, ts TIMESTAMP(6), b BOOLEAN)")
+    world.execute("CREATE TABLE m (i INT, d DATE, ts TIMESTAMP(3), b BOOLEAN)")
     world.execute("INSERT INTO m SELECT 1, '2024-05-01', '2024-05-01 10:00:00.5', 'yes'")
     world.execute("INSERT INTO m (i, d, ts) SELECT '2', NULL, NOW() FROM m WHERE i = 1")
     found = [
@@ -391,7 +391,7 @@ def test_texts_and_null_in_the_query_of_an_insert_have_the_type_of_their_column(
     assert found == [(1, date(2024, 5, 1), True, True), (2, None, None, True)]
     finer = "INSERT INTO m (ts) SELECT {}TIMESTAMP '2024-05-01 10:00:00.123456'"
     for sql in (finer.format(""), finer.format("").replace("TIMESTAMP ", ""), finer.format("NOW() - NOW() + ")):
-        with pytest.raises(StatementFailed, match="parts of a millisecond, which are not supported"):
+        with pytest.raises(StatementFailed, match="parts of a millisecond"):
             world.execute(sql)
     with pytest.raises(CompileError, match=r"rounding by the type TIMESTAMP\(0\)"):  # it was stored as it came
         world.execute("CREATE TABLE o (ts TIMESTAMP(0))")
