@@ -236,7 +236,9 @@ class TaskProgram:
         """Operators that give something before the first row. They keep one group: it lives where rows without a key go."""
         found = {s.id: s.operator for s in self._steps if isinstance(s.operator, Starting) and s.operator.starts}
         counts = {self._partitions[op.spec.topic] for op in self._by_id.values() if isinstance(op.spec, ExchangeSource)}
-        assert len(counts) == 1 or not found, "one group is behind repartitions, which have one number of partitions"
+        if not found:
+            return {}
+        assert len(counts) == 1, "one group is behind repartitions, which have one number of partitions"
         no_key = pa.array([b""], pa.binary())  # what rows are placed by that are placed by no column
         home = [partitions_of(no_key, n, 0)[0] for n in counts]
         return found if home == [self._partition] else {}
