@@ -82,7 +82,6 @@ class Appended:
     """What became of an epoch. skipped: it was in the log before."""
 
     records: int
-    dead: int
     skipped: bool
 
 
@@ -188,28 +187,29 @@ class Writer:
         target, place = self.target, self._place
         counted = Counter(_continued(place, target, epoch))
         if place is not None and place.run == target.run and epoch < place.next_epoch:
-            return Appended(0, 0, skipped=True)
+            return Appended(0, skipped=True)
         producer.begin()
         if replaces:
             new = ((TopicPartition(p.topic, p.partition), p.records.column("key")) for p in pieces if p.kind == SINK)
             replace_with(self._log, producer, replaces, new)
-        records = dead = 0
+        records = letters = 0
         for piece in sorted(pieces, key=lambda p: (p.source, p.seq)):
             if piece.kind == DEAD:
-                dead += piece.records.num_rows
+                letters += piece.records.num_rows
                 producer.send(target.dead_letters, dead_letters.written_at(piece.records, SystemClock().wall_ms()))
             else:
                 records += piece.records.num_rows
                 producer.send(TopicPartition(piece.topic, piece.partition), piece.records)
         for note in notes:
             counted.update(_counters(note))
-        counted.update(records_appended=records, dead_letters=dead)
+        told = [note["dead"] for note in notes if "dead" in note]  # a record may have several letters
+        counted.update(records_appended=records, dead_letters=sum(told) if told else letters)
         metadata = json.dumps({"run": target.run, "counters": counted}, separators=(",", ":"))
         read = {tp: Position(at) for tp, at in positions.items()}
         producer.send_positions(target.group, {target.places: Position(epoch + 1, metadata), **read})
         producer.commit()
         self._place = Place(target.run, epoch + 1, counted)
-        return Appended(records, dead, skipped=False)
+        return Appended(records, skipped=False)
 
 
 def _continued(place: Place | None, target: Target, epoch: int) -> Mapping[str, int]:

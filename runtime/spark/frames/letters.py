@@ -21,5 +21,5 @@ def bad_rows(made: Prepared) -> DataFrame | None:
     where = at if FILE in made.frame.columns else "''"
     wrong = made.frame.where(" OR ".join(f"({f.condition})" for f in faults))
     return wrong.selectExpr(
-        f"CASE {code} END AS code", f"concat({where}, CASE {message} END) AS message", "0L AS rowtime"
+        f"CASE {code} END AS code", f"array(concat({where}, CASE {message} END)) AS messages", "0L AS rowtime"
     )

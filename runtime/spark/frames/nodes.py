@@ -71,9 +71,15 @@ class Nodes:
         return Nodes(query.id, relations, read, letters, HANDLERS if handlers is None else handlers)
 
     def computed(
-        self, relation: Relation, source: Schema, exprs: Sequence[Expr], *, predicate: bool = False
+        self,
+        relation: Relation,
+        source: Schema,
+        exprs: Sequence[Expr],
+        *,
+        named: Sequence[str] = (),
+        predicate: bool = False,
     ) -> tuple[Relation, list[str]]:
-        """Spark SQL of expressions over the rows of a node, and the relation over which it stands."""
+        """Spark SQL of expressions over the rows of a node, and the relation over which it stands. named: how dead letters call them."""
         if self.letters is None:
             return relation, [sql_of(e, relation, lower_predicate if predicate else lower) for e in exprs]
         for e in exprs:
@@ -82,8 +88,8 @@ class Nodes:
             return relation, ["NULL"] * len(exprs)
         from flowql.runtime.spark.native.expressions import compute  # needs Spark's functions
 
-        named = [NamedExpr(f"c{i}", e) for i, e in enumerate(exprs)]
-        made = compute(relation.frame, source, named, predicate=predicate)
+        called = [NamedExpr(n, e) for n, e in zip(named or [""] * len(exprs), exprs, strict=True)]
+        made = compute(relation.frame, source, called, predicate=predicate)
         if made.letters is not None:
             self.letters.append(made.letters)
         return replace(relation, frame=made.frame), list(made.columns)
@@ -143,7 +149,7 @@ def _scan(nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
 def _project(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     assert isinstance(node.spec, Project)
     exprs = [c.expr for c in node.spec.columns]
-    relation, made = nodes.computed(inputs[0], node.inputs[0].schema, exprs)
+    relation, made = nodes.computed(inputs[0], node.inputs[0].schema, exprs, named=node.schema.names)
     if node.spec.drop_failed:
         relation = nodes.without_failed(relation, exprs)
     return relation.select(f"{sql} AS {quoted(n)}" for sql, n in zip(made, node.schema.names, strict=True))
@@ -152,7 +158,9 @@ def _project(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
 def _filter(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
     """A version of a table that does not pass is a removal."""
     assert isinstance(node.spec, Filter)
-    relation, (passes,) = nodes.computed(inputs[0], node.inputs[0].schema, [node.spec.predicate], predicate=True)
+    relation, (passes,) = nodes.computed(
+        inputs[0], node.inputs[0].schema, [node.spec.predicate], named=["WHERE"], predicate=True
+    )
     if relation.form != "versions":
         kept = replace(relation, frame=relation.frame.where(passes), grows=False)
         return kept if nodes.letters is None else kept.select(names(node.schema))

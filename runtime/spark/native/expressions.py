@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from flowql.compiler.functions.spark_sql import SparkSql, lower, lower_predicate
-from flowql.compiler.functions.spark_text import quoted
+from flowql.compiler.functions.spark_text import quoted, text
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import NamedExpr
 from flowql.compiler.plan.schema import Schema
+from flowql.runtime.operators.projections import EXPRESSION_FAILED
 from flowql.runtime.spark.native.udf import ERRORS, reference_udf
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 REFERENCE, FAILED = "__reference", "__failed"
-LETTERS_DDL = "code STRING, message STRING, rowtime BIGINT"
+LETTERS_DDL = "code STRING, messages ARRAY<STRING>, rowtime BIGINT"  # one for each row, whatever is wrong with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +46,27 @@ def compute(frame: DataFrame, schema: Schema, exprs: Sequence[NamedExpr], *, pre
     made = frame.withColumn(REFERENCE, reference_udf(schema, rest)) if rest else frame
     place = {id(e): i for i, e in enumerate(rest)}
     columns = [s.sql if s is not None else f"{REFERENCE}.v{place[id(e)]}" for e, s in zip(exprs, lowered, strict=True)]
-    return Computed(made, tuple(columns), _letters(frame, made, schema, exprs, lowered, rest))
+    return Computed(made, tuple(columns), _letters(made, schema, exprs, lowered, rest))
 
 
 def _letters(
-    frame: DataFrame,
     made: DataFrame,
     schema: Schema,
     exprs: Sequence[NamedExpr],
     lowered: Sequence[SparkSql | None],
     rest: Sequence[NamedExpr],
 ) -> DataFrame | None:
-    """What failed: rows the lowerings point at, computed again by the reference for its words, and those of the UDF."""
+    """Rows at which an expression failed: those the lowerings point at, computed again by the reference for its words, and those of the UDF."""
     failing = [(e, s.fails) for e, s in zip(exprs, lowered, strict=True) if s is not None and s.fails is not None]
-    found = [_told(made.where(F.size(F.col(REFERENCE)[ERRORS]) > 0), F.col(REFERENCE)[ERRORS])] if rest else []
-    if failing:
-        pointed = frame.where(F.expr(" OR ".join(f"({fails})" for _, fails in failing)))
-        again = pointed.withColumn(FAILED, reference_udf(schema, [e for e, _ in failing]))
-        found.append(_told(again, F.col(FAILED)[ERRORS]))
-    if not found:
+    if not failing and not rest:
         return None
-    return found[0] if len(found) == 1 else found[0].unionAll(found[1])
-
-
-def _told(rows: DataFrame, errors: Column) -> DataFrame:
-    from flowql.runtime.operators.projections import EXPRESSION_FAILED
-
-    message = F.explode(errors).alias("message")
-    return rows.select(F.lit(EXPRESSION_FAILED).alias("code"), message, F.col(ROWTIME).alias("rowtime"))
+    errors = [f"{REFERENCE}.{ERRORS}"] if rest else []
+    wrong = made.where(" OR ".join([*(f"({fails})" for _, fails in failing), *(f"size({e}) > 0" for e in errors)]))
+    if failing:
+        errors.append(f"{FAILED}.{ERRORS}")
+        wrong = wrong.withColumn(FAILED, reference_udf(schema, [e for e, _ in failing]))
+    code, messages = f"{text(EXPRESSION_FAILED)} AS code", f"concat({', '.join(errors)}) AS messages"
+    return wrong.selectExpr(code, messages, f"{quoted(ROWTIME)} AS rowtime")
 
 
 def column(name: str) -> Column:

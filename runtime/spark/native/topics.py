@@ -43,7 +43,7 @@ from flowql.runtime.spark.native.frames import (
     from_spark,
     to_spark,
 )
-from flowql.runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, SINK, from_ipc, to_ipc
+from flowql.runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, NOTE, SINK, from_ipc, to_ipc
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
 from flowql.runtime.task.dead_letters import encode as encode_letters
 
@@ -227,11 +227,12 @@ def told(letters: DataFrame, query: str) -> DataFrame:
 def _told(query: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     task = _task()
     for seq, batch in enumerate(batches, 1):
-        found = [
-            LocatedDeadLetter(DeadLetter(0, r["code"], r["message"]), None, in_files=True) for r in batch.to_pylist()
-        ]
+        rows = [(r["code"], message) for r in batch.to_pylist() for message in r["messages"]]
+        found = [LocatedDeadLetter(DeadLetter(0, *row), None, in_files=True) for row in rows]
         if found:
-            yield _emitted([(DEAD, query, 0, task, seq, to_ipc(encode_letters(query, found)))])
+            note = json.dumps({"query": query, "dead": batch.num_rows}).encode()
+            letters = (DEAD, query, 0, task, seq, to_ipc(encode_letters(query, found)))
+            yield _emitted([letters, (NOTE, query, 0, task, seq, note)])
 
 
 @lru_cache(maxsize=64)

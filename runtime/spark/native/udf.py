@@ -107,7 +107,7 @@ class _Kernel:
         results = [to_spark(c, t) for c, t in zip(made, self._types, strict=True)]
         errors: list[list[str]] = [[] for _ in range(n)]
         for letter in run.dead_letters:
-            errors[letter.seq].append(letter.message.partition(":")[2])
+            errors[letter.seq].append(letter.message.partition(":")[2].removeprefix(": "))
         names = [*(f"v{i}" for i in range(len(results))), ERRORS]
         return pa.StructArray.from_arrays([*results, pa.array(errors, pa.list_(pa.string()))], names=names)
 

@@ -66,7 +66,7 @@ class Totals:
 
     def add(self, result: MicroBatchResult) -> None:
         self.records_in += result.source_rows
-        self.dead += len(result.dead_letters)
+        self.dead += dead_letters.records_of(result.dead_letters)
         self.late.update(result.late)
 
     @staticmethod

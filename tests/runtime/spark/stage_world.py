@@ -43,6 +43,9 @@ SHAPES = {
     "table": "CREATE TABLE OUT AS SELECT V, COUNT(*) AS N FROM D GROUP BY V;",
     "lookup": """CREATE STREAM OUT AS SELECT A.V, A.K, NAME FROM A LEFT JOIN D ON A.V = D.K;""",
 }
+FAILS_TWICE = (
+    "CREATE STREAM OUT AS SELECT K, 12 / V AS Q, REGEXP_EXTRACT('g', G, CAST(12 / V AS INT)) AS R, 7 % V AS M FROM A;"
+)
 # Several tasks write one partition of the sink: their order among each other is nobody's promise, that of each key is.
 MIXED = {"tumbling", "hopping", "session", "cumulating"}
 

@@ -158,7 +158,7 @@ def test_all_formats_give_the_same_rows_and_go_into_the_log(session: SparkSessio
 def told_by(made: Prepared) -> list[tuple[str, str]]:
     rows = bad_rows(made)
     assert rows is not None
-    return sorted((r["code"], r["message"]) for r in rows.collect())
+    return sorted((r["code"], message) for r in rows.collect() for message in r["messages"])
 
 
 def said_in(letters: list[dict[str, str]]) -> list[tuple[str, str]]:
@@ -266,7 +266,7 @@ def both_forms(
     found: dict[str, list[Any]] = {"sink": [], "dead": []}
     for kind, batch in fed:
         found[kind] += [(r["timestamp"], r["key"], orjson.loads(r["value"])) for r in batch.to_pylist()]
-    texts = sorted(r["message"] for r in bad.collect())
+    texts = sorted(message for r in bad.collect() for message in r["messages"])
     sent = sorted((k.decode(), *value.values(), at) for at, k, value in found["sink"])
     return rows, texts, sent, sorted(value["MESSAGE"] for *_, value in found["dead"])
 

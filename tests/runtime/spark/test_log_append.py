@@ -103,6 +103,11 @@ def test_counters_are_summed_with_the_epochs(log: EmbeddedLog) -> None:
     assert place is not None
     assert place.counters == {"records_in": 6, "late": 6, "records_appended": 2, "dead_letters": 2}
     assert values(log, "app-dead-letters") == [[b"{}", b"{}"]]
+    of_one_record = [(DEAD, "Q", 0, 0, 1, records([b"{}", b"{}"])), (NOTE, "Q", 0, 0, 2, '{"query": "Q", "dead": 1}')]
+    append_emitted(log, TARGET, 2, [emitted(*of_one_record)])
+    place = place_of(log, TARGET)
+    assert place is not None
+    assert place.counters["dead_letters"] == 3
 
 
 def test_what_was_read_is_committed_with_it(log: EmbeddedLog) -> None:

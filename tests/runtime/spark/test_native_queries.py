@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from flowql.compiler.plan.logical import Sink
@@ -20,7 +21,9 @@ from flowql.runtime.spark.frames.source import relation_of
 from flowql.runtime.spark.native.query import lower_query, native_bounded
 from flowql.runtime.spark.native.topics import decode, encode, told
 from flowql.runtime.spark.settings import SparkSettings
-from tests.runtime.spark.stage_world import SHAPES, Event, Reference, dead_of, final, packed_table, sink_of
+from flowql.runtime.spark.shapes import NOTE
+from flowql.runtime.task.dead_letters import IN_FILES
+from tests.runtime.spark.stage_world import FAILS_TWICE, SHAPES, Event, Reference, dead_of, final, packed_table, sink_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,6 +113,19 @@ def test_a_native_query_equals_the_runtime(spark: SparkSession, name: str, monke
     over_topic = is_native(ref.plan, ref.query, SparkSettings(late_rows="none"), "bounded")
     found, told_by_runtime = codes(dead_of(rows)), codes(ref.world.dead_letters(ref.query.id))
     assert found == [c for c in told_by_runtime if over_topic or c == EXPRESSION_FAILED]
+
+
+def test_a_record_at_which_several_expressions_fail_counts_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they are Spark's own or the reference's. Each has a letter of its own, as on the runtime."""
+    monkeypatch.setitem(SHAPES, "fails twice", FAILS_TWICE)
+    ref = Reference("fails twice")
+    ref.send([(topic, key, max(0, value or 0), at) for topic, key, value, at in in_order(60, seed=2)])
+    rows, expected = run(spark, ref), ref.world.dead_letters(ref.query.id)
+    assert sorted(d["MESSAGE"] for d in dead_of(rows)) == sorted(d["MESSAGE"] + IN_FILES for d in expected)
+    dead = sum(orjson.loads(r.ipc)["dead"] for r in rows if r.kind == NOTE)
+    assert 0 < dead == ref.world.instance.metrics.query(ref.query.id).dead_letters < len(expected)
 
 
 @pytest.mark.parametrize("name", ["tumbling", "hopping", "uneven"])

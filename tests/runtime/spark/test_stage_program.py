@@ -18,6 +18,7 @@ from flowql.runtime.spark.stage.program import TaskOptions
 from flowql.runtime.spark.stage.slots import hash_int, slots
 from tests.runtime.spark.stage_local import LocalStages
 from tests.runtime.spark.stage_world import (
+    FAILS_TWICE,
     SHAPES,
     Event,
     Reference,
@@ -97,6 +98,18 @@ def test_any_portions_with_restarts_and_given_up_batches(
     )
     late = reference.world.instance.metrics.query(query).late_records
     assert sum(sum(n["late"].values()) for b in batches for n in notes(b)) == late
+
+
+def test_a_record_at_which_several_expressions_fail_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a letter of its own, as on the runtime."""
+    monkeypatch.setitem(SHAPES, "fails twice", FAILS_TWICE)
+    reference = Reference("fails twice")
+    stages = local(reference)
+    reference.send(events(60, 3))
+    rows = stages.batch(reference.packed())
+    dead = sum(n["dead"] for n in notes(rows))
+    assert dead == reference.world.instance.metrics.query(reference.query.id).dead_letters
+    assert dead < len(dead_of(rows)) == len(reference.world.values("flowql-dead-letters"))
 
 
 @pytest.mark.parametrize("buckets", [1, 7])
