@@ -18,8 +18,7 @@ from flowql.runtime.events import WARNING, say
 from flowql.runtime.spark.errors import FrameUnfit
 from flowql.runtime.spark.files import source_frame
 from flowql.runtime.spark.files_sink import write_files
-from flowql.runtime.spark.frames.faults import faults_of
-from flowql.runtime.spark.frames.letters import bad_rows
+from flowql.runtime.spark.frames.faults import bad_rows, faults_of
 from flowql.runtime.spark.frames.lower import Lowering, check_known
 from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, shown_time, state_of
 from flowql.runtime.spark.frames.source import CODE, TIME_COLUMN, Prepared, prepared, relation_of_prepared

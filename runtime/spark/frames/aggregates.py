@@ -11,10 +11,10 @@ from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import Aggregate, AggregateCall, Node, Window
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.types import Kind, SqlType
-from flowql.runtime.spark.frames.refusal import Refused, sql_of
+from flowql.runtime.spark.frames.refusal import Refused, check_keys, sql_of
 from flowql.runtime.spark.frames.relation import CURRENT, Relation, any_present, images_of, key_of
 from flowql.runtime.spark.native.aggregates import aggregate_columns, reason_against
-from flowql.runtime.spark.native.keys import constants, groups
+from flowql.runtime.spark.native.keys import constants
 from flowql.runtime.spark.native.windows import window_end, with_cumulated, with_starts
 from flowql.runtime.spark.outline import functions
 
@@ -84,9 +84,7 @@ def grown(relation: Relation) -> Relation:
 
 def check_aggregate(spec: Aggregate, source: Schema, relation: Relation, *, table: bool, placed: bool = True) -> None:
     """Raises Refused for keys and aggregates that are not Spark's own. placed: all rows of a group come at once."""
-    for f in key_of(source):
-        if not groups(f.type):
-            raise Refused(f"the key {f.name} is {f.type}: Spark tells 0.0 from -0.0, and compares maps, in its own way")
+    check_keys(key_of(source))
     if spec.window is not None and table:
         raise Refused("windows over a table")
     for call in spec.aggregates:

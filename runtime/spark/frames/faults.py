@@ -1,4 +1,4 @@
-"""What is wrong with the rows of the frames that a plan reads, in numbers: `faults`."""
+"""What is wrong with the rows of the frames that a plan reads: in numbers (`faults`), and one by one (`bad_rows`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.runtime.spark.errors import FrameUnfit
 from flowql.runtime.spark.frames.lower import check_known
 from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, KEY, ORDER, SEQUENCE, TableRows
-from flowql.runtime.spark.frames.source import Prepared, prepared
+from flowql.runtime.spark.frames.source import FILE, ROW, Prepared, prepared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,3 +54,18 @@ def faults_of(source: SourceDef, made: Prepared) -> DataFrame:
     else:
         folded = made.frame.agg(*counted).selectExpr("*", "0L AS TIES")
     return folded.selectExpr(f"{text(source.name)} AS SOURCE", "*")
+
+
+def bad_rows(made: Prepared) -> DataFrame | None:
+    """Rows of `native.expressions.LETTERS_DDL`, one for each that is left out, with its file and number in it; None where none can be."""
+    faults = (*made.bad, *made.unkeyed)
+    if not faults:
+        return None
+    code = " ".join(f"WHEN {f.condition} THEN {f.code}" for f in faults)
+    message = " ".join(f"WHEN {f.condition} THEN {f.message}" for f in faults)
+    at = f"concat(coalesce({FILE}, '?'), ', row ', coalesce(CAST({ROW} AS STRING), '?'), ': ')"
+    where = at if FILE in made.frame.columns else "''"
+    wrong = made.frame.where(" OR ".join(f"({f.condition})" for f in faults))
+    return wrong.selectExpr(
+        f"CASE {code} END AS code", f"array(concat({where}, CASE {message} END)) AS messages", "0L AS rowtime"
+    )

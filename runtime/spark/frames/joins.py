@@ -10,7 +10,7 @@ from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import Join, JoinShape, Node
 from flowql.compiler.plan.schema import Schema
 from flowql.runtime.spark.frames.pairs import kept_for_good, pairs_of
-from flowql.runtime.spark.frames.refusal import Refused, sql_of
+from flowql.runtime.spark.frames.refusal import Refused, check_keys, sql_of
 from flowql.runtime.spark.frames.relation import LIVE, ORDER, Relation, any_present, key_of, names, state_of
 from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.outline import functions
@@ -22,11 +22,7 @@ _LEFT, _RIGHT = "l__", "r__"
 
 
 def joined(spec: Join, node: Node, left: Relation, right: Relation) -> Relation:
-    schemas = node.inputs[0].schema, node.inputs[1].schema
-    fields = [*key_of(schemas[0]), *key_of(schemas[1])]
-    for f in fields:
-        if not groups(f.type):
-            raise Refused(f"the key {f.name} is {f.type}: Spark tells 0.0 from -0.0, and compares maps, in its own way")
+    check_keys([*key_of(node.inputs[0].schema), *key_of(node.inputs[1].schema)])
     return JOINS[spec.shape](spec, node, left, right)
 
 
@@ -46,23 +42,15 @@ def _streams(spec: Join, node: Node, left: Relation, right: Relation) -> Relatio
 
 def _stream_table(spec: Join, node: Node, left: Relation, right: Relation) -> Relation:
     """Each stream row meets the version with the greatest time up to its own: all rows of a key in order, versions first at ties."""
-    a, b = (i.schema for i in node.inputs)
+    b = node.inputs[1].schema
     if right.form != "versions":
         raise Refused("a row meets the table as it was at its time, and of a computed table only the end is known")
-    keys, others = key_of(a), key_of(b)
-    parts = [f"__part{i}" for i in range(len(keys))]
-    here = f"struct({', '.join(names(a))})"
+    parts = parts_of(node)
     there = f"struct({', '.join([*names(b), LIVE])})"
-    time = quoted(ROWTIME)
-    rows = left.frame.where(any_present(keys)).selectExpr(
-        *(f"{quoted(f.name)} AS {p}" for f, p in zip(keys, parts, strict=True)),
-        f"{time} AS __time",
-        "1 AS __side",
-        f"{here} AS __here",
-    )
+    rows = rows_here(node, left, "1 AS __side")
     versions = right.frame.selectExpr(
-        *(f"{quoted(f.name)} AS {p}" for f, p in zip(others, parts, strict=True)),
-        f"{time} AS __time",
+        *(f"{quoted(f.name)} AS {p}" for f, p in zip(key_of(b), parts, strict=True)),
+        f"{quoted(ROWTIME)} AS __time",
         "0 AS __side",
         f"{there} AS __there",
         f"{ORDER} AS __order",
@@ -71,6 +59,23 @@ def _stream_table(spec: Join, node: Node, left: Relation, right: Relation) -> Re
     over = f"OVER (PARTITION BY {', '.join(parts)} ORDER BY __time, __side, __order ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     met = both.selectExpr("*", f"last(__there, TRUE) {over} AS __met").where("__side = 1")
     return with_versions(met, node, parts)
+
+
+def parts_of(node: Node) -> list[str]:
+    """Names for the columns of the key of a stream-table join."""
+    return [f"__part{i}" for i in range(len(key_of(node.inputs[0].schema)))]
+
+
+def rows_here(node: Node, left: Relation, *beside: str) -> DataFrame:
+    """The stream rows of such a join that have a key: as `with_versions` takes them, before they met anything."""
+    source = node.inputs[0].schema
+    keys = key_of(source)
+    return left.frame.where(any_present(keys)).selectExpr(
+        *(f"{quoted(f.name)} AS {p}" for f, p in zip(keys, parts_of(node), strict=True)),
+        f"{quoted(ROWTIME)} AS __time",
+        f"struct({', '.join(names(source))}) AS __here",
+        *beside,
+    )
 
 
 def with_versions(met: DataFrame, node: Node, parts: Sequence[str]) -> Relation:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from flowql.compiler.functions.spark_sql import SparkSql, lower
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.expr import ROWTIME, Call, Expr, columns_of, walk
-from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import SqlType
 from flowql.runtime.spark.frames.relation import Relation
+from flowql.runtime.spark.native.keys import groups
 
 ELSEWHERE = "run it on the runtime, or with `flowql run -t spark` on a target with `history: arrival`"
 
@@ -18,6 +21,14 @@ class Refused(Exception):
     def __init__(self, reason: str, way_round: str = ELSEWHERE) -> None:
         super().__init__(reason)
         self.reason, self.way_round = reason, way_round
+
+
+def check_keys(fields: Iterable[Field], way_round: str = ELSEWHERE) -> None:
+    """Raises Refused for keys that Spark neither groups nor joins as the reference does."""
+    for f in fields:
+        if not groups(f.type):
+            reason = f"the key {f.name} is {f.type}: Spark tells 0.0 from -0.0, and compares maps, in its own way"
+            raise Refused(reason, way_round)
 
 
 def sql_of(expr: Expr, relation: Relation, lowering: object = lower) -> str:

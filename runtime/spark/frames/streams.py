@@ -58,11 +58,11 @@ from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.operators.windows import DAY_MS, grace_of
 from flowql.runtime.spark.errors import FrameUnfit, SparkUnsupported
 from flowql.runtime.spark.frames.aggregates import check_aggregate
-from flowql.runtime.spark.frames.joins import with_versions
+from flowql.runtime.spark.frames.joins import parts_of, rows_here, with_versions
 from flowql.runtime.spark.frames.lower import Lowering, check_known
 from flowql.runtime.spark.frames.nodes import HANDLERS, Nodes
 from flowql.runtime.spark.frames.pairs import kept_for_good, pairs_of
-from flowql.runtime.spark.frames.refusal import Refused
+from flowql.runtime.spark.frames.refusal import Refused, check_keys
 from flowql.runtime.spark.frames.relation import (
     DEFAULT_ROWS,
     LIVE,
@@ -76,7 +76,6 @@ from flowql.runtime.spark.frames.relation import (
 from flowql.runtime.spark.frames.source import relation_of
 from flowql.runtime.spark.native.aggregates import aggregate_columns
 from flowql.runtime.spark.native.frames import NO_VALUE
-from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
@@ -258,29 +257,24 @@ def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
         raise Refused(
             "a row meets the table as it was at its time, and of a computed table only changes come", ELSEWHERE
         )
-    a, b = (i.schema for i in node.inputs)
-    keys, others = key_of(a), key_of(b)
-    parts = [f"__part{i}" for i in range(len(keys))]
+    b, parts = node.inputs[1].schema, parts_of(node)
     over = f"OVER (PARTITION BY {', '.join(parts)} ORDER BY __from, __order)"
-    time = quoted(ROWTIME)
     told = right.frame.selectExpr(
-        *(f"{quoted(f.name)} AS {p}" for f, p in zip(others, parts, strict=True)),
-        f"{time} AS __from",
+        *(f"{quoted(f.name)} AS {p}" for f, p in zip(key_of(b), parts, strict=True)),
+        f"{quoted(ROWTIME)} AS __from",
         f"{ORDER} AS __order",
         f"struct({', '.join([*names(b), LIVE])}) AS __met",
     )
     versions = told.selectExpr("*", f"lead(__from) {over} AS __to").where("__to IS NULL OR __to > __from")
-    named = [f"{p} AS {p}_there" for p in parts]
-    versions = versions.selectExpr(*named, "__from", "__to", "__met")
-    rows = left.frame.where(any_present(keys)).selectExpr(
-        *(f"{quoted(f.name)} AS {p}" for f, p in zip(keys, parts, strict=True)),
-        f"{time} AS __time",
-        f"struct({', '.join(names(a))}) AS __here",
-    )
+    versions = versions.selectExpr(*(f"{p} AS {p}_there" for p in parts), "__from", "__to", "__met")
+    return _meeting(node, left, versions, " AND __time >= __from AND (__to IS NULL OR __time < __to)")
+
+
+def _meeting(node: Node, left: Relation, versions: DataFrame, holds: str = "") -> Relation:
+    """versions: at most one of a key for which `holds`, in `__met`, with the columns of the key called `..._there`."""
+    parts, rows = parts_of(node), rows_here(node, left)
     same = " AND ".join(f"{p} {'=' if len(parts) == 1 else '<=>'} {p}_there" for p in parts)
-    holds = f"{same} AND __time >= __from AND (__to IS NULL OR __time < __to)"
-    met = rows.join(versions, functions(rows).expr(holds), "left")
-    return with_versions(met, node, parts)
+    return with_versions(rows.join(versions, functions(rows).expr(same + holds), "left"), node, parts)
 
 
 def _pairs(node: Node, left: Relation, right: Relation, delay_ms: int | None) -> Relation:
@@ -290,8 +284,7 @@ def _pairs(node: Node, left: Relation, right: Relation, delay_ms: int | None) ->
     a, b = (i.schema for i in node.inputs)
     if a.window is not None or b.window is not None:
         raise Refused("streams with windowed keys are joined by the runtime's operator", ELSEWHERE)
-    if not all(groups(f.type) for f in (*key_of(a), *key_of(b))):
-        raise Refused("Spark compares 0.0 and -0.0, maps and the like in its own way", ELSEWHERE)
+    check_keys((*key_of(a), *key_of(b)), ELSEWHERE)
     # A row without a key would be kept in the state for good.
     lefts, rights = left.frame.where(any_present(a.key)), right.frame.where(any_present(b.key))
     made = pairs_of(node.spec, lefts, a, rights, b, node.schema, delay_ms=delay_ms, carried=left.carried)
@@ -313,20 +306,12 @@ def _join_as_spark(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation
 def _met_now(node: Node, left: Relation, right: Relation) -> Relation:
     """right: the rows of a table now, one per key."""
     a, b = (i.schema for i in node.inputs)
-    if not all(groups(f.type) for f in (*key_of(a), *key_of(b))):
-        raise Refused("Spark compares 0.0 and -0.0, maps and the like in its own way", ELSEWHERE)
-    parts = [f"__part{i}" for i in range(len(key_of(a)))]
+    check_keys((*key_of(a), *key_of(b)), ELSEWHERE)
     told = right.frame.selectExpr(
-        *(f"{quoted(f.name)} AS {p}_there" for f, p in zip(key_of(b), parts, strict=True)),
+        *(f"{quoted(f.name)} AS {p}_there" for f, p in zip(key_of(b), parts_of(node), strict=True)),
         f"struct({', '.join(names(b))}, TRUE AS {LIVE}) AS __met",
     )
-    rows = left.frame.where(any_present(key_of(a))).selectExpr(
-        *(f"{quoted(f.name)} AS {p}" for f, p in zip(key_of(a), parts, strict=True)),
-        f"{quoted(ROWTIME)} AS __time",
-        f"struct({', '.join(names(a))}) AS __here",
-    )
-    same = " AND ".join(f"{p} {'=' if len(parts) == 1 else '<=>'} {p}_there" for p in parts)
-    return with_versions(rows.join(told, functions(rows).expr(same), "left"), node, parts)
+    return _meeting(node, left, told)
 
 
 # As `HANDLERS`, for streams: what is not said here is the same there.

@@ -31,7 +31,7 @@ from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files import file_rows, source_frame
 from flowql.runtime.spark.files_decode import csv_lines
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
-from flowql.runtime.spark.frames.letters import bad_rows
+from flowql.runtime.spark.frames.faults import bad_rows
 from flowql.runtime.spark.frames.source import Prepared, prepared, relation_of, relation_of_prepared
 from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import Target, split
