@@ -81,7 +81,7 @@ def source_frame(
 
     located: adds the file of each row and its number in the file. Spark reads both even if no column of the query needs them; rows that are
     decoded in Python always have both.
-    Of Parquet and of tables the columns that are not declared stand beside the others, under their own names.
+    Of the rows of a table in Parquet files or a catalogue, the columns that are not declared stand beside the others, under their own names.
     """
     if files.format in _TEXTS or not _is_typed(source):
         rows = _rows(spark, source, files, streaming=streaming, files_per_batch=0)
@@ -95,11 +95,11 @@ def source_frame(
         there = _coming(spark, files, found, _options(files))
     names = _matched(source, files, found, positional=False)
     columns = [f"{_fitted(source, files, f, names[f.name], found)} AS {quoted(f.name)}" for f in source.schema]
-    time = _own_time(source, found)
-    if source.timestamp is None and (time or source.kind == "stream"):
-        columns.append(f"{time or _changed(source, files, there)} AS {TIME_COLUMN}")
+    if time := _row_time(source, files, there, found, names):
+        columns.append(f"{time} AS {quoted(ROWTIME)}")
     place = _located(files, there) if located else []
-    return there.selectExpr(*columns, *_undeclared(source, names, found), *place)
+    undeclared = _undeclared(source, names, found) if source.kind == "table" else []
+    return there.selectExpr(*columns, *undeclared, *place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +201,17 @@ def _rows(
         return made.select(*map(quoted, [*source.schema.names, _TIME, FILE, ROW]))
     gone = made.withColumn(_GONE, F.coalesce(F.expr(files.delete_when), F.lit(False)))
     return gone.select(*map(quoted, [*source.schema.names, _TIME, FILE, ROW, _GONE]))
+
+
+def _row_time(
+    source: SourceDef, files: TopicFiles, there: DataFrame, found: StructType, names: Mapping[str, str]
+) -> str:
+    """Spark SQL of the time of typed rows in ms; "" for those of a table that have none."""
+    if source.timestamp is None:
+        return _own_time(source, found) or (_changed(source, files, there) if source.kind == "stream" else "")
+    column = names[source.timestamp.column]
+    in_ms = _in_millis(quoted(column), kind := found[column].dataType.simpleString())
+    return f"CAST({in_ms} AS BIGINT)" if kind in _WHOLE[:3] else in_ms
 
 
 def _undeclared(source: SourceDef, names: Mapping[str, str], found: StructType) -> list[str]:

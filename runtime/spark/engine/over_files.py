@@ -20,7 +20,7 @@ from flowql.runtime.spark.files import source_frame
 from flowql.runtime.spark.files_sink import write_files
 from flowql.runtime.spark.frames.faults import bad_rows, faults_of
 from flowql.runtime.spark.frames.lower import Lowering, check_known
-from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, shown_time, state_of
+from flowql.runtime.spark.frames.relation import DEFAULT_ROWS, Relation, TableRows, names, shown_time, state_of
 from flowql.runtime.spark.frames.source import CODE, TIME_COLUMN, Prepared, prepared, relation_of_prepared
 from flowql.runtime.spark.history import complete_files, complete_queries, refuse_unfit_files, written_paths
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
@@ -192,4 +192,5 @@ class FileHistory:
         readers = (self._source(s).topic for q in self.plan.queries for s in self._read(q))
         if topic not in readers:
             return relation
-        return Relation(self.kept(relation.frame), relation.form, relation.timed, relation.grows)
+        rows = relation.frame.selectExpr(*names(query.logical.schema), *relation.beside)
+        return Relation(self.kept(rows), relation.form, relation.timed, relation.grows)

@@ -60,9 +60,10 @@ def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) 
         folded = folded.where(f"{quoted(ROWTIME)} IS NOT NULL")  # Spark gives a row for nothing at all
     if spec.window is not None:
         known |= _bounds(spec.window)
-    told = (f"{known[f.name]} AS {quoted(f.name)}" if f.name in known else quoted(f.name) for f in node.schema)
-    shown = folded.selectExpr(*told, quoted(ROWTIME))
-    return Relation(shown, "state", timed=not table, grows=not spec.counted)
+    if known:
+        told = (f"{known[f.name]} AS {quoted(f.name)}" if f.name in known else quoted(f.name) for f in node.schema)
+        folded = folded.selectExpr(*told, quoted(ROWTIME))
+    return Relation(folded, "state", timed=not table, grows=not spec.counted)
 
 
 def _images(relation: Relation, source: Schema) -> Relation:

@@ -141,6 +141,8 @@ def _scan(nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
     if spec.on_error:
         raise Refused("ON ERROR is about records that cannot be read, and a frame has values", "leave ON ERROR out")
     relation = nodes.relations[spec.source]
+    if not beside and node.schema.window is None:  # it may have more columns, for which nobody asks
+        return relation
     # Unused headers and positions are NULL: the optimiser keeps one as a placeholder where only the number of rows is needed.
     spare = {f.name: f"CAST(NULL AS {spark_type(f.type)}) AS {quoted(f.name)}" for f in beside}
     return relation.select(spare.get(f.name, quoted(f.name)) for f in node.schema)

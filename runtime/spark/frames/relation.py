@@ -43,7 +43,7 @@ DEFAULT_ROWS = TableRows()
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """frame: the columns of a schema by name, and those of the form.
+    """frame: the columns of a schema by name, and those of the form; others that a file or a frame has may be left in it.
 
     rows: a stream. versions: every row a table ever had, by its `KEY` (a struct, as the optimiser takes unused key columns away):
     `LIVE` is FALSE for a removal, a row of a higher `ORDER` takes the place of another of its key, and of equal `SEQUENCE` only the

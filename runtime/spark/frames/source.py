@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TIME_COLUMN = "ROWTIME"
 # Columns of frames that FlowQL itself has read from files (`flowql.runtime.spark.files`): where a row is, and why it could not be read.
-# A frame with CODE is decoded: its columns are of the declared types, and the row time is in `ROWTIME` of `flowql.compiler.plan.expr`.
+# The columns of such a frame are of the declared types, and the row time is in `ROWTIME` of `flowql.compiler.plan.expr`, where rows have one.
 FILE, ROW, CODE, MESSAGE = "__file", "__row", "__code", "__message"
 _BEGINNING = -(2**62)  # the row time of a table that has none
 # The types of Spark that hold a type of ours as it is, or in a narrower form.
@@ -92,14 +92,18 @@ def prepared(source: SourceDef, frame: DataFrame, rows: TableRows = DEFAULT_ROWS
     if source.schema.window is not None:
         fields += WINDOW_FIELDS
     given = _columns(source, frame)
+    columns = [quoted(f.name) for f in fields]
     if CODE in given:
-        columns = [quoted(f.name) for f in fields]
         bad = [Fault(f"{CODE} IS NOT NULL", MESSAGE, CODE)]
         time, timed = quoted(ROWTIME), source.timestamp is not None or source.kind == "stream"
         if not timed:
             time = f"coalesce({time}, {_BEGINNING}L)"
         elif source.timestamp is None:
             bad += _bad_times(source)
+    elif ROWTIME in given:
+        time, timed, bad = quoted(ROWTIME), True, _bad_times(source)
+        if source.kind == "stream":
+            return Prepared(frame, tuple(bad), (), timed)
     else:
         columns = [f"{_converted(source, f, given)} AS {quoted(f.name)}" for f in fields]
         time, timed = _time(source, given)

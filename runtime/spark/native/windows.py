@@ -39,8 +39,8 @@ def with_cumulated(frame: DataFrame, window: Window) -> DataFrame:
     """One row per cumulating window of a row, with its WINDOWSTART and WINDOWEND: it ends at a multiple of the advance behind the row."""
     time, size, advance = quoted(ROWTIME), window.size_ms, window.advance_ms
     ends = f"sequence({_floor(time, advance)} + {advance}L, {_floor(time, size)} + {size}L, {advance}L)"
-    starts = f"{_floor(time, size)} AS {WINDOW_START}"
-    return frame.selectExpr("*", starts, f"explode({ends}) AS {WINDOW_END}")
+    F = functions(frame)
+    return frame.withColumn(WINDOW_START, F.expr(_floor(time, size))).withColumn(WINDOW_END, F.explode(F.expr(ends)))
 
 
 def _floor(time: str, step: int) -> str:
