@@ -173,16 +173,17 @@ def main(words: Sequence[str]) -> int:
     if unknown := [k for k in kinds if k not in KINDS]:
         parser.error(f"there is no kind {unknown[0]}: {', '.join(KINDS)}")
     measured = []
+    print(HEAD, flush=True)
     for kind in kinds:
         with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name:
             project = Path(name).resolve() / "project"
             try:
                 measured.append(measure(project, kind, options))
+                print(measured[-1].line(), flush=True)
             finally:
                 for target in (HANDED, REPLAYED):
                     command = [sys.executable, "-m", "flowql", "stop", "-t", target]
                     subprocess.run(command, cwd=project, capture_output=True, check=False)
-    print("\n".join([HEAD, *(m.line() for m in measured)]))
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(m) for m in measured], indent=1) + "\n")
     return 0
