@@ -30,6 +30,9 @@ TASKS_PER_EXECUTOR = 4  # some of them land on each executor
 MARK = ".flowql-shared-"  # and 32 hexadecimal digits, which are its content as well
 _GROUP = "flowql-workers"
 _WHERE = re.compile(r"\((\S+) executor \S+\)")
+_OTHER_PYTHON = re.compile(r"Python in worker has different version:? \(?'?(\d+(?:[.', ]+\d+)*)")
+_NO_PYTHON = re.compile(r"Cannot run program \"([^\"]+)\".*?error=\d+, ([^\n]+)")
+_PYTHON_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception): ")
 # What workers import for batches over frames, and for what an instance runs.
 FRAMES = ("flowql.runtime.batch",)
 INSTANCE = ("flowql.runtime.batch", "flowql.runtime.spark.stage.worker", "flowql.runtime.log.kafka.log")
@@ -39,6 +42,7 @@ NO_FILES: Mapping[str, TopicFiles] = {}
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 Marked = tuple[str, str, bool]  # a folder, the file in it ("": none could be made), and whether workers write there
 ENVIRONMENT = "install the same in the Python of all workers, or ship an environment with  spark.archives"
+INTERPRETER = "name a Python that all workers have:  conf: {spark.pyspark.python: python3.11}"
 SHARE = (
     "name an address that all machines reach, and Kafka as the log:  spark: {checkpoint: 's3a://bucket/folder'}; "
     "or put data_dir of the target into a folder that they share; or package a project over files:  flowql spark package"
@@ -175,7 +179,7 @@ def _asked(spark: SparkSession, marked: list[Marked], executors: int, modules: S
         try:
             told = context.parallelize(range(tasks), tasks).mapPartitions(_probe(marked, tuple(modules))).collect()
         except Exception as error:  # of Spark's Java side, in many classes
-            raise _unanswered(context.master, error, cancelled=late.is_set()) from error
+            raise _unanswered(context.master, error, _hosts(context), cancelled=late.is_set()) from error
     return [Worker(*row) for row in told]
 
 
@@ -234,14 +238,36 @@ def _cancel(context: Any, done: threading.Event, late: threading.Event) -> None:
         context.cancelJobGroup(_GROUP)
 
 
-def _unanswered(master: str, error: Exception, *, cancelled: bool) -> WorkersUnfit:
+def _hosts(context: Any) -> list[str]:
+    """The hosts of executors; of the driver where there are no others."""
+    names = str(context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")).split()
+    hosts = sorted({name.rpartition(":")[0] for name in names})
+    return [h for h in hosts if h != context.getConf().get("spark.driver.host")] or hosts
+
+
+def _unanswered(master: str, error: Exception, hosts: Sequence[str], *, cancelled: bool) -> WorkersUnfit:
+    """hosts: named where the error does not tell which of them it is, as some errors of Python."""
     if cancelled:
         title = f"no worker of {master} has answered within {ANSWER_S:.0f} s"
         return WorkersUnfit(title, help="see whether the cluster has workers with free cores and memory")
-    reason = next(
-        (line for line in str(error).splitlines() if "Error" in line or "Exception" in line), str(error)[:200]
-    )
-    return WorkersUnfit(f"workers of {master} cannot run Python tasks: {reason.strip()}", help=ENVIRONMENT)
+    said = str(error)
+    where = _WHERE.search(said)
+    worker = f"worker {where[1]}" if where else f"a worker of {master} ({', '.join(hosts)})"
+    if (other := _OTHER_PYTHON.search(said)) is not None:
+        driver = here()
+        title = f"{worker} has Python {other[1]}, the driver {driver.host} has {_minor(driver.python)}"
+        return WorkersUnfit(title, help=ENVIRONMENT)
+    if (none := _NO_PYTHON.search(said)) is not None:
+        return WorkersUnfit(f"{worker} cannot run {none[1]}: {none[2]}", help=INTERPRETER)
+    return WorkersUnfit(f"{worker} cannot run Python tasks: {_cause(said)}", help=ENVIRONMENT)
+
+
+def _cause(said: str) -> str:
+    """The last error of a Python traceback in what Java says, as it is the one that nothing has handled; else the first line about an error."""
+    lines = [line.strip() for line in said.splitlines()]
+    python = [line for line in lines if _PYTHON_ERROR.match(line)]
+    java = [line for line in lines if "Error" in line or "Exception" in line]
+    return (python[-1:] or java or [said[:200]])[0]
 
 
 def _probe(marked: list[Marked], modules: tuple[str, ...] = FRAMES) -> Callable[[Iterable[int]], Iterator[Told]]:

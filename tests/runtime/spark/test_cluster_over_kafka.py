@@ -1,6 +1,6 @@
 """`flowql run` over Kafka on a cluster whose machines share nothing but a bucket and the broker. Skipped without the jars of `tests.s3`.
 
-Nexmark's and the quickstart's queries, as batches and as streams, give what the runtime gives of the same input.
+Nexmark's and the quickstart's queries, as batches and as streams, give what the runtime gives of the same input: in Kafka and in Delta tables of the bucket.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import re
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.config.storage import log_at
@@ -29,10 +32,16 @@ from flowql.deploy.settings import settings_of
 from flowql.kafka.broker import Broker
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.config import InstanceConfig
+from flowql.runtime.log.base import Log
+from flowql.runtime.spark.files_sink import whole_schema
+from flowql.verify.report import MISSING
 from flowql.verify.run import Side, compare_held
+from flowql.verify.values import Columns
+from tests.crash.contents import records_of
+from tests.crash.object_store import table
 from tests.pipelines.test_nexmark import PARTITIONS, write_events
 from tests.runtime.spark.test_cluster import BARE, PYTHON, checkouts
-from tests.runtime.spark.test_s3a import properties
+from tests.runtime.spark.test_s3a import properties, with_delta
 from tests.s3 import KEY, S3, SECRET, s3_jars, s3_server
 from tests.spark_cluster import Cluster, cluster
 from tests.spark_here import skip_without_spark
@@ -46,7 +55,7 @@ WAIT_S = 420
 START_S = 30  # of a process, and of Spark, on a machine with other work
 UNFIT = {
     "bare": (r"error\[FQ4118\]: worker \S+ has no pyarrow",),
-    "gone": (r"error\[FQ4118\]: workers of spark:\S+ cannot run Python tasks: .*python-of-nowhere",),
+    "gone": (r"error\[FQ4118\]: worker \S+ cannot run python-of-nowhere: No such file",),
     "forbidden": (r"error\[FQ4120\]: s3a://forbidden/flowql cannot be used: access is refused",),
     "silent": (r"error\[FQ4120\]: s3a://silent/flowql cannot be used: its server 127\.0\.0\.1:1 does not answer",),
     "missing": (r"error\[FQ4120\]: s3a://missing/flowql\S* cannot be used: there is no such bucket",),
@@ -74,8 +83,8 @@ class World:
     def write(self, name: str, sql: list[str], dialect: str, **more: Any) -> Path:
         """A project with the targets `default` (the runtime) and `cluster`."""
         folder = self.project / name
-        folder.mkdir()
-        conf = {**properties(self.s3), **self.workers.conf, "spark.pyspark.python": PYTHON}
+        folder.mkdir(exist_ok=True)
+        conf = {**with_delta(properties(self.s3)), **self.workers.conf, "spark.pyspark.python": PYTHON}
         spark = {"master": self.workers.master, "conf": conf, "checkpoint": "s3a://lake/flowql", **more}
         kafka = {"bootstrap": self.bootstrap, "app_id": name}
         targets = {"default": {}, "cluster": {"engine": "spark", "log": "kafka", "kafka": kafka, "spark": spark}}
@@ -121,9 +130,12 @@ def both(world: World, request: pytest.FixtureRequest) -> Path:
     """A project whose input is in both logs, and whose results the runtime has computed."""
     name: str = request.param
     sql = sorted((PIPELINES / name).glob("*.sql"))
-    folder = world.write(name, [f.name for f in sql], "standard" if name == "nexmark" else "ksql")
+    said = [f.name for f in sql], "standard" if name == "nexmark" else "ksql"
+    folder = world.write(name, *said)
     for file in sql:
         shutil.copy(file, folder)
+    topics = [s.topic for s in results_of(compile_sources(load_project(folder)).plan)]
+    world.write(name, *said, files={t: {"format": "delta", "path": f"s3a://lake/results/{t}"} for t in topics})
     here, there = (settings_of(load_project(folder, target=t)) for t in ("default", "cluster"))
     plan = compile_sources(load_project(folder)).plan
     if name == "nexmark":
@@ -168,6 +180,48 @@ def assert_equal(folder: Path) -> None:
     assert {s.name for s in report.sinks if s.rows} == {q.sink for q in plan.queries} - EMPTY
 
 
+def results_of(plan: Plan) -> list[SourceDef]:
+    """What queries write, without the topics that hold results for others of them alone."""
+    sinks = [s for q in plan.queries if (s := plan.source(q.sink)) is not None]
+    return [s for s in sinks if not s.topic.endswith("-q5-counts")]
+
+
+def assert_equal_in_delta(folder: Path, s3: S3) -> None:
+    """What is in the tables of the bucket, and in the topics of the runtime."""
+    settings = settings_of(load_project(folder))
+    with closing(log_at(settings.log_dir, settings.kafka, folder.name)) as log:
+        for source in results_of(compile_sources(load_project(folder)).plan):
+            held = rows_held(log, source)
+            names = [f.name for f in whole_schema(source)]
+            found = Counter(_row(r, names) for r in table(s3, source.topic).to_pylist())
+            assert found == held, (source.name, list((found - held).items())[:3], list((held - found).items())[:3])
+            assert held or source.name in EMPTY, source.name
+
+
+def rows_held(log: Log, source: SourceDef) -> Counter[tuple[Any, ...]]:
+    """The rows of a stream, or those of a table that are not deleted."""
+    columns, names = Columns(source), [f.name for f in whole_schema(source)]
+    is_table = source.kind == "table"
+    last = {
+        r["key"] if is_table else n: (r["key"], r["value"]) for n, (_, r) in enumerate(records_of(log, source.topic))
+    }
+    rows = ({**(columns.value(value) or {}), **columns.key(key)} for key, value in last.values() if value is not None)
+    return Counter(_row(r, names) for r in rows)
+
+
+def _row(row: dict[str, Any], names: list[str]) -> tuple[Any, ...]:
+    return tuple(_plain(row.get(n)) for n in names)
+
+
+def _plain(value: Any) -> Any:
+    """As rows of files and of topics have it. Doubles may be added in another order."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, datetime):
+        return round(value.replace(tzinfo=UTC).timestamp() * 1000)
+    return None if value is MISSING else value
+
+
 class _Quiet:
     """Implements `flowql.verify.run.Watch`."""
 
@@ -182,6 +236,7 @@ def test_streams_give_what_the_runtime_gives(both: Path, world: World) -> None:
     """And then batches do. Executors of both workers ran tasks of one exact query over a topic of four partitions."""
     world.typed(both, "run", "--until-caught-up")
     assert_equal(both)
+    assert_equal_in_delta(both, world.s3)
     query = "CTAS_q7" if both.name == "nexmark" else "CTAS_DELAYS_BY_CARRIER"
     tasks = world.workers.tasks(query)
     assert len(tasks) == 2, tasks

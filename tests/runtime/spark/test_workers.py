@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -111,6 +112,37 @@ def test_a_package_that_flowql_needs_is_named(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delitem(sys.modules, name)
     ((*_, flowql, _, lacks),) = workers._probe([], INSTANCE)([])
     assert (flowql, lacks) == (here().flowql, "msgspec")
+
+
+FAILED = "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times: Lost task 0.3 in stage 0.0 (TID 7) (w1 executor 0): "
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that "
+            "in driver: 3.11, PySpark cannot run with different minor versions.",
+            r"worker w1 has Python 3\.12, the driver \S+ has 3\.",
+        ),
+        (
+            'java.io.IOException: Cannot run program "python-of-nowhere": error=2, No such file or directory\n\tat java.base/java.lang.X',
+            r"worker w1 cannot run python-of-nowhere: No such file or directory\nhelp: .*spark\.pyspark\.python",
+        ),
+        (
+            "org.apache.spark.SparkException: \nError from python worker:\n  Traceback (most recent call last):\n"
+            "  ModuleNotFoundError: No module named 'numpy'\nPYTHONPATH was:\n  /opt\n\tat org.apache.spark.api.python.X",
+            r"worker w1 cannot run Python tasks: ModuleNotFoundError: No module named 'numpy'\nhelp: install",
+        ),
+    ],
+)
+def test_a_worker_that_cannot_run_python_is_named(said: str, why: str) -> None:
+    """With the cause. It was the first line of what Java says, which is that a job was aborted."""
+    error = RuntimeError(f": org.apache.spark.SparkException: {FAILED}{said}")
+    found = workers._unanswered("spark://m:7077", error, ["w1", "w2"], cancelled=False)
+    assert re.match(why, str(found)), found
+    found = workers._unanswered("spark://m:7077", RuntimeError(said), ["w1", "w2"], cancelled=False)
+    assert re.match(why.replace("worker w1", r"a worker of spark://m:7077 \(w1, w2\)"), str(found)), found
 
 
 def test_an_instance_that_was_refused_at_start_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
