@@ -14,7 +14,9 @@ from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.functions.constant_arguments import checks_of
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.inline import CONSTRUCTORS
+from flowql.compiler.functions.numeric import NumericOverflow
 from flowql.compiler.functions.registry import FAILURES, all_functions, lookup
+from flowql.compiler.functions.sql_intervals import whole_ms
 from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.functions.sql_text_casts import has_finer_part
 from flowql.compiler.plan.expr import Call, Expr, Literal
@@ -23,6 +25,7 @@ from flowql.compiler.plan.types import Kind
 from flowql.compiler.plan.visit import exprs_of
 
 _SHOWN_CHARS = 60
+_MOVES = ("sql_add", "sql_sub")  # of a time, by an interval
 _BUILT_IN = frozenset(all_functions())  # functions of users may fail now and not later: they run with the rows
 
 
@@ -52,6 +55,8 @@ def _failures(e: Expr, elements: bool) -> Iterator[Diagnostic]:
         return
     for arg in _evaluated(e):
         yield from _failures(arg, elements)
+    if e.name in _MOVES and e.type.kind is Kind.TIMESTAMP and (problem := _finer_move(e)) is not None:
+        yield _diagnostic(e, problem)
     for index, check in checks_of(e.name, len(e.args)).items():
         given = e.args[index] if index < len(e.args) else None
         if isinstance(given, Literal) and given.value is not None:
@@ -59,6 +64,19 @@ def _failures(e: Expr, elements: bool) -> Iterator[Diagnostic]:
                 check(given.value)
             except Exception as error:  # whatever the reference raises is the row's failure
                 yield _diagnostic(e, error)
+
+
+def _finer_move(e: Call) -> Exception | None:
+    """Why a time in milliseconds cannot be moved by a constant interval."""
+    span = next((a for a in e.args if a.type.kind is Kind.INTERVAL and _is_constant(a)), None)
+    if span is None or _failure(span) is not None:
+        return None
+    (value,) = compile_row([span], [])(())
+    try:
+        whole_ms(value[2] if value is not None else 0)
+    except NumericOverflow as error:
+        return error
+    return None
 
 
 def _evaluated(e: Call) -> tuple[Expr, ...]:
@@ -130,6 +148,8 @@ def _help(e: Call) -> str:
     if e.name in ("sql_to_timestamp", "sql_to_timestamptz") and isinstance(given, Literal):
         finer_part = isinstance(given.value, str) and has_finer_part(given.value)
         return f"declare the column {finer(e.type)}" if finer_part else ""
+    if e.name in _MOVES:
+        return f"write  CAST(... AS {finer(e.type)})  of the time that is moved"
     if e.name == "cast" and e.type.kind is Kind.TIMESTAMP:
         return "write  '2024-05-01T12:00:00'"
     if e.name == "cast" and e.type.kind is Kind.DATE:

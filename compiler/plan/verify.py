@@ -177,7 +177,7 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
 
 # Kind of the column that rows are ordered by -> what a distance in it is.
 DISTANCES: dict[Kind, tuple[type, ...]] = {
-    **dict.fromkeys((Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP), (int,)),
+    **dict.fromkeys((Kind.INT, Kind.BIGINT, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS), (int,)),
     Kind.DOUBLE: (int, float),
     Kind.DECIMAL: (int, Decimal),
 }

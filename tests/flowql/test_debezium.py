@@ -239,6 +239,22 @@ def test_times_and_decimals_as_the_schema_says(how: str) -> None:
     topic.world.close()
 
 
+@pytest.mark.parametrize("how", ENCODED)
+def test_microseconds_are_kept_by_columns_that_have_them(how: str) -> None:
+    described, row, _ = ENCODED[how]
+    exact = TYPED.replace("TIMESTAMP,", "TIMESTAMP(6),").replace("TIMESTAMPTZ,", "TIMESTAMPTZ(6),")
+    topic = Topic(exact, "CREATE VIEW w AS SELECT at, z FROM c")
+    topic.write((None, event(None, {"id": 1, **row}, "c", described)))
+    if how == "without a schema":  # a number that is one of milliseconds, or of a time near 1970
+        (letter,) = topic.letters()
+        assert "time near 1970" in letter["MESSAGE"]
+    else:
+        finer = AT if how == "connect" else AT.replace(microsecond=123_456)
+        ((at, z),) = topic.rows()
+        assert (at, z) == (finer, AT.replace(microsecond=123_999) if how == "nanoseconds" else finer)
+    topic.world.close()
+
+
 @pytest.mark.parametrize("at", [1_714_564_800_123_456, -(10**15)])
 def test_a_number_that_may_be_microseconds_is_a_dead_letter(at: int) -> None:
     topic = Topic(TYPED, "CREATE VIEW w AS SELECT id, at FROM c")

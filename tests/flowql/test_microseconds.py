@@ -133,12 +133,38 @@ def test_statements_change_them_and_views_follow(world: SqlSession) -> None:
         ("CREATE TABLE n (a TIMESTAMP(4))", "write  TIMESTAMP(6)"),
         ("CREATE TABLE n (a TIMESTAMPTZ(0))", "write  TIMESTAMPTZ"),
         ("CREATE TABLE n (a TIMESTAMP(7))", "write  TIMESTAMP(6)"),
+        ("CREATE TABLE n (a TIMESTAMP(6), WATERMARK FOR a AS a)", "write  a TIMESTAMP(3)"),
+        ("UPDATE t SET ts = m", "declare the column TIMESTAMP(6)"),
     ],
 )
 def test_what_would_cut_or_round_is_refused(world: SqlSession, sql: str, help_: str) -> None:
     with pytest.raises(CompileError) as refused:
         world.execute(sql)
     assert help_ in "".join(d.help for d in refused.value.diagnostics)
+
+
+def test_views_that_would_fail_for_every_row_or_have_no_meaning_are_refused(world: SqlSession) -> None:
+    """A time in milliseconds that is moved by microseconds was a dead letter of each row."""
+    refused = world.define(
+        [
+            "CREATE VIEW moved AS SELECT id, ts + INTERVAL '1 microsecond' AS x FROM t",
+            "CREATE VIEW windows AS SELECT window_start, COUNT(*) AS n FROM TUMBLE(t, m, INTERVAL '1' MINUTE) GROUP BY window_start",
+            "CREATE VIEW average AS SELECT AVG(m) AS x FROM t",
+        ]
+    )
+    told = ["CAST it to TIMESTAMP(6) first", "the time column of TUMBLE is TIMESTAMP(6)", "TIMESTAMP(6)"]
+    assert [what in str(why) for what, why in zip(told, refused, strict=True)] == [True] * 3, refused
+
+
+def test_a_frame_is_a_distance_in_microseconds(world: SqlSession) -> None:
+    world.execute("CREATE TABLE f (id INT PRIMARY KEY, m TIMESTAMP(6))")
+    world.execute(
+        "INSERT INTO f VALUES (1, '2024-01-01 00:00:00.000001'), (2, '2024-01-01 00:00:00.001001'), (4, '2024-01-01 00:00:00.001002')"
+    )
+    sql = "SELECT id, SUM(id) OVER (ORDER BY m RANGE BETWEEN INTERVAL '0.001' SECOND PRECEDING AND CURRENT ROW) AS s FROM f"
+    assert world.define([f"CREATE VIEW framed AS {sql}"]) == [None]
+    for asked in ("SELECT * FROM framed", sql):
+        assert sorted(rendered(world.ask(asked))) == ["1 1", "2 3", "4 6"]
 
 
 def test_the_query_of_an_insert_cuts_nothing(world: SqlSession) -> None:

@@ -15,7 +15,19 @@ from hypothesis import strategies as st
 
 from flowql.compiler.plan.logical import Format, Scan, SchemaRef, TimestampSpec
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, decimal
+from flowql.compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INT,
+    MICROS,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    decimal,
+)
 from flowql.runtime.batch import Batch
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, RunContext
@@ -26,6 +38,7 @@ FIELDS = Schema(
     (
         *(Field("I", INT), Field("L", BIGINT), Field("F", DOUBLE), Field("S", STRING), Field("B", BOOLEAN)),
         *(Field("Y", BYTES), Field("N", decimal(9, 2)), Field("D", DATE), Field("T", TIME), Field("TS", TIMESTAMP)),
+        Field("US", MICROS),
     )
 )
 OWN_ID, OTHER_ID = 701, 702
@@ -34,7 +47,7 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["X", "Y"]}
 TYPES: dict[str, Any] = {
     "I": "int", "L": "long", "F": "double", "S": "string", "B": "boolean", "Y": "bytes", "N": DECIMAL,
     "D": {"type": "int", "logicalType": "date"}, "T": {"type": "int", "logicalType": "time-millis"},
-    "TS": {"type": "long", "logicalType": "timestamp-millis"},
+    "TS": {"type": "long", "logicalType": "timestamp-millis"}, "US": {"type": "long", "logicalType": "timestamp-micros"},
 }  # fmt: skip
 MICROS, NANOS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("micros", "nanos"))
 LOCAL, OF_DAY = (
@@ -49,6 +62,7 @@ OTHERS: dict[str, list[Any]] = {
     "S": [ENUM, ["null", ENUM], ["string", "null"], "int"], "B": [["boolean", "null"]], "Y": [["null", "bytes"]],
     "N": [DECIMAL, {**DECIMAL, "scale": 1}, ["null", DECIMAL], "int"], "D": ["int", "long", MICROS], "T": ["int", OF_DAY],
     "TS": ["long", "int", MICROS, ["null", MICROS], NANOS, LOCAL, DEBEZIUM, NO_SUCH, TYPES["D"]],
+    "US": ["long", "int", TYPES["TS"], ["null", TYPES["TS"]], NANOS, LOCAL, DEBEZIUM, NO_SUCH, TYPES["D"]],
     "more": ["string", ENUM, "bytes", "boolean", DECIMAL],
 }  # fmt: skip
 VALUES: dict[str, st.SearchStrategy[Any]] = {

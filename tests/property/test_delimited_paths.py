@@ -8,7 +8,19 @@ from hypothesis import strategies as st
 
 from flowql.compiler.plan.logical import Format, Scan, TimestampSpec
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, DATE, DOUBLE, INT, STRING, TIME, TIMESTAMP, decimal
+from flowql.compiler.plan.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DATE,
+    DOUBLE,
+    INT,
+    MICROS,
+    STRING,
+    TIME,
+    TIMESTAMP,
+    decimal,
+)
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.decode import Decoder
 from tests.property.test_avro_paths import decoded, raw_of
@@ -16,7 +28,14 @@ from tests.property.test_avro_paths import decoded, raw_of
 FIELDS = Schema(
     (
         *(Field("I", INT), Field("L", BIGINT), Field("F", DOUBLE), Field("S", STRING), Field("B", BOOLEAN)),
-        *(Field("N", decimal(9, 2)), Field("D", DATE), Field("T", TIME), Field("TS", TIMESTAMP), Field("Z", STRING)),
+        *(
+            Field("N", decimal(9, 2)),
+            Field("D", DATE),
+            Field("T", TIME),
+            Field("TS", TIMESTAMP),
+            Field("US", MICROS),
+            Field("Z", STRING),
+        ),
     )
 )
 NUMBERS = [
@@ -69,7 +88,7 @@ TEXTS = [
 field = (
     st.sampled_from(NUMBERS) | st.sampled_from(TEXTS) | st.integers(-(2**70), 2**70).map(str) | st.floats().map(repr)
 )
-GOOD = ["1", "-2", "1.5", "text", "true", "-1.25", "3", "4", "5", "é"]
+GOOD = ["1", "-2", "1.5", "text", "true", "-1.25", "3", "4", "5", "-6", "é"]
 
 
 @st.composite
@@ -104,12 +123,12 @@ def test_lines_are_the_same_by_row_and_by_column(
 
 def test_plain_lines_are_not_declined() -> None:
     """Else the vector path would be the row path in disguise."""
-    empty = "|" * 9
+    empty = "|" * 10
     records = pa.array(["|".join(GOOD).encode(), empty.encode(), b"1|2", "|".join(GOOD).encode()], pa.binary())
     batch = raw_of([None] * 4).records.set_column(3, RECORD_SCHEMA.field("value"), records)
     good, rows = decoder_of().columns(RawBatch(TopicPartition("t", 0), batch, 4, 100))
     assert good.tolist() == [True, True, False, True]
-    assert [c.to_pylist()[1] for c in rows.columns] == [None] * 10
+    assert [c.to_pylist()[1] for c in rows.columns] == [None] * 11
     assert [c.to_pylist()[2] for c in rows.columns[:5]] == [1, -2, 1.5, "text", True]
 
 

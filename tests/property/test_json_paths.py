@@ -20,6 +20,7 @@ from flowql.compiler.plan.types import (
     DATE,
     DOUBLE,
     INT,
+    MICROS,
     STRING,
     TIME,
     TIMESTAMP,
@@ -34,7 +35,20 @@ from flowql.runtime.operators.json_text import JsonText
 from flowql.runtime.serde.json import JsonDecoder, JsonEncoder
 
 NAMES = ["A", "BEE", "QUITE_A_LONG_NAME", "d"]
-TYPES = [BOOLEAN, INT, BIGINT, DOUBLE, STRING, DATE, TIME, TIMESTAMP, decimal(6, 2), decimal(3, 3), decimal(38, 0)]
+TYPES = [
+    BOOLEAN,
+    INT,
+    BIGINT,
+    DOUBLE,
+    STRING,
+    DATE,
+    TIME,
+    TIMESTAMP,
+    MICROS,
+    decimal(6, 2),
+    decimal(3, 3),
+    decimal(38, 0),
+]
 
 # Texts of values that a careless reader gets wrong.
 ODD_NUMBERS = [
@@ -183,6 +197,7 @@ VALUES = {
     DATE: st.integers(-(2**31), 2**31 - 1),
     TIME: st.integers(0, 86_399_999),
     TIMESTAMP: st.integers(-(2**63), 2**63 - 1),
+    MICROS: st.integers(-(2**63), 2**63 - 1),
     decimal(6, 2): st.integers(-999999, 999999).map(lambda n: Decimal(n).scaleb(-2)),
     decimal(9, 9): st.integers(0, 999999999).map(lambda n: Decimal(n).scaleb(-9)),
 }

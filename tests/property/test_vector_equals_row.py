@@ -74,6 +74,7 @@ STRATEGIES: dict[Kind, st.SearchStrategy[Any]] = {
     Kind.BOOLEAN: st.booleans(),
     Kind.DATE: st.integers(-700_000, 2_900_000) | st.integers(-3, 3),
     Kind.TIMESTAMP: st.integers(-60_000_000_000_000, 250_000_000_000_000) | st.integers(-3, 3),
+    Kind.MICROS: st.integers(-60_000_000_000_000_000, 250_000_000_000_000_000) | st.integers(-3, 3),
     Kind.TIME: st.integers(0, 86_399_999),
     Kind.BYTES: st.binary(max_size=4),
 }
@@ -91,7 +92,7 @@ def values_of(t: SqlType) -> st.SearchStrategy[Any]:
 
 def plain(values: pa.ChunkedArray, t: SqlType) -> list[Any]:
     """DuckDB's result as reference values."""
-    if t.kind is Kind.TIMESTAMP:
+    if t.kind in (Kind.TIMESTAMP, Kind.MICROS):
         return pc.cast(values, pa.int64()).to_pylist()
     if t.kind is Kind.DATE:
         return pc.cast(values, pa.int32()).to_pylist()

@@ -17,9 +17,10 @@ from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.plan.clock import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, conjunction, conjuncts, walk
 from flowql.compiler.plan.logical import Filter, NamedExpr, Node, walk_nodes
-from flowql.compiler.plan.types import Kind
+from flowql.compiler.plan.types import BIGINT, INT, INTERVAL, STRING, TIMESTAMP, TIMESTAMPTZ, Kind
 from flowql.compiler.plan.watermarks import EmitClosed
 
+_MOMENTS = (Kind.TIMESTAMP, Kind.MICROS)
 _TURNED = {"sql_lt": "sql_gt", "sql_gt": "sql_lt", "sql_le": "sql_ge", "sql_ge": "sql_le", "sql_eq": "sql_eq"}
 _MONTH_DAYS = 30  # of intervals that are compared
 
@@ -128,10 +129,23 @@ def _condition(e: Expr) -> _Condition | None:
         return None
     if isinstance(left, Call) and left.name == "sql_interval_micros":
         return _of_difference(left.args[0], op, _micros_of(right))
-    moment = _moment(left)
-    if moment is None or right.type.kind not in (Kind.DATE, Kind.TIMESTAMP):
+    moment, time = _moment(left), _in_ms(op, right)
+    if moment is None or time is None:
         return None
-    return _Condition(moment.midnight, op, right, -moment.offset_ms)
+    return _Condition(moment.midnight, op, time, -moment.offset_ms)
+
+
+def _in_ms(op: str, time: Expr) -> Expr | None:
+    """The time in whole milliseconds, or a date, that a moment in milliseconds is compared with alike; None where there is none."""
+    if time.type.kind in (Kind.DATE, Kind.TIMESTAMP):
+        return time
+    if time.type.kind is not Kind.MICROS or op == "sql_eq":
+        return None
+    if op in ("sql_ge", "sql_lt"):  # the next millisecond
+        parts = tuple(Literal(t, n) for t, n in ((INT, 0), (INT, 0), (BIGINT, 999)))
+        time = Call(time.type, "sql_add", (time, Call(INTERVAL, "sql_interval", parts)))
+    cut = Call(time.type, "sql_date_trunc", (Literal(STRING, "milliseconds"), time))
+    return Call(TIMESTAMPTZ if time.type.zoned else TIMESTAMP, "cast", (cut,))
 
 
 def _of_difference(e: Expr, op: str, micros: int | None) -> _Condition | None:
@@ -140,10 +154,12 @@ def _of_difference(e: Expr, op: str, micros: int | None) -> _Condition | None:
         return None
     left, right = e.args
     ms = micros // 1000
-    if (moment := _moment(left)) is not None and not _has_moment(right) and right.type.kind is Kind.TIMESTAMP:
-        return _Condition(moment.midnight, op, right, ms - moment.offset_ms)
-    if (moment := _moment(right)) is not None and not _has_moment(left) and left.type.kind is Kind.TIMESTAMP:
-        return _Condition(moment.midnight, _TURNED[op], left, -ms - moment.offset_ms)
+    if (moment := _moment(left)) is not None and not _has_moment(right) and right.type.kind in _MOMENTS:
+        time = _in_ms(op, right)
+        return None if time is None else _Condition(moment.midnight, op, time, ms - moment.offset_ms)
+    if (moment := _moment(right)) is not None and not _has_moment(left) and left.type.kind in _MOMENTS:
+        time = _in_ms(_TURNED[op], left)
+        return None if time is None else _Condition(moment.midnight, _TURNED[op], time, -ms - moment.offset_ms)
     return None
 
 
@@ -157,7 +173,7 @@ def _moment(e: Expr) -> _Moment | None:
         return None
     if e.name in CLOCK and not e.args:
         return _Moment(e.name == "sql_current_date", 0)
-    if e.name == "cast" and e.type.kind is Kind.TIMESTAMP:
+    if e.name == "cast" and e.type.kind in _MOMENTS:
         return _moment(e.args[0])
     if e.name not in ("sql_add", "sql_sub") or len(e.args) != 2:
         return None

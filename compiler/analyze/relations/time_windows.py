@@ -85,7 +85,11 @@ def in_windows(function: t.TableFunction, rel: Rel, catalog: Catalog, names: Nam
     at = binder.bound(time)
     if at.type.kind is not Kind.TIMESTAMP:
         raise mistake(
-            "FQ2005", f"the time column of {name.upper()} is {at.type}, not TIMESTAMP", time.span, "not a time"
+            "FQ2005",
+            f"the time column of {name.upper()} is {at.type}, not TIMESTAMP",
+            time.span,
+            "microseconds" if at.type.kind is Kind.MICROS else "not a time",
+            help="select  CAST(... AS TIMESTAMP(3))  of it in a view" if at.type.kind is Kind.MICROS else "",
         )
     size, slide, offset = durations["size"], durations.get("slide", durations["size"]), durations["offset"]
     step = durations.get("step")

@@ -192,7 +192,7 @@ def _whole(e: Expr, node: t.Call) -> int | None:
 # --- frames ---
 
 
-_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
+_TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 
 
 def _frame(frame: t.Frame | None, order: Sequence[Order], binder: RelBinder) -> Frame:
@@ -238,7 +238,8 @@ def _distance(bound: t.Bound, unit: str, ordered_by: SqlType, binder: RelBinder)
     if bound.offset is None:
         return 0
     if isinstance(bound.offset, t.Interval):
-        e: Expr = Literal(BIGINT, _milliseconds(bound.offset, unit, ordered_by), bound.span)
+        length = _milliseconds(bound.offset, unit, ordered_by) * (1000 if ordered_by.kind is Kind.MICROS else 1)
+        e: Expr = Literal(BIGINT, length, bound.span)
     else:
         e = folded(binder.bound(bound.offset))
         if unit == "range" and ordered_by.kind in _TIMES:

@@ -30,6 +30,10 @@ def lower_watermark(s: st.CreateTable) -> Watermark | None:
     if found not in (*_TIMES, *_NUMBERS):
         title = f"WATERMARK is of a time; {written.column} is {found.upper()}"
         fail("FQ2005", title, written.span, label="not a time", help=f"write  {written.column} TIMESTAMP")
+    digits = next((c.type.parameters for c in s.columns or () if c.name == written.column), ())
+    if digits and digits[0] > 3:
+        help = f"write  {written.column} {found.upper()}(3)"
+        unsupported(f"WATERMARK of a {found.upper()}({digits[0]})", written.span, help)
     if s.kind == "table" and (s.primary_key or any(c.role in ("key", "primary_key") for c in s.columns or ())):
         unsupported(
             "WATERMARK of a table with a PRIMARY KEY",

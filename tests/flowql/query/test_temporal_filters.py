@@ -14,8 +14,8 @@ from flowql.compiler.driver import compile_project
 from tests.slt.session import Shape, SqlSession
 
 TABLES = (
-    "CREATE TABLE o (id INT PRIMARY KEY, k INT, ts TIMESTAMP, z TIMESTAMPTZ, d DATE)",
-    "CREATE TABLE c (k INT PRIMARY KEY, until TIMESTAMP)",
+    "CREATE TABLE o (id INT PRIMARY KEY, k INT, ts TIMESTAMP(6), z TIMESTAMPTZ(6), d DATE)",
+    "CREATE TABLE c (k INT PRIMARY KEY, until TIMESTAMP(6))",
 )
 # `:now` and `:today` are the moment and its day in the query that is compared with.
 QUERIES = (
@@ -46,7 +46,7 @@ class World:
         self._oracle.execute("SET TimeZone = 'UTC'")
         for sql in TABLES:
             self.session.execute(sql)
-            self._oracle.execute(sql)
+            self._oracle.execute(sql.replace("(6)", ""))
         views = [f"CREATE VIEW v{i} AS {sql}" for i, sql in enumerate(QUERIES)]
         assert self.session.define(views) == [None] * len(views)
 
@@ -80,7 +80,7 @@ class World:
         if r.random() < 0.1:
             return "NULL"
         around = r.choice((0, 0, -1, 1, -3_600_000, 3_600_000, -86_400_000, r.randint(-(10**8), 10**8)))
-        return f"TIMESTAMP '{self.moment(around)}'"
+        return f"TIMESTAMP '{self.moment(around)}{r.choice(('', '', '001', '999'))}'"
 
     def moment(self, after_ms: int = 0) -> str:
         at = datetime.fromtimestamp((self.session._clock.wall_ms() + after_ms) / 1000, UTC)

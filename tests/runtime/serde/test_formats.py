@@ -16,6 +16,7 @@ from flowql.compiler.plan.types import (
     DATE,
     DOUBLE,
     INT,
+    MICROS,
     STRING,
     TIME,
     TIMESTAMP,
@@ -69,6 +70,7 @@ def write(fmt, types, row, *, is_key=False):
         (DATE, "-1", -1),
         (TIME, "86399999", 86_399_999),
         (TIMESTAMP, '"5"', 5),
+        (MICROS, "-1704067200123456", -1_704_067_200_123_456),
         (decimal(4, 2), "1.1", Decimal("1.10")),
         (decimal(4, 2), '"12.345"', Decimal("12.35")),
         (decimal(4, 2), "7", Decimal("7.00")),
@@ -109,6 +111,7 @@ STANDARD = Format("JSON", standard=True)
     ("t", "why"),
     [
         (TIMESTAMP, "'2026-01-02' is no TIMESTAMP, which is a number of milliseconds since 1970 in records"),
+        (MICROS, r"'2026-01-02' is no TIMESTAMP\(6\), which is a number of microseconds since 1970 in records"),
         (DATE, "'2026-01-02' is no DATE, which is a number of days since 1970 in records"),
         (TIME, "'2026-01-02' is no TIME, which is a number of milliseconds since midnight in records"),
         (DOUBLE, "'2026-01-02' is not a number"),
@@ -266,12 +269,12 @@ def test_delimited_quotes_as_commons_csv(row, line):
 
 
 def test_delimited_types():
-    types = [BOOLEAN, INT, BIGINT, DOUBLE, decimal(5, 2), BYTES, DATE, TIMESTAMP]
-    row = (True, -1, 2, 1e10, Decimal("1.50"), b"\x01", 3, 4)
-    line = b"true,-1,2,1.0E10,1.50,AQ==,3,4"
+    types = [BOOLEAN, INT, BIGINT, DOUBLE, decimal(5, 2), BYTES, DATE, TIMESTAMP, MICROS]
+    row = (True, -1, 2, 1e10, Decimal("1.50"), b"\x01", 3, 4, -5)
+    line = b"true,-1,2,1.0E10,1.50,AQ==,3,4,-5"
     assert write(CSV, types, row) == line
     assert read(CSV, types, line) == row
-    assert read(CSV, types, b"TRUE,,,,.5,,,") == (True, None, None, None, Decimal("0.50"), None, None, None)
+    assert read(CSV, types, b"TRUE,,,,.5,,,,") == (True, None, None, None, Decimal("0.50"), None, None, None, None)
 
 
 @pytest.mark.parametrize("line", [b"1", b"1,2,3", b"x,2", b"", b'"1,2', b" 1,2", b"1.0,2", b"\xff,1"])

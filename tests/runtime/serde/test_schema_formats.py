@@ -21,6 +21,7 @@ from flowql.compiler.plan.types import (
     DATE,
     DOUBLE,
     INT,
+    MICROS,
     STRING,
     TIME,
     TIMESTAMP,
@@ -39,7 +40,7 @@ from tests.property.test_vector_equals_row import values_of
 
 INNER = struct(("X", INT), ("Y", STRING))
 TYPES = [
-    *(BOOLEAN, INT, BIGINT, DOUBLE, STRING, BYTES, TIME, TIMESTAMP, decimal(9, 3), INNER),
+    *(BOOLEAN, INT, BIGINT, DOUBLE, STRING, BYTES, TIME, TIMESTAMP, MICROS, decimal(9, 3), INNER),
     *(
         array(STRING),
         array(INNER),
@@ -145,6 +146,12 @@ AVRO_TIMES: list[tuple[dict[str, Any], int, SqlType, int | str]] = [
     ({"type": "long", "logicalType": "timestamp-micros"}, MS * 1_000, BIGINT, MS * 1_000),
     ({"type": "long", "logicalType": "timestamp-micros"}, 19_000, DATE, "its schema says that it is a TIMESTAMP"),
     ({"type": "long", "logicalType": "timestamp-nanos"}, MS * 1_000_000, TIMESTAMP, MS),
+    ({"type": "long", "logicalType": "timestamp-millis"}, MS, MICROS, MS * 1_000),
+    ({"type": "long", "logicalType": "timestamp-micros"}, MS * 1_000 + 999, MICROS, MS * 1_000 + 999),
+    ({"type": "long", "logicalType": "timestamp-nanos"}, -1, MICROS, -1),
+    ({"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}, MS * 1_000 + 1, MICROS, MS * 1_000 + 1),
+    ({"type": "long"}, MS * 1_000, MICROS, MS * 1_000),
+    ({"type": "int", "logicalType": "date"}, 19_000, MICROS, "its schema says that it is a DATE"),
     ({"type": "long", "logicalType": "local-timestamp-micros"}, MS * 1_000, TIMESTAMP, MS),
     ({"type": "long", "logicalType": "time-micros"}, 5_000_999, TIME, 5_000),
     ({"type": "int", "logicalType": "date"}, 19_000, DATE, 19_000),
@@ -190,6 +197,9 @@ JSON_TIMES: list[tuple[dict[str, Any] | None, str, SqlType, Any]] = [
     (titled(f"{DEBEZIUM}MicroTimestamp"), f"{MS * 1_000}", BIGINT, MS * 1_000),
     (titled(f"{DEBEZIUM}MicroTimestamp"), "19000", DATE, "t: its schema says that it is a TIMESTAMP"),
     (titled(f"{DEBEZIUM}NanoTimestamp"), f"{MS * 1_000_000}", TIMESTAMP, MS),
+    (titled(f"{DEBEZIUM}MicroTimestamp"), f"{MS * 1_000 + 999}", MICROS, MS * 1_000 + 999),
+    (titled("org.apache.kafka.connect.data.Timestamp"), f"{MS}", MICROS, MS * 1_000),
+    ({"type": "integer"}, f"{MS * 1_000}", MICROS, MS * 1_000),
     (titled(f"{DEBEZIUM}MicroTime"), "5000999", TIME, 5_000),
     (titled(f"{DEBEZIUM}Date"), "19000", DATE, 19_000),
     (titled("org.apache.kafka.connect.data.Timestamp"), f"{MS}", TIMESTAMP, MS),
@@ -257,6 +267,13 @@ def test_times_are_written_in_the_unit_of_the_schema_that_a_subject_has() -> Non
     assert data is not None
     read = fastavro.schemaless_reader(io.BytesIO(data[PREFIX:]), fastavro.parse_schema(text), None)
     assert read["T"].isoformat() == "2024-01-02T03:04:05.678000+00:00"
+    finer = MS * 1_000 + 1
+    assert there_and_back(fmt, [Field("T", MICROS)], (finer,)) == (finer,)
+    millis = SchemaRef("AVRO", json.dumps(text).replace("timestamp-micros", "timestamp-millis"), 852)
+    in_millis = row_encoder([Field("T", MICROS)], Format("AVRO", schema=millis), is_key=False)
+    assert in_millis.encode((finer - 1,)) is not None
+    with pytest.raises(BadRecord, match="the field has milliseconds, the value parts of one"):
+        in_millis.encode((finer,))
     dated = Format("AVRO", schema=SchemaRef("AVRO", json.dumps(text).replace(json.dumps(micros), json.dumps(day)), 851))
     with pytest.raises(BadRecord, match="the field is a DATE, the column a TIMESTAMP"):
         row_encoder([Field("T", TIMESTAMP)], dated, is_key=False).encode((MS,))
