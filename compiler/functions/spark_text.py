@@ -53,7 +53,7 @@ def _whole(v: int, kind: Kind) -> str:
     if kind is Kind.TIMESTAMP:
         return from_millis(f"({v}L)") if abs(v) <= INSTANT_MAX else ""
     if kind is Kind.MICROS:
-        return f"timestampadd(MICROSECOND, ({v}L), {_EPOCH})"
+        return from_micros(f"({v}L)")
     if kind is Kind.DATE:
         return f"date_from_unix_date({v})"
     digits = f"{v}L" if kind is Kind.BIGINT else str(v)
@@ -98,6 +98,16 @@ def millis(sql: str) -> str:
     goes through the zone of the session, where some hours do not exist.
     """
     return f"CAST(floor(CAST(CAST(({sql} - {_EPOCH}) AS INTERVAL SECOND) AS DECIMAL(20, 6)) * 1000) AS BIGINT)"
+
+
+def from_micros(sql: str) -> str:
+    """The TIMESTAMP(6) of a BIGINT."""
+    return f"timestampadd(MICROSECOND, {sql}, {_EPOCH})"
+
+
+def micros(sql: str) -> str:
+    """The BIGINT of a TIMESTAMP(6); see `millis`."""
+    return f"CAST(CAST(CAST(({sql} - {_EPOCH}) AS INTERVAL SECOND) AS DECIMAL(20, 6)) * 1000000 AS BIGINT)"
 
 
 def wrapped_int(sql: str) -> str:

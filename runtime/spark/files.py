@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, StringType, StructField, StructType
 
-from flowql.compiler.functions.spark_text import from_millis, millis, quoted, text
+from flowql.compiler.functions.spark_text import from_micros, from_millis, millis, quoted, text
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import SourceDef
@@ -71,6 +71,7 @@ _FITTING: Mapping[Kind, tuple[str, ...]] = {
     Kind.DATE: ("date",),
     Kind.TIME: ("int",),
     Kind.TIMESTAMP: ("timestamp", "timestamp_ntz", "bigint"),
+    Kind.MICROS: ("timestamp", "timestamp_ntz"),
 }
 
 
@@ -377,6 +378,8 @@ def _fitted(source: SourceDef, files: TopicFiles, field: Field, column: str, fou
     kind, wanted = given.simpleString(), spark_type(t)
     if t.kind is Kind.TIMESTAMP:  # whatever the time zone of the session
         return value if kind == "timestamp_ntz" else from_millis(_in_millis(value, kind))
+    if t.kind is Kind.MICROS:
+        return value if kind == "timestamp_ntz" else from_micros(f"unix_micros({value})")
     if kind in ("timestamp", "timestamp_ntz"):
         return _in_millis(value, kind)
     return value if kind == wanted.lower() else f"CAST({value} AS {wanted})"

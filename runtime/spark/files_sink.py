@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from flowql.compiler.functions.spark_text import millis, quoted
+from flowql.compiler.functions.spark_text import micros, millis, quoted
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.schema import WINDOW_FIELDS, Field, Schema
 from flowql.compiler.plan.topology import SourceDef
@@ -269,6 +269,8 @@ def _csv_column(source: SourceDef, files: TopicFiles, f: Field) -> Any:
     column = F.col(quoted(f.name))
     if f.type.kind is Kind.TIMESTAMP:
         return F.expr(millis(quoted(f.name))).alias(f.name)
+    if f.type.kind is Kind.MICROS:
+        return F.expr(micros(quoted(f.name))).alias(f.name)
     if f.type.kind is Kind.DATE:
         return F.unix_date(column).alias(f.name)
     return F.base64(column).alias(f.name) if f.type.kind is Kind.BYTES else column

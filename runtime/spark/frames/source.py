@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowql.compiler.functions.spark_text import from_millis, millis, quoted, text
+from flowql.compiler.functions.spark_text import from_micros, from_millis, millis, quoted, text
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.schema import WINDOW_FIELDS, Field
 from flowql.compiler.plan.topology import SourceDef
@@ -157,6 +157,8 @@ def _as_declared(sql: str, t: SqlType, held: DataType) -> str:
     if t.kind is Kind.TIMESTAMP:
         in_ms = _millis(sql, name)
         return from_millis(in_ms) if in_ms and name != "bigint" else ""
+    if t.kind is Kind.MICROS:
+        return {"timestamp_ntz": sql, "timestamp": from_micros(f"unix_micros({sql})")}.get(name, "")
     if t.kind is Kind.DECIMAL:
         precision, scale = getattr(held, "precision", 0), getattr(held, "scale", 0)
         fits = name.startswith("decimal") and scale <= t.scale and precision - scale <= t.precision - t.scale

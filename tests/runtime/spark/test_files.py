@@ -63,6 +63,7 @@ SOURCE = SourceDef(
             Field("SEEN", t.TIMESTAMP),
             Field("RAW", t.BYTES),
             Field("D", t.DOUBLE),
+            Field("US", t.MICROS),
         )
     ),
     Format("KAFKA"),
@@ -70,15 +71,37 @@ SOURCE = SourceDef(
     TimestampSpec("AT"),
 )
 ROWS: list[tuple[Any, ...]] = [
-    ("a", 10, 1, Decimal("1.50"), True, dt.date(2020, 1, 2), dt.datetime(2020, 1, 2, 3, 4, 5, 6000), b"\x00x", 0.5),
-    ("b", 20, None, None, None, None, None, None, None),
-    ("a", 30, -3, Decimal("0.01"), False, dt.date(1970, 1, 1), dt.datetime(1970, 1, 1), b"", 1e20),
+    (
+        "a",
+        10,
+        1,
+        Decimal("1.50"),
+        True,
+        dt.date(2020, 1, 2),
+        dt.datetime(2020, 1, 2, 3, 4, 5, 6000),
+        b"\x00x",
+        0.5,
+        dt.datetime(2020, 1, 2, 3, 4, 5, 6007),
+    ),
+    ("b", 20, None, None, None, None, None, None, None, None),
+    (
+        "a",
+        30,
+        -3,
+        Decimal("0.01"),
+        False,
+        dt.date(1970, 1, 1),
+        dt.datetime(1970, 1, 1),
+        b"",
+        1e20,
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),
+    ),
 ]
 NAMES = [n.lower() for n in SOURCE.schema.names]
 AS_JSON = [
-    {"ID": "a", "AT": 10, "N": 1, "PRICE": 1.5, "OK": True, "DAY": 18263, "SEEN": 1577934245006, "RAW": "AHg=", "D": 0.5},
+    {"ID": "a", "AT": 10, "N": 1, "PRICE": 1.5, "OK": True, "DAY": 18263, "SEEN": 1577934245006, "RAW": "AHg=", "D": 0.5, "US": 1577934245006007},
     {"ID": "b", "AT": 20},
-    {"ID": "a", "AT": 30, "N": -3, "PRICE": 0.01, "OK": False, "DAY": 0, "SEEN": 0, "RAW": "", "D": 1e20},
+    {"ID": "a", "AT": 30, "N": -3, "PRICE": 0.01, "OK": False, "DAY": 0, "SEEN": 0, "RAW": "", "D": 1e20, "US": -1},
 ]  # fmt: skip
 
 
@@ -91,7 +114,7 @@ def session(spark: SparkSession) -> SparkSession:
 def parquet(folder: Path, name: str = "1", rows: list[tuple[Any, ...]] = ROWS) -> None:
     folder.mkdir(exist_ok=True)
     kinds = [pa.string(), pa.timestamp("ms", "UTC"), pa.int16(), pa.decimal128(6, 2), pa.bool_(), pa.date32()]
-    kinds += [pa.timestamp("us"), pa.binary(), pa.float64()]
+    kinds += [pa.timestamp("us"), pa.binary(), pa.float64(), pa.timestamp("us", "UTC")]
     columns = [pa.array(c, k) for c, k in zip(zip(*rows, strict=True), kinds, strict=True)]
     pq.write_table(pa.table(columns, names=NAMES), folder / f"{name}.parquet")
 
@@ -504,7 +527,7 @@ def test_the_final_rows_of_a_table_are_written_and_read_again(
     read = rows_of_topic(read_log(session, ReadOptions(str(tmp_path / "again" / "log"), ("t",))), table)
     again = read.select(*table.schema.names, ROWTIME).toArrow().to_pylist()
     back.close()
-    last = (*ROWS[2][:-2], ROWS[2][-2] if file_format != "csv" else None, *ROWS[2][-1:], 30)
+    last = (*ROWS[2][:-3], ROWS[2][-3] if file_format != "csv" else None, *ROWS[2][-2:], 30)
     assert [tuple(r.values()) for r in again] == [last]
 
 
