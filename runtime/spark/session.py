@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.spark.configuration import FIXED, LOG_LEVEL, REPLACED, Scratch, pool_of, properties
 from flowql.runtime.spark.errors import (
     SessionDied,
@@ -30,6 +31,7 @@ from flowql.runtime.spark.errors import (
 )
 from flowql.runtime.spark.java import find_java, java_home
 from flowql.runtime.spark.settings import SparkSettings
+from flowql.runtime.spark.storage import ends_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 PYSPARK_VERSION = "4.2"  # state and data source interfaces move between minor versions
 _POOL = "spark.scheduler.pool"
 _DESCRIPTION = "spark.job.description"
+_ANSWER_SECONDS = 2.0
 _DYING_SECONDS = 10.0  # from when a JVM answers no more until it is gone
 _END_SECONDS = 30  # the JVM's shutdown hooks delete scratch files
 
@@ -114,11 +117,11 @@ def close_session(spark: SparkSession) -> None:
 
 @contextmanager
 def living() -> Iterator[None]:
-    """What fails in this block because the JVM has died is SessionDied."""
+    """What fails in this block because the JVM has died is SessionDied. An error that FlowQL has found by itself is raised at once where the JVM answers."""
     try:
         yield
-    except Exception:
-        check_session(lost=True)
+    except Exception as error:
+        check_session(lost=not (isinstance(error, RuntimeFailure) and _answers()))
         raise
 
 
@@ -137,6 +140,21 @@ def check_session(*, lost: bool = False) -> None:
         given = running.settings.driver_memory_mib
         help = f"it had {given:,} MiB; give the target more in flowql.yaml:  memory: {2 * given} MB"
     raise SessionDied(f"Spark's JVM has ended: {why or f'exit code {process.returncode}'}", help=help)
+
+
+def _answers() -> bool:
+    """Whether the JVM takes calls, and its Spark is not about to end."""
+    said: list[bool] = []
+
+    def ask() -> None:
+        from pyspark import SparkContext
+
+        with suppress(Exception):  # of py4j, in several classes
+            context: Any = SparkContext._active_spark_context
+            said.append(not context._jsc.sc().isStopped())
+
+    ends_within(_ANSWER_SECONDS, ask)
+    return bool(said and said[0])
 
 
 def _last_error(running: _Running) -> str:

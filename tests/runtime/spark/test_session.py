@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
+from flowql.runtime.spark import session
 from flowql.runtime.spark.configuration import FIXED
-from flowql.runtime.spark.errors import SessionInUse
+from flowql.runtime.spark.errors import SessionInUse, WorkersUnfit
 from flowql.runtime.spark.session import close_session, in_pool, open_session
 from flowql.runtime.spark.settings import SparkSettings
 from tests.runtime.spark.conftest import TEST_SETTINGS
@@ -98,3 +100,27 @@ def test_nothing_is_written_where_we_are(spark: SparkSession, tmp_path: Path) ->
     assert spark.sql("SELECT * FROM kept").count() == 3
     assert set(os.listdir()) == before
     spark.sql("DROP TABLE kept").collect()
+
+
+def test_an_error_of_flowql_does_not_wait_for_the_end_of_spark(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each refused start and deployment took 10 s longer, in which it was seen whether the JVM ends."""
+    waited: list[float] = []
+
+    class Living:
+        def wait(self, seconds: float) -> None:
+            waited.append(seconds)
+            raise subprocess.TimeoutExpired("java", seconds)
+
+        def poll(self) -> None: ...
+
+    monkeypatch.setattr(session, "_jvm_process", Living)
+    for error in (WorkersUnfit("worker w1 has no pyarrow"), ValueError("of Java, perhaps")):
+        with pytest.raises(type(error)), session.living():
+            raise error
+    assert waited == [0, session._DYING_SECONDS]
+    monkeypatch.setattr(session, "_answers", lambda: False)
+    with pytest.raises(WorkersUnfit), session.living():
+        raise WorkersUnfit("workers cannot run Python tasks")
+    assert waited[2:] == [session._DYING_SECONDS]
