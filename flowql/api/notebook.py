@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import keyword
-import re
 from typing import Any
 
 from flowql.api.connection import connect
 from flowql.api.result import Result
 from flowql.compiler.diagnostics.render import render
+from flowql.compiler.dialect.standard.parser import verb_of
 from flowql.errors import CommandError, CompileError, RuntimeFailure, diagnostics_of
 
-_COMMENT = r"--[^\n]*|/\*.*?\*/"
-_CHANGES = re.compile(rf"(?:\s|{_COMMENT})*(?:INSERT|UPDATE|DELETE)\b", re.IGNORECASE | re.DOTALL)
+_CHANGING = ("INSERT", "UPDATE", "DELETE")
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -29,7 +28,7 @@ def run_cell(names: dict[str, Any], line: str, cell: str) -> Result | str | None
     if keeps and (not kept.isidentifier() or keyword.iskeyword(kept)):
         raise CommandError(f"`{kept}` is no name of a variable", help="%%flowql shop >> orders")
     with connect(folder or ".") as connection:  # anew: a notebook may edit the project, or change its current folder
-        if _CHANGES.match(cell):
+        if verb_of(cell) in _CHANGING:
             rows = connection.execute(cell)
             return f"{rows:,} {'row' if rows == 1 else 'rows'} changed"
         result = connection.sql(cell)

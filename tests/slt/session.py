@@ -39,7 +39,8 @@ FEED = "slt"  # the producer of rows
 ROUNDS_MAX = 1_000  # for timers that are due
 NOW = "$__NOW__"  # in statements: the wall clock in nanoseconds
 _INTERACTIVE = re.compile(
-    r"\s*\(*\s*(select|values|with\b(?!.*\binsert\s+into)|describe|show|explain)\b", re.IGNORECASE | re.DOTALL
+    r"\s*\(*\s*(select|values|with\b(?!.*\b(insert\s+into|update|delete\s+from)\b)|describe|show|explain)\b",
+    re.IGNORECASE | re.DOTALL,
 )
 
 

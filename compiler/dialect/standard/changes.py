@@ -77,7 +77,8 @@ def _on_conflict(cur: Reader) -> OnConflict | None:
 
 
 def parse_update(cur: Reader, start: Tok) -> Statement:
-    """`UPDATE target SET column = value, ... [FROM ...] [WHERE ...] [RETURNING ...]`."""
+    """`[WITH ...] UPDATE target SET column = value, ... [FROM ...] [WHERE ...] [RETURNING ...]`."""
+    recursive, tables = parse_with(cur)
     cur.next()
     target, name_span = _target(cur)
     alias = _alias(cur)
@@ -92,6 +93,8 @@ def parse_update(cur: Reader, start: Tok) -> Statement:
         source,
         where,
         _returning(cur),
+        tables,
+        recursive,
         text=cur.text_since(start),
         span=cur.span_since(start),
         name_span=name_span,
@@ -113,7 +116,8 @@ def _assignment(cur: Reader) -> Assignment:
 
 
 def parse_delete(cur: Reader, start: Tok) -> Statement:
-    """`DELETE FROM target [USING ...] [WHERE ...] [RETURNING ...]`."""
+    """`[WITH ...] DELETE FROM target [USING ...] [WHERE ...] [RETURNING ...]`."""
+    recursive, tables = parse_with(cur)
     cur.next()
     cur.expect_word("FROM", help="write  DELETE FROM table WHERE condition")
     target, name_span = _target(cur)
@@ -126,6 +130,8 @@ def parse_delete(cur: Reader, start: Tok) -> Statement:
         source,
         where,
         _returning(cur),
+        tables,
+        recursive,
         text=cur.text_since(start),
         span=cur.span_since(start),
         name_span=name_span,

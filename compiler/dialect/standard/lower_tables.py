@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
 from flowql.compiler.diagnostics.edits import renamed
@@ -19,7 +19,7 @@ from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, write_type
-from flowql.compiler.dialect.standard.write_queries import WRITER, relation_sql
+from flowql.compiler.dialect.standard.write_queries import WRITER, relation_sql, with_sql
 from flowql.compiler.dialect.standard.write_statements import check_sql, to_sql
 from flowql.compiler.dialect.table_statements import (
     Beside,
@@ -201,9 +201,25 @@ def lower_insert(s: st.Insert) -> list[Statement]:
     rows: tuple[tuple[Ast | None, ...], ...] = ((),)
     if s.query is not None and isinstance(body, t.Values):
         _refuse_clauses_of_values(s.query)
+        if any(_has_query(value) for row in body.rows for value in row):
+            return [_insert_asked(s, target, body, conflict, returning)]
         rows = tuple(tuple(map(_value, row)) for row in body.rows)
     made = InsertRows(s.text, s.span, target, s.columns, rows, conflict, s.name_span, to_sql(s), s.alias, returning)
     return [made]
+
+
+def _insert_asked(
+    s: st.Insert, target: str, body: t.Values, conflict: OnConflict | None, returning: tuple[SelectItem, ...]
+) -> InsertSelect:
+    """Rows with values that sub-queries give: the rows of a query."""
+
+    def as_query() -> InsertInto:
+        unsupported("a sub-query in VALUES for a stream", s.span, "write  INSERT INTO stream SELECT ...")
+
+    for value in (v for row in body.rows for v in row if isinstance(v, t.Default)):
+        unsupported("DEFAULT beside a sub-query in VALUES", value.span, "leave the column out of the list of columns")
+    query = " UNION ALL ".join(f"SELECT {', '.join(WRITER.expr(value) for value in row)}" for row in body.rows)
+    return InsertSelect(s.text, s.span, target, s.columns, query, as_query, conflict, s.name_span, s.alias, returning)
 
 
 def _insert_query(s: st.Insert, target: str) -> InsertInto:
@@ -296,7 +312,10 @@ def _has_query(node: t.Expr | None) -> bool:
 
 def _rows_query(s: st.Update | st.Delete, assigned: Sequence[tuple[str, t.Expr, Span]]) -> RowsQuery:
     """A query for the rows to change and their new values; `DISTINCT`, as a row may meet several rows of FROM or USING."""
-    name = quoted(s.alias or s.target[-1])
+    for table in s.with_:
+        if table.name == s.target[-1]:
+            unsupported("a table of WITH with the name of the table that is changed", table.span, "name it differently")
+    name, with_ = quoted(s.alias or s.target[-1]), f"{with_sql(s.with_, recursive=s.recursive)} ".lstrip()
     source = f", {relation_sql(s.source)}" if s.source is not None else ""
     where = f" WHERE {WRITER.expr(s.where)}" if s.where is not None else ""
 
@@ -304,19 +323,21 @@ def _rows_query(s: st.Update | st.Delete, assigned: Sequence[tuple[str, t.Expr, 
         values = [f"{name}.{quoted(n)}" for n in identity] + [WRITER.expr(v) for _, v, _ in assigned]
         values += [f"{quoted(alias)}.{quoted(column)}" for alias, column in others]
         items = ", ".join(f"{v} AS c{i}" for i, v in enumerate(values))
-        return f"SELECT DISTINCT {items} FROM {dotted(s.target)} AS {name}{source}{where}"
+        return f"{with_}SELECT DISTINCT {items} FROM {dotted(s.target)} AS {name}{source}{where}"
 
-    beside = tuple(_beside(s.source)) if s.source is not None else ()
+    beside = tuple(_beside(s.source, {table.name for table in s.with_})) if s.source is not None else ()
     return RowsQuery(tuple(Setting(n, None, span) for n, _, span in assigned), text, beside)
 
 
-def _beside(relation: t.Relation) -> Iterator[Beside]:
+def _beside(relation: t.Relation, common: Set[str]) -> Iterator[Beside]:
+    """common: names of the tables of WITH, whose columns are not known here."""
     if isinstance(relation, t.Join) and not (relation.using or relation.natural or relation.variant):
-        yield from _beside(relation.left)
-        yield from _beside(relation.right)
+        yield from _beside(relation.left, common)
+        yield from _beside(relation.right, common)
     elif isinstance(relation, t.Table) and (relation.alias is None or not relation.alias.columns):
         name = relation.name[-1]
-        yield Beside(relation.alias.name if relation.alias is not None else name, name, relation.span)
+        alias = relation.alias.name if relation.alias is not None else name
+        yield Beside(alias, "" if name in common else name, relation.span)
     elif isinstance(relation, t.Join):
         yield Beside("", "", relation.span)
     else:

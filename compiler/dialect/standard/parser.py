@@ -21,7 +21,7 @@ from flowql.compiler.dialect.standard.reader import Reader, Rules
 from flowql.compiler.dialect.standard.refuse import check_depth
 from flowql.compiler.dialect.standard.relations import parse_join_alone, parse_relation
 from flowql.compiler.dialect.standard.statement_tree import Statement
-from flowql.compiler.dialect.standard.statements import parse_statement
+from flowql.compiler.dialect.standard.statements import parse_statement, verb_behind_tables
 from flowql.compiler.dialect.standard.tokens import tokenize
 from flowql.compiler.dialect.standard.tree import Node
 from flowql.compiler.dialect.standard.types import parse_type
@@ -61,6 +61,20 @@ def parse_lowered(
 def readers(source: SourceText, positions: Positions) -> list[Reader]:
     """One at the beginning of each statement."""
     return [Reader(source, body, positions, RULES) for body in split_statements(tokenize(source, positions)[0])]
+
+
+def verb_of(text: str) -> str:
+    """The first word of a statement, in upper case; of one that begins with WITH the verb behind its tables.
+
+    >>> verb_of("WITH q AS (SELECT 1 AS id) DELETE FROM t USING q WHERE q.id = t.id")
+    'DELETE'
+    """
+    source = SourceText("", text)
+    found = readers(source, Positions(source))
+    if not found:
+        return ""
+    first = found[0].peek().upper
+    return verb_behind_tables(found[0]) or "SELECT" if first == "WITH" else first
 
 
 def _parse(

@@ -8,7 +8,7 @@ from typing import Literal
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Property
 from flowql.compiler.dialect.ast import Statement as Plain
-from flowql.compiler.dialect.standard.tree import Expr, Item, Node, Query, Relation, TypeName
+from flowql.compiler.dialect.standard.tree import Expr, Item, Node, Query, Relation, TypeName, With
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ class Insert(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Update(Statement):
-    """UPDATE target [AS alias] SET ... [FROM ...] [WHERE ...] [RETURNING ...]."""
+    """[WITH ...] UPDATE target [AS alias] SET ... [FROM ...] [WHERE ...] [RETURNING ...]."""
 
     target: tuple[str, ...]
     assignments: tuple[Assignment, ...]
@@ -165,17 +165,21 @@ class Update(Statement):
     source: Relation | None = None
     where: Expr | None = None
     returning: tuple[Item, ...] = ()
+    with_: tuple[With, ...] = ()
+    recursive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Delete(Statement):
-    """DELETE FROM target [AS alias] [USING ...] [WHERE ...] [RETURNING ...]."""
+    """[WITH ...] DELETE FROM target [AS alias] [USING ...] [WHERE ...] [RETURNING ...]."""
 
     target: tuple[str, ...]
     alias: str | None = None
     source: Relation | None = None
     where: Expr | None = None
     returning: tuple[Item, ...] = ()
+    with_: tuple[With, ...] = ()
+    recursive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

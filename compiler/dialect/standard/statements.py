@@ -336,17 +336,20 @@ def _query(cur: Reader, start: Tok) -> Statement:
     return QueryStatement(query, text=cur.text_since(start), span=cur.span_since(start))
 
 
+_CHANGES = {"INSERT": parse_insert, "UPDATE": parse_update, "DELETE": parse_delete}
+
+
 def _with(cur: Reader, start: Tok) -> Statement:
-    """A query, or `WITH ... INSERT`, whose query then begins with WITH."""
-    verb = _verb_behind_tables(cur)
-    if verb == "INSERT":
-        return parse_insert(cur, start)
+    """A query, or a statement that changes rows and may name the tables of WITH."""
+    verb = verb_behind_tables(cur)
+    if verb in _CHANGES:
+        return _CHANGES[verb](cur, start)
     if verb:
         cur.unsupported(f"WITH ... {verb}", help=f"write the queries of WITH as sub-queries of the {verb}")
     return _query(cur, start)
 
 
-def _verb_behind_tables(cur: Reader) -> str:
+def verb_behind_tables(cur: Reader) -> str:
     """The verb of a statement that changes rows, behind the tables of WITH; empty where a query follows them."""
     depth = at = 0
     while (tok := cur.peek(at)).kind != "end":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import OTHER
 from flowql.compiler.dialect.standard.write_expressions import Writer, dotted, quoted, write_type
@@ -14,8 +16,7 @@ def query_sql(query: t.Query) -> str:
     """A query on one line."""
     parts: list[str] = []
     if query.with_:
-        recursive = "RECURSIVE " if query.recursive else ""
-        parts.append(f"WITH {recursive}{', '.join(map(_common_table, query.with_))}")
+        parts.append(with_sql(query.with_, recursive=query.recursive))
     parts.append(_body(query.body))
     if query.order_by:
         parts.append(f"ORDER BY {WRITER.order_items(query.order_by)}")
@@ -28,6 +29,11 @@ def query_sql(query: t.Query) -> str:
     if query.emit:
         parts.append(f"EMIT {query.emit.upper()}")
     return " ".join(parts)
+
+
+def with_sql(tables: Sequence[t.With], *, recursive: bool) -> str:
+    """The tables of WITH; empty without any."""
+    return f"WITH {'RECURSIVE ' if recursive else ''}{', '.join(map(_common_table, tables))}" if tables else ""
 
 
 def _common_table(table: t.With) -> str:

@@ -11,7 +11,15 @@ from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.expressions import OTHER
 from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, text, write_type
-from flowql.compiler.dialect.standard.write_queries import WRITER, items_sql, names, query_sql, relation_sql, rows_sql
+from flowql.compiler.dialect.standard.write_queries import (
+    WRITER,
+    items_sql,
+    names,
+    query_sql,
+    relation_sql,
+    rows_sql,
+    with_sql,
+)
 
 _ROLES = {"value": "", "key": " KEY", "primary_key": " PRIMARY KEY", "header": " HEADERS"}
 _CONSTRAINTS = {"REFERENCES": "REFERENCES t", "COLLATE": "COLLATE c"}
@@ -122,12 +130,16 @@ def _settings(assignments: Sequence[st.Assignment]) -> str:
 
 def _update(s: st.Update) -> str:
     source = f" FROM {relation_sql(s.source)}" if s.source is not None else ""
-    return f"UPDATE {dotted(s.target)}{_alias(s)} SET {_settings(s.assignments)}{source}{_where(s)}{_returning(s)}"
+    return f"{_with(s)}UPDATE {dotted(s.target)}{_alias(s)} SET {_settings(s.assignments)}{source}{_where(s)}{_returning(s)}"
 
 
 def _delete(s: st.Delete) -> str:
     source = f" USING {relation_sql(s.source)}" if s.source is not None else ""
-    return f"DELETE FROM {dotted(s.target)}{_alias(s)}{source}{_where(s)}{_returning(s)}"
+    return f"{_with(s)}DELETE FROM {dotted(s.target)}{_alias(s)}{source}{_where(s)}{_returning(s)}"
+
+
+def _with(s: st.Update | st.Delete) -> str:
+    return f"{with_sql(s.with_, recursive=s.recursive)} ".lstrip()
 
 
 def _alias(s: st.Insert | st.Update | st.Delete) -> str:

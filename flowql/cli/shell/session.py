@@ -22,6 +22,7 @@ from flowql.cli.results import answer_lines, done_line, python_rows, write_answe
 from flowql.cli.shell import acting, show
 from flowql.cli.shell.pager import page
 from flowql.cli.shell.split import blanked, split, without_comments
+from flowql.compiler.dialect.standard.parser import verb_of
 from flowql.config.project import Project
 from flowql.deploy.settings import Settings
 from flowql.query.answer import Answer
@@ -149,7 +150,7 @@ class Session:
         word = first.group().upper() if first is not None else ""
         if word.startswith("\\"):
             raise QueryError(f"there is no command {text.split()[0]}", code=INVALID, help="\\?  lists the commands")
-        if word in _CHANGING:
+        if (verb_of(text) if word == "WITH" else word) in _CHANGING:
             self._change(text)
             return
         if word in _WRITING:

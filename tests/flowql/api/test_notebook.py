@@ -60,6 +60,10 @@ def failed(shell: InteractiveShell, cell: str) -> ExecutionResult:
 def test_statements_and_interactive_queries(shell: InteractiveShell) -> None:
     assert ran(shell, "%%flowql\nINSERT INTO users VALUES (7, 'ada'), (8, '<b>bob</b>')") == "2 rows changed"
     assert ran(shell, "%%flowql\n-- Not /* yet\n/* a\nname */ delete FROM users WHERE id = 7;") == "1 row changed"
+    assert (
+        ran(shell, "%%flowql\nWITH q AS (SELECT 9 AS id) UPDATE users SET id = 9 WHERE id IN (SELECT id FROM q)")
+        == "0 rows changed"
+    )
     found = ran(shell, "%%flowql\nSELECT name, id, NULL AS none FROM users WHERE id > 6;")
     assert list(found) == [{"name": "<b>bob</b>", "id": 8, "none": None}]
     shown, _ = shell.display_formatter.format(found)

@@ -41,7 +41,7 @@ class Statements:
     def next(self, table: str) -> str:
         kinds: tuple[Callable[[str], str], ...] = (
             *(self._insert, self._insert, self._insert, self._update, self._delete, self._copy),
-            *(self._update_from, self._update_asked, self._delete_asked),
+            *(self._update_from, self._update_asked, self._delete_asked, self._with, self._insert_asked),
         )
         made = self._random.choice(kinds)(table)
         return (
@@ -166,6 +166,21 @@ class Statements:
         if self._random.random() < 0.5:
             return f"DELETE FROM {table} AS x USING {self._other()} WHERE x.k = o.k AND o.a > 1"
         return f"DELETE FROM {table} WHERE {self._asked_condition(table)}"
+
+    def _with(self, table: str) -> str:
+        common = self._random.choice(
+            ["m AS (SELECT k + 1 AS k, a FROM bag)", "n AS (SELECT 2 AS a), m AS (SELECT k, a FROM t NATURAL JOIN n)"]
+        )
+        changes = [
+            f"UPDATE {table} SET a = 5 WHERE k IN (SELECT k FROM m)",
+            f"DELETE FROM {table} WHERE k IN (SELECT k FROM m WHERE a > 1)",
+            f"UPDATE {table} AS x SET s = 'w' FROM (SELECT DISTINCT k FROM m) AS o WHERE x.k = o.k",
+        ]
+        return f"WITH {common} {self._random.choice(changes)}"
+
+    def _insert_asked(self, table: str) -> str:
+        rows = [f"((SELECT COALESCE(MAX(k), 0) FROM {table}) + {n}, (SELECT MIN(a) FROM t))" for n in (1, 2)]
+        return f"INSERT INTO {table} (k, a) VALUES {', '.join(rows[: self._random.randint(1, 2)])}"
 
     def _copy(self, table: str) -> str:
         shift = self._random.randint(100, 10**6)

@@ -205,7 +205,12 @@ def test_what_cannot_run_is_refused_by_its_name(query: str, named: str, at: str)
         ("ALTER TABLE r ADD PRIMARY KEY (g)", "ALTER TABLE ... ADD PRIMARY"),
         ("INSERT INTO r VALUES (1, 2) ON DUPLICATE KEY UPDATE g = 1", "ON DUPLICATE KEY"),
         ("INSERT OVERWRITE r SELECT * FROM s", "INSERT OVERWRITE"),
-        ("WITH q AS (SELECT 1 AS k) DELETE FROM r WHERE k IN (SELECT k FROM q)", "WITH ... DELETE"),
+        ("WITH q AS (SELECT 1 AS k) MERGE INTO r USING q ON TRUE WHEN MATCHED THEN DELETE", "WITH ... MERGE"),
+        (
+            "WITH r AS (SELECT 1 AS k) DELETE FROM r WHERE k IN (SELECT k FROM r)",
+            "a table of WITH with the name of the table that is changed",
+        ),
+        ("INSERT INTO r (k, g) VALUES ((SELECT 1), DEFAULT)", "DEFAULT beside a sub-query in VALUES"),
         ("CREATE TYPE mood AS ENUM ('a', 'b')", "CREATE TYPE ... AS ENUM"),
         ("CREATE TYPE pair AS (a INT, b INT)", "CREATE TYPE ... AS (...)"),
         ("CREATE PUBLICATION p FOR TABLE r", "CREATE PUBLICATION"),
