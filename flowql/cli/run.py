@@ -70,9 +70,11 @@ def command(
     deployed, topics = at_rest(settings).deployed()
     plan = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
     request = deploy_request(scope.select, found, plan, deployed.plan, rebuild=rebuild)
-    decide(deployed, plan, request, partitions=topics)  # what is refused starts nothing
-    began = time.monotonic()
     mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
+    decision = decide(deployed, plan, request, partitions=topics)  # what is refused starts nothing
+    if not rebuild:
+        at_rest(settings).refuse(decision.plan, mode)
+    began = time.monotonic()
     with event_notes(settings.engine), hosting(settings, mode) as host:
         service = host.service
         running = service.deployed.plan

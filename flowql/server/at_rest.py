@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flowql.compiler.plan.deployed import Deployed, Entry
 from flowql.compiler.plan.generations import runtime_name, topics_read
 from flowql.compiler.plan.partitions import as_wanted
-from flowql.compiler.plan.topology import QueryPlan
+from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.config.storage import log_at
 from flowql.deploy.at_rest import deployed_at_rest, process_id
 from flowql.deploy.extents import Extent, extents_of, free_bytes
@@ -26,6 +26,7 @@ from flowql.runtime.task.input_buffer import topic_named
 from flowql.runtime.task.lost import LOST, losses_of
 
 if TYPE_CHECKING:
+    from flowql.server.engine import Mode
     from flowql.server.members import Members
 
 PHYSICAL_STORES = 1  # one RocksDB, whatever the number of queries
@@ -45,6 +46,9 @@ class RuntimeAtRest:
     def deployed(self) -> tuple[Deployed, Mapping[str, int]]:
         deployed, topics = deployed_at_rest(self._settings)
         return deployed, as_wanted(deployed, topics)
+
+    def refuse(self, plan: Plan, mode: Mode) -> None:
+        """A changed query is rebuilt beside the one that serves."""
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         s = self._settings

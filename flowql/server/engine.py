@@ -149,6 +149,10 @@ class AtRest(Protocol):
         """The recorded deployment, and the number of partitions of each existing topic."""
         ...
 
+    def refuse(self, plan: Plan, mode: Mode) -> None:
+        """Raises what deploying `plan` without `rebuild` would raise for what is kept of its queries, as far as that is known before the engine starts."""
+        ...
+
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         """The extents of topics, as a live engine reports them."""
         ...

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Entry, Hold
@@ -32,7 +33,8 @@ from flowql.runtime.spark.engine.checkpoint_state import reader, session_at_rest
 from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import Deployed, load
 from flowql.runtime.spark.engine.file_rows import rows_by_source
-from flowql.runtime.spark.engine.instance import SparkInstance
+from flowql.runtime.spark.engine.instance import SparkInstance, form_of
+from flowql.runtime.spark.engine.rebuild import decide_rebuild, ways
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import functions_status, stopped_status
@@ -211,6 +213,13 @@ class SparkAtRest:
     def deployed(self) -> tuple[Deployment, Mapping[str, int]]:
         with self._site() as (site, deployed):
             return Deployment(deployed.plan), site.partitions() if site is not None else {}
+
+    def refuse(self, plan: Plan, mode: Mode) -> None:
+        """Checkpoints at an address are read by a session: of those nothing is known here."""
+        settings, form = self._settings.spark, form_of(mode)
+        with self._site() as (site, deployed):
+            if site is not None and isinstance(site.root, Path):
+                decide_rebuild(site, deployed, plan, ways(plan, settings, form), form, asked=False)
 
     def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
         """A changed query begins a new checkpoint in place of the old one."""

@@ -16,21 +16,19 @@ from flowql.runtime.config import LetterRetention
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import Log
 from flowql.runtime.log.files import Lock
-from flowql.runtime.spark.choose import Mode as ChoiceMode
-from flowql.runtime.spark.choose import is_native
 from flowql.runtime.spark.configuration import cores_here
 from flowql.runtime.spark.engine.changed_files import ChangedFiles
 from flowql.runtime.spark.engine.checkpoint_state import reader
 from flowql.runtime.spark.engine.checkpoints import lag
 from flowql.runtime.spark.engine.consistent_snapshot import apart
-from flowql.runtime.spark.engine.deployed import Deployed, Form, How, hold_folder, load
+from flowql.runtime.spark.engine.deployed import Deployed, Form, hold_folder, load
 from flowql.runtime.spark.engine.deployment import check, prepare
 from flowql.runtime.spark.engine.feeders import is_feeder, with_feeders
 from flowql.runtime.spark.engine.file_rows import ReadRows, rows_by_source
 from flowql.runtime.spark.engine.launcher import SparkLauncher
 from flowql.runtime.spark.engine.log_watch import ANSWER_S, LogWatch
 from flowql.runtime.spark.engine.order import outside_topics, topics_followed
-from flowql.runtime.spark.engine.rebuild import decide_rebuild
+from flowql.runtime.spark.engine.rebuild import decide_rebuild, ways
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import Rates, functions_status, query_status, with_state
@@ -120,7 +118,7 @@ class SparkInstance:
 
     @property
     def form(self) -> Form:
-        return "batch" if self.mode == "bounded" else "stream"
+        return form_of(self.mode)
 
     def start(self) -> None:
         """Open the session; in continuous mode go on with what was deployed. Raises SparkFailure.
@@ -163,7 +161,7 @@ class SparkInstance:
         refuse_partitions(before.plan, plan, self.site.log)
         check_tables(before.plan, plan, self.site.log.admin())
         changes = diff_plans(before.plan, plan)
-        how = self._how(plan)
+        how = ways(plan, self.site.settings, self.form)
         anew = decide_rebuild(self.site, before, plan, how, self.form, asked=rebuild)
         if dry_run:
             return changes
@@ -315,12 +313,6 @@ class SparkInstance:
         assert self._launcher is not None, "the instance was not started"
         return self._launcher.plan
 
-    def _how(self, plan: Plan) -> dict[str, How]:
-        """The way each query runs. Raises SparkUnsupported."""
-        mode: ChoiceMode = "bounded" if self.form == "batch" else "streaming"
-        native = {q.id: is_native(plan, q, self.site.settings, mode) for q in plan.queries}  # also for what it refuses
-        return {q: "native" if is_one else "exact" for q, is_one in native.items()}
-
     def _halt(self, queries: set[str]) -> None:
         if self._supervisor is None:
             return
@@ -361,6 +353,11 @@ class SparkInstance:
             if lag(self.site.positions(running.plan, running.record), first, after):
                 return False
         return True
+
+
+def form_of(mode: Mode) -> Form:
+    """What queries run as in a mode."""
+    return "batch" if mode == "bounded" else "stream"
 
 
 def _long(address: Address) -> Address:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from flowql.compiler.plan import deployed as plans
 from flowql.compiler.plan.diff import decide_change
 from flowql.compiler.plan.topology import Plan
+from flowql.runtime.spark.choose import Mode, is_native
 from flowql.runtime.spark.engine.checkpoints import REBUILD
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How
 from flowql.runtime.spark.engine.deployment import check, not_native_any_more
@@ -17,6 +18,14 @@ from flowql.runtime.spark.engine.results import topics_to_replace, topics_with_r
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery, SparkFailure
 from flowql.runtime.spark.history import complete_queries
+from flowql.runtime.spark.settings import SparkSettings
+
+
+def ways(plan: Plan, settings: SparkSettings, form: Form) -> dict[str, How]:
+    """The way each query runs. Raises SparkUnsupported."""
+    mode: Mode = "bounded" if form == "batch" else "streaming"
+    native = {q.id: is_native(plan, q, settings, mode) for q in plan.queries}  # also for what it refuses
+    return {q: "native" if is_one else "exact" for q, is_one in native.items()}
 
 
 def decide_rebuild(

@@ -202,14 +202,16 @@ def test_both_engines_call_them_alike(spark: SparkSession, call: Callable[..., s
 
 @pytest.mark.turns("spark")
 def test_an_edited_function_is_a_change_of_the_queries_that_call_it(
-    spark: SparkSession, call: Callable[..., str], folder: Path
+    spark: SparkSession, call: Callable[..., str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What is kept of these queries is refused before Spark is started."""
     call("topic", "import", "orders", "orders.jsonl", "-t", "spark")
     call("run", "-t", "spark", "--until-caught-up", "-s", "SCORED")
     (folder / "rates.py").write_text('RATES = {"DE": 20.0}\n')
-    assert "error[FQ4112]: CSAS_SCORED has changed" in call(
-        "run", "-t", "spark", "--until-caught-up", "-s", "SCORED", code=1
-    )
+    run = ("run", "-t", "spark", "--until-caught-up", "-s", "SCORED")
+    with monkeypatch.context() as patched:
+        patched.setattr("flowql.server.on_spark.open_spark", lambda *_: pytest.fail("Spark was started"))
+        assert "error[FQ4112]: CSAS_SCORED has changed" in call(*run, code=1)
     call("run", "-t", "spark", "--until-caught-up", "-s", "SCORED", "--rebuild")
     (found,) = json.loads(call("query", "-t", "spark", "-o", "json", "SELECT SUM(S) AS S FROM SCORED"))
     scored = [r["AMOUNT"] * (20.0 if r["COUNTRY"] == "DE" else 1.0) for r in rows() if r["AMOUNT"] not in (13.0, 14.0)]
