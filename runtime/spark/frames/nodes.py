@@ -141,8 +141,6 @@ def _scan(nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
     if spec.on_error:
         raise Refused("ON ERROR is about records that cannot be read, and a frame has values", "leave ON ERROR out")
     relation = nodes.relations[spec.source]
-    if not beside and node.schema.window is None:  # it may have more columns, for which nobody asks
-        return relation
     # Unused headers and positions are NULL: the optimiser keeps one as a placeholder where only the number of rows is needed.
     spare = {f.name: f"CAST(NULL AS {spark_type(f.type)}) AS {quoted(f.name)}" for f in beside}
     return relation.select(spare.get(f.name, quoted(f.name)) for f in node.schema)
@@ -164,8 +162,7 @@ def _filter(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
         inputs[0], node.inputs[0].schema, [node.spec.predicate], named=["WHERE"], predicate=True
     )
     if relation.form != "versions":
-        kept = replace(relation, frame=relation.frame.where(passes), grows=False)
-        return kept if nodes.letters is None else kept.select(names(node.schema))
+        return replace(relation, frame=relation.frame.where(passes), grows=False)
     live = f"({LIVE} AND coalesce({passes}, FALSE))"
     beside = [f"{live} AS {LIVE}" if n == quoted(LIVE) else n for n in relation.beside]
     return replace(relation, frame=relation.frame.selectExpr(*names(node.schema), *beside))
@@ -257,7 +254,8 @@ def _union(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
         if relation.form != "rows":
             raise Refused("a union of tables")
         pairs = zip(source.schema.names, node.schema.names, strict=True)
-        frames.append(relation.select(f"{quoted(a)} AS {quoted(b)}" for a, b in pairs).frame)
+        named = (f"{quoted(a)} AS {quoted(b)}" for a, b in pairs)
+        frames.append(relation.frame.selectExpr(*named, *relation.beside))  # in one order
     return Relation(reduce(lambda a, b: a.unionAll(b), frames), "rows", carried=carried)
 
 

@@ -18,7 +18,6 @@ from flowql.runtime.spark.native.frames import OFFSET, PARTITION
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-_INTEGERS = (Kind.INT, Kind.BIGINT)
 _ORDERED = frozenset(
     {
         Kind.INT,
