@@ -248,7 +248,9 @@ class TaskManager:
             of_queries = self._pick(list(look.ready.values()), queries, now)
             assert of_queries is not None
             asked = [of_queries.query]
-        chosen = self._pick([t for q in asked for t in self._runnable(q, look.known)], queries, now)
+        found = [t for q in asked for t in self._runnable(q, look.known)]
+        # Another thread may have stopped an input since the look: then the slice of the task found before ends without rows.
+        chosen = self._pick(found or list(look.ready.values()), queries, now)
         assert chosen is not None
         return chosen
 

@@ -610,3 +610,13 @@ def test_a_query_with_rows_is_weighed_by_one_task_of_each_other_query() -> None:
     asked = {q: sum(cast(Any, t).asked for t in m.tasks() if t.id.query == q) for q in ("a", "b", "c")}
     assert asked.pop(granted.id.query) == 9
     assert set(asked.values()) == {1}
+
+
+def test_a_task_that_another_thread_stops_during_the_look_is_granted() -> None:
+    stopped = fake("q")
+    m = manager(stopped)
+    answers = iter([True, False])
+    stopped.runnable_with = lambda _known: next(answers)
+    got = grant(m)
+    assert got.task is stopped
+    m.release(got, 1000, rows=0)
