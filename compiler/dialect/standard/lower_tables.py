@@ -19,7 +19,7 @@ from flowql.compiler.dialect.standard.names import plain_name
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, write_type
-from flowql.compiler.dialect.standard.write_queries import WRITER, relation_sql, with_sql
+from flowql.compiler.dialect.standard.write_queries import WRITER, names, query_sql, relation_sql, with_sql
 from flowql.compiler.dialect.standard.write_statements import check_sql, to_sql
 from flowql.compiler.dialect.table_statements import (
     Beside,
@@ -52,6 +52,7 @@ _SERIAL = {
 
 
 _TEXTS = ("varchar", "char")
+_ASKED = "__set"  # begins aliases of sub-queries; no column has such a name
 _SMALL = {
     "tinyint": (128, 127),
     **dict.fromkeys(("smallint", "int2", "smallserial"), (32_768, 32_767)),
@@ -272,9 +273,12 @@ def _settings(assignments: Sequence[st.Assignment]) -> tuple[Setting, ...]:
 def _assigned(assignments: Sequence[st.Assignment]) -> list[tuple[str, t.Expr, Span]]:
     """Each column with its value."""
     made: list[tuple[str, t.Expr, Span]] = []
-    for a in assignments:
+    for place, a in enumerate(assignments):
         if len(a.columns) == 1:
             made.append((a.columns[0], a.value, a.span))
+            continue
+        if isinstance(a.value, t.ScalarQuery):
+            made += [(n, _asked(place, i), a.span) for i, n in enumerate(a.columns)]
             continue
         if not isinstance(a.value, t.Row) or len(a.value.items) != len(a.columns):
             help = f"write  {a.columns[0]} = ..., {a.columns[1]} = ..."
@@ -283,13 +287,37 @@ def _assigned(assignments: Sequence[st.Assignment]) -> list[tuple[str, t.Expr, S
     return made
 
 
+def _asked(place: int, column: int) -> t.Expr:
+    """A column of the sub-query that several columns are set to."""
+    return t.ColumnRef((f"{_ASKED}{place}", f"v{column}"))
+
+
+def _queries_of_several(s: st.Update) -> list[str]:
+    """`SET (a, b) = (SELECT ...)`: each sub-query as a relation that gives a row for each row of the table."""
+    found: list[str] = []
+    for place, a in enumerate(s.assignments):
+        if not isinstance(a.value, t.ScalarQuery) or len(a.columns) == 1:
+            continue
+        body = a.value.query.body
+        if s.source is not None:
+            unsupported("SET of several columns to a sub-query beside FROM", a.span, "join the query in FROM instead")
+        if isinstance(body, t.Select) and not any(isinstance(i.expr, t.Star) for i in body.items):
+            given, wanted = len(body.items), len(a.columns)
+            if given != wanted:
+                fail("FQ2040", f"{wanted} columns are set to a query of {given}", a.span, label="as many are needed")
+        columns = names(tuple(f"v{i}" for i in range(len(a.columns))))
+        found.append(f" LEFT JOIN LATERAL ({query_sql(a.value.query)}) AS {_ASKED}{place}{columns} ON TRUE")
+    return found
+
+
 def lower_update(s: st.Update) -> list[Statement]:
     """UPDATE of rows of one table."""
     returning = _returned(s.returning)
     target, assigned = plain_name(s.target, s), _assigned(s.assignments)
-    if s.source is not None or any(_has_query(e) for e in (*(v for _, v, _ in assigned), s.where)):
+    several = _queries_of_several(s)
+    if several or s.source is not None or any(_has_query(e) for e in (*(v for _, v, _ in assigned), s.where)):
         defaults = tuple(Setting(n, None, span) for n, v, span in assigned if isinstance(v, t.Default))
-        query = _rows_query(s, [(n, v, span) for n, v, span in assigned if not isinstance(v, t.Default)])
+        query = _rows_query(s, [(n, v, span) for n, v, span in assigned if not isinstance(v, t.Default)], several)
         return [UpdateRows(s.text, s.span, target, s.alias, defaults, None, s.name_span, to_sql(s), query, returning)]
     where = lower_expr(s.where) if s.where is not None else None
     settings, text = _settings(s.assignments), to_sql(s)
@@ -310,8 +338,13 @@ def _has_query(node: t.Expr | None) -> bool:
     return node is not None and any(isinstance(n, t.Query) for n in t.walk(node))
 
 
-def _rows_query(s: st.Update | st.Delete, assigned: Sequence[tuple[str, t.Expr, Span]]) -> RowsQuery:
-    """A query for the rows to change and their new values; `DISTINCT`, as a row may meet several rows of FROM or USING."""
+def _rows_query(
+    s: st.Update | st.Delete, assigned: Sequence[tuple[str, t.Expr, Span]], joined: Sequence[str] = ()
+) -> RowsQuery:
+    """A query for the rows to change and their new values; `DISTINCT`, as a row may meet several rows of FROM or USING.
+
+    joined: relations behind the table that is changed.
+    """
     for table in s.with_:
         if table.name == s.target[-1]:
             unsupported("a table of WITH with the name of the table that is changed", table.span, "name it differently")
@@ -323,7 +356,7 @@ def _rows_query(s: st.Update | st.Delete, assigned: Sequence[tuple[str, t.Expr, 
         values = [f"{name}.{quoted(n)}" for n in identity] + [WRITER.expr(v) for _, v, _ in assigned]
         values += [f"{quoted(alias)}.{quoted(column)}" for alias, column in others]
         items = ", ".join(f"{v} AS c{i}" for i, v in enumerate(values))
-        return f"{with_}SELECT DISTINCT {items} FROM {dotted(s.target)} AS {name}{source}{where}"
+        return f"{with_}SELECT DISTINCT {items} FROM {dotted(s.target)} AS {name}{''.join(joined)}{source}{where}"
 
     beside = tuple(_beside(s.source, {table.name for table in s.with_})) if s.source is not None else ()
     return RowsQuery(tuple(Setting(n, None, span) for n, _, span in assigned), text, beside)

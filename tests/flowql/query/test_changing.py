@@ -427,3 +427,22 @@ def test_the_query_of_an_insert_is_assigned_as_values_are(world: SqlSession) -> 
         with pytest.raises(StatementFailed):
             world.execute(sql)
     assert world.ask("SELECT * FROM n").num_rows == 4
+
+
+def test_several_columns_are_set_to_one_query(world: SqlSession) -> None:
+    for sql in (CREATE["t"], "INSERT INTO t (k, a, s) VALUES (1, 5, 'x'), (2, 6, 'x'), (3, 7, NULL)"):
+        world.execute(sql)
+    world.execute("UPDATE t SET (a, n) = (SELECT MAX(o.a) + t.k, COUNT(*) FROM t AS o WHERE o.s = t.s), b = TRUE")
+    assert world.ask("SELECT k, a, CAST(n AS INT) AS n, b FROM t ORDER BY k").to_pylist() == [
+        {"k": 1, "a": 7, "n": 2, "b": True},
+        {"k": 2, "a": 8, "n": 2, "b": True},
+        {"k": 3, "a": None, "n": 0, "b": True},
+    ]
+    world.execute("WITH m AS (SELECT 9 AS x, 'w' AS y) UPDATE t SET (a, s) = (SELECT x, y FROM m) WHERE k = 3")
+    assert world.ask("SELECT a, s FROM t WHERE k = 3").to_pylist() == [{"a": 9, "s": "w"}]
+    world.execute("UPDATE t SET (a, s) = (SELECT a, s FROM t WHERE FALSE) WHERE k = 3")
+    assert world.ask("SELECT a, s FROM t WHERE k = 3").to_pylist() == [{"a": None, "s": None}]
+    with pytest.raises(StatementFailed, match="several values at once"):
+        world.execute("UPDATE t SET (a, s) = (SELECT o.a, o.s FROM t AS o)")
+    with pytest.raises(CompileError, match="2 columns are set to a query of 1"):
+        world.execute("UPDATE t SET (a, s) = (SELECT 1)")

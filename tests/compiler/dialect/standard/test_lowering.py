@@ -178,7 +178,7 @@ def test_what_cannot_run_is_refused_by_its_name(query: str, named: str, at: str)
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("UPDATE r SET (g, h) = (SELECT 1, 2)", "SET of several columns at once to anything but as many values"),
+        ("UPDATE r SET (g, h) = (SELECT 1, 2) FROM s", "SET of several columns to a sub-query beside FROM"),
         (
             "INSERT INTO r (k) VALUES (1) ON CONFLICT (k) DO UPDATE SET g = 1 WHERE r.k IN (SELECT k FROM s)",
             "IN (a sub-query)",
