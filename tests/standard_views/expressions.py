@@ -8,7 +8,7 @@ from random import Random
 
 from tests.standard_views.tables import SQL_TYPES, literal
 
-ORDERED = ("int", "bigint", "double", "decimal", "text", "date", "timestamp")
+ORDERED = ("int", "bigint", "double", "decimal", "text", "date", "timestamp", "micros")
 NUMERIC = ("int", "bigint", "decimal", "double")
 
 
@@ -106,11 +106,22 @@ class Expressions:
                 lambda: f"CAST({v('int')} AS VARCHAR)",
                 lambda: f"REPLACE({v()}, 'a', 'x')",
             ],
-            "date": [lambda: f"({v()} + 1)", lambda: f"CAST({v('timestamp')} AS DATE)"],
+            "date": [
+                lambda: f"({v()} + 1)",
+                lambda: f"CAST({v('timestamp')} AS DATE)",
+                lambda: f"CAST({v('micros')} AS DATE)",
+            ],
             "timestamp": [
                 lambda: f"({v()} + INTERVAL '1' HOUR)",
                 lambda: f"DATE_TRUNC('day', {v()})",
                 lambda: f"CAST({v('date')} AS TIMESTAMP)",
+            ],
+            "micros": [
+                lambda: f"({v()} + INTERVAL '0.000001' SECOND)",
+                lambda: f"({v()} - INTERVAL '1' DAY)",
+                lambda: f"DATE_TRUNC('milliseconds', {v()})",
+                lambda: f"CAST({v('timestamp')} AS TIMESTAMP(6))",
+                lambda: f"COALESCE({v('timestamp')}, {v()})",
             ],
         }[type_]
         return rng.choice(own if rng.random() < 0.6 else general)()

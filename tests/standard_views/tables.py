@@ -15,6 +15,7 @@ SQL_TYPES = {
     "bool": "BOOLEAN",
     "date": "DATE",
     "timestamp": "TIMESTAMP",
+    "micros": "TIMESTAMP(6)",
 }
 _COLUMNS = {
     "a": "int",
@@ -26,6 +27,7 @@ _COLUMNS = {
     "g": "date",
     "h": "timestamp",
     "i": "int",
+    "m": "micros",
 }
 _TEXTS = ("a", "b", "ab", "", "B", "é", "a b", "%")
 _NULLS = 0.15
@@ -73,6 +75,9 @@ def literal(rng: Random, type_: str, values: int) -> str:
             return rng.choice(("TRUE", "FALSE"))
         case "date":
             return f"DATE '2024-02-{27 + n % 3}'" if n < 3 else f"DATE '2024-03-{n % 28 + 1:02d}'"
+        case "micros":
+            second = ("", ".25", ".250001", ".249999")[n % 4]
+            return f"CAST(TIMESTAMP '2024-02-{27 + n % 3} {n % 24:02d}:00:00{second}' AS TIMESTAMP(6))"
     return f"TIMESTAMP '2024-02-{27 + n % 3} {n % 24:02d}:00:00{'.25' if n % 2 else ''}'"
 
 
