@@ -63,9 +63,13 @@ def _arguments(function: InteractiveFunction, values: Sequence[str]) -> list[str
 
 
 def _moment(argument: str, name: str) -> str:
-    """A TIMESTAMP in milliseconds, which DuckDB makes of no other one by itself."""
+    """A TIMESTAMP in milliseconds, which DuckDB makes of no other one by itself; it would cut one with smaller parts."""
+    cut = f"CAST({argument} AS TIMESTAMP_MS)"
+    finer = f"CAST({cut} AS TIMESTAMP) <> CAST({argument} AS TIMESTAMP)"
+    told = f"{name} takes a TIMESTAMP in milliseconds: write  CAST(... AS TIMESTAMP(3))"
+    made = f"CASE WHEN {finer} THEN {_SYSTEM}error('{told}') ELSE {cut} END"
     is_moment = f"{_SYSTEM}regexp_matches({_SYSTEM}typeof({argument}), '^(TIMESTAMP|DATE|\"NULL\")')"
-    return f"CASE WHEN {is_moment} THEN CAST({argument} AS TIMESTAMP_MS) ELSE {_SYSTEM}error('{_NOT_EXACT}{name}') END"
+    return f"CASE WHEN {is_moment} THEN {made} ELSE {_SYSTEM}error('{_NOT_EXACT}{name}') END"
 
 
 def _row(values: Sequence[str]) -> str:

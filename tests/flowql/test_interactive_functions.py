@@ -401,6 +401,8 @@ def test_moments_of_any_precision_are_timestamps_and_texts_are_none(tmp_path: Pa
     assert connection.sql(asked).fetchall() == [found]
     with pytest.raises(duckdb.Error, match="not for F"):
         connection.sql("SELECT f('2026-01-01')").fetchall()
+    with pytest.raises(duckdb.Error, match=r"takes a TIMESTAMP in milliseconds: write  CAST\(... AS TIMESTAMP\(3\)\)"):
+        connection.sql("SELECT f(TIMESTAMP '2026-01-01 01:02:03.456789')").fetchall()  # it was cut
     connection.close()
     database.close()
     end_idle_workers()
