@@ -349,6 +349,7 @@ def test_deployments_from_a_folder_here(shop: Shop, tmp_path: Path) -> None:
     assert not tried["applied"]
     done = shop.remote.deploy(project=tmp_path / "here")
     assert {c["query"]: c["class"] for c in done["changes"]}["CSAS_LARGE"] == "rebuilt"
+    wait(lambda: shop.local.deployments()[-1]["result"] == "serves")  # it may be rebuilding when the call returns
     assert shop.remote.deployments() == shop.local.deployments()
     assert [d["how"] for d in shop.remote.deployments()] == ["deploy", "deploy from Python"]
     first = shop.remote.deployments()[0]["id"]
