@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from flowql.query.errors import APART, COVERAGE, MISSING, SEQUENCE
+from flowql.query.far_times import far_time
 
 if TYPE_CHECKING:
     import duckdb
@@ -56,7 +57,10 @@ class Result:
         """The value of an answer of one row and one column. ValueError for another shape."""
         if (shape := (self._table.num_rows, self._table.num_columns)) != (1, 1):
             raise ValueError(f"the answer has {shape[0]:,} rows and {shape[1]} columns, not one of each")
-        return self._table.column(0)[0].as_py()
+        try:
+            return self._table.column(0)[0].as_py()
+        except OverflowError as error:
+            raise far_time() from error
 
     def arrow(self) -> pa.Table:
         """The answer as an Arrow table, without a copy."""
@@ -99,5 +103,8 @@ class Result:
 
 
 def _rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = data.to_pylist(maps_as_pydicts="strict")
+    try:
+        found: list[dict[str, Any]] = data.to_pylist(maps_as_pydicts="strict")
+    except OverflowError as error:
+        raise far_time() from error
     return found

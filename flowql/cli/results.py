@@ -17,6 +17,7 @@ from flowql.cli.options import Output
 from flowql.cli.render import note, plain, write_csv, write_json, write_lines
 from flowql.query.answer import Answer, Done
 from flowql.query.errors import COVERAGE, MISSING
+from flowql.query.far_times import values_or_texts
 
 BINARY = (Output.ARROW, Output.PARQUET)
 ENDINGS = {f".{o.value}": o for o in Output if o is not Output.TABLE}
@@ -121,7 +122,7 @@ def answer_lines(schema: pa.Schema, rows: Iterator[Sequence[Any]]) -> Iterator[s
 
 def python_rows(batches: Iterator[pa.RecordBatch] | _Counted) -> Iterator[Sequence[Any]]:
     for batch in batches:
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        yield from zip(*(values_or_texts(column) for column in batch.columns), strict=True)
 
 
 @contextmanager

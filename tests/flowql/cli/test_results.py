@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 import typer
 
+from flowql.api.result import Result
 from flowql.cli.options import Output
 from flowql.cli.results import destination, write_answer
 from flowql.query.answer import Answer
@@ -98,3 +99,27 @@ def test_a_text_of_several_lines_stays_in_its_column(capsys: pytest.CaptureFixtu
     table = pa.table({"A": ["x\ny", "東京"], "B": ["1", "2"]})
     write_answer(Answer(table.schema, (b for b in table.to_batches())), Output.TABLE)
     assert capsys.readouterr().out == "A     B\nx     1\ny\n東京  2\n"
+
+
+def test_times_that_python_does_not_hold_are_shown_as_texts(capsys: pytest.CaptureFixture[str]) -> None:
+    far = [-62_167_222_800_000, 506_000_000_000_000, 0, None]
+    table = pa.table(
+        {
+            "MS": pa.array(far, pa.timestamp("ms")),
+            "US": pa.array([None if ms is None else ms * 1000 + 1 for ms in far], pa.timestamp("us", "UTC")),
+            "D": pa.array([-1_000_000, 10_000_000, 0, None], pa.date32()),
+            "NEAR": pa.array([0, 0, 0, 1], pa.timestamp("ms")),
+        }
+    )
+    write_answer(Answer(table.schema, iter(table.to_batches())), Output.CSV)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "-0001-12-31T23:00:00.000Z,-0001-12-31T23:00:00.000001Z,-0768-02-04,1970-01-01T00:00:00.000Z",
+        "18004-07-02T11:33:20.000Z,18004-07-02T11:33:20.000001Z,29349-01-26,1970-01-01T00:00:00.000Z",
+        "1970-01-01T00:00:00.000Z,1970-01-01T00:00:00.000001Z,1970-01-01,1970-01-01T00:00:00.000Z",
+        ",,,1970-01-01T00:00:00.001Z",
+    ]
+    with pytest.raises(QueryError, match="after the year 9999"):
+        list(Result(table))
+    nested = pa.table({"A": [far[:2]]}, schema=pa.schema([("A", pa.list_(pa.timestamp("ms")))]))
+    with pytest.raises(QueryError, match="after the year 9999"):
+        write_answer(Answer(nested.schema, iter(nested.to_batches())), Output.JSON)
