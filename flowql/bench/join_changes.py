@@ -22,7 +22,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, STRING
 from flowql.runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.equi_join import EquiJoinOperator
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
@@ -129,7 +129,7 @@ def measure(kind: EquiJoinKind, rows: int, size: int, *, vector: bool) -> None:
     for phase in phases(rows, size):
         given, start = 0, time.thread_time()
         for batches in phase.batches:
-            out = join.process(batches, RunContext(state=state, vector=vector))
+            out = join.process(batches, MicroBatchContext(state=state, vector=vector))
             with manager.epoch_lock:
                 state.publish({})
             if out is not None:

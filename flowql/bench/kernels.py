@@ -29,7 +29,7 @@ from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
 from flowql.compiler.schemas.ref import schema_for
 from flowql.runtime.app.allocator import keep_memory
 from flowql.runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.operators.fused import FusedPipeline
 from flowql.runtime.serde.codec import row_encoder
@@ -40,7 +40,7 @@ BID = Schema(tuple(Field(n, t) for n, t in zip(COLUMNS, TYPES, strict=True)))
 JSON, AVRO = Format("JSON"), Format("AVRO", schema=replace(schema_for(Format("AVRO"), BID.fields, is_key=False), id=1))
 CSV = Format("DELIMITED", delimiter="|")
 REPEATS = 7
-Work = Callable[[RawBatch, RunContext], object]
+Work = Callable[[RawBatch, MicroBatchContext], object]
 
 
 def raw_bids(rows: int) -> RawBatch:
@@ -160,8 +160,8 @@ def measure(make: Callable[[], Work], raw: RawBatch, threads: int, vector: bool)
     return min(cpu) / rows, min(wall) / (threads * rows), faults / times
 
 
-def _run(vector: bool) -> RunContext:
-    return RunContext(NO_STATE, vector=vector)
+def _run(vector: bool) -> MicroBatchContext:
+    return MicroBatchContext(NO_STATE, vector=vector)
 
 
 def main() -> None:

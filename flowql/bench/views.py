@@ -37,7 +37,7 @@ from flowql.runtime.batch import Batch
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.operators.base import RunContext, RuntimeOperator
+from flowql.runtime.operators.base import MicroBatchContext, RuntimeOperator
 from flowql.runtime.state.rocks import open_rocks
 
 PROJECT = NEXMARK / "views"
@@ -121,7 +121,7 @@ class _Timed:
         self._inner, self._name, self._costs = inner, name, costs
         self.plan = inner.plan
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         start = time.thread_time_ns()
         try:
             return self._inner.process(inputs, run)

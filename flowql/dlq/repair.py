@@ -17,7 +17,7 @@ from flowql.dlq.letters import BAD_CONDITION, Letter, evaluate, shown_bytes, sho
 from flowql.errors import CommandError
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.log.repairs import Repair
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 
 STILL_BAD, NOT_HERE = "FQ5802", "FQ5803"
@@ -291,7 +291,7 @@ def _reasons(tp: TopicPartition, some: Sequence[Repaired], query: QueryPlan) -> 
     for sub in query.subtopologies:
         for op in sub.operators:
             if isinstance(op.spec, Scan) and op.spec.topic == tp.topic:
-                run = RunContext(NO_STATE)
+                run = MicroBatchContext(NO_STATE)
                 Decoder(op.spec, op.schema).decode(_batch(tp, some), run)
                 for letter in run.dead_letters:
                     found.setdefault(letter.seq, letter.message)

@@ -19,7 +19,7 @@ from flowql.query.statement import Condition
 from flowql.query.views import ROWTIME, Shown, StoreView, ViewMaker
 from flowql.runtime.batch import DELETE, Batch, to_arrow
 from flowql.runtime.log.base import Log, RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.state.store import Rows, Snapshot
 from flowql.runtime.state.values import encode_value
@@ -295,7 +295,7 @@ def _records(log: Log, tp: TopicPartition, begin: int, end: int) -> Iterator[Raw
 
 
 def _decode(decoder: Decoder, raw: RawBatch) -> Batch:
-    return decoder.decode(raw, RunContext(NO_STATE))
+    return decoder.decode(raw, MicroBatchContext(NO_STATE))
 
 
 def _latest(found: Iterable[Batch], room: Room) -> list[Batch]:

@@ -11,7 +11,7 @@ from flowql.query.relations import READ_BYTES, READ_RECORDS
 from flowql.runtime.batch import DELETE, Batch
 from flowql.runtime.errors import OffsetOutOfRange
 from flowql.runtime.log.base import EARLIEST, Log, RawBatch, Reader, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 
 
@@ -44,7 +44,7 @@ class Tail:
             self._begin(EARLIEST)
         for reader in self._readers:
             while (raw := _read(reader)) is not None:
-                yield reader, list(self._rows(self._decoder.decode(raw, RunContext(NO_STATE))))
+                yield reader, list(self._rows(self._decoder.decode(raw, MicroBatchContext(NO_STATE))))
 
     def _rows(self, batch: Batch) -> Iterator[Change]:
         table = self.source.kind == "table"

@@ -16,7 +16,7 @@ from flowql.compiler.plan.tables import ROW_NUMBER
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.log.base import PRODUCE_SCHEMA, RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.output.partitioner import split
 from flowql.testing.case import Case, Given, Row
@@ -126,7 +126,7 @@ class _Writing:
             return time_ms
         columns = [pa.array([0], pa.int64()), *record.columns]
         raw = RawBatch(TopicPartition("", 0), pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA), 1, 1)
-        batch = self._decoder.decode(raw, RunContext(NO_STATE))
+        batch = self._decoder.decode(raw, MicroBatchContext(NO_STATE))
         return int(batch.rowtime[0]) if len(batch) else time_ms
 
     def _wrong(self, row: Row, title: str, hint: str) -> None:

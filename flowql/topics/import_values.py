@@ -17,7 +17,7 @@ from flowql.compiler.plan.topology import SourceDef, scan_of
 from flowql.runtime.batch import Batch
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.log.base import HEADERS_TYPE, RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.topics.codecs import KeyWriter, ValueWriter
 from flowql.topics.import_job import FileFormat
@@ -106,7 +106,7 @@ class Values:
         n = len(values)
         columns = [pa.array(np.arange(n)), times, keys, values, pa.nulls(n, HEADERS_TYPE)]
         records = pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
-        run = RunContext(NO_STATE)
+        run = MicroBatchContext(NO_STATE)
         batch = self._decoder.decode(RawBatch(TopicPartition(self._decoder.scan.topic, 0), records, n, 0), run)
         return batch, {d.seq: self._why(d.message) for d in reversed(run.dead_letters)}
 

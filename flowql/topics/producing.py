@@ -24,7 +24,7 @@ from flowql.errors import CommandError
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import Log, Producer, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
 from flowql.topics.codecs import KeyWriter, refuse_own_table
@@ -148,7 +148,7 @@ class RowWriter:
         n = len(times)
         op = np.where(self._has_no_value(arrow), DELETE, INSERT).astype(np.int8)
         batch = Batch(self.schema, rowtime=times, op=op, seq=np.arange(n, dtype=np.int64), arrow=arrow)
-        run = RunContext(NO_STATE)
+        run = MicroBatchContext(NO_STATE)
         made = self._encoder.encode(batch, run)
         if run.dead_letters:
             why = run.dead_letters[0].message

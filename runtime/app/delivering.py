@@ -21,7 +21,7 @@ from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.log.repairs import CONFIG, encode, marks, topic_name
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.task.delivery import Delivered, Delivery
 from flowql.runtime.task.task import Task
@@ -106,7 +106,7 @@ def _prepared(instance: Instance, share: _Share) -> tuple[Task, Delivery, bool]:
     position = min(i.position for i in task.logs.values() if i.tp == share.tp)
     if (last := share.records[-1].offset) >= position:
         raise RuntimeFailure(f"{query.id} has not come to {share.tp}@{last} yet: it will read it there")
-    run = RunContext(NO_STATE)
+    run = MicroBatchContext(NO_STATE)
     batch = Decoder(scan.spec, scan.schema, instance.clock.wall_ms).decode(_raw(share), run)
     if run.dead_letters:
         first = run.dead_letters[0]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from flowql.compiler.plan.logical import Aggregate
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.fold import Accs, Fold, Step
 from flowql.runtime.operators.fold_groups import Rows, add_changes, fold_groups
 from flowql.runtime.operators.partials import Partials, RowsRefused, use_vector
@@ -36,7 +36,7 @@ class AggregateOperator:
         self._partials = None if self._table else Partials.of(self._fold, inputs[0].schema)
         self._work = _CountedWork if plan.spec.counted else _Work
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
@@ -47,7 +47,7 @@ class AggregateOperator:
             return self._coalesced(batch, run)
         return self._rows(batch, run)
 
-    def _coalesced(self, batch: Batch, run: RunContext) -> Batch | None:
+    def _coalesced(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         """Rows of a stream, where one change per group is shown: results are made once per group."""
         store, fold = run.state.store(self._store), self._fold
         rows, ops, seqs = batch.rows(), batch.op.tolist(), batch.seq.tolist()
@@ -62,7 +62,7 @@ class AggregateOperator:
         store.put_many(list(folded), [(*accs, time) for accs, time, _ in folded.values()])
         return changes.batch()
 
-    def _rows(self, batch: Batch, run: RunContext) -> Batch | None:
+    def _rows(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         store = run.state.store(self._store)
         fold = self._fold
         rows = batch.rows()
@@ -102,7 +102,7 @@ class _Work:
     __slots__ = ("_fold", "_retract", "changes", "groups", "headers", "run", "written")
 
     def __init__(
-        self, operator: AggregateOperator, groups: dict[Key, Value | None], changes: Changes, run: RunContext
+        self, operator: AggregateOperator, groups: dict[Key, Value | None], changes: Changes, run: MicroBatchContext
     ) -> None:
         self._fold, self._retract = operator._fold, operator._retract
         self.groups, self.changes, self.run = groups, changes, run

@@ -11,7 +11,7 @@ import pyarrow as pa
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.watermarks import AppendOnly
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
-from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 
 Bools = npt.NDArray[np.bool_]
 
@@ -26,7 +26,7 @@ class AppendOnlyOperator:
         assert isinstance(plan.spec, AppendOnly)
         self.plan, self._watermark = plan, plan.spec.watermark
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
@@ -38,7 +38,7 @@ class AppendOnlyOperator:
                 batch = batch.take(np.flatnonzero(~late))
         return batch.with_op(np.full(len(batch), INSERT, np.int8)) if len(batch) else None
 
-    def _late(self, batch: Batch, run: RunContext) -> Bools:
+    def _late(self, batch: Batch, run: MicroBatchContext) -> Bools:
         """Rows before the watermark that the rows before them have set."""
         assert self._watermark is not None
         times, known = _times(batch, self._watermark.column)

@@ -2,7 +2,7 @@
 
 A task processes a *run*: for each of its sources at most one batch, rows numbered by `seq` in the merged order of the
 task. Each operator is called once per run, after its inputs, with one batch per input (None: nothing came). Everything
-an operator remembers between runs lives in its stores or in `RunContext.stream_time`, so that dropping a failed run
+an operator remembers between runs lives in its stores or in `MicroBatchContext.stream_time`, so that dropping a failed run
 leaves no trace (rule R1). Operators are deterministic functions of their stores and inputs.
 
 Emission (rule R13): with `coalesce` false every update of every row is emitted, in row order; any split of the input into
@@ -78,7 +78,7 @@ class Looks:
 
 
 @dataclass(slots=True)
-class RunContext:
+class MicroBatchContext:
     """What an operator may touch during one run.
 
     stream_times: operator id -> stream time (ms) before the run; operators update it through `advance`.
@@ -198,7 +198,7 @@ class RuntimeOperator(Protocol):
 
     plan: OperatorPlan
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         """The rows this operator gives for one run; None for none. Output rows keep the `seq` of the row they stem from."""
         ...
 
@@ -219,7 +219,7 @@ class Starting(RuntimeOperator, Protocol):
         """Whether it does."""
         ...
 
-    def start(self, run: RunContext) -> Batch | None:
+    def start(self, run: MicroBatchContext) -> Batch | None:
         """The rows before the first input; None if the state shows that they were emitted before."""
         ...
 

@@ -25,7 +25,7 @@ from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row, concat, from_
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import BadRecord, FatalRecord, PlanUnsupported
 from flowql.runtime.log.base import RawBatch
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.delimited_scan import DelimitedScan
 from flowql.runtime.operators.json_scalars import Bools, take
 from flowql.runtime.operators.json_scan import JsonScan, Located
@@ -171,7 +171,9 @@ class Decoder:
         self._skip = max(self._skip - 1, -1)
         return self._skip < 0
 
-    def decode(self, raw: RawBatch, run: RunContext, first_seq: int | Ints = 0, vector: bool | None = None) -> Batch:
+    def decode(
+        self, raw: RawBatch, run: MicroBatchContext, first_seq: int | Ints = 0, vector: bool | None = None
+    ) -> Batch:
         """The rows of a raw batch, in order; records that give none are dead letters of `run`.
 
         first_seq: the `seq` of the first record, or one per record. vector: None = by size (`run.vector` also counts).
@@ -184,7 +186,7 @@ class Decoder:
 
     # --- row path -----------------------------------------------------------------------------------------------
 
-    def _by_rows(self, raw: RawBatch, run: RunContext, seq: Ints, only: Ints | None) -> Batch:
+    def _by_rows(self, raw: RawBatch, run: MicroBatchContext, seq: Ints, only: Ints | None) -> Batch:
         """The rows of the records at `only` (all for None) by the reference codecs."""
         records = raw.records if only is None else raw.records.take(pa.array(only))
         if only is not None:
@@ -278,7 +280,7 @@ class Decoder:
 
     # --- vector path --------------------------------------------------------------------------------------------
 
-    def _by_columns(self, raw: RawBatch, run: RunContext, seq: Ints) -> Batch:
+    def _by_columns(self, raw: RawBatch, run: MicroBatchContext, seq: Ints) -> Batch:
         try:
             good, fast = self.columns(raw)
         except (*UNREADABLE, pa.ArrowTypeError, pa.lib.ArrowCapacityError):  # one by one it is known whose value it is

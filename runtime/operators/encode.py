@@ -16,7 +16,7 @@ from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Headers, Ints, Row
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.decode import BAD_TIME, NO_TIME, Time, time_reader
 from flowql.runtime.operators.json_text import JsonText, text_of
 from flowql.runtime.operators.keys import picker
@@ -152,7 +152,7 @@ class Encoder:
         plain_time = self._time_field is None or self._time_field.type.kind is not Kind.STRING
         return self._text is not None and self.key.has_vector and plain_time
 
-    def encode(self, batch: Batch, run: RunContext | None = None, vector: bool | None = None) -> pa.RecordBatch:
+    def encode(self, batch: Batch, run: MicroBatchContext | None = None, vector: bool | None = None) -> pa.RecordBatch:
         """PRODUCE_SCHEMA records in row order: none for UPDATE_BEFORE, a null value for DELETE.
 
         Rows whose timestamp column cannot be used are dropped, with a dead letter of `run`.
@@ -160,7 +160,7 @@ class Encoder:
         return self.encode_with_origin(batch, run, vector)[0]
 
     def encode_with_origin(
-        self, batch: Batch, run: RunContext | None = None, vector: bool | None = None
+        self, batch: Batch, run: MicroBatchContext | None = None, vector: bool | None = None
     ) -> tuple[pa.RecordBatch, Ints]:
         """The records, and the row of `batch` each was made from (to cut them by partition)."""
         if vector is None and run is not None:
@@ -171,7 +171,7 @@ class Encoder:
             return self._by_columns(batch, run)
         return self._by_rows(batch, run)
 
-    def _by_rows(self, batch: Batch, run: RunContext | None) -> tuple[pa.RecordBatch, Ints]:
+    def _by_rows(self, batch: Batch, run: MicroBatchContext | None) -> tuple[pa.RecordBatch, Ints]:
         kept: list[int] = []
         times: list[int] = []
         keys: list[bytes | None] = []
@@ -204,7 +204,7 @@ class Encoder:
         )
         return records, np.array(kept, np.int64)
 
-    def _time_of(self, value: Any, seq: int, run: RunContext | None) -> int | None:
+    def _time_of(self, value: Any, seq: int, run: MicroBatchContext | None) -> int | None:
         assert self._time is not None
         assert self._time_field is not None
         try:
@@ -219,7 +219,7 @@ class Encoder:
             return None
         return time
 
-    def _by_columns(self, batch: Batch, run: RunContext | None) -> tuple[pa.RecordBatch, Ints]:
+    def _by_columns(self, batch: Batch, run: MicroBatchContext | None) -> tuple[pa.RecordBatch, Ints]:
         columns = batch.arrow().columns
         live = batch.op != UPDATE_BEFORE
         times, usable = self._times(columns, batch)

@@ -11,7 +11,7 @@ from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Explode
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, to_arrow
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.keys import picker
 from flowql.runtime.operators.rows import Emitter, record_of
@@ -39,7 +39,7 @@ class ExplodeOperator:
         stored = list(source.names) + [f.name for f in functions]
         self._arrange = picker([stored.index(n) for n in plan.schema.names])
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if batch is None:
             return None
@@ -75,7 +75,7 @@ class ExplodeOperator:
             headers=None if batch.headers is None else [batch.headers[i] for i in each.tolist()],
         )
 
-    def _rows(self, batch: Batch, run: RunContext) -> Batch | None:
+    def _rows(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         out = Emitter(self.plan.schema)
         headers = batch.headers
         rows = zip(batch.rows(), batch.rowtime.tolist(), batch.op.tolist(), batch.seq.tolist(), strict=True)
@@ -91,7 +91,7 @@ class ExplodeOperator:
                 out.add(self._arrange(row + made), rowtime, op, seq, head)
         return out.batch()
 
-    def _lists(self, row: Row, rowtime: int, seq: int, run: RunContext, *, old: bool) -> list[Sequence[object]]:
+    def _lists(self, row: Row, rowtime: int, seq: int, run: MicroBatchContext, *, old: bool) -> list[Sequence[object]]:
         """The elements of a row. old: the row goes, and what failed has been told when it came."""
         told = len(run.dead_letters)
         lists = [f(row, rowtime, seq, run) or () for f in self._functions]

@@ -10,11 +10,11 @@ from flowql.compiler.plan.expr import ROWTIME, Column, Expr, Literal
 from flowql.compiler.plan.schema import Schema
 from flowql.runtime.batch import Row
 from flowql.runtime.functions.failures import described
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.projections import EXPRESSION_FAILED
 
 # (row, rowtime, seq, run) -> value. An error of a function gives null and a dead letter under `seq`.
-RowExpr = Callable[[Row, int, int, RunContext], Any]
+RowExpr = Callable[[Row, int, int, MicroBatchContext], Any]
 
 
 def compile_expr(e: Expr, schema: Schema) -> RowExpr:
@@ -30,7 +30,7 @@ def compile_expr(e: Expr, schema: Schema) -> RowExpr:
     errors: list[Exception] = []
     evaluate = compile_row([e], (*schema.names, ROWTIME), on_error=lambda _, error: errors.append(error))
 
-    def call(row: Row, rowtime: int, seq: int, run: RunContext) -> Any:
+    def call(row: Row, rowtime: int, seq: int, run: MicroBatchContext) -> Any:
         value = evaluate((*row, rowtime))[0]
         if errors:
             error = errors.pop()

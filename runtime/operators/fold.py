@@ -20,14 +20,14 @@ from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.batch import Row
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.functions.failures import described
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.keys import RowKey, picker
 from flowql.runtime.operators.unapplied import ALL_APPLIED, Unapplied
 from flowql.runtime.state.store import Key, Value
 
 Accs = tuple[Any, ...]
-Step = Callable[[Accs, Row, int, int, RunContext], Accs]
+Step = Callable[[Accs, Row, int, int, MicroBatchContext], Accs]
 AGGREGATE_FAILED = "FQ4026"
 NOT_FOR_VALUES = (*FAILURES, RuntimeFailure)  # what a step raises that is no matter of values
 _ROWS = AggregateCall("__rows", "COUNT", (), BIGINT)
@@ -109,7 +109,7 @@ class Fold:
         made += [b.call.name for b in self.shown]
         self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
 
-    def row(self, key: Row, accs: Accs, window: Row = (), *, run: RunContext | None = None, seq: int = 0) -> Row:
+    def row(self, key: Row, accs: Accs, window: Row = (), *, run: MicroBatchContext | None = None, seq: int = 0) -> Row:
         """An output row: key columns, window bounds, results. A result that fails is NULL; run, seq: where its dead letter goes."""
         try:
             results = self.results(accs)
@@ -125,7 +125,7 @@ class Fold:
         return row if self._arrange is None else self._arrange(row)
 
     @staticmethod
-    def result(aggregate: BoundAggregate, acc: Any, run: RunContext | None, seq: int) -> Any:
+    def result(aggregate: BoundAggregate, acc: Any, run: MicroBatchContext | None, seq: int) -> Any:
         """The result of one aggregate, as in `row`."""
         try:
             return aggregate.result(acc)
@@ -135,7 +135,7 @@ class Fold:
             return Fold.failed_result(aggregate, described(error), run, seq)
 
     @staticmethod
-    def failed_result(aggregate: BoundAggregate, failure: str, run: RunContext | None, seq: int) -> None:
+    def failed_result(aggregate: BoundAggregate, failure: str, run: MicroBatchContext | None, seq: int) -> None:
         """NULL, with its dead letter where there is a run."""
         if run is not None:
             name = plain_name(aggregate.call.function)
@@ -155,7 +155,7 @@ class Fold:
         return group[:n], ALL_APPLIED if len(group) == n + 1 else Unapplied(group[n])
 
     def try_step(
-        self, step: Step, accs: Accs, row: Row, rowtime: int, seq: int, run: RunContext, *, again: bool = False
+        self, step: Step, accs: Accs, row: Row, rowtime: int, seq: int, run: MicroBatchContext, *, again: bool = False
     ) -> Accs | None:
         """One step; None if the function failed for these values, which leaves a dead letter and the group as it was.
 
@@ -171,7 +171,7 @@ class Fold:
             return None
 
     @staticmethod
-    def failed(failure: str, seq: int, run: RunContext) -> None:
+    def failed(failure: str, seq: int, run: MicroBatchContext) -> None:
         """The dead letter of a step."""
         run.fail_row(seq, AGGREGATE_FAILED, f"aggregate failed: {failure}")
 
@@ -192,7 +192,7 @@ def _step(functions: Sequence[Callable[..., Any]], bound: Sequence[BoundAggregat
     return _lambda("a, r, t, s, c", parts, scope)
 
 
-def _arguments(b: BoundAggregate, source: Schema) -> Callable[[Row, int, int, RunContext], Row]:
+def _arguments(b: BoundAggregate, source: Schema) -> Callable[[Row, int, int, MicroBatchContext], Row]:
     scope: dict[str, Any] = {}
     parts = [f"{_argument(e, source, f'x{j}', scope)}," for j, e in enumerate(b.args)]
     return _lambda("r, t, s, c", parts, scope)

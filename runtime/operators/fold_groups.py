@@ -13,7 +13,7 @@ from typing import Any
 from flowql.runtime.batch import Row
 from flowql.runtime.functions.failures import described
 from flowql.runtime.functions.workers import FunctionFailed
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, Accs, Fold, Many
 from flowql.runtime.operators.rows import KNOWN, Changes
 from flowql.runtime.state.store import Key, Value
@@ -34,7 +34,9 @@ Folded = tuple[
 ]  # a group after its rows: accumulators, time, and the place of the last row that is in it
 
 
-def fold_groups(fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run: RunContext) -> dict[Key, Folded]:
+def fold_groups(
+    fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run: MicroBatchContext
+) -> dict[Key, Folded]:
     """The groups that took rows, in the order of their last rows. groups: of all keys in `given.work`, as they were."""
     many = fold.many
     if many is not None:
@@ -45,7 +47,9 @@ def fold_groups(fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run
     return _row_by_row(fold, given, groups, run)
 
 
-def _row_by_row(fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run: RunContext) -> dict[Key, Folded]:
+def _row_by_row(
+    fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run: MicroBatchContext
+) -> dict[Key, Folded]:
     folded: dict[Key, Folded] = {}
     size, add, rows, times, seqs = len(fold.bound), fold.add, given.rows, given.times, given.seqs
     for i, key in given.work:
@@ -70,7 +74,7 @@ def _row_by_row(fold: Fold, given: Rows, groups: Mapping[Key, Value | None], run
 
 
 def _in_one_call(
-    fold: Fold, many: Many, given: Rows, groups: Mapping[Key, Value | None], run: RunContext
+    fold: Fold, many: Many, given: Rows, groups: Mapping[Key, Value | None], run: MicroBatchContext
 ) -> dict[Key, Folded]:
     """Raises FunctionFailed, without a dead letter."""
     members: dict[Key, list[int]] = {}
@@ -113,7 +117,7 @@ def _started(
     group: Value | None,
     places: Sequence[int],
     letters: list[tuple[int, str]],
-    run: RunContext,
+    run: MicroBatchContext,
 ) -> tuple[list[Any], list[int]]:
     """The accumulators of a group, those that need no call with the rows that they take, and which rows these are."""
     accs = list(fold.initial if group is None else group[: len(fold.bound)])
@@ -135,7 +139,7 @@ def _started(
 class _Arguments:
     """Arguments of aggregates for all rows; each is computed once."""
 
-    def __init__(self, many: Many, given: Rows, run: RunContext) -> None:
+    def __init__(self, many: Many, given: Rows, run: MicroBatchContext) -> None:
         self._many, self._given, self._run = many, given, run
         self._known: list[dict[int, Row]] = [{} for _ in many.args]
 
@@ -163,7 +167,7 @@ def add_changes(
     folded: Mapping[Key, Folded],
     given: Rows,
     headers: Sequence[Any] | None,
-    run: RunContext,
+    run: MicroBatchContext,
     shown: Shown = _shown,
 ) -> None:
     """One change of each group. groups: as they were before. given, headers: of the rows that were folded."""
@@ -190,7 +194,7 @@ def add_changes(
 Wanted = tuple[Row, Row, Accs, int]  # key, window, accumulators, and where dead letters of results go
 
 
-def result_rows(fold: Fold, wanted: Sequence[Wanted], run: RunContext | None) -> list[Row]:
+def result_rows(fold: Fold, wanted: Sequence[Wanted], run: MicroBatchContext | None) -> list[Row]:
     """`Fold.row` of each. run: None for rows whose results failed before."""
     many = fold.many
     if many is not None and wanted:
@@ -201,7 +205,7 @@ def result_rows(fold: Fold, wanted: Sequence[Wanted], run: RunContext | None) ->
     return [fold.row(key, accs, window, run=run, seq=seq) for key, window, accs, seq in wanted]
 
 
-def _results_in_one_call(fold: Fold, many: Many, wanted: Sequence[Wanted], run: RunContext | None) -> list[Row]:
+def _results_in_one_call(fold: Fold, many: Many, wanted: Sequence[Wanted], run: MicroBatchContext | None) -> list[Row]:
     """Raises FunctionFailed, without a dead letter."""
     found = {at: result([w[2][at] for w in wanted]) for at, result in zip(many.at, many.result, strict=True)}
     rows = []

@@ -13,7 +13,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import Batch, Ints, empty
 from flowql.runtime.log.base import RawBatch
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.decode import Decoder, FastRows, WallTime
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.operators.json_scan import Located
@@ -53,11 +53,11 @@ class FusedPipeline:
         if self.has_vector and self._vector is not None and self._decoder.locates:
             self._splice, self._unread = _splice(self._decoder, self._vector, self._encoder.schema, self._names)
 
-    def process(self, raw: RawBatch, run: RunContext) -> pa.RecordBatch:
+    def process(self, raw: RawBatch, run: MicroBatchContext) -> pa.RecordBatch:
         """Records to produce (PRODUCE_SCHEMA), in order. `seq` of dead letters: row index in `raw`."""
         return self.process_with_origin(raw, run)[0]
 
-    def process_with_origin(self, raw: RawBatch, run: RunContext) -> tuple[pa.RecordBatch, Ints]:
+    def process_with_origin(self, raw: RawBatch, run: MicroBatchContext) -> tuple[pa.RecordBatch, Ints]:
         """The records, and for each the index in `raw` it was made from."""
         n = raw.records.num_rows
         if not (self.has_vector and self._decoder.takes_columns(n, run.vector)):
@@ -72,7 +72,7 @@ class FusedPipeline:
         merged = table.to_batches()[0] if len(table) else parts[0][0]
         return merged, np.concatenate([at for _, at in parts])
 
-    def _composed(self, raw: RawBatch, run: RunContext, seq: Ints) -> tuple[pa.RecordBatch, Ints]:
+    def _composed(self, raw: RawBatch, run: MicroBatchContext, seq: Ints) -> tuple[pa.RecordBatch, Ints]:
         batch: Batch | None = self._decoder.decode(raw, run, seq)
         if self._chain is not None and batch is not None:
             batch = self._chain.process([batch], run)
@@ -81,7 +81,7 @@ class FusedPipeline:
         records, kept = self._encoder.encode_with_origin(batch, run)
         return records, batch.seq[kept]
 
-    def _fused(self, raw: RawBatch, run: RunContext, start: int) -> tuple[pa.RecordBatch, Ints]:
+    def _fused(self, raw: RawBatch, run: MicroBatchContext, start: int) -> tuple[pa.RecordBatch, Ints]:
         assert self._vector is not None
         n = raw.records.num_rows
         good, rows = self._decoder.columns(raw, views=True, unread=self._unread)
@@ -132,9 +132,9 @@ def _splice(decoder: Decoder, plan: VectorPlan, schema: Schema, names: Sequence[
     return splice, frozenset(passed & set(read_from) - elsewhere)
 
 
-def _rows_only(run: RunContext) -> RunContext:
+def _rows_only(run: MicroBatchContext) -> MicroBatchContext:
     """The same run with row kernels: what a vector kernel declined need not be tried again. Dead letters are shared."""
-    return RunContext(
+    return MicroBatchContext(
         run.state, run.stream_times, run.dead_letters, run.late, run.coalesce, vector=False, behind=run.behind
     )
 

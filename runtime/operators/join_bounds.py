@@ -40,7 +40,7 @@ class JoinBounds:
 
 @dataclass(slots=True)
 class Clocks:
-    """Stream time of both sides, and the late rows of a run; see `RunContext.late`."""
+    """Stream time of both sides, and the late rows of a run; see `MicroBatchContext.late`."""
 
     times: list[int]
     late: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.join_rows import JoinedRow
 from flowql.runtime.operators.keys import RowKey, freeze
@@ -40,7 +40,7 @@ class ForeignKeyJoinOperator:
         self._joined = JoinedRow(plan, left, right, keyed_by_left=True)
         self._retract = plan.change == "retract"
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         subscribers, rights = (run.state.store(s.name) for s in self.plan.stores)
         out = Emitter(self.plan.schema)
         old: Row | None = None
@@ -67,7 +67,7 @@ class ForeignKeyJoinOperator:
         new: Row | None,
         subscribers: Store,
         rights: Store,
-        run: RunContext,
+        run: MicroBatchContext,
     ) -> None:
         rowtime, seq = int(batch.rowtime[i]), int(batch.seq[i])
         key = self._left.of(new if new is not None else old or ())
@@ -101,7 +101,7 @@ class ForeignKeyJoinOperator:
             before, after = self._row(left_key, left_row, was), self._row(left_key, left_row, is_)
             out.change(before, after, max(rowtime, left[-1]), seq, retract=self._retract)
 
-    def _key_of(self, row: Row | None, rowtime: int, seq: int, run: RunContext) -> Hashable:
+    def _key_of(self, row: Row | None, rowtime: int, seq: int, run: MicroBatchContext) -> Hashable:
         return None if row is None else freeze(self._foreign(row, rowtime, seq, run), self._type)
 
     def _right_row(self, key: Key, value: Value | None) -> Row | None:

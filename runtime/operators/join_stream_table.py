@@ -13,7 +13,7 @@ from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_BEFORE, Batch, Ints, Row, to_arrow, to_python
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, VECTOR_ROWS, JoinedRow
 from flowql.runtime.operators.keys import RowKey, value_fields
 from flowql.runtime.operators.rows import Emitter, interleave, record_of
@@ -38,7 +38,7 @@ class StreamTableJoinOperator:
         self._store = plan.stores[0].name
         self._columns = _ColumnJoin.of(plan, left, right, inner=self._inner)
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         stream, table = (None if b is None or not len(b) else b for b in inputs)
         store = run.state.store(self._store)
         if table is not None:
@@ -55,7 +55,7 @@ class StreamTableJoinOperator:
             return out
         return self._rows(stream, table, store, run)
 
-    def _vector(self, stream: Batch, run: RunContext) -> bool:
+    def _vector(self, stream: Batch, run: MicroBatchContext) -> bool:
         if run.vector is not None:
             return run.vector
         return stream.is_columns and len(stream) >= VECTOR_ROWS
@@ -70,7 +70,7 @@ class StreamTableJoinOperator:
                 latest[key] = None if op == DELETE else (*split.value(row), rowtime)
         store.put_many(list(latest), list(latest.values()))
 
-    def _rows(self, stream: Batch, table: Batch | None, store: Store, run: RunContext) -> Batch | None:
+    def _rows(self, stream: Batch, table: Batch | None, store: Store, run: MicroBatchContext) -> Batch | None:
         rows, ops = stream.rows(), stream.op.tolist()
         keys = [self._left.of(r) for r in rows]
         distinct = list(dict.fromkeys(keys))
@@ -179,7 +179,7 @@ class _ColumnJoin:
             return None
         return _ColumnJoin(plan, left, right, inner=inner)
 
-    def join(self, stream: Batch, changes: _Changes, store: Store, run: RunContext) -> Batch | None:
+    def join(self, stream: Batch, changes: _Changes, store: Store, run: MicroBatchContext) -> Batch | None:
         source = stream.arrow()
         keep = stream.op != DELETE
         encoded = source.column(self._key).dictionary_encode()

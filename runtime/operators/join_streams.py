@@ -8,7 +8,7 @@ from typing import Any
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, INSERT, Batch, Row
-from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.join_bounds import LEFT, RIGHT, Clocks, JoinBounds
 from flowql.runtime.operators.join_rows import JoinedRow
 from flowql.runtime.operators.join_streams_columns import ColumnStreamJoin
@@ -50,7 +50,7 @@ class StreamStreamJoinOperator:
         self._due = plan.id + "#due"  # lower bound of the times in store 2
         self._columns = ColumnStreamJoin.of(plan, inputs, self.bounds)
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         if all(b is None or not len(b) for b in inputs):
             return None
         began = [run.stream_times.get(c, NO_TIME) for c in self._clocks]
@@ -62,7 +62,7 @@ class StreamStreamJoinOperator:
         self._advance(run, began, clocks)
         return out
 
-    def _advance(self, run: RunContext, began: Sequence[int], clocks: Clocks) -> None:
+    def _advance(self, run: MicroBatchContext, began: Sequence[int], clocks: Clocks) -> None:
         """Stream time goes on, and rows that no other may meet any more expire."""
         size = self.bounds.bucket
         for side in (LEFT, RIGHT):
@@ -80,7 +80,7 @@ class _JoinMicroBatch:
     """One run of a stream-stream join, row by row. Moves `clocks` on."""
 
     def __init__(
-        self, join: StreamStreamJoinOperator, inputs: Sequence[Batch | None], run: RunContext, clocks: Clocks
+        self, join: StreamStreamJoinOperator, inputs: Sequence[Batch | None], run: MicroBatchContext, clocks: Clocks
     ) -> None:
         self.join, self.inputs, self.run = join, inputs, run
         self.bounds, self.clocks = join.bounds, clocks

@@ -16,7 +16,7 @@ from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, Batch, Ints, to_arrow, to_python
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.join_bounds import LEFT, RIGHT, Clocks, JoinBounds
 from flowql.runtime.operators.join_rows import DICTIONARY_KEYS, VECTOR_ROWS
 from flowql.runtime.operators.keys import value_fields
@@ -61,7 +61,7 @@ class ColumnStreamJoin:
         return ColumnStreamJoin(plan, (left, right), bounds)
 
     @staticmethod
-    def takes(inputs: Sequence[Batch | None], run: RunContext) -> bool:
+    def takes(inputs: Sequence[Batch | None], run: MicroBatchContext) -> bool:
         given = [b for b in inputs if b is not None and len(b)]
         if any(b.headers is not None for b in given):
             return False
@@ -69,7 +69,7 @@ class ColumnStreamJoin:
             return run.vector
         return all(b.is_columns for b in given) and sum(map(len, given)) >= VECTOR_ROWS
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext, clocks: Clocks) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext, clocks: Clocks) -> Batch | None:
         """Moves `clocks` on to the last row of the run."""
         keys, sides = self._split(inputs)
         if not any(len(s) for s in sides):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowql.compiler.plan.logical import Join
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch, Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.join_rows import JoinedRow
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Changes, interleave
@@ -34,7 +34,7 @@ class TableTableJoinOperator:
         self._joined = JoinedRow(plan, inputs[0].schema, inputs[1].schema)
         self._retract = plan.change == "retract"
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         keys = [[] if b is None else [k.of(r) for r in b.rows()] for k, b in zip(self._keys, inputs, strict=True)]
         distinct = list(dict.fromkeys(key for side in keys for key in side))
         if not distinct:

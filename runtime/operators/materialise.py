@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowql.compiler.plan.logical import Materialise
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, UPDATE_BEFORE, Batch
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Changes
 
@@ -25,7 +25,7 @@ class MaterialiseOperator:
         self._key = RowKey(inputs[0].schema)
         self._store = plan.stores[0].name
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None

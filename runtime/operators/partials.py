@@ -23,7 +23,7 @@ from flowql.compiler.plan.types import BIGINT, Kind, SqlType
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, to_arrow, to_python
 from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.operators.accumulate import folding
-from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import NOT_FOR_VALUES, BoundAggregate, Fold, mergeable
 from flowql.runtime.operators.open_windows import OpenWindows
 from flowql.runtime.operators.rows import record_of
@@ -46,7 +46,7 @@ _LISTED = "__listed_"
 _INTS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64(), Kind.MICROS: pa.int64()}
 
 
-def use_vector(batch: Batch, run: RunContext, *, silent: bool = False) -> bool:
+def use_vector(batch: Batch, run: MicroBatchContext, *, silent: bool = False) -> bool:
     """silent: the operator gives no updates (EMIT FINAL), so there is nothing to keep apart where they are not coalesced."""
     if not (run.coalesce or silent):
         return False
@@ -116,7 +116,7 @@ class _Part:
             made = list(map(self.merge, before, map(self.from_partial, *partial)))
         return made
 
-    def results(self, accs: Sequence[Any], run: RunContext | None, seqs: Sequence[int]) -> Sequence[Any]:
+    def results(self, accs: Sequence[Any], run: MicroBatchContext | None, seqs: Sequence[int]) -> Sequence[Any]:
         return accs if self.result is None else list(map(self.result, accs))
 
 
@@ -141,7 +141,7 @@ class _Called:
         except Exception as error:
             raise RowsRefused from error
 
-    def results(self, accs: Sequence[Any], run: RunContext | None, seqs: Sequence[int]) -> Sequence[Any]:
+    def results(self, accs: Sequence[Any], run: MicroBatchContext | None, seqs: Sequence[int]) -> Sequence[Any]:
         """run: None for results whose dead letters were written before; seqs: where they go."""
         b = self._bound
         if b.function.result_many is not None:
@@ -188,7 +188,7 @@ class Partials:
         doubles = [arrow.column(names.index(p.doubles)) for p in self._parts if p.doubles is not None]
         return any(bool(pc.any(pc.is_nan(d)).as_py()) for d in doubles)
 
-    def unwindowed(self, batch: Batch, plan: Operator, store: Store, run: RunContext) -> Batch | None:
+    def unwindowed(self, batch: Batch, plan: Operator, store: Store, run: MicroBatchContext) -> Batch | None:
         """Raises RowsRefused."""
         rows = self._taken(batch)
         if not len(rows):
@@ -197,7 +197,7 @@ class Partials:
         return self._merge(groups, store).batch(plan, batch, groups.last, None, run)
 
     def windowed(
-        self, batch: Batch, run: RunContext, window: Windowed, store: Store
+        self, batch: Batch, run: MicroBatchContext, window: Windowed, store: Store
     ) -> tuple[Ints, Ints, Batch | None]:
         """(stream time of each row taken, their seqs, updates): as the row path of the windowed operator. Raises RowsRefused."""
         taken = self._taken(batch)
@@ -340,7 +340,9 @@ class _Merged:
         self._partials, self._groups, self.keys = partials, groups, keys
         self._known, self._old, self._accs, self._times = known, old, accs, times
 
-    def batch(self, plan: Operator, source: Batch, last: Ints, size: int | None, run: RunContext) -> Batch | None:
+    def batch(
+        self, plan: Operator, source: Batch, last: Ints, size: int | None, run: MicroBatchContext
+    ) -> Batch | None:
         """One after-image per group; with its before-image where the output retracts and something changed."""
         n = len(self._times)
         known = np.asarray(self._known, bool)
@@ -360,7 +362,7 @@ class _Merged:
         changed = ~(known & np.asarray(same, bool))
         return _paired(plan, out, self._record(plan, before, size), changed, known)
 
-    def _results(self, accs: Sequence[Sequence[Any]], run: RunContext | None, seq: Ints) -> list[Sequence[Any]]:
+    def _results(self, accs: Sequence[Sequence[Any]], run: MicroBatchContext | None, seq: Ints) -> list[Sequence[Any]]:
         parts, seqs = self._partials._parts, seq.tolist()
         return [p.results(c, run, seqs) for p, c in zip(parts, accs, strict=True)]
 

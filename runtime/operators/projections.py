@@ -26,7 +26,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
 from flowql.runtime.functions.failures import frames_of, text_of
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, calls_arrow, compute
 
 EXPRESSION_FAILED = "FQ4030"
@@ -44,7 +44,7 @@ class _Reporter:
     failed: an expression of a projection that drops such rows has failed for the row. quiet: it is an old row, which failed when it came.
     """
 
-    run: RunContext | None = None
+    run: MicroBatchContext | None = None
     seq: int = 0
     failed: bool = False
     quiet: bool = False
@@ -330,7 +330,7 @@ class ProjectionChain:
         self.vector = plan_vector(operators, source)
         self._filters = any(isinstance(s.spec, Filter) or _drops(s) for s in operators)
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
@@ -339,7 +339,7 @@ class ProjectionChain:
             return images if len(images) else None
         return self._changes(batch, images, passed)
 
-    def _images(self, batch: Batch, run: RunContext) -> tuple[Batch, Ints]:
+    def _images(self, batch: Batch, run: MicroBatchContext) -> tuple[Batch, Ints]:
         """The images of the rows that have one, and these rows' places. `op` is that of the row."""
         vector = run.vector
         if vector is None:
@@ -352,7 +352,7 @@ class ProjectionChain:
                 pass  # the row kernel below gives the meaning
         return self._by_rows(batch, np.arange(len(batch)), run)
 
-    def _by_rows(self, batch: Batch, only: Ints, run: RunContext) -> tuple[Batch, Ints]:
+    def _by_rows(self, batch: Batch, only: Ints, run: MicroBatchContext) -> tuple[Batch, Ints]:
         rows: list[Row] = []
         kept: list[int] = []
         source = batch.rows() if len(only) == len(batch) else batch.take(only).rows()
@@ -373,7 +373,7 @@ class ProjectionChain:
         headers = None if batch.headers is None else [batch.headers[i] for i in at]
         return from_rows(self.schema, rows, batch.rowtime[at], batch.op[at], batch.seq[at], headers), at
 
-    def _by_columns(self, batch: Batch, plan: VectorPlan, run: RunContext) -> tuple[Batch, Ints]:
+    def _by_columns(self, batch: Batch, plan: VectorPlan, run: MicroBatchContext) -> tuple[Batch, Ints]:
         images = run_vector(plan, batch.arrow().columns, batch.rowtime, self._source.names)
         known, passed = images.known, images.passed
         if self._kind != "retract" and (null := batch.op == DELETE).any():

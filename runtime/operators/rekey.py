@@ -13,7 +13,7 @@ from flowql.compiler.plan.logical import NamedExpr, Project, Rekey
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import DOUBLE, Kind
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Row, from_rows
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.expressions import RowExpr, compile_expr
 from flowql.runtime.operators.kernels import DUCKDB_ROWS, VectorFailed
 from flowql.runtime.operators.keys import picker
@@ -67,7 +67,7 @@ class RekeyOperator:
         project = Operator(plan.id, Project((*spec.keys, *carried)), plan.inputs, plan.schema, plan.change)
         return plan_vector([project], self._source)
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
@@ -85,12 +85,12 @@ class RekeyOperator:
         """Whether every row of a stream that is passed on has a value."""
         return self._drop_null or not bool((batch.op == DELETE).any())
 
-    def _worth_a_statement(self, batch: Batch, run: RunContext) -> bool:
+    def _worth_a_statement(self, batch: Batch, run: MicroBatchContext) -> bool:
         if run.vector is not None:
             return run.vector
         return len(batch) >= (DUCKDB_ROWS if batch.is_columns else 4 * DUCKDB_ROWS)
 
-    def _computed_columns(self, plan: VectorPlan, batch: Batch, run: RunContext) -> Batch | None:
+    def _computed_columns(self, plan: VectorPlan, batch: Batch, run: MicroBatchContext) -> Batch | None:
         """Keys by one statement; rows that it declines go through the row kernel and are merged back in order."""
         if (batch.op == DELETE).any():
             batch = batch.take(np.flatnonzero(batch.op != DELETE))
@@ -118,7 +118,7 @@ class RekeyOperator:
             out, _ = merge(self.plan.schema, [(kept, out), (at, slow)])
         return out if len(out) else None
 
-    def _declined(self, batch: Batch, places: Ints, run: RunContext) -> tuple[Batch, Ints]:
+    def _declined(self, batch: Batch, places: Ints, run: MicroBatchContext) -> tuple[Batch, Ints]:
         """The rows at `places` by the row kernel, and the places of those that have a key."""
         part = batch.take(places)
         rowtime, seq = part.rowtime.tolist(), part.seq.tolist()
@@ -157,7 +157,7 @@ class RekeyOperator:
         kept = np.flatnonzero(keep)
         return out.take(kept) if len(kept) else None
 
-    def _rows(self, batch: Batch, run: RunContext) -> Batch | None:
+    def _rows(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         out = Emitter(self.plan.schema)
         headers = batch.headers
         before: Row | None = None
@@ -190,7 +190,7 @@ class RekeyOperator:
         if after is not None:
             out.add(after, rowtime, INSERT, seq, headers)
 
-    def _move(self, row: Row, rowtime: int, op: int, seq: int, run: RunContext) -> Row | None:
+    def _move(self, row: Row, rowtime: int, op: int, seq: int, run: MicroBatchContext) -> Row | None:
         """The row under its new key; None if it is dropped."""
         null_value = op == DELETE and not self._table
         if null_value and self._drop_null:

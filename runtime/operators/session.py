@@ -10,7 +10,7 @@ import numpy as np
 from flowql.compiler.plan.logical import Aggregate
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints, Row
-from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import Fold
 from flowql.runtime.operators.rows import Changes, Emitter
 from flowql.runtime.operators.windows import grace_of
@@ -45,7 +45,7 @@ class SessionAggregateOperator:
         self._store = plan.stores[0].name
         self._due = plan.id + "#due"  # lower bound of the ends of sessions not yet given
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
@@ -74,7 +74,7 @@ class SessionAggregateOperator:
         return out
 
     def _row(
-        self, record: Record, key: Key, sessions: list[Session], closed: int, changes: Changes, run: RunContext
+        self, record: Record, key: Key, sessions: list[Session], closed: int, changes: Changes, run: MicroBatchContext
     ) -> None:
         """Put a row into the sessions of its key; sessions that ended before `closed` are closed."""
         fold, (row, t, seq, head) = self._fold, record
@@ -105,7 +105,7 @@ class SessionAggregateOperator:
                 changes.add((key, s[:2]), old, None, s[1], seq, head)
         changes.add((key, (start, end)), before, fold.row(key, made, (start, end), run=run, seq=seq), end, seq, head)
 
-    def _closed(self, store: Store, began: int, times: Ints, seqs: Ints, run: RunContext) -> Batch | None:
+    def _closed(self, store: Store, began: int, times: Ints, seqs: Ints, run: MicroBatchContext) -> Batch | None:
         """Sessions that the rows of this run closed; sessions of all keys are looked through when one can be."""
         closed = int(times[-1]) - self._life
         if run.stream_times.get(self._due, NEVER) >= closed:

@@ -9,7 +9,7 @@ import numpy as np
 from flowql.compiler.plan.logical import Union
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Batch, concat
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 
 
 class UnionOperator:
@@ -19,7 +19,7 @@ class UnionOperator:
         assert isinstance(plan.spec, Union)
         self.plan = plan
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batches = [b for b in inputs if b is not None and len(b)]
         if not batches:
             return None

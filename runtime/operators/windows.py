@@ -11,7 +11,7 @@ import numpy as np
 from flowql.compiler.plan.logical import Aggregate, Window
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, Batch, Ints, Row, from_rows
-from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.fold import Accs, Fold
 from flowql.runtime.operators.fold_groups import Rows, Wanted, add_changes, fold_groups, result_rows
 from flowql.runtime.operators.open_windows import OpenWindows
@@ -59,7 +59,7 @@ class WindowedAggregateOperator:
         self._partials = None if self._cumulates else Partials.of(self._fold, inputs[0].schema)
         self.open = OpenWindows(plan.stores[0]) if self.emits_final else None
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None
@@ -97,7 +97,7 @@ class WindowedAggregateOperator:
         end = start + self.size
         return (end - 1) // self.size * self.size if self._cumulates else start, end
 
-    def _columns(self, batch: Batch, run: RunContext, store: Store) -> tuple[Ints, Ints, Batch | None] | None:
+    def _columns(self, batch: Batch, run: MicroBatchContext, store: Store) -> tuple[Ints, Ints, Batch | None] | None:
         """As `_rows`; None for a batch that has to be folded by rows."""
         partials = self._partials
         if partials is None or not use_vector(batch, run, silent=self.emits_final) or partials.declines(batch):
@@ -106,7 +106,7 @@ class WindowedAggregateOperator:
             return partials.windowed(batch, run, self, store)
         return None
 
-    def _rows(self, batch: Batch, run: RunContext, store: Store) -> tuple[Ints, Ints, Batch | None]:
+    def _rows(self, batch: Batch, run: MicroBatchContext, store: Store) -> tuple[Ints, Ints, Batch | None]:
         fold, all_rows = self._fold, batch.rows()
         keys = [fold.key.of(r) for r in all_rows]
         ops = batch.op.tolist()
@@ -127,7 +127,9 @@ class WindowedAggregateOperator:
         changes = self._fold_rows(batch, work, run, store)
         return times, batch.seq[index], changes.batch()
 
-    def _fold_rows(self, batch: Batch, work: list[tuple[int, Key, int]], run: RunContext, store: Store) -> Changes:
+    def _fold_rows(
+        self, batch: Batch, work: list[tuple[int, Key, int]], run: MicroBatchContext, store: Store
+    ) -> Changes:
         fold, rows, headers = self._fold, batch.rows(), batch.headers
         rowtimes, seqs = batch.rowtime.tolist(), batch.seq.tolist()
         distinct = list(dict.fromkeys(k for _, k, _ in work))
@@ -163,7 +165,7 @@ class WindowedAggregateOperator:
         given: Rows,
         groups: Mapping[Key, Value | None],
         changes: Changes,
-        run: RunContext,
+        run: MicroBatchContext,
         store: Store,
     ) -> None:
         """Where no more than one change per window is shown, or none before it closes."""
@@ -182,7 +184,7 @@ class WindowedAggregateOperator:
         return began - self.size - self.grace if began != NO_TIME else NO_TIME
 
     def _closed(
-        self, windows: OpenWindows, store: Store, began: int, times: Ints, seqs: Ints, run: RunContext
+        self, windows: OpenWindows, store: Store, began: int, times: Ints, seqs: Ints, run: MicroBatchContext
     ) -> Batch | None:
         """Windows that the rows of this run closed, each with the first row whose stream time reached its close.
 

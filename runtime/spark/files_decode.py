@@ -24,7 +24,7 @@ from flowql.runtime.batch import INSERT, Batch
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from flowql.runtime.operators.base import NO_STATE, DeadLetter, MicroBatchContext
 from flowql.runtime.operators.decode import BAD_TIME, NO_TIME, NULL_KEY, Decoder, time_reader
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
@@ -72,7 +72,7 @@ class FileDecoder:
     def lines(self, lines: pa.Array, times: pa.Array) -> Decoded:
         """JSON documents, with the times of their files."""
         raw = self._raw(lines, times)
-        run = RunContext(NO_STATE)
+        run = MicroBatchContext(NO_STATE)
         rows = self._decoder.decode(raw, run)
         return self._with_keys(rows, run.dead_letters, raw)
 
@@ -209,7 +209,7 @@ def topic_decoder(source: SourceDef, schema: Schema) -> Decoder:
 
 def topic_rows(source: SourceDef, schema: Schema, raw: RawBatch) -> Batch:
     """The rows of records; those that cannot be read are left out (whoever reads the topic in a query notes them)."""
-    return topic_decoder(source, schema).decode(raw, RunContext(NO_STATE))
+    return topic_decoder(source, schema).decode(raw, MicroBatchContext(NO_STATE))
 
 
 @lru_cache(maxsize=64)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from flowql.runtime.batch import Batch
 from flowql.runtime.log.base import RawBatch
-from flowql.runtime.operators.base import AsyncFacts, RunContext
+from flowql.runtime.operators.base import AsyncFacts, MicroBatchContext
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.input_buffer import DecodedRows
 
@@ -61,7 +61,7 @@ class Program(Protocol):
         """`start` gives something."""
         ...
 
-    def start(self, run: RunContext) -> list[Output]:
+    def start(self, run: MicroBatchContext) -> list[Output]:
         """The first micro-batch of a task, before any input: the results of aggregates over no rows."""
         ...
 
@@ -70,7 +70,7 @@ class Program(Protocol):
         """The earliest timer, in ms of the wall clock, at which `tick` is to be called. Any thread may ask."""
         ...
 
-    def tick(self, run: RunContext) -> list[Output]:
+    def tick(self, run: MicroBatchContext) -> list[Output]:
         """One run without input rows, when `due_ms` has passed."""
         ...
 
@@ -88,10 +88,10 @@ class Program(Protocol):
         """Decode a batch for one source operator; the fetched ones that it was gathered from may be shared with other tasks."""
         ...
 
-    def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
+    def execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> list[Output]:
         """One run: batches by source operator, rows numbered by `seq` in the order of the run."""
         ...
 
-    def execute_raw(self, raw: RawBatch, run: RunContext) -> list[Output]:
+    def execute_raw(self, raw: RawBatch, run: MicroBatchContext) -> list[Output]:
         """One run of a fused program straight from raw records; `seq` is the row index in `raw`."""
         ...

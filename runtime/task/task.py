@@ -20,7 +20,7 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.functions.runs import run_of
 from flowql.runtime.log.base import RawBatch, even_share
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task import dead_letters
@@ -47,8 +47,8 @@ from flowql.runtime.task.taken import Taken, by_operator, locate, locate_retired
 # A run takes longer than its processor time for other work on the machine; far longer, for what it waits for.
 WAIT_FACTOR = 10
 RETIRED_MAX = 10_000  # rows that have waited and go on in one run
-WATERMARKS = "watermarks"  # in the metadata of a task: `RunContext.watermarks`
-TIMERS = "timers"  # `RunContext.timers`
+WATERMARKS = "watermarks"  # in the metadata of a task: `MicroBatchContext.watermarks`
+TIMERS = "timers"  # `MicroBatchContext.timers`
 STARTED = "started"  # in the metadata of a task whose program has given its results of no rows
 
 
@@ -357,7 +357,7 @@ class Task:
             self.state.discard()
             raise
 
-    def _ticked(self, metadata: Mapping[str, Any], run: RunContext) -> int:
+    def _ticked(self, metadata: Mapping[str, Any], run: MicroBatchContext) -> int:
         outputs = self.program.tick(run)
         if self.check is not None:
             self.check(self, outputs)
@@ -400,9 +400,9 @@ class Task:
         delivery.done.set_result(Delivered(rows, sum(run.late.values()), older))
         return rows
 
-    def _context(self, metadata: Mapping[str, Any], taken: Sequence[Taken] = ()) -> RunContext:
+    def _context(self, metadata: Mapping[str, Any], taken: Sequence[Taken] = ()) -> MicroBatchContext:
         origins = origins_of(taken)
-        return RunContext(
+        return MicroBatchContext(
             origins=origins,
             records=records_of(taken, origins),
             wake=self._publisher.wake,
@@ -467,15 +467,15 @@ class Task:
             self._publisher.publish(self, MicroBatchResult(outputs, dead, source_rows, run.late, run.wants_commit))
         return max(1, self._tried)
 
-    def _execute(self, batches: Mapping[str, Batch], run: RunContext) -> tuple[list[Output], RunContext]:
+    def _execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> tuple[list[Output], MicroBatchContext]:
         outputs = self.program.execute(batches, run) if batches else []
         if self.check is not None:
             self.check(self, outputs)
         return outputs, run
 
     def _execute_without(
-        self, batches: Mapping[str, Batch], context: Callable[[], RunContext], bad: Exception
-    ) -> tuple[list[Output], RunContext]:
+        self, batches: Mapping[str, Batch], context: Callable[[], MicroBatchContext], bad: Exception
+    ) -> tuple[list[Output], MicroBatchContext]:
         """A record that failed alone. Of a change the values before still leave, unless that fails, too."""
         outputs, run = list[Output](), context()
         if old := withdrawals(batches):
@@ -487,7 +487,7 @@ class Task:
             run.fail_row(seq, *letter_of(bad))
         return outputs, run
 
-    def _lost(self, run: RunContext, dead: Sequence[LocatedDeadLetter]) -> dict[str, Any]:
+    def _lost(self, run: MicroBatchContext, dead: Sequence[LocatedDeadLetter]) -> dict[str, Any]:
         """For its metadata: what is lost with this run and before. The epoch lock is held."""
         lost = with_run(self.losses, run.late, run.behind, run.stream_times, dead_letters.records_of(dead), run.looks)
         return {LOST: lost} if lost else {}
@@ -577,7 +577,7 @@ def _has_rows(inputs: Iterable[LogInput | ExchangeInput], ms: int | None) -> boo
     return any(i.has_rows and not beyond(i, ms) for i in inputs)
 
 
-def _marks(run: RunContext) -> dict[str, Any]:
+def _marks(run: MicroBatchContext) -> dict[str, Any]:
     return {name: found for name, found in ((WATERMARKS, run.watermarks), (TIMERS, run.timers)) if found}
 
 

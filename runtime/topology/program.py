@@ -17,7 +17,15 @@ from flowql.runtime.batch import DELETE, UNKNOWN, UPDATE_BEFORE, Batch, Ints, Or
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators import factory
-from flowql.runtime.operators.base import AsyncFacts, Following, RunContext, RuntimeOperator, Starting, Timed, Waits
+from flowql.runtime.operators.base import (
+    AsyncFacts,
+    Following,
+    MicroBatchContext,
+    RuntimeOperator,
+    Starting,
+    Timed,
+    Waits,
+)
 from flowql.runtime.operators.changes.placement import PlacementKeys
 from flowql.runtime.operators.encode import Encoder, KeyEncoder
 from flowql.runtime.operators.fused import FusedPipeline
@@ -95,7 +103,7 @@ class TaskProgram:
             return open_envelopes(raw, schema)
         parts: list[DecodedRows] = []
         for piece in [raw] if scan.single else fetched:
-            run = RunContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
+            run = MicroBatchContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
             parts.append(scan.decode(schema, piece, run))
         return parts[0] if len(parts) == 1 else DecodedRows.joined(parts, raw)
 
@@ -103,7 +111,7 @@ class TaskProgram:
     def starts(self) -> bool:
         return bool(self._starting)
 
-    def start(self, run: RunContext) -> list[Output]:
+    def start(self, run: MicroBatchContext) -> list[Output]:
         """The results before the first row: those of aggregates over no rows."""
         return self._execute({}, run, self._starting)
 
@@ -113,7 +121,7 @@ class TaskProgram:
             min((t.due_ms for t in self._timed.values() if t.due_ms is not None), default=None) if self._timed else None
         )
 
-    def tick(self, run: RunContext) -> list[Output]:
+    def tick(self, run: MicroBatchContext) -> list[Output]:
         """Runs the operators whose timer is due, without input rows."""
         run.is_tick, run.origins = True, partial(_origins_of_retired, run)
         return self._execute({}, run)
@@ -128,11 +136,11 @@ class TaskProgram:
     def waiting(self) -> list[AsyncFacts]:
         return [w.facts for w in self._waiting]
 
-    def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
+    def execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> list[Output]:
         return self._execute(batches, run)
 
     def _execute(
-        self, batches: Mapping[str, Batch], run: RunContext, starting: Mapping[str, Starting] = NONE_START
+        self, batches: Mapping[str, Batch], run: MicroBatchContext, starting: Mapping[str, Starting] = NONE_START
     ) -> list[Output]:
         given: dict[str, Batch | None] = dict(batches)
         self._begin(given, run)
@@ -160,7 +168,7 @@ class TaskProgram:
                 out.append(self._to_all(op, mark))
         return out
 
-    def _begin(self, given: dict[str, Batch | None], run: RunContext) -> None:
+    def _begin(self, given: dict[str, Batch | None], run: MicroBatchContext) -> None:
         """Where the run ends, and what the marks among its rows say."""
         if not self._follows:
             return
@@ -172,7 +180,7 @@ class TaskProgram:
             if batch is not None:
                 given[source] = self._watermarks.received(source, batch, run)
 
-    def _moved(self, step: str, run: RunContext) -> bool:
+    def _moved(self, step: str, run: MicroBatchContext) -> bool:
         """Tell an operator that follows its watermark where that is; whether it is elsewhere than when it was called last."""
         if step not in self._following:
             return False
@@ -192,7 +200,7 @@ class TaskProgram:
             return SinkRecords(topic, tuple((p, records) for p in every), internal=True)
         return ExchangeRows(op.spec.topic, tuple((p, mark) for p in every))
 
-    def execute_raw(self, raw: RawBatch, run: RunContext) -> list[Output]:
+    def execute_raw(self, raw: RawBatch, run: MicroBatchContext) -> list[Output]:
         assert self._pipeline is not None
         (scan,) = self._scans.values()
         scan.metrics.add_decoded(raw.tp.topic, raw.records.num_rows)
@@ -205,7 +213,7 @@ class TaskProgram:
         topic = sink.spec.topic
         return [SinkRecords(topic, tuple(split(records, self._partitions[topic], self._partition)))]
 
-    def _with_origins(self, op: Operator, batch: Batch, run: RunContext) -> Batch:
+    def _with_origins(self, op: Operator, batch: Batch, run: MicroBatchContext) -> Batch:
         """Rows for a repartition, with the record each was made from if it is one. What leaves a table was made from an older record
         than the one that makes it leave.
         """
@@ -252,7 +260,7 @@ class TaskProgram:
         return _Step(last.id, last.inputs, factory.build(last, inputs))
 
 
-def _origins_of_retired(run: RunContext, seq: Ints) -> Origins:
+def _origins_of_retired(run: MicroBatchContext, seq: Ints) -> Origins:
     """Origins of rows that continue in a micro-batch without input, by `seq`."""
     found = [run.retired[s] for s in seq.tolist()]
     places = {(r.topic, r.partition): 0 for r in found if r is not None}
@@ -273,7 +281,7 @@ class _SinkEnd:
         self._store = plan.stores[0] if plan.stores else None
         self._row_key = RowKey(plan.schema)
 
-    def keep(self, batch: Batch, run: RunContext) -> None:
+    def keep(self, batch: Batch, run: MicroBatchContext) -> None:
         if self._store is None:
             return
         key_of, rows, op = self._row_key, batch.rows(), batch.op.tolist()

@@ -24,7 +24,7 @@ from flowql.compiler.schemas.reading import read_alike
 from flowql.runtime.batch import Batch, concat
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.metrics import Metrics
-from flowql.runtime.operators.base import DeadLetter, RunContext
+from flowql.runtime.operators.base import DeadLetter, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder, WallTime, union_scan
 from flowql.runtime.task.input_buffer import DecodedRows
 
@@ -87,7 +87,7 @@ class SharedScan:
         """One reader only: it may fuse decoding with the rest of its work."""
         return len(self.readers) == 1
 
-    def decode(self, schema: Schema, raw: RawBatch, run: RunContext) -> DecodedRows:
+    def decode(self, schema: Schema, raw: RawBatch, run: MicroBatchContext) -> DecodedRows:
         """The batch in the columns of `schema`, decoded now or taken from who decoded it first."""
         mine, kept, union = self._claim(raw)
         if mine:
@@ -102,14 +102,14 @@ class SharedScan:
             decoded = self._read_by(schema, decoded, raw, run)
         return DecodedRows(decoded.batch, decoded.batch.seq, raw.records.num_rows, decoded.dead_letters, raw)
 
-    def _read_by(self, schema: Schema, decoded: Decoded, raw: RawBatch, run: RunContext) -> Decoded:
+    def _read_by(self, schema: Schema, decoded: Decoded, raw: RawBatch, run: MicroBatchContext) -> Decoded:
         """The columns of `schema`, also of records that are bad by other columns of the union alone."""
         batch = decoded.batch.select(schema)
         if not decoded.dead_letters:
             return Decoded(batch, [])
         bad = np.unique(np.array([d.seq for d in decoded.dead_letters], np.int64))
         part = RawBatch(raw.tp, raw.records.take(pa.array(bad)), raw.next_offset, raw.size_bytes)
-        own = RunContext(run.state, vector=run.vector)
+        own = MicroBatchContext(run.state, vector=run.vector)
         again = self._decoder(schema).decode(part, own, bad)
         if len(again):
             batch = concat(schema, [batch, again])
@@ -134,7 +134,7 @@ class SharedScan:
         n = len(self.kept)
         return n > DECODED_SMALL_MAX or (n > DECODED_MAX and sum(rows for *_, rows in self.kept) > DECODED_ROWS)
 
-    def _decode(self, union: Schema, raw: RawBatch, run: RunContext) -> Decoded:
+    def _decode(self, union: Schema, raw: RawBatch, run: MicroBatchContext) -> Decoded:
         self.metrics.add_decoded(raw.tp.topic, raw.records.num_rows)
         return Decoded(self._decoder(union, shared=True).decode(raw, run), run.dead_letters)
 

@@ -11,7 +11,7 @@ from flowql.compiler.plan.types import Kind
 from flowql.runtime.batch import DELETE, Row
 from flowql.runtime.errors import LogUnavailable, StatementFailed
 from flowql.runtime.log.base import Log, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.operators.keys import picker
 from flowql.runtime.output.partitioner import partitions_of
@@ -70,7 +70,7 @@ def _decoded(
                     f"records of {source.name} are not in the partitions of their keys: the topic {source.topic} has another number "
                     "of partitions than when they were written; copy the rows into a new table"
                 )
-            run = RunContext(NO_STATE)
+            run = MicroBatchContext(NO_STATE)
             batch = decoder.decode(raw, run)
             if run.dead_letters:
                 letter = run.dead_letters[0]

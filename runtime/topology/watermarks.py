@@ -18,13 +18,13 @@ from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
 from flowql.compiler.plan.watermarks import MARK, AppendOnly
 from flowql.runtime.batch import Batch, from_rows
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 
 _HEADER = "watermark"
 
 
 class Watermarks:
-    """Of the operators of one task. What it knows is in `RunContext.watermarks`, and so in the metadata of the task."""
+    """Of the operators of one task. What it knows is in `MicroBatchContext.watermarks`, and so in the metadata of the task."""
 
     def __init__(self, operators: Sequence[Operator], partition: int, partitions: Mapping[str, int]) -> None:
         self._partition = partition
@@ -42,13 +42,13 @@ class Watermarks:
         below = [self._of[i] for i in followed]
         return tuple(dict.fromkeys(o for b in below for o in b)) if all(below) else ()
 
-    def at(self, operator: str, run: RunContext) -> int | None:
+    def at(self, operator: str, run: MicroBatchContext) -> int | None:
         """The watermark of an operator now; None while it is not known."""
         found = [run.watermarks.get(o) for o in self._of[operator]]
         known = [w for w in found if w is not None]
         return min(known) if known and len(known) == len(found) else None
 
-    def received(self, operator: str, batch: Batch, run: RunContext) -> Batch:
+    def received(self, operator: str, batch: Batch, run: MicroBatchContext) -> Batch:
         """The rows of a repartition without the marks, which are noted."""
         marks = batch.op == MARK
         if not marks.any():
@@ -69,7 +69,7 @@ class Watermarks:
             rest.headers = None
         return rest
 
-    def mark(self, op: Operator, run: RunContext) -> Batch | None:
+    def mark(self, op: Operator, run: MicroBatchContext) -> Batch | None:
         """What the readers of a repartition are to be told: once per watermark."""
         assert isinstance(op.spec, ExchangeSink)
         at = self.at(op.inputs[0], run) if op.spec.marks else None

@@ -23,7 +23,7 @@ from flowql.compiler.plan.verify import verify_spec
 from flowql.runtime.batch import Batch, Row, concat, from_rows
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.metrics import Metrics
-from flowql.runtime.operators.base import DeadLetter, RunContext
+from flowql.runtime.operators.base import DeadLetter, MicroBatchContext
 from flowql.runtime.operators.changes.placement import PlacementKeys
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
@@ -152,7 +152,7 @@ class Deployed:
         self._publish(task, lambda run: task.program.execute(batches, run))
 
     def _publish(self, task: DeployedTask, call: Any) -> None:
-        run = RunContext(state=task.state, vector=task.program._vector, stream_times=dict(task.times))
+        run = MicroBatchContext(state=task.state, vector=task.program._vector, stream_times=dict(task.times))
         outputs = call(run)
         with self._manager.epoch_lock:
             task.state.publish({"times": run.stream_times})

@@ -30,7 +30,7 @@ from flowql.compiler.plan.types import (
 )
 from flowql.runtime.batch import Batch
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.serde.registry import KNOWN, prefix
 
@@ -149,7 +149,7 @@ def decoder_of(schema: Schema = FIELDS, timestamp: TimestampSpec | None = None) 
 
 
 def decoded(decoder: Decoder, raw: RawBatch, *, vector: bool) -> tuple[list[str], list[Any]]:
-    run = RunContext(NO_STATE, vector=vector)
+    run = MicroBatchContext(NO_STATE, vector=vector)
     batch: Batch = decoder.decode(raw, run)
     rows = zip(map(repr, batch.rows()), batch.rowtime.tolist(), batch.seq.tolist(), strict=True)
     return list(map(str, rows)), sorted((d.seq, d.code, d.message) for d in run.dead_letters)

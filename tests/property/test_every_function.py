@@ -14,7 +14,7 @@ from flowql.compiler.plan.logical import NamedExpr, Project
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Batch, from_rows, to_arrow
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.projections import ProjectionChain
 from tests.property.function_calls import SCHEMA, alike, everything, named, names, rows_of
 
@@ -24,7 +24,7 @@ ROWS, SEED = 150, 20130101
 def through(expr: Expr, batch: Batch, *, vector: bool) -> tuple[list[object], list[tuple[int, str]]]:
     """The values of an expression, and the rows it fails for with the reasons."""
     made = Schema((Field("X", expr.type),))
-    run = RunContext(NO_STATE, vector=vector)
+    run = MicroBatchContext(NO_STATE, vector=vector)
     out = ProjectionChain(
         [Operator("x", Project((NamedExpr("X", expr),)), ("",), made, "append")], SCHEMA, "append"
     ).process([batch], run)

@@ -18,7 +18,7 @@ from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, STRING
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators import projections
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.decode import RETRY_BATCHES, Decoder
 from flowql.runtime.operators.fused import FusedPipeline
 from flowql.runtime.operators.projections import ProjectionChain
@@ -92,8 +92,8 @@ def batches(draw: st.DrawFn, kind: str) -> Batch:
     return from_rows(SOURCE, values, draw(st.lists(st.integers(0, 9), min_size=n, max_size=n)), ops, range(n))
 
 
-def run_of(vector: bool) -> RunContext:
-    return RunContext(state=None, vector=vector)  # type: ignore[arg-type]
+def run_of(vector: bool) -> MicroBatchContext:
+    return MicroBatchContext(state=None, vector=vector)  # type: ignore[arg-type]
 
 
 def shown(batch: Batch | None) -> list:
@@ -104,7 +104,7 @@ def shown(batch: Batch | None) -> list:
     )
 
 
-def letters(run: RunContext) -> list:
+def letters(run: MicroBatchContext) -> list:
     return sorted((d.seq, d.code, d.message) for d in run.dead_letters)
 
 
@@ -119,7 +119,7 @@ def test_chains_give_the_same_by_row_and_by_column(kind, data):
     expected = chain.process([batch], by_row)
     assert shown(chain.process([batch], by_column)) == shown(expected)
     assert letters(by_column) == letters(by_row)
-    one_by_one: RunContext = run_of(True)
+    one_by_one: MicroBatchContext = run_of(True)
     staged: Batch | None = batch
     source = SOURCE
     for stage in operators:
@@ -282,7 +282,7 @@ def test_a_decoder_of_odd_records_stops_trying_for_a_while():
     operator = scan()
     decoder = Decoder(operator.spec, operator.schema)
     assert decoder.takes_columns(400, None)
-    run = RunContext(state=None)
+    run = MicroBatchContext(state=None)
     assert len(decoder.decode(raw, run)) == 0
     assert len(run.dead_letters) == 400
     assert [decoder.takes_columns(400, None) for _ in range(RETRY_BATCHES + 1)] == [False] * RETRY_BATCHES + [True]

@@ -18,7 +18,7 @@ from flowql.compiler.plan.topology import SourceDef, scan_of
 from flowql.runtime.app.progress import query_status
 from flowql.runtime.errors import FatalRecord
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from tests.runtime.app.harness import InstanceHarness, plan_of
 
@@ -43,7 +43,7 @@ def read(
     columns = [list(range(n)), [7] * n, [b"k"] * n, values, [None] * n]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)]
     raw = RawBatch(TopicPartition("s", 0), pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA), n, 0)
-    run = RunContext(NO_STATE)
+    run = MicroBatchContext(NO_STATE)
     batch = Decoder(scan_of(what), what.schema).decode(raw, run, vector=vector)
     columns = [batch.seq.tolist(), *(batch.column(name) for name in batch.schema.names)]
     return list(zip(*columns, strict=True)), [(d.seq, d.message) for d in run.dead_letters]

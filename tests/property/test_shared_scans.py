@@ -16,7 +16,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, array
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.metrics import Metrics
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.topology.scans import Scans, SharedScan
 
@@ -64,7 +64,7 @@ def attached(scans: Scans, query: str, spec: Scan, schema: Schema) -> SharedScan
 
 
 def alone(spec: Scan, schema: Schema, raw: RawBatch) -> tuple[list[Any], list[Any]]:
-    run = RunContext(NO_STATE, vector=False)
+    run = MicroBatchContext(NO_STATE, vector=False)
     batch = Decoder(spec, schema).decode(raw, run)
     return shown(batch), [(d.seq, d.code, d.message) for d in run.dead_letters]
 
@@ -94,7 +94,7 @@ def test_readers_see_what_they_would_see_alone(vector, readers, records, timesta
         attached(scans, f"Q{i}", spec, schema)
     for i, schema in enumerate(readers):
         shared = attached(scans, f"Q{i}", spec, schema)
-        staged = shared.decode(schema, raw, RunContext(NO_STATE, vector=vector))
+        staged = shared.decode(schema, raw, MicroBatchContext(NO_STATE, vector=vector))
         expected, letters = alone(spec, schema, raw)
         assert staged.batch.schema == schema
         assert shown(staged.batch) == expected
@@ -108,8 +108,8 @@ def test_a_query_planned_before_a_column_was_added_shares_with_those_planned_sin
     old = attached(scans, "OLD", scan(), Schema(VALUES[:1]))
     shared = attached(scans, "NEW", scan(declared=Schema((*new.fields, *VALUES))), new)
     assert shared is old
-    assert len(shared.decode(Schema(VALUES[:1]), raw, RunContext(NO_STATE)).batch) == 2
-    staged = shared.decode(new, raw, RunContext(NO_STATE))
+    assert len(shared.decode(Schema(VALUES[:1]), raw, MicroBatchContext(NO_STATE)).batch) == 2
+    staged = shared.decode(new, raw, MicroBatchContext(NO_STATE))
     assert (staged.batch.rows(), [d.seq for d in staged.dead_letters]) == ([(2,)], [1])
     assert scans.attach("OLD", Operator("scan-1", scan(), (), Schema(VALUES[:1]), "append")) is old
     scans.release("OLD")
@@ -127,8 +127,8 @@ def test_readers_that_declare_a_column_differently_do_not_share() -> None:
     assert first is not second
     assert second is third
     raw = raw_of([(None, b'{"A":1}'), (None, b'{"A":"many"}')])
-    assert first.decode(numbers, raw, RunContext(NO_STATE)).batch.rows() == [(1,)]
-    assert second.decode(texts, raw, RunContext(NO_STATE)).batch.rows() == [("1",), ("many",)]
+    assert first.decode(numbers, raw, MicroBatchContext(NO_STATE)).batch.rows() == [(1,)]
+    assert second.decode(texts, raw, MicroBatchContext(NO_STATE)).batch.rows() == [("1",), ("many",)]
 
 
 def test_readers_of_lines_share_only_what_is_declared_alike() -> None:

@@ -21,7 +21,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BOOLEAN
 from flowql.runtime.batch import Batch, from_rows
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.projections import ProjectionChain
 from tests.property.standard_expressions import COLUMNS, answers, bound, called, rows, texts
 
@@ -53,7 +53,7 @@ def batch() -> Batch:
 
 
 def through(spec: Filter | Project, made: Schema, *, vector: bool) -> Batch | None:
-    run = RunContext(NO_STATE, vector=vector)
+    run = MicroBatchContext(NO_STATE, vector=vector)
     out = ProjectionChain([Operator("x", spec, ("",), made, "append")], SCHEMA, "append").process([batch()], run)
     assert not run.dead_letters
     return out

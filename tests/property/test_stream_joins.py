@@ -13,7 +13,7 @@ from flowql.compiler.plan.event_times import EARLIEST_MS, LATEST_MS
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, STRING, SqlType, array
 from flowql.runtime.batch import DELETE, INSERT, Batch, from_rows
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from tests.runtime.operators.world import Task, join
 
 KEYS = {BIGINT: (None, 0, -1), STRING: (None, "", "é\U0001f600")}
@@ -64,7 +64,7 @@ def outcome(task: Task, given: list[tuple[Batch | None, Batch | None]]) -> list[
     found: list[Any] = []
     for batches in given:
         times = dict(task.state.metadata.get("times", {}))
-        context = RunContext(task.state, times, vector=task.vector)
+        context = MicroBatchContext(task.state, times, vector=task.vector)
         out = task.operator.process(batches, context)
         task.state.publish({"times": context.stream_times})
         rows = (

@@ -28,7 +28,7 @@ from flowql.runtime.batch import DELETE, Batch, Row
 from flowql.runtime.functions.call_results import CallResult, Calls
 from flowql.runtime.functions.event_loop import calls_of
 from flowql.runtime.operators.asynchronous.station import Pending, Stations, Waiting, from_value, to_value
-from flowql.runtime.operators.base import AT_ONCE, AsyncFacts, RunContext
+from flowql.runtime.operators.base import AT_ONCE, AsyncFacts, MicroBatchContext
 from flowql.runtime.operators.keys import frozen_picker, key_fields
 from flowql.runtime.operators.processors.calls import call_of_processor
 from flowql.runtime.operators.rows import Emitter
@@ -82,7 +82,7 @@ class AsyncMapOperator:
 
     # -- runs
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         saved = run.timers.get(self.plan.id, {})
         stations = self._ready(saved, run)
         self._wake = None
@@ -111,7 +111,7 @@ class AsyncMapOperator:
             self._wake = run.wake
         return out
 
-    def _ready(self, saved: dict[str, Any], run: RunContext) -> Stations:
+    def _ready(self, saved: dict[str, Any], run: MicroBatchContext) -> Stations:
         """Stations with the rows that are published, and no others."""
         runs, stations, changes = saved.get("runs", 0), self._stations, self._changes
         self._changes = _Changes()
@@ -125,7 +125,7 @@ class AsyncMapOperator:
         self._runs = runs
         return stations
 
-    def _loaded(self, run: RunContext) -> Stations:
+    def _loaded(self, run: MicroBatchContext) -> Stations:
         """Also after an abort: calls that are under way then are abandoned."""
         self.close()
         if not self._closes:
@@ -160,7 +160,7 @@ class AsyncMapOperator:
                 row.calls[place] = failed.get(place, Pending(row, place))
         return row
 
-    def _issue(self, batch: Batch, number: int, stations: Stations, run: RunContext) -> int:
+    def _issue(self, batch: Batch, number: int, stations: Stations, run: MicroBatchContext) -> int:
         """Rows of a run, from `number` on. A row of a table replaces those of its key that wait, where only the last one counts (WAW)."""
         records = run.records_of(batch.seq)
         headers = batch.headers or [None] * len(batch)
@@ -179,7 +179,7 @@ class AsyncMapOperator:
         self._changes.added = kept
         return number + len(issued)
 
-    def _take_ended(self, stations: Stations, run: RunContext) -> bool:
+    def _take_ended(self, stations: Stations, run: MicroBatchContext) -> bool:
         """Calls that have ended since the last run. Whether what is kept of rows has changed."""
         changed = False
         while self._ended:
@@ -207,7 +207,7 @@ class AsyncMapOperator:
 
         call.cancel = calls.begin(tuple([row[i] for i in self._args[call.place]]), done)
 
-    def _retire(self, stations: Stations, run: RunContext) -> Batch | None:
+    def _retire(self, stations: Stations, run: MicroBatchContext) -> Batch | None:
         """Rows whose calls have ended, in order. With `run.refused` the first of them leaves without a trace but a dead letter."""
         gone = set(map(id, self._changes.gone))
         rows = [row for row in stations.ready(run.retire_max) if id(row) not in gone]

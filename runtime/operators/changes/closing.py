@@ -9,7 +9,7 @@ from flowql.compiler.plan.topology import StoreSpec
 from flowql.compiler.plan.types import BIGINT
 from flowql.compiler.plan.watermarks import Closing
 from flowql.runtime.batch import Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.deltas import same_by
 from flowql.runtime.operators.changes.order import SortPart, order_text
@@ -130,14 +130,14 @@ class ClosingKeys:
         self._text = order_text([SortPart(f.type) for f in fields])
         self._stores = stores[-2:]
 
-    def note(self, keys: Iterable[Key], run: RunContext) -> None:
+    def note(self, keys: Iterable[Key], run: MicroBatchContext) -> None:
         """Keys that are new."""
         waiting = self._waiting(run)
         due = [(ms, key) for key in keys if (ms := self._due(key)) is not None]
         waiting.bucket.put_many([(waiting.entry(ms, self._text(key)), key) for ms, key in due])
         waiting.flush()
 
-    def taken(self, run: RunContext) -> list[Key]:
+    def taken(self, run: MicroBatchContext) -> list[Key]:
         """Keys that are closed now, and waited for no more."""
         if run.watermark is None:
             return []
@@ -147,7 +147,7 @@ class ClosingKeys:
         waiting.flush()
         return [tuple(key) for _, key in closed]
 
-    def _waiting(self, run: RunContext) -> Waiting:
+    def _waiting(self, run: MicroBatchContext) -> Waiting:
         heads, rows = (run.state.store(s.name) for s in self._stores)
         return Waiting(heads, rows)
 

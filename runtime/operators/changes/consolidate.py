@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowql.compiler.plan.changes import Consolidate
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import INSERT, Batch, Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.deltas import deltas_of, same_by
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.operators.rows import Emitter
@@ -28,7 +28,7 @@ class ConsolidateOperator:
         self._same = same_by(f.type for f in plan.schema)
         self._width = len(plan.schema.names) - len(self._key.fields)
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if batch is None or not len(batch):
             return None

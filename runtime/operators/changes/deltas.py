@@ -12,7 +12,7 @@ import numpy.typing as npt
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ops, Row, from_rows
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.keys import RowKey
 from flowql.runtime.state.store import Key
 
@@ -23,7 +23,7 @@ Out = tuple[int, int, Row, int]  # seq, op, row, row time
 Same = Callable[[Any, Any], bool]
 
 
-def by_columns(batch: Batch, run: RunContext) -> bool:
+def by_columns(batch: Batch, run: MicroBatchContext) -> bool:
     """Whether a run's batch goes through the vector kernel."""
     return run.vector if run.vector is not None else batch.is_columns and len(batch) >= COLUMN_ROWS
 

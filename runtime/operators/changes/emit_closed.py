@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.watermarks import EmitClosed
 from flowql.runtime.batch import Batch
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.closing import WaitingForm, WaitingRows, closing_time
 from flowql.runtime.operators.changes.deltas import Deltas, deltas_of
 
@@ -28,7 +28,7 @@ class EmitClosedOperator:
         self._form = WaitingForm(plan.schema, plan.id)
         self._identity, self._same = self._form.identity, self._form.same
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch, watermark = inputs[0], run.watermark
         heads, rows = (run.state.store(s.name) for s in self.plan.stores)
         waiting, out = WaitingRows(self._form, heads, rows), Deltas(self._identity.of, self._same)

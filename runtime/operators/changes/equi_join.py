@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flowql.compiler.plan.changes import EquiJoin
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import INSERT, Batch, Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Buckets
 from flowql.runtime.operators.changes.deltas import Change, Deltas, Out, out_batch, same_by
 from flowql.runtime.operators.changes.join_appends import AppendingJoin
@@ -91,7 +91,7 @@ class EquiJoinOperator:
         )
         assert spec.kind == "inner" or not spec.appends, "rows of other joins leave when their matches come"
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         if self._appending is not None:
             for batch in inputs:
                 assert batch is None or (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
@@ -126,7 +126,7 @@ class EquiJoinOperator:
         keys: Sequence[Key],
         by_key: Sequence[dict[Key, list[Change]]],
         out: Deltas,
-        run: RunContext,
+        run: MicroBatchContext,
         heads: dict[Key, list[Value | None]] | None,
     ) -> None:
         """heads: of both sides, where they are known."""

@@ -13,7 +13,7 @@ from flowql.compiler.plan.changes import GroupAggregate
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import INSERT, Batch, Row
 from flowql.runtime.functions.failures import described
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
 from flowql.runtime.operators.changes.deltas import by_columns, same_by
@@ -63,7 +63,7 @@ class GroupAggregateOperator:
         """Whether `start` gives something."""
         return self._always
 
-    def start(self, run: RunContext) -> Batch | None:
+    def start(self, run: MicroBatchContext) -> Batch | None:
         """The result of no rows, once in the life of the only task that has the group."""
         if not self._always or run.state.store(self.plan.stores[0].name).get(()) is not None:
             return None
@@ -72,7 +72,7 @@ class GroupAggregateOperator:
         out.change(None, self._row((), self._nothing), 0, 0, retract=True)
         return out.batch()
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         if self._appends and batch is not None:
             assert (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
@@ -81,11 +81,11 @@ class GroupAggregateOperator:
             self._forget(self._closing.taken(run), run)
         return out
 
-    def _changes(self, batch: Batch, run: RunContext) -> dict[Key, GroupDelta]:
+    def _changes(self, batch: Batch, run: MicroBatchContext) -> dict[Key, GroupDelta]:
         deltas = self._deltas.of_columns(batch) if by_columns(batch, run) else None
         return self._deltas.of_rows(batch) if deltas is None else deltas
 
-    def _apply(self, deltas: dict[Key, GroupDelta], run: RunContext) -> Batch | None:
+    def _apply(self, deltas: dict[Key, GroupDelta], run: MicroBatchContext) -> Batch | None:
         store = run.state.store(self.plan.stores[0].name)
         keys = list(deltas)
         groups = store.get_many(keys)
@@ -110,7 +110,7 @@ class GroupAggregateOperator:
             out.change(old, new, time, seq, retract=True)
         return out.batch()
 
-    def _forget(self, keys: Sequence[Key], run: RunContext) -> None:
+    def _forget(self, keys: Sequence[Key], run: MicroBatchContext) -> None:
         """Drop the state of these groups."""
         run.state.store(self.plan.stores[0].name).put_many(keys, [None] * len(keys))
         if self._keeping:
@@ -119,7 +119,7 @@ class GroupAggregateOperator:
                 [(*k, 2 * c.place + back) for k in keys for c in self._keeping for back in range(2)], heads, rows
             )
 
-    def _buckets(self, deltas: dict[Key, GroupDelta], run: RunContext) -> Buckets | None:
+    def _buckets(self, deltas: dict[Key, GroupDelta], run: MicroBatchContext) -> Buckets | None:
         """All buckets and entries that the run touches, read at once."""
         if not self._keeping:
             return None
@@ -161,7 +161,7 @@ class GroupAggregateOperator:
                     accs[c.place] = _ordered(c, c.kind, accs[c.place], values, bucket)
         return (rows, max(group[_TIME], delta.time), *accs)
 
-    def _row(self, key: Key, group: Value, run: RunContext | None = None, seq: int = 0) -> Row | None:
+    def _row(self, key: Key, group: Value, run: MicroBatchContext | None = None, seq: int = 0) -> Row | None:
         """A result row; None, with a dead letter of `run`, where a result fails or its type cannot hold it."""
         results = []
         failed = False

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 from flowql.runtime.batch import INSERT, Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes import buckets
 from flowql.runtime.operators.changes.deltas import Change, Out
 from flowql.runtime.operators.changes.join_side import JoinSide
@@ -31,7 +31,7 @@ class AppendingJoin:
         keys: Sequence[Key],
         by_key: Sequence[Mapping[Key, list[Change]]],
         stores: Sequence[Store],
-        run: RunContext,
+        run: MicroBatchContext,
     ) -> list[Out]:
         """stores: heads and entries of the left side, then of the right side. The pairs that come."""
         heads = [stores[0].get_many(keys), stores[2].get_many(keys)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.compiler.plan.watermarks import Closing
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Buckets
 from flowql.runtime.operators.changes.closing import Waiting, closing_time
 from flowql.runtime.operators.changes.deltas import Change
@@ -32,7 +32,7 @@ class JoinClosing:
         self._due = [closing_time(s, c) for s, c in zip(schemas, closing, strict=True)]
         self._sides, self._stores = sides, stores
 
-    def note(self, by_key: Sequence[Mapping[Key, Sequence[Change]]], run: RunContext, *, new: bool) -> None:
+    def note(self, by_key: Sequence[Mapping[Key, Sequence[Change]]], run: MicroBatchContext, *, new: bool) -> None:
         """The changes of both sides. Removals first: the row that takes the place of another may be closed at the same time.
 
         new: none of these rows has been there before.
@@ -49,7 +49,7 @@ class JoinClosing:
         waiting.bucket.put_many(edits, new=new)
         waiting.flush()
 
-    def drop(self, watermark: int, run: RunContext) -> None:
+    def drop(self, watermark: int, run: MicroBatchContext) -> None:
         waiting = self._waiting(run)
         closed = list(waiting.closed(watermark))
         if not closed:
@@ -69,6 +69,6 @@ class JoinClosing:
         waiting.bucket.put_many([(entry, None) for entry, _ in closed])
         waiting.flush()
 
-    def _waiting(self, run: RunContext) -> Waiting:
+    def _waiting(self, run: MicroBatchContext) -> Waiting:
         heads, rows = (run.state.store(s.name) for s in self._stores[-2:])
         return Waiting(heads, rows)

@@ -10,7 +10,7 @@ from typing import Any
 from flowql.compiler.plan.changes import Over
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Batch
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Buckets
 from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
 from flowql.runtime.operators.changes.deltas import Change, Deltas, deltas_of, same, same_by
@@ -81,21 +81,21 @@ class OverOperator:
         self._closing = closing_keys(schema, spec.keys, spec.closing, plan.stores)
         self.follows_watermark = self._closing is not None
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         out = None if batch is None or not len(batch) else self._changed(batch, run)
         if self._closing is not None:
             self._forget(self._closing.taken(run), run)
         return out
 
-    def _forget(self, keys: Sequence[Key], run: RunContext) -> None:
+    def _forget(self, keys: Sequence[Key], run: MicroBatchContext) -> None:
         """Drop the state of these partitions."""
         heads, rows, back = (run.state.store(s.name) for s in self.plan.stores[:3])
         drop_buckets(keys, heads, rows)
         opposite = [] if self._whole else [k for key in keys for k, _ in back.scan_prefix(key)]
         back.put_many(opposite, [None] * len(opposite))
 
-    def _changed(self, batch: Batch, run: RunContext) -> Batch | None:
+    def _changed(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         by_key: dict[Key, list[Change]] = {}
         for _, changes in deltas_of(batch, self._in_key, self._same_in):
             for change in changes:
@@ -116,7 +116,7 @@ class OverOperator:
             partition.flush()
         return out.batch(self.plan.schema)
 
-    def _change(self, partition: PartitionRows, changes: Sequence[Change], out: Deltas, run: RunContext) -> None:
+    def _change(self, partition: PartitionRows, changes: Sequence[Change], out: Deltas, run: MicroBatchContext) -> None:
         edits = self._edits(partition, changes)
         stretches = [self._everything(partition, edits)] if self._whole else list(self._stretches(partition, edits))
         now, seq = max(c[2] for c in changes), max(c[3] for c in changes)
@@ -243,7 +243,7 @@ class OverOperator:
             lines.append(last)
         return Item(item.entry, lines)
 
-    def _give(self, stretch: _Stretch, now: int, seq: int, out: Deltas, run: RunContext) -> None:
+    def _give(self, stretch: _Stretch, now: int, seq: int, out: Deltas, run: MicroBatchContext) -> None:
         """Rows with their results before, as gone, and now, as come: what is equal is no change. A row whose result fails is not shown."""
         failed: set[tuple[str, int]] = set()
         for side, sign in ((0, -1), (1, 1)):

@@ -12,7 +12,7 @@ from flowql.compiler.plan.logical import Filter
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Row, from_rows
-from flowql.runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from flowql.runtime.operators.base import NO_STATE, DeadLetter, MicroBatchContext
 from flowql.runtime.operators.changes.join_side import JoinRow
 from flowql.runtime.operators.keys import picker
 from flowql.runtime.operators.projections import ProjectionChain
@@ -46,7 +46,7 @@ class Residual:
         stage = Operator(plan.id, Filter(condition), (), self._schema, "append")
         self._chain = ProjectionChain([stage], self._schema, "append")
 
-    def passing(self, candidates: Sequence[P], run: RunContext) -> Iterator[P]:
+    def passing(self, candidates: Sequence[P], run: MicroBatchContext) -> Iterator[P]:
         """Candidates for which it is true, in their order."""
         if not candidates:
             return
@@ -57,13 +57,13 @@ class Residual:
             yield candidates[i]
 
     def true_of(
-        self, pairs: Sequence[tuple[Row, Row]], times: Sequence[int], seqs: Sequence[int | None], run: RunContext
+        self, pairs: Sequence[tuple[Row, Row]], times: Sequence[int], seqs: Sequence[int | None], run: MicroBatchContext
     ) -> list[int]:
         """The numbers of the pairs (left row, right row) for which it is true. seqs: where a failure is reported; None: nowhere."""
         n, pick = len(pairs), self._pick
         rows = [pick(left + right) for left, right in pairs]
         batch = from_rows(self._schema, rows, times, np.zeros(n, np.int8), np.arange(n))
-        own = RunContext(state=NO_STATE, vector=run.vector)
+        own = MicroBatchContext(state=NO_STATE, vector=run.vector)
         passed = self._chain.process([batch], own)
         told = [(seqs[d.seq], d) for d in own.dead_letters]
         run.dead_letters += [DeadLetter(seq, d.code, d.message) for seq, d in told if seq is not None]

@@ -13,7 +13,7 @@ from flowql.compiler.plan.changes import SetOperation
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import DELETE, INSERT, Batch, Row, to_python
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.deltas import by_columns, signs
 from flowql.runtime.operators.keys import freeze, picker, thaw
 from flowql.runtime.operators.rows import Emitter
@@ -44,7 +44,7 @@ class SetOperationOperator:
         made = [*keys, *(f.name for f in plan.schema if f.role != "key")]
         self._arrange = None if tuple(made) == plan.schema.names else picker([made.index(n) for n in plan.schema.names])
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         deltas: dict[Key, _Delta] = {}
         for side, (of, batch) in enumerate(zip(self._sides, inputs, strict=True)):
             if (

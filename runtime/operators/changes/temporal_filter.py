@@ -10,7 +10,7 @@ from flowql.compiler.plan.clock import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import INSERT, Batch, Row
-from flowql.runtime.operators.base import AT_ONCE, NO_TIME, RunContext
+from flowql.runtime.operators.base import AT_ONCE, NO_TIME, MicroBatchContext
 from flowql.runtime.operators.changes.closing import WaitingForm, WaitingRows
 from flowql.runtime.operators.changes.deltas import Deltas, by_columns, deltas_of
 from flowql.runtime.state.store import Key
@@ -36,7 +36,7 @@ class TemporalFilterOperator:
         self._identity, self._same = self._form.identity, self._form.same
         self.due_ms: int | None = AT_ONCE
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         stores = [run.state.store(s.name) for s in self.plan.stores]
         coming, present = WaitingRows(self._form, *stores[:2]), WaitingRows(self._form, *stores[2:])
         out = Deltas(self._identity.of, self._same)
@@ -56,7 +56,7 @@ class TemporalFilterOperator:
         return out.batch(self.plan.schema) if given is None else given if len(given) else None
 
     def _given_new(
-        self, batch: Batch, now_ms: int, coming: WaitingRows, present: WaitingRows, run: RunContext
+        self, batch: Batch, now_ms: int, coming: WaitingRows, present: WaitingRows, run: MicroBatchContext
     ) -> Batch | None:
         """What a batch of rows that are all new gives, all at once; None if it has to be looked at row by row."""
         if not by_columns(batch, run) or batch.headers is not None or (batch.op != INSERT).any():
@@ -92,7 +92,9 @@ class TemporalFilterOperator:
         ms = span[at] if span is not None else None
         return [] if ms is None else [ms]
 
-    def _pass(self, now_ms: int, coming: WaitingRows, present: WaitingRows, out: Deltas, run: RunContext) -> bool:
+    def _pass(
+        self, now_ms: int, coming: WaitingRows, present: WaitingRows, out: Deltas, run: MicroBatchContext
+    ) -> bool:
         """Rows that come and go by the clock. Whether there are any."""
         arrived, gone = coming.taken(now_ms), present.taken(now_ms)
         seq = run.add_retired(None) if run.is_tick and (arrived or gone) else 0

@@ -9,7 +9,7 @@ from itertools import chain
 from flowql.compiler.plan.changes import TemporalJoin
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Batch, Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.deltas import Deltas, out_batch, same_by, signs
 from flowql.runtime.operators.changes.join_side import JoinRow, JoinSide
@@ -80,7 +80,7 @@ class TemporalJoinOperator:
         self._identity = RowKey(plan.schema)
         self._same = same_by(f.type for f in plan.schema)
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         left, right = inputs
         steps = sorted(chain(_steps(right, RIGHT), _steps(left, LEFT)), key=lambda s: s[:2])
         if not steps:
@@ -123,7 +123,7 @@ class TemporalJoinOperator:
             return  # it had no match
         found.now, found.seq, found.time = False, seq, max(found.time, time)
 
-    def _match(self, candidates: Sequence[_Candidate], run: RunContext) -> None:
+    def _match(self, candidates: Sequence[_Candidate], run: MicroBatchContext) -> None:
         for c in candidates if self._residual is None else self._residual.passing(candidates, run):
             c.given.shown.append(self._shown(c.right.row))
             c.given.time = max(c.given.time, c.right.time)

@@ -8,7 +8,7 @@ from operator import itemgetter
 from flowql.compiler.plan.changes import TopN
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import INSERT, Batch, Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
 from flowql.runtime.operators.changes.deltas import Change, Deltas, by_columns, deltas_of, same_by
@@ -54,7 +54,7 @@ class TopNOperator:
         self._closing = closing_keys(schema, spec.keys, spec.closing, plan.stores)
         self.follows_watermark = self._closing is not None
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         batch = inputs[0]
         out = None if batch is None or not len(batch) else self._changed(batch, run)
         if self._closing is not None:
@@ -62,7 +62,7 @@ class TopNOperator:
             drop_buckets(self._closing.taken(run), heads, rows)
         return out
 
-    def _changed(self, batch: Batch, run: RunContext) -> Batch | None:
+    def _changed(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         if self._appends:
             return self._appended(batch, run)
         by_key: dict[Key, list[Change]] = {}
@@ -82,7 +82,7 @@ class TopNOperator:
         buckets.flush()
         return out.batch(self.plan.schema)
 
-    def _appended(self, batch: Batch, run: RunContext) -> Batch | None:
+    def _appended(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         """Rows that come where none ever leaves: of a partition only those are kept that are shown, or stand before these."""
         assert (batch.op == INSERT).all(), f"{self.plan.id}: a row leaves where rows only come"
         by_key = self._best.of(batch, self._key, vector=by_columns(batch, run))

@@ -9,7 +9,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import TIMESTAMP
 from flowql.compiler.plan.watermarks import Closing
 from flowql.runtime.batch import Batch, Row
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.buckets import Bucket, Buckets
 from flowql.runtime.operators.changes.closing import ClosingKeys, WaitingForm, WaitingRows, closing_time
 from flowql.runtime.operators.changes.deltas import Deltas, deltas_of, same_by, signs
@@ -54,7 +54,7 @@ class VersionJoinOperator:
         self._identity = RowKey(plan.schema)
         self._same = same_by(f.type for f in plan.schema)
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         left, right = inputs
         left_heads, left_rows, heads, rows = (run.state.store(s.name) for s in self.plan.stores[:4])
         versions = Buckets(heads, rows)
@@ -68,7 +68,7 @@ class VersionJoinOperator:
         versions.flush()
         return out.batch(self.plan.schema)
 
-    def _add(self, batch: Batch | None, versions: Buckets, run: RunContext) -> None:
+    def _add(self, batch: Batch | None, versions: Buckets, run: MicroBatchContext) -> None:
         """New versions. A row without a key or a time is none."""
         if batch is None or not len(batch):
             return
@@ -83,7 +83,7 @@ class VersionJoinOperator:
             versions[key].put(self._version_text(self._version(row)), (*row, time))
         self._open.note({(*key, row[self._right_time]): None for key, row, _ in found}, run)
 
-    def _due_rows(self, batch: Batch | None, waiting: WaitingRows, run: RunContext) -> list[_Given]:
+    def _due_rows(self, batch: Batch | None, waiting: WaitingRows, run: MicroBatchContext) -> list[_Given]:
         """Left rows whose time the watermark has passed, and those that it passes now; others wait."""
         found: list[_Given] = []
         watermark = run.watermark
@@ -110,7 +110,7 @@ class VersionJoinOperator:
         elif self._outer:
             out.add(1, self._arrange((*row, *self._blank)), time, seq)
 
-    def _forget(self, versions: Buckets, run: RunContext) -> None:
+    def _forget(self, versions: Buckets, run: MicroBatchContext) -> None:
         """Of each key that is due the versions before the one that the earliest row still to come would meet."""
         keys: dict[Key, None] = {key[:-1]: None for key in self._open.taken(run)}
         versions.load(keys)

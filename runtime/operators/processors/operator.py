@@ -12,7 +12,7 @@ from typing import Any
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import Batch
-from flowql.runtime.operators.base import AT_ONCE, NO_TIME, RunContext
+from flowql.runtime.operators.base import AT_ONCE, NO_TIME, MicroBatchContext
 from flowql.runtime.operators.processors.running import RunningTopology
 
 
@@ -28,7 +28,7 @@ class ProcessOperator:
         self._runs = 0
         self.due_ms: int | None = AT_ONCE  # `init` is called before there are records
 
-    def process(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         saved: Mapping[str, Any] = run.timers.get(self.plan.id, {})
         running = self._ready(saved, run)
         try:
@@ -43,7 +43,7 @@ class ProcessOperator:
         run.timers[self.plan.id] = {"runs": self._runs, "schedules": running.schedules.to_data()}
         return batch
 
-    def _ready(self, saved: Mapping[str, Any], run: RunContext) -> RunningTopology:
+    def _ready(self, saved: Mapping[str, Any], run: MicroBatchContext) -> RunningTopology:
         """Objects that have seen what is published, and nothing else."""
         runs = saved.get("runs", 0)
         if self._running is not None and self._runs == runs:

@@ -25,7 +25,7 @@ from flowql.compiler.processors.topology import Topology, topology_in_plan
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, concat
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.functions.failures import described
-from flowql.runtime.operators.base import NO_TIME, RunContext
+from flowql.runtime.operators.base import NO_TIME, MicroBatchContext
 from flowql.runtime.operators.processors.schedules import Schedule, Schedules
 from flowql.runtime.operators.processors.stores import store_of
 from flowql.runtime.operators.processors.values import (
@@ -234,7 +234,7 @@ class RunningTopology:
             for steps, i in zip(by_input, inputs, strict=True)
         ]
         self._reads = spec.reads
-        self.run_context: RunContext
+        self.run_context: MicroBatchContext
         self._out: Emitter
         self._parts: list[Batch]
         self.seq = 0
@@ -261,7 +261,7 @@ class RunningTopology:
 
     # -- life
 
-    def begin(self, run: RunContext) -> None:
+    def begin(self, run: MicroBatchContext) -> None:
         """Before anything is called in a run."""
         self.run_context, self.seq = run, run.last_seq
         self._out, self._parts = Emitter(self._plan.schema), []
@@ -284,7 +284,7 @@ class RunningTopology:
             with contextlib.suppress(Exception):
                 called("close", processor.close)
 
-    def run(self, inputs: Sequence[Batch | None], run: RunContext) -> Batch | None:
+    def run(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
         """One run: the rows of all inputs in their order, then what is due by the wall clock."""
         if self.run_context is not run:
             self.begin(run)

@@ -25,7 +25,7 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import SourceDef, scan_of
 from flowql.runtime.batch import DELETE, Batch, Headers
 from flowql.runtime.log.base import RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, DeadLetter, RunContext
+from flowql.runtime.operators.base import NO_STATE, DeadLetter, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
@@ -117,7 +117,7 @@ def rows_of(reading: str, records: Iterable[RawBatch], address: Address | None =
     for raw in records:
         if not raw.records.num_rows:
             continue
-        run = RunContext(NO_STATE)
+        run = MicroBatchContext(NO_STATE)
         rows = decoder.decode(raw, run)
         if run.dead_letters and letters:
             found = run.dead_letters
@@ -196,7 +196,7 @@ def _decoder(text: str) -> tuple[Decoder, Schema, str]:
 
 def _columns(decoder: Decoder, schema: Schema, raw: RawBatch) -> tuple[list[Any], list[DeadLetter]]:
     """The columns of the rows, their times and places; and what is wrong with the others."""
-    run = RunContext(NO_STATE)
+    run = MicroBatchContext(NO_STATE)
     rows = _with_values(decoder.decode(raw, run))
     arrow, n = rows.arrow(), len(rows)
     offsets = raw.records.column("offset").to_numpy()[rows.seq]

@@ -25,7 +25,7 @@ from flowql.compiler.plan.types import spark_type
 from flowql.runtime.batch import Batch
 from flowql.runtime.functions.metrics import counts_since
 from flowql.runtime.functions.shipping import register_shipped, shipped
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.projections import ProjectionChain
 from flowql.runtime.spark.function_counts import counter
 from flowql.runtime.spark.native.frames import from_spark, spark_arrow, to_spark
@@ -99,7 +99,7 @@ class _Kernel:
             op=np.zeros(n, np.int8),
             seq=np.arange(n),
         )
-        run = RunContext(NO_STATE)
+        run = MicroBatchContext(NO_STATE)
         out = self._chain.process([batch], run) if n else None
         made = [] if out is None else list(out.arrow().columns)
         if out is None:

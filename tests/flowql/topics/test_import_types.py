@@ -20,7 +20,7 @@ from flowql.errors import CommandError
 from flowql.runtime.batch import Row
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.topics.import_job import Job
 from flowql.topics.typed_texts import from_text, json_sql, retyped_document
@@ -60,7 +60,7 @@ TEXTS = {
 
 def decoded(log: MemoryLog, declared: SourceDef) -> list[dict[str, Any]]:
     """What queries read of the topic; no record may be a dead letter."""
-    reader, context = log.reader(TopicPartition("t", 0)), RunContext(NO_STATE)
+    reader, context = log.reader(TopicPartition("t", 0)), MicroBatchContext(NO_STATE)
     decoder = Decoder(scan_of(declared), declared.schema)
     rows: list[Row] = []
     while (raw := reader.read(10_000, 1 << 20)) is not None:

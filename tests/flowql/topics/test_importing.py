@@ -21,7 +21,7 @@ from flowql.errors import CommandError
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.murmur2 import partition_for
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.topics import import_files, importing
 from flowql.topics.import_files import file_format
@@ -228,7 +228,7 @@ def test_parquet_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert run(log, job).records == 2
     raw = log.reader(TopicPartition("t", 0)).read(10, 1 << 20)
     assert raw is not None
-    found = Decoder(scan_of(declared), declared.schema).decode(raw, RunContext(NO_STATE)).arrow().to_pylist()
+    found = Decoder(scan_of(declared), declared.schema).decode(raw, MicroBatchContext(NO_STATE)).arrow().to_pylist()
     expected = dict(rows[0], SN="12", ST="2026-01-02 03:04:05.678", MS=ms(at))
     assert {k: ms(v) if isinstance(v, datetime) else v for k, v in found[0].items()} == dict(expected, T=ms(at))
     assert set(found[1].values()) == {None}

@@ -139,13 +139,13 @@ def test_a_dead_letter_of_such_a_record_can_be_read():
     from flowql.compiler.plan.topology import scan_of
     from flowql.query.committed import dead_letter_source
     from flowql.runtime.log.base import EARLIEST, TopicPartition
-    from flowql.runtime.operators.base import RunContext
+    from flowql.runtime.operators.base import MicroBatchContext
     from flowql.runtime.operators.decode import Decoder
 
     world = live(BY_RECORD.format(more="") + QUERIES["copy"], [(1, 1, LONG_MAX)])
     source = dead_letter_source("flowql")
     raw = world.log.reader(TopicPartition(source.topic, 0), EARLIEST).read(10, 1 << 20)
-    run = RunContext(state=None)
+    run = MicroBatchContext(state=None)
     assert len(Decoder(scan_of(source), source.schema).decode(raw, run)) == 1
     assert run.dead_letters == []
 

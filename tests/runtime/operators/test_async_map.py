@@ -20,7 +20,7 @@ from flowql.compiler.plan.types import BIGINT, STRING
 from flowql.runtime.batch import DELETE, INSERT, from_rows
 from flowql.runtime.functions.call_results import CallResult, Done
 from flowql.runtime.operators.asynchronous.operator import AsyncMapOperator
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from tests.runtime.operators.world import DictState
 
 NAME = "ASK@m:1"
@@ -73,7 +73,7 @@ class Driven:
 
     def run(self, rows: list[tuple[str | None, int]] | None = None, *, publish: bool = True, op: int = INSERT) -> None:
         """One run: of input, or without (a tick)."""
-        run = RunContext(
+        run = MicroBatchContext(
             state=self.state,
             timers=dict(self.timers),
             wall_ms=self.now_ms,

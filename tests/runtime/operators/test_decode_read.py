@@ -14,7 +14,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, STRING
 from flowql.runtime.errors import FatalRecord
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 
 DECLARED = Schema((Field("ID", BIGINT), Field("V", INT), Field("S", STRING), Field("B", BOOLEAN)))
@@ -29,7 +29,7 @@ def scan(fmt: str = "JSON", timestamp: TimestampSpec | None = None) -> Scan:
 
 def bad(spec: Scan, names: tuple[str, ...], values: list[bytes], *, vector: bool) -> list[int]:
     """Which of the records are dead letters for who reads these columns; each is decoded many times over."""
-    run = RunContext(NO_STATE)
+    run = MicroBatchContext(NO_STATE)
     schema = Schema(tuple(f for f in DECLARED if f.name in names))
     batch = Decoder(spec, schema).decode(raw(values * 100), run, vector=vector)
     found = {d.seq % len(values) for d in run.dead_letters}
@@ -79,7 +79,7 @@ def test_all_columns_of_a_line_are_its_structure(vector: bool) -> None:
 @pytest.mark.parametrize("vector", [False, True])
 def test_a_bare_value_is_its_structure(vector: bool) -> None:
     spec = replace(scan(), value_format=Format("JSON", wrap=False), declared=Schema((Field("V", INT),)))
-    run = RunContext(NO_STATE)
+    run = MicroBatchContext(NO_STATE)
     batch = Decoder(spec, Schema(())).decode(raw([b"1", b'"many"']), run, vector=vector)
     assert (len(batch), [d.seq for d in run.dead_letters]) == (1, [1])
 
@@ -103,7 +103,7 @@ RAISED = [ValueError("no such day"), OverflowError("too far away"), struct.error
 @pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
 def test_a_conversion_that_fails_makes_a_letter_of_its_row(error: Exception, vector: bool, monkeypatch: Any) -> None:
     """Decoding came before it was known which rows were tried, so the query failed for ever."""
-    decoder, run = Decoder(scan(), DECLARED), RunContext(NO_STATE)
+    decoder, run = Decoder(scan(), DECLARED), MicroBatchContext(NO_STATE)
     decoder._value = Converting(decoder._value, error)
 
     def fail(*_args: object, **_options: object) -> None:
@@ -127,7 +127,7 @@ def test_a_conversion_that_fails_is_what_on_error_is_about(error: Exception) -> 
         made._mending = replace(made._mending, alone=(broken,))
         return made
 
-    run = RunContext(NO_STATE)
+    run = MicroBatchContext(NO_STATE)
     batch = decoder("default").decode(raw([GOOD, BAD_V]), run)
     assert (list(batch.column("V")), run.dead_letters) == ([2, 7], [])
     with pytest.raises(FatalRecord, match=str(error)):

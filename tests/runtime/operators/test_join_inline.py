@@ -14,7 +14,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, array, struct
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes import buckets
 from flowql.runtime.operators.changes.deltas import same, same_by
 from flowql.runtime.operators.changes.equi_join import EquiJoinOperator
@@ -44,7 +44,7 @@ class Join:
         self._vector = vector
 
     def run(self, left: Batch | None, right: Batch | None) -> Counter[Any]:
-        out = self._join.process([left, right], RunContext(state=self._state, vector=self._vector))
+        out = self._join.process([left, right], MicroBatchContext(state=self._state, vector=self._vector))
         with self._manager.epoch_lock:
             self._state.publish({})
         if out is None:

@@ -13,7 +13,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, BOOLEAN
 from flowql.runtime.batch import DELETE, from_rows
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.changes.consolidate import ConsolidateOperator
 from tests.incremental.check import run
 from tests.incremental.deployed import Deployed, sunk
@@ -70,7 +70,7 @@ def test_a_row_that_leaves_where_rows_only_come_is_an_error() -> None:
     ((_, row, time),) = source.changes(1)
     removal = from_rows(plan.schema, [row], [time], [DELETE], [0])
     with pytest.raises(AssertionError, match="a row leaves where rows only come"):
-        ConsolidateOperator(plan, [plan]).process([removal], RunContext(state=NO_STATE))
+        ConsolidateOperator(plan, [plan]).process([removal], MicroBatchContext(state=NO_STATE))
 
 
 def test_ranks_keep_no_more_rows_than_they_show() -> None:

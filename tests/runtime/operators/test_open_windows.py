@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowql.compiler.plan.logical import Window
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from tests.runtime.operators.world import Task, aggregate, batch, schema
 
 S = schema("k:STRING", "v")
@@ -28,7 +28,7 @@ def test_windows_that_a_failed_run_closed_are_given_by_the_next():
     it.run(batch(S, (("a", 1), 1)))
     closes = batch(S, (("b", 1), 12), start=1)
     times = dict(it.state.metadata["times"])
-    it.operator.process([closes], RunContext(state=it.state, stream_times=times, coalesce=False))
+    it.operator.process([closes], MicroBatchContext(state=it.state, stream_times=times, coalesce=False))
     it.state.discard()
     assert [r for _, r, _ in it.run(closes)] == [("a", 0, 10, 1)]
 

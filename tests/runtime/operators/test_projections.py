@@ -13,7 +13,7 @@ from flowql.compiler.plan.types import BIGINT, BOOLEAN, BYTES, STRING, array, st
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, from_rows
 from flowql.runtime.errors import FatalRecord
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.decode import Decoder, union_scan
 from flowql.runtime.operators.encode import Encoder, KeyEncoder
 from flowql.runtime.operators.projections import ProjectionChain, plan_vector
@@ -25,7 +25,7 @@ both_paths = pytest.mark.parametrize("vector", [False, True])
 
 
 def run_of(vector):
-    return RunContext(state=None, vector=vector)
+    return MicroBatchContext(state=None, vector=vector)
 
 
 def project(expr, change="append"):

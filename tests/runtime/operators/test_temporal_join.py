@@ -20,7 +20,7 @@ from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING
 from flowql.compiler.plan.verify import PlanInvariantError, verify_spec
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
-from flowql.runtime.operators.base import RunContext
+from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.changes.temporal_join import TemporalJoinOperator
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
@@ -87,7 +87,7 @@ class Join:
             from_rows(s, [c[2] for c in cs], [c[3] for c in cs], [c[1] for c in cs], [c[0] for c in cs]) if cs else None
             for s, cs in zip((LEFT, RIGHT), sides, strict=True)
         ]
-        run = RunContext(state=self._state, vector=self._vector)
+        run = MicroBatchContext(state=self._state, vector=self._vector)
         out = self._join.process(batches, run)
         self.dead += len(run.dead_letters)
         with self._manager.epoch_lock:
@@ -240,7 +240,7 @@ def test_of_changes_with_one_place_in_the_run_the_right_one_is_first():
     spec = join._join.plan.spec
     assert isinstance(spec, TemporalJoin)
     batches = [from_rows(s, [r], [0], [INSERT], [3]) for s, r in ((LEFT, left(1)), (RIGHT, right(7)))]
-    out = join._join.process(batches, RunContext(state=join._state))
+    out = join._join.process(batches, MicroBatchContext(state=join._state))
     assert out is not None
     assert out.rows() == [(1, 7, 0.5, "p")]
 

@@ -23,7 +23,7 @@ from flowql.compiler.plan.schema import WINDOW_FIELDS, Field, KeyWindow, Schema
 from flowql.compiler.plan.topology import Operator, StoreSpec
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, SqlType
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Row, from_rows
-from flowql.runtime.operators.base import RunContext, RuntimeOperator
+from flowql.runtime.operators.base import MicroBatchContext, RuntimeOperator
 from flowql.runtime.operators.factory import build
 from flowql.runtime.state.store import Key, Value
 
@@ -143,7 +143,7 @@ class Task:
         return [(SIGNS[o], r, t) for o, r, t in zip(out.op.tolist(), out.rows(), out.rowtime.tolist(), strict=True)]
 
     def run_batch(self, *batches: Batch | None) -> Batch | None:
-        context = RunContext(
+        context = MicroBatchContext(
             state=self.state,
             stream_times=dict(self.state.metadata.get("times", {})),
             coalesce=self.coalesce,

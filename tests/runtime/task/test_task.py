@@ -13,7 +13,7 @@ from flowql.compiler.plan.schema import Field, Schema
 from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.operators.base import AsyncFacts, RunContext
+from flowql.runtime.operators.base import AsyncFacts, MicroBatchContext
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput
 from flowql.runtime.task.program import InputSpec, Output
@@ -36,10 +36,10 @@ class Program:
     def __init__(self) -> None:
         self.runs: list[list[int]] = []
 
-    def start(self, run: RunContext) -> list[Output]:
+    def start(self, run: MicroBatchContext) -> list[Output]:
         return cast(list[Output], ["of no rows"])
 
-    def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
+    def execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> list[Output]:
         rows = sorted((int(seq), row[0]) for b in batches.values() for seq, row in zip(b.seq, b.rows(), strict=True))
         self.runs.append([ms for _, ms in rows])
         return []
@@ -169,12 +169,12 @@ def test_timers_that_are_always_due_and_rows_take_turns() -> None:
     class Ticking(Program):
         due_ms = 0  # type: ignore[assignment]
 
-        def tick(self, run: RunContext) -> list[Output]:
+        def tick(self, run: MicroBatchContext) -> list[Output]:
             clock.spend(1_000_000)
             turns.append("tick")
             return []
 
-        def execute(self, batches: Mapping[str, Batch], run: RunContext) -> list[Output]:
+        def execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> list[Output]:
             turns.append("rows")
             return super().execute(batches, run)
 

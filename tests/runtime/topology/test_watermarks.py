@@ -11,7 +11,7 @@ from flowql.compiler.plan.types import BIGINT, STRING
 from flowql.compiler.plan.watermarks import AppendOnly, Watermark
 from flowql.runtime.batch import Batch, concat, from_rows
 from flowql.runtime.log.base import RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_STATE, RunContext
+from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.task.repartition import enclose, open_envelopes
 from flowql.runtime.topology.watermarks import Watermarks
 from tests.runtime.log.records import batch as produced
@@ -23,9 +23,9 @@ SOURCE = Operator("source", AppendOnly(Watermark("k")), ("input",), SCHEMA, "ret
 READ = Operator("read", ExchangeSource("topic", marks=True), (), SCHEMA, "retract")
 
 
-def writer(partition: int, at: int | None) -> tuple[Watermarks, RunContext]:
+def writer(partition: int, at: int | None) -> tuple[Watermarks, MicroBatchContext]:
     """One of two tasks whose watermark is there."""
-    run = RunContext(NO_STATE, last_seq=4, last_ms=77)
+    run = MicroBatchContext(NO_STATE, last_seq=4, last_ms=77)
     if at is not None:
         run.watermarks["source"] = at
     return Watermarks([INPUT, SOURCE, SENT], partition, {"input": 2}), run
@@ -49,7 +49,7 @@ def test_a_watermark_is_sent_once() -> None:
 
 
 def test_readers_know_the_lowest_watermark_when_all_writers_have_sent_one() -> None:
-    reader, run = Watermarks([READ], 0, {}), RunContext(NO_STATE)
+    reader, run = Watermarks([READ], 0, {}), MicroBatchContext(NO_STATE)
     rows = from_rows(SCHEMA, [(1, "a"), (2, "b")], [1, 2], [0, 0], [0, 1])
     left = reader.received("read", concat(SCHEMA, [rows, marked(0, 50)]), run)
     assert (left.rows(), left.headers) == ([(1, "a"), (2, "b")], None)
@@ -65,6 +65,6 @@ def test_a_mark_is_the_same_behind_a_topic() -> None:
     values = [v for e in envelopes for v in e.column("value").to_pylist()]
     records = produced(values).add_column(0, "offset", pa.array([0, 1, 2]))
     raw = RawBatch(TopicPartition("topic", 0), records, 3, 1)
-    reader, run = Watermarks([READ], 0, {}), RunContext(NO_STATE)
+    reader, run = Watermarks([READ], 0, {}), MicroBatchContext(NO_STATE)
     left = reader.received("read", open_envelopes(raw, SCHEMA).batch, run)
     assert (left.rows(), reader.at("read", run)) == ([(1, "a")], 40)
