@@ -68,7 +68,7 @@ class Lowering:
     placed: bool = False
 
     def frame(self, node: Node) -> DataFrame:
-        """The rows a node gives: its columns by name and the row time. Others may stand beside them, which nobody asks for."""
+        """The rows a node gives: its columns by name and the row time. It may have others, which are not used."""
         spec = node.spec
         match spec:
             case Scan():
