@@ -15,11 +15,12 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.operators.base import AsyncFacts, MicroBatchContext
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput
+from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
 from flowql.runtime.task.program import InputSpec, Output
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import MicroBatchResult, Task
 from tests.runtime.state.support import manager_on
+from tests.runtime.task.test_lag import TP, fetched
 
 SCHEMA = Schema((Field("MS", t.BIGINT),))
 SLICE_NS = 5_000_000
@@ -182,3 +183,36 @@ def test_timers_that_are_always_due_and_rows_take_turns() -> None:
     push(task, "a", 1, 2)
     task.process(SLICE_NS)
     assert turns == ["tick", "rows", "tick", "rows", "tick", "tick", "tick"]
+
+
+def test_a_task_without_rows_sleeps_until_one_of_its_inputs_gets_some() -> None:
+    program = Program()
+    task, _ = made(program)
+    task.logs = {"log": LogInput("log", TP, 0)}
+    woken: list[bool] = []
+    task.on_rows(lambda: woken.append(task.sleeps))
+    assert task.sleeps
+    task.logs["log"].add(fetched([], 4))  # markers of transactions
+    assert not woken
+    push(task, "a", 1)
+    task.logs["log"].add(fetched([5, 6], 7))
+    task.deliver(cast(Any, "a delivery"))
+    assert woken == [False, False, False], "the rows are there before the name is noted"
+
+
+@pytest.mark.parametrize(
+    ("of_program", "status"),
+    [
+        ({"due_ms": 5}, TaskStatus.RUNNING),
+        ({"waiting": (AsyncFacts(rows=1),)}, TaskStatus.RUNNING),
+        ({"starts": True}, TaskStatus.RUNNING),
+        ({}, TaskStatus.RESTORING),
+    ],
+)
+def test_a_task_that_may_run_without_new_rows_does_not_sleep(of_program: dict[str, Any], status: TaskStatus) -> None:
+    program = Program()
+    for name, value in of_program.items():
+        setattr(program, name, value)
+    task, _ = made(program)
+    task.status = status
+    assert not task.sleeps
