@@ -119,8 +119,8 @@ def utc_of(local: int, zone: dt.tzinfo) -> int:
 def _clock(clock: str, kind: str, text: str) -> int:
     seconds, fraction = _seconds(clock, kind, text)
     if len(fraction) > 3:
-        help_ = "" if kind == "time" else ": TIMESTAMP(6) has them"
-        raise ValueError(f'"{text}" has parts of a millisecond{help_ or ", which are not supported"}')
+        way = ", which are not supported" if kind == "time" else ": TIMESTAMP(6) has them"
+        raise ValueError(f'"{text}" has parts of a millisecond{way}')
     return seconds * 1000 + int(fraction.ljust(3, "0"))
 
 
