@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -51,6 +52,7 @@ class GroupBy:
         exprs = [[*below.carried, *(below.bound(e) for e in one)] for one in sets]
         exprs = [[*one, *self._decided(exprs, parts)] for one in exprs]
         parts, groupings = self._groupings(parts, exprs)
+        parts = (self._constants(parts[0], exprs), *parts[1:])
         if len(exprs) == 1:
             made, keys, results = self._aggregated(rel, exprs[0], aggregates)
             groups = list(map(_group, exprs[0], keys))
@@ -161,6 +163,23 @@ class GroupBy:
         groups, count = list(map(_group, every, fields)), len(every) + len(aggregates.calls)
         return Rel(whole.node, ()), groups, fields[len(every) : count], fields[count:]
 
+    def _constants(self, items: Sequence[t.Item], sets: Sequence[Sequence[Expr]]) -> tuple[t.Item, ...]:
+        """The select list, with the group in the place of a constant that only some sets group by: NULL in the others, as in PostgreSQL.
+
+        Of equal constants it is the first that is a whole item.
+        """
+        every = dict.fromkeys(e for one in sets for e in one)
+        waiting = [e for e in every if isinstance(e, Literal) and any(e not in one for one in sets)]
+        made = list(items)
+        for n, item in enumerate(items):
+            if not waiting or not _is_constant(item.expr):
+                continue
+            e = self._below.bound(item.expr)
+            if e in waiting:
+                waiting.remove(e)
+                made[n] = replace(item, expr=self._placeholders.add(item.expr, e))
+        return tuple(made)
+
     def _groupings(self, parts: Any, sets: Sequence[Sequence[Expr]]) -> tuple[Any, list[tuple[Expr, list[Expr]]]]:
         """Calls of GROUPING: what stands for each, and its arguments."""
         found: list[tuple[Expr, list[Expr]]] = []
@@ -178,6 +197,10 @@ class GroupBy:
             return self._placeholders.add(n, found[-1][0])
 
         return rebuilt(parts, rule), found
+
+
+def _is_constant(node: t.Expr) -> bool:
+    return isinstance(node, t.Constant | t.TypedText) or (isinstance(node, t.Cast) and _is_constant(node.operand))
 
 
 def _group(e: Expr, value: Expr) -> tuple[Expr, Expr]:
