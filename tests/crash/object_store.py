@@ -180,9 +180,9 @@ def _listed(s3: S3, name: str) -> pa.Table:
     return pa.concat_tables([pq.read_table(p, filesystem=files, partitioning=None) for p in sorted(live)])
 
 
-def table(s3: S3, name: str) -> pa.Table:
+def table(s3: S3, name: str, folder: str = "results") -> pa.Table:
     """The files of the last version of a Delta table, by its log alone."""
-    files, place = s3.files(), f"{BUCKET}/results/{name}"
+    files, place = s3.files(), f"{BUCKET}/{folder}/{name}"
     live: set[str] = set()
     for f in sorted(files.get_file_info(FileSelector(f"{place}/_delta_log")), key=lambda f: f.path):
         if not f.path.endswith(".json"):

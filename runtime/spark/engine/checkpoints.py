@@ -61,7 +61,8 @@ def check_fits(query: QueryPlan, record: Record | None, place: Place | None, che
     if record is None:
         if place is not None and place.next_epoch:
             title = (
-                f"{query.id} has results in the log (up to batch {place.next_epoch - 1}), but its checkpoint is gone"
+                f"{query.id} has results in the log (up to batch {place.next_epoch - 1}), but its checkpoint is gone "
+                f"({checkpoint})"
             )
             raise CheckpointLost(title, help=REBUILD)
         return
@@ -69,14 +70,17 @@ def check_fits(query: QueryPlan, record: Record | None, place: Place | None, che
         title = f"the results of {query.id} were computed as a batch, so there is nothing a stream could go on from"
         raise ResultsOfBatch(title, help=REBUILD)
     if record.definition != query.definition:
-        title = f"{query.id} has changed since its checkpoint was made"
+        title = f"{query.id} has changed since its checkpoint was made ({checkpoint})"
         raise CheckpointOfOtherQuery(title, help=REBUILD)
     done = progress_of(checkpoint)
     logged = place.next_epoch - 1 if place is not None and place.run == record.run else NONE
     if done.committed in (logged, logged - 1) and (logged == NONE or done.planned >= logged):
         return
     has = f"it ends with batch {done.committed}" if done.committed > NONE else "it is gone"
-    title = f"the checkpoint of {query.id} does not fit its results in the log, which end with batch {logged}: {has}"
+    title = (
+        f"the checkpoint of {query.id} does not fit its results in the log, which end with batch {logged}: {has} "
+        f"({checkpoint})"
+    )
     raise CheckpointLost(title, help=REBUILD)
 
 

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
@@ -26,6 +27,7 @@ pytest.importorskip("pyspark")
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
+from flowql.config.project import Project
 from flowql.config.storage import log_at
 from flowql.deploy.engine import open_instance
 from flowql.deploy.settings import settings_of
@@ -40,7 +42,7 @@ from flowql.verify.values import Columns
 from tests.crash.contents import records_of
 from tests.crash.object_store import table
 from tests.pipelines.test_nexmark import PARTITIONS, write_events
-from tests.runtime.spark.test_cluster import BARE, PYTHON, checkouts
+from tests.runtime.spark.test_cluster import BARE, PYTHON, _typed, checkouts
 from tests.runtime.spark.test_s3a import properties, with_delta
 from tests.s3 import KEY, S3, SECRET, s3_jars, s3_server
 from tests.spark_cluster import Cluster, cluster
@@ -56,13 +58,17 @@ START_S = 30  # of a process, and of Spark, on a machine with other work
 # A Python of another version, if this names one: it needs no packages.
 OTHER_PYTHON = os.environ.get("FLOWQL_OTHER_PYTHON")
 UNFIT = {
+    "other plan": (
+        r"error\[FQ4112\]: CSAS_BIG has changed .* \(s3a://lake/flowql/cluster/shop/queries/CSAS_BIG\)",
+        "help: --rebuild",
+    ),
     "other": (r"error\[FQ4118\]: (a )?worker .* has Python 3\.\d+, the driver \S+ has 3\.\d+",),
     "bare": (r"error\[FQ4118\]: worker \S+ has no pyarrow",),
     "gone": (r"error\[FQ4118\]: worker \S+ cannot run python-of-nowhere: No such file",),
     "forbidden": (r"error\[FQ4120\]: s3a://forbidden/flowql cannot be used: access is refused",),
     "silent": (r"error\[FQ4120\]: s3a://silent/flowql cannot be used: its server 127\.0\.0\.1:1 does not answer",),
     "missing": (r"error\[FQ4120\]: s3a://missing/flowql\S* cannot be used: there is no such bucket",),
-    "jarless": (r"error\[FQ4113\]: worker \S+ cannot write there: s3a://lake/flowql/unfit/\S+ cannot be used",),
+    "jarless": (r"error\[FQ4113\]: worker \S+ cannot write there: s3a://lake/flowql/cluster/\S+ cannot be used",),
     "local": (r"error\[FQ4118\]: worker \S+ cannot read \S+, where files of topic SPENT are", r"s3a://"),
     "embedded": (r"error\[FQ4118\]: worker \S+ cannot read \S+, the embedded log of the target", r"use Kafka"),
 }
@@ -87,19 +93,25 @@ class World:
         """A project with the targets `default` (the runtime) and `cluster`."""
         folder = self.project / name
         folder.mkdir(exist_ok=True)
-        conf = {**with_delta(properties(self.s3)), **self.workers.conf, "spark.pyspark.python": PYTHON}
-        spark = {"master": self.workers.master, "conf": conf, "checkpoint": "s3a://lake/flowql", **more}
-        kafka = {"bootstrap": self.bootstrap, "app_id": name}
-        targets = {"default": {}, "cluster": {"engine": "spark", "log": "kafka", "kafka": kafka, "spark": spark}}
         said = {
             "name": name,
             "dialect": dialect,
             "sql": sql,
             "defaults": {"partitions": PARTITIONS},
-            "targets": targets,
+            "targets": {"default": {}},
         }
         (folder / "flowql.yaml").write_text(json.dumps(said))
+        self.point(folder, "cluster", **more)
         return folder
+
+    def point(self, folder: Path, target: str, **more: Any) -> None:
+        """Adds a target on the cluster to a project. more: of `spark`."""
+        conf = {**with_delta(properties(self.s3)), **self.workers.conf, "spark.pyspark.python": PYTHON}
+        spark = {"master": self.workers.master, "conf": conf, "checkpoint": f"s3a://lake/flowql/{target}", **more}
+        kafka = {"bootstrap": self.bootstrap, "app_id": folder.name}
+        said = json.loads((folder / "flowql.yaml").read_text())
+        said["targets"][target] = {"engine": "spark", "log": "kafka", "kafka": kafka, "spark": spark}
+        (folder / "flowql.yaml").write_text(json.dumps(said))
 
     def typed(self, folder: Path, *words: str, code: int = 0, target: str = "cluster") -> str:
         env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
@@ -138,7 +150,7 @@ def both(world: World, request: pytest.FixtureRequest) -> Path:
     for file in sql:
         shutil.copy(file, folder)
     topics = [s.topic for s in results_of(compile_sources(load_project(folder)).plan)]
-    world.write(name, *said, files={t: {"format": "delta", "path": f"s3a://lake/results/{t}"} for t in topics})
+    world.point(folder, "cluster", files={t: {"format": "delta", "path": f"s3a://lake/cluster/{t}"} for t in topics})
     here, there = (settings_of(load_project(folder, target=t)) for t in ("default", "cluster"))
     plan = compile_sources(load_project(folder)).plan
     if name == "nexmark":
@@ -174,10 +186,10 @@ def _flights(folder: Path) -> None:
             )
 
 
-def assert_equal(folder: Path) -> None:
-    """What is in the topics of both targets."""
+def assert_equal(folder: Path, target: str = "cluster") -> None:
+    """What is in the topics of a target and of the runtime."""
     plan = compile_sources(load_project(folder)).plan
-    sides = [Side(target, settings_of(load_project(folder, target=target))) for target in ("default", "cluster")]
+    sides = [Side(t, settings_of(load_project(folder, target=t))) for t in ("default", target)]
     (report,) = compare_held(plan, sides, _Quiet())
     assert report.equal, report.to_data()
     assert {s.name for s in report.sinks if s.rows} == {q.sink for q in plan.queries} - EMPTY
@@ -189,14 +201,14 @@ def results_of(plan: Plan) -> list[SourceDef]:
     return [s for s in sinks if not s.topic.endswith("-q5-counts")]
 
 
-def assert_equal_in_delta(folder: Path, s3: S3) -> None:
-    """What is in the tables of the bucket, and in the topics of the runtime."""
+def assert_equal_in_delta(folder: Path, s3: S3, target: str = "cluster") -> None:
+    """What is in the tables of a target in the bucket, and in the topics of the runtime."""
     settings = settings_of(load_project(folder))
     with closing(log_at(settings.log_dir, settings.kafka, folder.name)) as log:
         for source in results_of(compile_sources(load_project(folder)).plan):
             held = rows_held(log, source)
             names = [f.name for f in whole_schema(source)]
-            found = Counter(_row(r, names) for r in table(s3, source.topic).to_pylist())
+            found = Counter(_row(r, names) for r in table(s3, source.topic, target).to_pylist())
             assert found == held, (source.name, list((found - held).items())[:3], list((held - found).items())[:3])
             assert held or source.name in EMPTY, source.name
 
@@ -247,8 +259,40 @@ def test_streams_give_what_the_runtime_gives(both: Path, world: World) -> None:
     assert_equal(both)
 
 
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_streams_over_a_lake_give_what_the_runtime_gives(both: Path, world: World, form: str) -> None:
+    """The input is in the bucket alone; results go to Kafka and to Delta tables of the bucket."""
+    plan = compile_sources(load_project(both)).plan
+    inputs = {s.topic: s.name for s in plan.sources if s.query is None}
+    place = f"s3a://lake/inputs/{both.name}"
+    for topic, name in inputs.items():
+        rows, asked = both / f"{topic}.parquet", f'SELECT *, ROWTIME FROM "{name}" ORDER BY ROWTIME'
+        world.typed(both, "query", asked, "-o", str(rows), target="default")
+        world.s3.write(f"inputs/{both.name}/parquet/{topic}/rows.parquet", pq.read_table(rows))
+    if form == "delta":
+        conf = {**with_delta(properties(world.s3)), "spark.master": "local[1]"}
+        copies = {f"{place}/parquet/{t}": f"{place}/delta/{t}" for t in inputs}
+        code, said = _typed(both, "tests.runtime.spark.copy_job", json.dumps(conf), json.dumps(copies))
+        assert code == 0, said
+    files = {t: {"format": form, "path": f"{place}/{form}/{t}"} for t in inputs}
+    files |= {s.topic: {"format": "delta", "path": f"s3a://lake/{form}/{s.topic}"} for s in results_of(plan)}
+    world.point(both, form, files=files)
+    _forget_topics(load_project(both, target=form))
+    world.typed(both, "run", "--until-caught-up", target=form)
+    assert_equal(both, form)
+    assert_equal_in_delta(both, world.s3, form)
+
+
+def _forget_topics(project: Project) -> None:
+    """Of the broker: those of another target of the same queries."""
+    settings = settings_of(project)
+    with closing(log_at(settings.log_dir, settings.kafka, project.name)) as log:
+        for topic in log.admin().topics():
+            log.admin().delete_topic(topic)
+
+
 def test_another_machine_goes_on_with_a_stream(world: World) -> None:
-    """The folder of the driver is lost; what it has deployed and committed is at the address and in the log."""
+    """The folder of the driver is lost; what it has deployed and committed is at the address and in the log. An edited query is refused there."""
     folder = world.write("shop", ["shop.sql"], "ksql")
     (folder / "shop.sql").write_text(SHOP)
     for portion in range(2):
@@ -264,6 +308,12 @@ def test_another_machine_goes_on_with_a_stream(world: World) -> None:
         times = portion + 1
         assert row == {"BIG": 189 * times, "N": 200 * times, "TOTAL": 19_900 * times}
         shutil.rmtree(folder / ".flowql")
+    (folder / "shop.sql").write_text(SHOP.replace("AMOUNT > 10", "AMOUNT > 20"))
+    began = time.monotonic()
+    text = world.typed(folder, "run", "--until-caught-up", code=1)
+    seconds = time.monotonic() - began
+    assert all(re.search(part, text) for part in UNFIT["other plan"]), text
+    assert seconds < START_S + 30, seconds
 
 
 def test_what_does_not_fit_is_named_within_seconds(world: World) -> None:
