@@ -53,7 +53,7 @@ def frames(
     """
     from flowql.runtime.spark.frames.lower import lower
 
-    return lower(_plan(project, target, variables), sources, tables=tables)
+    return lower(_plan(project, target, variables), _of_user(sources), tables=tables)
 
 
 def run(
@@ -80,7 +80,7 @@ def run(
     from flowql.runtime.spark.engine.over_frames import run_frames
 
     found = load_project(Path(project), target=target, variables=variables)
-    return run_frames(session, _compiled(found), found.target.spark, sources, tables)
+    return run_frames(session, _compiled(found), found.target.spark, _of_user(sources), tables)
 
 
 def start(
@@ -117,7 +117,8 @@ def start(
 
     found = load_project(Path(project), target=target, variables=variables)
     settings = found.target.spark
-    return start_streams(session, _compiled(found), settings, sources, tables, into, str(checkpoint), trigger)
+    given = _of_user(sources)
+    return start_streams(session, _compiled(found), settings, given, tables, into, str(checkpoint), trigger)
 
 
 def ship(session: Session) -> None:
@@ -181,7 +182,14 @@ def faults(
     """
     from flowql.runtime.spark.frames.faults import faults as counted
 
-    return counted(_plan(project, target, variables), sources, tables)
+    return counted(_plan(project, target, variables), _of_user(sources), tables)
+
+
+def _of_user(sources: Sources) -> Sources:
+    from flowql.runtime.spark.frames.source import refuse_own_columns
+
+    refuse_own_columns(sources)
+    return sources
 
 
 def _plan(project: str | Path, target: str | None, variables: Mapping[str, str]) -> Plan:

@@ -35,6 +35,7 @@ TIME_COLUMN = "ROWTIME"
 # Columns of frames that FlowQL itself has read from files (`flowql.runtime.spark.files`): where a row is, and why it could not be read.
 # The columns of such a frame are of the declared types, and the row time is in `ROWTIME` of `flowql.compiler.plan.expr`, where rows have one.
 FILE, ROW, CODE, MESSAGE = "__file", "__row", "__code", "__message"
+_OWN = frozenset({ROWTIME, FILE, ROW, CODE, MESSAGE})
 _BEGINNING = -(2**62)  # the row time of a table that has none
 # The types of Spark that hold a type of ours as it is, or in a narrower form.
 _AS_THEY_ARE: dict[Kind, tuple[str, ...]] = {
@@ -70,6 +71,14 @@ class Prepared:
     @property
     def keyed(self) -> str:
         return without(self.unkeyed)
+
+
+def refuse_own_columns(sources: Mapping[str, DataFrame]) -> None:
+    """Raises FrameUnfit for a frame of the user with a column by which frames are known that FlowQL has read itself."""
+    for name, frame in sources.items():
+        for column in _OWN.intersection(frame.columns):
+            title = f"the frame of {name} has a column {column}, as only those have that FlowQL reads from files"
+            raise FrameUnfit(title, help=f"rename it, or leave it out:  frame.drop('{column}')")
 
 
 def relation_of(source: SourceDef, frame: DataFrame, rows: TableRows = DEFAULT_ROWS) -> Relation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -30,7 +30,7 @@ from flowql.runtime.spark.frames.nodes import HANDLERS, Nodes
 from flowql.runtime.spark.frames.source import relation_of
 from flowql.runtime.spark.frames.streams import STREAM_HANDLERS, lower_streams
 from flowql.spark import faults as project_faults
-from flowql.spark import frames
+from flowql.spark import frames, run, start
 from tests.spark_files import data
 from tests.spark_files.check import SMALL, TABLES, differences, plan
 from tests.spark_files.queries import SOURCES
@@ -336,6 +336,25 @@ def test_streams_are_streaming_frames_and_tables_batches(
 def test_a_frame_that_does_not_fit_is_refused(others: SparkSession, ddl: str, message: str) -> None:
     with pytest.raises(FrameUnfit, match=message):
         lower(compiled("CREATE STREAM OUT AS SELECT * FROM B;"), {"B": others.createDataFrame([], ddl)})
+
+
+def test_a_frame_with_a_column_of_flowql_is_refused(others: SparkSession, tmp_path: Path) -> None:
+    """It was taken for one that FlowQL has read from files: its row time, not that of ROWTIME, counted."""
+    (tmp_path / "flowql.yaml").write_text("{name: own, sql: [own.sql]}")
+    (tmp_path / "own.sql").write_text(
+        "CREATE STREAM B (K BIGINT KEY, W INT) WITH (KAFKA_TOPIC='b', PARTITIONS=1, VALUE_FORMAT='JSON');\n"
+        "CREATE STREAM OUT AS SELECT * FROM B;"
+    )
+    given = {"B": others.createDataFrame([], "K BIGINT, W INT, ROWTIME BIGINT, __rowtime BIGINT")}
+    calls: list[Callable[[], object]] = [
+        lambda: frames(tmp_path, given),
+        lambda: project_faults(tmp_path, given),
+        lambda: run(tmp_path, others, given),
+        lambda: start(tmp_path, others, given, checkpoint=tmp_path / "c"),
+    ]
+    for call in calls:
+        with pytest.raises(FrameUnfit, match="the frame of B has a column __rowtime"):
+            call()
 
 
 def test_names_that_the_plan_does_not_know_are_refused(empty: dict[str, DataFrame]) -> None:
