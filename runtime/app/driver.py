@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
@@ -20,6 +21,7 @@ class Driver:
         self.instance = instance
         self._random = random.Random(seed) if seed is not None else None
         self._tick = tick
+        self._room: Future[int] | None = None  # the last commit that was requested to make room
         instance.await_step = self.round
         self._steps: list[Step] = [
             instance.main.loop,
@@ -42,13 +44,21 @@ class Driver:
             step.run_once(self.instance.clock.timer_ms())
 
     def run_until_idle(self) -> None:
-        """Process everything there is, without waiting for a commit of it."""
+        """Process everything there is. A commit comes only on the way: when it is due, or when its results need the room."""
         for _ in range(ROUNDS_MAX):
             self.round()
             if self._drained():
                 return
+            self._make_room()
         msg = "the instance does not come to rest"
         raise AssertionError(msg)
+
+    def _make_room(self) -> None:
+        """Requests a commit if a query waits for one: by a clock that stands still it is never due."""
+        if self.instance.publisher.has_reserve() or not (self._room is None or self._room.done()):
+            return
+        if any(map(self.instance.manager.awaits_commit, self.instance.queries)):
+            self._room = self.instance.commit.request()
 
     def commit(self) -> None:
         """Commit what is processed."""

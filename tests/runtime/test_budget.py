@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flowql.config.memory import default_memory_bytes, memory_there_is
+from flowql.runtime.app import driver
 from flowql.runtime.budget import MIB, PROCESS_BYTES, MemoryBudget, StateLimits
 from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
 from flowql.runtime.state.manager import StateManager
@@ -14,6 +15,7 @@ from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.uncommitted import Uncommitted
 from tests.flowql.query.harness import QueryHarness
 from tests.runtime.app.engine import read
+from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.state.support import commit, put, table
 
 GIB = 1 << 30
@@ -159,3 +161,31 @@ def test_a_commit_comes_at_once_when_there_is_no_more_room() -> None:
     while instance.publisher.may_run():
         world.driver.round()
     assert instance.commit._next_ms == COMMIT_INTERVAL_MS_MIN
+
+
+STREAMS = "".join(
+    f"CREATE STREAM {s} (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC = '{s}', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');"
+    f"CREATE TABLE T_{s} WITH (PRIORITY = '{priority}') AS SELECT K, COUNT(*) AS N FROM {s} GROUP BY K;"
+    for s, priority in (("A", "critical"), ("B", "batch"))
+)
+
+
+@pytest.mark.parametrize("heavy", [130, 300])
+def test_steps_by_hand_commit_when_there_is_no_more_room_though_the_clock_stands_still(
+    heavy: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next commit was never due, so that `flowql test` with many rows ended with an internal error. With 130 rows only the lighter query waits for room."""
+    monkeypatch.setattr(driver, "ROUNDS_MAX", 500)
+    world = InstanceHarness(STREAMS, rows_per_run=10, threads=1)
+    world.send("A", [(0, {"V": 0}, 0)])
+    world.settle()
+    uncommitted = world.instance.state.uncommitted
+    uncommitted._limits = StateLimits(400 * uncommitted.row_bytes)
+    world.send("A", [(i, {"V": i}, i) for i in range(heavy)])
+    assert world.driver is not None
+    world.driver.run_until_idle()
+    assert world.instance.publisher.may_run() == (heavy < 200)
+    world.send("B", [(i, {"V": i}, i) for i in range(30)])
+    world.driver.run_until_idle()
+    world.settle()
+    assert [len(read(world.log, f"T_{s}")) for s in "AB"] == [heavy + 1, 30]
