@@ -1,13 +1,15 @@
 """Random views of standard SQL against DuckDB: `python -m tests.standard_views --seeds 100 [--seed S] [--partitions 1,3,8] [--rows | --vector]`.
 
 Each seed is tables, views and changes, as text. A failing seed is reduced and printed with the command that repeats it; the exit
-status is 1. At the end: how often each construct occurs in views, and how often these are accepted.
+status is 1. A process that is terminated, as by `timeout`, prints its seed. At the end: how often each construct occurs in views,
+and how often these are accepted.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import time
 from collections import Counter
@@ -33,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     for seed in range(options.seed, options.seed + options.seeds):
         if options.seconds and time.monotonic() - start > options.seconds:
             break
+        signal.signal(signal.SIGTERM, lambda *_, seed=seed: sys.exit(f"--- seed {seed} has not ended"))
         shape = Shape(_kernels(options, seed), partitions[seed % len(partitions)])
         inline = INLINE[seed // 3 % len(INLINE)]
         kills = seed if options.kills else None
