@@ -298,8 +298,11 @@ CREATE TABLE routes (id INT PRIMARY KEY, stops VARCHAR[]);
 INSERT INTO routes VALUES (1, ARRAY['a', 'b', 'c']), (2, NULL);
 CREATE MATERIALIZED VIEW v AS SELECT id, unnest(stops) AS stop FROM routes;
 
---- jsonb; refused: JSONB
+--- jsonb
 CREATE TABLE raw (id INT PRIMARY KEY, body JSONB);
+/* duckdb CREATE TABLE raw (id INT PRIMARY KEY, body JSON); */
+INSERT INTO raw VALUES (1, '{"a": {"b": 2}}'), (2, NULL);
+CREATE MATERIALIZED VIEW v AS SELECT id, (body -> 'a' ->> 'b')::INT AS b FROM raw;
 
 --- UPDATE and DELETE of rows
 UPDATE alarms SET level = level + 1, message = message || '!' WHERE sensor_id = 3;
