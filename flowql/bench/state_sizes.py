@@ -1,10 +1,11 @@
 """The cost of a changed row of a table by how many rows the state of a view has: microseconds per changed and emitted row.
 
-    python -m flowql.bench.state_sizes [--views count-distinct,join] [--rows 10000,100000,1000000] [--changes 5000] [--plot costs.png]
+    python -m flowql.bench.state_sizes [--views count-distinct,join] [--rows 10000,100000,1000000] [--changes 5000] [--memory 1024] [--plot costs.png]
 
 Each view runs alone, in a process of its own and in one thread, over a table that grows to each of the sizes. Then random rows
 get new values. Time is that of the processor, commits included. Emitted rows are the records that the change adds to the
-view's topic. The cost may grow by the logarithm of the rows; a view that looks through its state grows by the rows.
+view's topic. The cost may grow by the logarithm of the rows; a view that looks through its state grows by the rows. What does not fit into the cache of --memory (MiB)
+is read from files.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.batch import Ints
+from flowql.runtime.budget import MIB
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
@@ -116,7 +118,7 @@ class Tables:
             self._producer.commit()
 
 
-def measure(view: str, sizes: Sequence[int], changes: int) -> Iterator[Cost]:
+def measure(view: str, sizes: Sequence[int], changes: int, memory_mib: int) -> Iterator[Cost]:
     """In this process and thread."""
     plan = compiled(view)
     read = {t for q in plan.queries for s in q.subtopologies for t in s.topics}
@@ -124,7 +126,7 @@ def measure(view: str, sizes: Sequence[int], changes: int) -> Iterator[Cost]:
         tempfile.TemporaryDirectory(prefix="flowql-bench-sizes-") as name,
         closing(EmbeddedLog(Path(name, "log"))) as log,
     ):
-        config = InstanceConfig("sizes")
+        config = InstanceConfig("sizes", memory_bytes=memory_mib * MIB)
         blocks, writes = config.budget.block_cache_bytes, config.budget.write_buffer_bytes
         physical = open_rocks(Path(name, "state"), cache_bytes=blocks, write_buffer_bytes=writes)
         instance = Instance(log, physical, SystemClock(), config)
@@ -172,6 +174,7 @@ def main() -> None:
     parser.add_argument("--views", default=",".join(VIEWS))
     parser.add_argument("--rows", default="10000,100000,1000000")
     parser.add_argument("--changes", type=int, default=5_000)
+    parser.add_argument("--memory", type=int, default=1024, help="MiB of an instance")
     parser.add_argument("--plot", type=Path, help="a PNG file; needs matplotlib")
     options = parser.parse_args()
     sizes = [int(n) for n in options.rows.split(",")]
@@ -179,14 +182,14 @@ def main() -> None:
     print(HEAD)
     for view in options.views.split(","):
         with get_context("spawn").Pool(1) as pool:  # memory of one view does not count for the next
-            costs += pool.apply(_measured, (view, sizes, options.changes))
+            costs += pool.apply(_measured, (view, sizes, options.changes, options.memory))
         if options.plot is not None:  # also if a later view takes too long
             plot(costs, options.plot)
 
 
-def _measured(view: str, sizes: Sequence[int], changes: int) -> list[Cost]:
+def _measured(view: str, sizes: Sequence[int], changes: int, memory_mib: int) -> list[Cost]:
     found: list[Cost] = []
-    for cost in measure(view, sizes, changes):
+    for cost in measure(view, sizes, changes, memory_mib):
         print(cost.line(), flush=True)
         found.append(cost)
     return found

@@ -11,7 +11,7 @@ from flowql.bench.state_sizes import HEAD, VIEWS, Cost, compiled, measure, plot
 
 @pytest.mark.parametrize("view", ["few groups", "join", "top-n"])
 def test_changes_come_out(view: str) -> None:
-    small, large = measure(view, (30, 60), 10)
+    small, large = measure(view, (30, 60), 10, 1024)
     assert (small.rows, large.rows) == (30, 60)
     assert small.emitted > 0
     assert large.emitted > 0
