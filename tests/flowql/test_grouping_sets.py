@@ -20,6 +20,7 @@ ROWS = "INSERT INTO t VALUES (1, 5, 1), (2, 5, 2), (NULL, 6, 3)"
         "SELECT id, h + 1 AS h, SUM(a) AS s FROM t GROUP BY id, CUBE (h)",
         "SELECT h, 'ab' AS x, COUNT(*) AS n, GROUPING('ab') AS g FROM t GROUP BY ROLLUP (h, x)",
         "SELECT h, DATE '2026-01-02' AS x, 'ab' || h AS y FROM t GROUP BY CUBE (x, h)",
+        "SELECT h, CAST('q' AS TEXT) AS x, CAST('7' AS INT) AS y FROM t GROUP BY ROLLUP (h, x, y)",
     ],
 )
 def test_what_another_set_groups_by_is_null(view: str) -> None:

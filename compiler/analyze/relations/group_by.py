@@ -172,7 +172,7 @@ class GroupBy:
         waiting = [e for e in every if isinstance(e, Literal) and any(e not in one for one in sets)]
         made = list(items)
         for n, item in enumerate(items):
-            if not waiting or not _is_constant(item.expr):
+            if not waiting or not isinstance(item.expr, t.Constant):
                 continue
             e = self._below.bound(item.expr)
             if e in waiting:
@@ -197,10 +197,6 @@ class GroupBy:
             return self._placeholders.add(n, found[-1][0])
 
         return rebuilt(parts, rule), found
-
-
-def _is_constant(node: t.Expr) -> bool:
-    return isinstance(node, t.Constant | t.TypedText) or (isinstance(node, t.Cast) and _is_constant(node.operand))
 
 
 def _group(e: Expr, value: Expr) -> tuple[Expr, Expr]:
