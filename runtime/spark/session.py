@@ -266,7 +266,7 @@ def _started(settings: SparkSettings, app: str, scratch: Scratch) -> SparkSessio
     file = scratch.write_configuration(properties(settings, app, scratch), settings.driver_memory_mib)
     changed = {
         "JAVA_HOME": str(java_home(java, scratch.folder / "java")),
-        "SPARK_HOME": str(Path(sys.modules["pyspark"].__file__ or "").parent),
+        "SPARK_HOME": str(spark_home(settings, scratch)),
         "PYSPARK_PYTHON": settings.conf.get("spark.pyspark.python", sys.executable),
         # Not as arguments: those are readable by every user of the machine.
         "PYSPARK_SUBMIT_ARGS": f'--properties-file "{file}" pyspark-shell',
@@ -305,6 +305,25 @@ def _messages(scratch: Scratch) -> Iterator[Any]:
         return
     with scratch.process_log.open("wb") as file:
         yield file
+
+
+def spark_home(settings: SparkSettings, scratch: Scratch) -> Path:
+    """The folder of PySpark; of a local master one without its archive of Python modules.
+
+    Spark puts that archive before all other modules of a Python process, which then compiles each module that it imports from it, and lists the
+    archive anew for each task. Python processes of a local master have PySpark from where this process has it.
+    """
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    if not settings.is_local or os.name != "posix" or "spark.pyspark.python" in settings.conf:
+        return installed
+    home = scratch.run / "spark"
+    home.mkdir()
+    for part in installed.iterdir():
+        if part.is_dir() and part.name != "python":
+            (home / part.name).symlink_to(part)
+    return home
 
 
 def _python_path() -> str:

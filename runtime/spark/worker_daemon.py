@@ -1,7 +1,7 @@
 """The process from which Spark forks its Python workers, with the modules that they need (`spark.python.daemon.module` of a local master).
 
 Each worker would import them for itself, in a second of processor time; a stream of three stages has two workers for each of them. Nothing may have
-started a thread before a fork: the libraries are told to start none.
+started a thread before a fork: the libraries are told to start none. pandas is one of these modules, as Arrow imports it with its first array.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 
 THREADLESS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 MODULES = (
+    "pandas",
     "pyspark.worker",
     "flowql.runtime.spark.files",
     "flowql.runtime.spark.log_sink",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.runtime.spark.configuration import FIXED, LOG_LEVEL, Scratch, allocation, pool_of, properties
+from flowql.runtime.spark.session import spark_home
 from flowql.runtime.spark.settings import SparkSettings
 
 ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
@@ -58,6 +60,18 @@ def test_python_workers_are_forked_with_their_modules(scratch: Scratch) -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "True", "True", "False"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Spark's own folder is used elsewhere")
+def test_python_processes_of_a_local_master_do_not_compile_the_archive_of_pyspark(scratch: Scratch) -> None:
+    """Spark puts `python/lib/pyspark.zip` of its folder before other modules. Where workers may have no PySpark of their own it stays."""
+    pytest.importorskip("pyspark")
+    elsewhere = (SparkSettings(master="spark://a:1"), SparkSettings(conf={"spark.pyspark.python": "/other/python"}))
+    assert all((spark_home(s, scratch) / "python" / "lib" / "pyspark.zip").exists() for s in elsewhere)
+    home = spark_home(SparkSettings(), scratch)
+    assert (home / "bin" / "spark-submit").exists()
+    assert (home / "jars").is_dir()
+    assert not (home / "python").exists()
 
 
 def test_what_is_fixed_beats_what_is_given(scratch: Scratch) -> None:

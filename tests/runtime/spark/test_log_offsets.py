@@ -79,8 +79,8 @@ def test_a_batch_is_bounded_and_every_partition_moves(lag: dict[str, int], rows:
     cut = limited(start, end, rows)["t"]
     moved = {p: cut[p] - 5 for p in lag}
     assert all((0 < moved[p] <= n) if n else moved[p] == 0 for p, n in lag.items())
-    assert sum(moved.values()) <= max(rows, len(lag)) + len(lag)
-    if sum(lag.values()) <= rows:
+    assert sum(moved.values()) <= max(rows + rows // 8, len(lag)) + len(lag)
+    if sum(lag.values()) <= rows + rows // 8:
         assert moved == lag
 
 
