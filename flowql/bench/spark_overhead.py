@@ -47,6 +47,7 @@ from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.native.query import native_bounded
 from flowql.runtime.spark.session import close_session, open_session
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
+from flowql.runtime.spark.shapes import Emitting
 from flowql.runtime.spark.stage.exact import exact_bounded
 from flowql.runtime.spark.stage.layout import layout_of
 
@@ -144,7 +145,6 @@ def _over_records(spark: Any, source: BenchInput, plan: Plan, query: str, *, nat
     compiled: QueryPlan = plan.queries[0]
     log = shared_log(source.folder / "log")
     starts, ends = bounds(log, ["bid"])
-    bounded = native_bounded if native else exact_bounded
     log.admin().create_topic(query, PARTITIONS)
     ended: Offsets = {}
 
@@ -153,9 +153,13 @@ def _over_records(spark: Any, source: BenchInput, plan: Plan, query: str, *, nat
         partitions = {"bid": PARTITIONS, query: PARTITIONS}
         layout = "" if native else layout_of(plan, compiled, partitions).dumps()
         options = ReadOptions(str(source.folder / "log"), ("bid",), starting=starts, ending=ends, layout=layout)
-        rows = bounded(spark, plan, compiled, read_log(spark, options), partitions)
+        records = read_log(spark, options)
+        if native:
+            made = native_bounded(spark, plan, compiled, records, partitions)
+        else:
+            made = Emitting(exact_bounded(spark, plan, compiled, records, partitions))
         sink = SinkOptions(options.address, Staging(source.folder / "staging"), Target(query, new_run()), dict(ended))
-        write_epoch(rows, sink, 0)
+        write_epoch(made.rows, sink, 0, emit=made.emit)
         ended.update(_bounds_after(source, query))
 
     def by_hand(out: Path) -> None:

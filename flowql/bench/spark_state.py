@@ -216,7 +216,7 @@ def _native(spark: Spark, folder: Path) -> Frame:
     def read(reading: Any) -> Frame:
         return decode(packed, reading.source, reading.schema, reading.query).where("__letters IS NULL")
 
-    return native_streaming(plan, plan.queries[0], read, partitions, str(folder.parent / "letters"))
+    return native_streaming(plan, plan.queries[0], read, partitions, str(folder.parent / "letters")).emitted
 
 
 def _aggregated(spark: Spark, folder: Path) -> Frame:

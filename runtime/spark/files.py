@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ from flowql.runtime.spark.frames.source import CODE, FILE, MESSAGE, ROW, TIME_CO
 from flowql.runtime.spark.lake import is_table, read_table
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
-from flowql.runtime.spark.shapes import EMITTED_DDL, Emit
+from flowql.runtime.spark.shapes import Emitting
 from flowql.runtime.spark.storage import reach, storage_failure
 
 if TYPE_CHECKING:
@@ -103,21 +103,6 @@ def source_frame(
     return there.selectExpr(*columns, *undeclared, *place)
 
 
-@dataclass(frozen=True, slots=True)
-class FileRows:
-    """Rows of files on their way into a topic. rows: as Spark reads them; emit: in a worker, makes EMITTED rows of their batches.
-
-    Apart, so that the process that makes records can also stage them: between two `mapInArrow` all of them pass through Java.
-    """
-
-    rows: DataFrame
-    emit: Emit
-
-    @property
-    def emitted(self) -> DataFrame:
-        return self.rows.mapInArrow(self.emit, EMITTED_DDL)
-
-
 def file_rows(
     spark: SparkSession,
     source: SourceDef,
@@ -127,13 +112,13 @@ def file_rows(
     query: str,
     streaming: bool = False,
     files_per_batch: int = 0,
-) -> FileRows:
+) -> Emitting:
     """The rows of the files as records for the source's topic, which has `partitions`; bad ones as dead letters of `query`.
 
     Rows for which `delete_when` holds are records without a value. Of JSON and CSV that is refused (`feeders.refuse_unfit`).
     """
     rows = _rows(spark, source, files, streaming=streaming, files_per_batch=files_per_batch)
-    return FileRows(rows, partial(_to_emitted, source, files, partitions, query))
+    return Emitting(rows, partial(_to_emitted, source, files, partitions, query))
 
 
 # -- in the driver: files as columns

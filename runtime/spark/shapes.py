@@ -5,13 +5,39 @@ Packed rows: a Spark row costs 1-25 microseconds in Python, so thousands of reco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from flowql.runtime.log.base import RECORD_SCHEMA
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 Emit = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # makes batches of EMITTED, in a worker
+
+
+@dataclass(frozen=True, slots=True)
+class Emitting:
+    """EMITTED rows that are made of other rows. emit: makes them in a worker; None where the rows are EMITTED already.
+
+    Apart, so that the process that makes records can also stage them: between two `mapInArrow` all of them pass through Java.
+    """
+
+    rows: DataFrame
+    emit: Emit | None = None
+
+    @property
+    def emitted(self) -> DataFrame:
+        return self.rows if self.emit is None else self.rows.mapInArrow(self.emit, EMITTED_DDL)
+
+    def beside(self, others: Sequence[DataFrame]) -> Emitting:
+        """With more EMITTED rows."""
+        return Emitting(reduce(lambda a, b: a.unionAll(b), others, self.emitted)) if others else self
+
 
 # One log record per row.
 RAW = pa.schema([pa.field("partition", pa.int32(), nullable=False), *RECORD_SCHEMA])

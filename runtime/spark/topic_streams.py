@@ -19,6 +19,7 @@ from flowql.runtime.spark.frames.relation import Relation, key_of, names
 from flowql.runtime.spark.frames.streams import SPARK_HANDLERS, STREAM_HANDLERS
 from flowql.runtime.spark.native.frames import HEADERS, NO_VALUE, OFFSET, PARTITION
 from flowql.runtime.spark.outline import OUTLINE
+from flowql.runtime.spark.shapes import Emitting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +44,7 @@ def native_streaming(
     partitions: Mapping[str, int],
     letters: str,
     semantics: Semantics = "flowql",
-) -> DataFrame:
+) -> Emitting:
     """EMITTED rows of each micro-batch: of a stream all, of a table the last of each key that changed.
 
     To be started in `output_mode`. read: a frame of a topic, as `native.topics.rows_of` gives it: streaming, but of a table all its

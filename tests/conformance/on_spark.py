@@ -88,8 +88,11 @@ def run_query(
     packed = _packed(spark, topics)
     try:
         native = is_native(plan, query, SHARED, "bounded")
-        way = native_bounded if native else exact_bounded
-        rows = way(spark, plan, query, packed, partitions).collect()
+        if native:
+            emitted = native_bounded(spark, plan, query, packed, partitions).emitted
+        else:
+            emitted = exact_bounded(spark, plan, query, packed, partitions)
+        rows = emitted.collect()
     except SparkUnsupported as error:
         raise NotSupported(f"{error.node}: {error.reason}") from error
     ways["native" if native else "exact"] += 1

@@ -50,7 +50,7 @@ TESTS: dict[str, tuple[str, ...]] = {
             "physical",
             "replay",
             "keys_values",
-            "computed_history",
+            "handed",
             "reopen",
             "snapshots",
             "model",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.plan.logical import Sink
@@ -17,11 +17,11 @@ from flowql.runtime.spark.engine.order import topics_read, topics_written
 from flowql.runtime.spark.engine.over_files import FileHistory
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.supervisor import Pace
-from flowql.runtime.spark.files import FileRows, file_rows
+from flowql.runtime.spark.files import file_rows
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
 from flowql.runtime.spark.function_counts import functions_in, taken
 from flowql.runtime.spark.lake import Epoch
-from flowql.runtime.spark.log_append import EmittedRecords, Writer
+from flowql.runtime.spark.log_append import Piece, Writer
 from flowql.runtime.spark.log_letters import FolderLetters, Letters, TopicLetters
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_sink import SinkOptions, gathered, write_epoch
@@ -30,7 +30,7 @@ from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.log_staging import staging_of as staged_of
 from flowql.runtime.spark.native.query import native_bounded
 from flowql.runtime.spark.native.topics import Reading, encode, told
-from flowql.runtime.spark.shapes import Emit
+from flowql.runtime.spark.shapes import Emit, Emitting
 from flowql.runtime.spark.stage.exact import exact_bounded, exact_streaming
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.storage import reach
@@ -66,11 +66,11 @@ def run_batch(
     options = ReadOptions(site.address, tuple(sorted(topics)), starting=starting, ending=ending, layout=layout)
     records, sink = read_log(spark, options), _sink(site, query, record)
     if native:
-        rows = native_bounded(spark, plan, query, records, site.partitions())
+        made = native_bounded(spark, plan, query, records, site.partitions())
         sink = replace(sink, records_in=_size(span, topics))
     else:
-        rows = exact_bounded(spark, plan, query, records, site.partitions())
-    write_epoch(rows, sink, 0, site.log)
+        made = Emitting(exact_bounded(spark, plan, query, records, site.partitions()))
+    write_epoch(made.rows, sink, 0, site.log, emit=made.emit)
     for topic in topics_written(query):
         if topic in site.settings.files:
             _write_files(spark, site, plan, topic)
@@ -85,9 +85,9 @@ def run_over_files(history: FileHistory, site: Site, query: QueryPlan, record: R
     if alone:
         rows = history.kept(rows)
     partitions, bad = site.partitions()[sink.topic], history.bad(query)
-    found = [encode(rows, sink, schema, partitions, query.id), *(told(letters, query.id) for letters in bad)]
+    made = encode(rows, sink, schema, partitions, query.id).beside([told(letters, query.id) for letters in bad])
     options = replace(_sink(site, query, record), records_in=history.rows_in(query), ties=history.ties(query))
-    appended = write_epoch(reduce(lambda a, b: a.unionAll(b), found), options, 0, site.log)
+    appended = write_epoch(made.rows, options, 0, site.log, emit=made.emit)
     history.written(query, appended.records)
     if alone:
         history.to_files(query, rows)
@@ -113,7 +113,7 @@ def _write_files(spark: SparkSession, site: Site, plan: Plan, topic: str) -> Non
     write_files(topic_frame(last, source), source, site.settings.files[topic])
 
 
-def _fed(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, *, streaming: bool) -> FileRows:
+def _fed(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, *, streaming: bool) -> Emitting:
     """The rows of the files that a feeder reads, as records of its topic."""
     source = plan.source(query.sink)
     assert source is not None, f"{query.id} feeds {query.sink}, which is not in the plan"
@@ -123,27 +123,25 @@ def _fed(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, *, strea
 
 def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, record: Record, pace: Pace) -> Stream:
     """Start the stream of a query, on its checkpoint."""
-    emit: Emit | None = None
     letters: Letters | None = None
     if is_feeder(query):
-        fed = _fed(spark, site, plan, query, streaming=True)
-        rows, emit = fed.rows, fed.emit
+        made = _fed(spark, site, plan, query, streaming=True)
     else:
         options = ReadOptions(site.address, topics_read(query), max_rows_per_batch=ROWS_PER_BATCH_MAX)
         if record.how == "native":
             read = partial(_reading, spark, options)
             letters, semantics = _letters_of(site, query.id), site.settings.semantics
-            rows = native_streaming(plan, query, read, site.partitions(), letters.place, semantics)
+            made = native_streaming(plan, query, read, site.partitions(), letters.place, semantics)
         else:
             records, counts = stream_log(spark, options), site.partitions()
-            rows = exact_streaming(spark, plan, query, records, counts, buckets=record.buckets)
+            made = Emitting(exact_streaming(spark, plan, query, records, counts, buckets=record.buckets))
     into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
     reach(spark, *(site.settings.files[s.topic].path for s in to_files))
     writer_of = site.writer(site.target(query.id, record.run))
     functions = functions_in(query)
-    commit = _Commit(site, writer_of, to_files, letters=letters, emit=emit, functions=functions)
-    writer = rows.writeStream.foreachBatch(commit).queryName(query.id)
+    commit = _Commit(site, writer_of, to_files, letters=letters, emit=made.emit, functions=functions)
+    writer = made.rows.writeStream.foreachBatch(commit).queryName(query.id)
     writer = writer.outputMode(output_mode(query) if record.how == "native" else "update")
     writer = writer.option("checkpointLocation", str(site.checkpoint(query.id)))
     if pace == "available now":
@@ -160,7 +158,7 @@ def _reading(spark: SparkSession, options: ReadOptions, reading: Reading) -> Dat
 
 
 class _Commit:
-    """A micro-batch into the log and into files, from the driver. letters: of a native stream. emit: makes its EMITTED rows of the rows of files, which are as large as they are.
+    """A micro-batch into the log and into files, from the driver. letters: of a native stream. emit: makes its EMITTED rows of the rows of a native stream, or of files, which are as large as they are.
 
     (A Python data source cannot be written in output mode update, and starts workers for each commit.)
     """
@@ -196,9 +194,10 @@ class _Commit:
         if not self._site.settings.is_local and staging.at is None:  # workers elsewhere may not see the folder
             return False
         limit = GATHERED_ROWS_MAX if staging.at is None else GATHERED_ROWS_MAX_APART
-        return self._emit is not None or self._records_in(self._after(epoch - 1), self._after(epoch)) > limit
+        of_files = self._emit is not None and self._letters is None
+        return of_files or self._records_in(self._after(epoch - 1), self._after(epoch)) > limit
 
-    def _append(self, pieces: Sequence[EmittedRecords], notes: Sequence[Mapping[str, Any]], epoch: int) -> None:
+    def _append(self, pieces: Sequence[Piece], notes: Sequence[Mapping[str, Any]], epoch: int) -> None:
         positions = self._after(epoch)
         if self._letters is None:
             self._writer.append(epoch, pieces, notes, positions)

@@ -21,6 +21,7 @@ from flowql.runtime.spark.native.frames import LETTERS, OFFSET, PARTITION
 from flowql.runtime.spark.native.keys import constants
 from flowql.runtime.spark.native.topics import decode, encode
 from flowql.runtime.spark.native.windows import window_end, with_starts
+from flowql.runtime.spark.shapes import Emitting
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,7 +35,7 @@ def lower_query(query: QueryPlan, tables: Mapping[str, DataFrame]) -> DataFrame:
 
 def native_bounded(
     _spark: SparkSession, plan: Plan, query: QueryPlan, sources: DataFrame, partitions: Mapping[str, int]
-) -> DataFrame:
+) -> Emitting:
     """EMITTED rows of a query over PACKED rows, as `stage.exact.exact_bounded` gives them: the final rows of a table, dead letters too."""
     return encoded(query, lower_query(query, _decoded(plan, query, sources)), partitions)
 
@@ -50,7 +51,7 @@ def _decoded(plan: Plan, query: QueryPlan, sources: DataFrame) -> dict[str, Data
     return tables
 
 
-def encoded(query: QueryPlan, rows: DataFrame, partitions: Mapping[str, int]) -> DataFrame:
+def encoded(query: QueryPlan, rows: DataFrame, partitions: Mapping[str, int]) -> Emitting:
     sink = query.logical.spec
     assert isinstance(sink, Sink)
     return encode(rows, sink, query.logical.schema, partitions[sink.topic], query.id)

@@ -43,7 +43,7 @@ from flowql.runtime.spark.native.frames import (
     from_spark,
     to_spark,
 )
-from flowql.runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, NOTE, SINK, from_ipc, to_ipc
+from flowql.runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, NOTE, SINK, Emitting, from_ipc, to_ipc
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
 from flowql.runtime.task.dead_letters import encode as encode_letters
 
@@ -149,8 +149,8 @@ def _headers_column(headers: Headers | None, n: int) -> pa.Array:
     return pa.array(pairs, HEADERS_ARROW)
 
 
-def encode(frame: DataFrame, sink: Sink, schema: Schema, partitions: int, query: str) -> DataFrame:
-    """Rows of `schema` as EMITTED records of the sink's topic. A row without a key goes where its Spark task sends it.
+def encode(frame: DataFrame, sink: Sink, schema: Schema, partitions: int, query: str) -> Emitting:
+    """Rows of `schema` as records of the sink's topic. A row without a key goes where its Spark task sends it.
 
     query: whose dead letters those in LETTERS are.
     """
@@ -158,7 +158,7 @@ def encode(frame: DataFrame, sink: Sink, schema: Schema, partitions: int, query:
     present = frame.columns
     beside = [n for n in (LETTERS, PARTITION, HEADERS, NO_VALUE) if n in present]
     columns = [frame[quoted(n)] for n in (*schema.names, ROWTIME, *beside)]
-    return frame.select(*columns).mapInArrow(partial(_encoded, text, partitions), EMITTED_DDL)
+    return Emitting(frame.select(*columns), partial(_encoded, text, partitions))
 
 
 # -- in workers

@@ -71,13 +71,13 @@ def run(spark: SparkSession, ref: Reference) -> list[Any]:
     """EMITTED rows of the native query."""
     sources = spark.createDataFrame(packed_table(ref.packed())).coalesce(1)
     if is_native(ref.plan, ref.query, SparkSettings(late_rows="none"), "bounded"):
-        return native_bounded(spark, ref.plan, ref.query, sources, ref.partitions()).collect()
+        return native_bounded(spark, ref.plan, ref.query, sources, ref.partitions()).emitted.collect()
     letters: dict[str, list[DataFrame]] = {}
     relation = Lowering(ref.plan, lambda source: rows_of(sources, source), letters).relation(ref.query)
     sink, schema = ref.query.logical.spec, ref.query.logical.schema
     assert isinstance(sink, Sink)
     frame = relation.frame if relation.form == "rows" else state_of(relation, schema).frame
-    rows = encode(frame, sink, schema, ref.partitions()[sink.topic], ref.query.id).collect()
+    rows = encode(frame, sink, schema, ref.partitions()[sink.topic], ref.query.id).emitted.collect()
     return [*rows, *(r for bad in letters.get(ref.query.id, []) for r in told(bad, ref.query.id).collect())]
 
 

@@ -67,13 +67,13 @@ def test_others_wait_until_it_is_brought_forward(store):
     reader = threading.Thread(target=read)
     reader.start()
 
-    def roll_forward():
+    def bring_forward():
         entered.set()
         time.sleep(0.05)
         assert not found
         store.write_batch([b"later"], [b"redone"])
 
-    store.reopen(roll_forward)
+    store.reopen(bring_forward)
     reader.join()
     assert found == [b"redone"]
 
