@@ -1,12 +1,14 @@
 """Kafka to Kafka on Spark: streams of FlowQL against jobs by hand with Spark's connector, in turns, on a broker of their own.
 
     python -m flowql.bench.spark_kafka --jars A.jar,B.jar [--queries native,exact] [--events 500000] [--rounds 1] [--buckets 4]
-                                       [--master local[2]] [--json FILE]
+                                       [--guarded] [--master local[2]] [--json FILE]
 
 native: prices of bids in euros, a projection. exact: the windows of `spark_exact`, of bids that are JSON in a topic, into a topic. Both sides read
 until the topic is consumed. Time and processor time are of whole processes, with the start of Spark; results are compared with DuckDB.
 
 FlowQL writes results and positions of a micro-batch in one transaction. Spark's sink for Kafka has none, so the jobs by hand write at least once.
+--guarded: jobs by hand give the same guarantees (`spark_transactions`): each micro-batch once, the time of a row as that of its record, the rows
+of a partition in their order, and no row with an unusable time.
 --jars: those of Spark's connector, which FlowQL does not need: spark-sql-kafka-0-10, spark-token-provider-kafka-0-10, kafka-clients, commons-pool2.
 """
 
@@ -26,13 +28,16 @@ from typing import Any
 
 import duckdb
 
+from flowql.bench import spark_transactions
 from flowql.bench.measuring import BenchFailed
 from flowql.bench.nexmark_input import PARTITIONS, rows_of, write_topics
 from flowql.bench.results import batches_of
 from flowql.bench.run import broker_in
 from flowql.bench.spark_exact import GRACE_MS, MEMORY_MB, SIZE_MS, Pair, Side, Windows, in_turns
-from flowql.bench.spark_jobs import BID_DDL, JOBS
+from flowql.bench.spark_jobs import BID_DDL, JOBS, USABLE
+from flowql.bench.spark_transactions import Transactions
 from flowql.config.storage import log_at
+from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.session import close_session, open_session
 from flowql.runtime.spark.settings import SparkSettings
@@ -100,7 +105,7 @@ def _by_hand(bootstrap: str, folder: Path, query: str, n: int, options: argparse
     with closing(log_at(folder, KafkaSettings(bootstrap), "by-hand")) as log:
         log.admin().create_topic(topic, options.buckets)
     told = {"bootstrap": bootstrap, "topic": topic, "query": query, "buckets": options.buckets}
-    told |= {"master": options.master, "jars": options.jars}
+    told |= {"master": options.master, "jars": options.jars, "guarded": options.guarded}
     command = (sys.executable, "-m", "flowql.bench.spark_kafka", "--by-hand", json.dumps(told))
     return Side("by hand", command, place, partial(_check, bootstrap, topic, query, options.events))
 
@@ -147,19 +152,35 @@ def run_by_hand(told: Mapping[str, Any]) -> None:
     spark = open_session(settings, "by-hand", here / "spark")
     broker = {"kafka.bootstrap.servers": told["bootstrap"]}
     read = {"subscribe": "bid", "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    broker = {"kafka.bootstrap.servers": told["bootstrap"]}
+    read = {"subscribe": "bid", "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    if told["guarded"]:
+        read["maxOffsetsPerTrigger"] = str(spark_transactions.ROWS_MAX)
     records = spark.readStream.format("kafka").options(**broker, **read).load()
-    bids = records.selectExpr("key", f"from_json(CAST(value AS STRING), '{BID_DDL}') AS b").selectExpr("key", "b.*")
+    parsed = f"from_json(CAST(value AS STRING), '{BID_DDL}') AS b"
+    # A result that is put where its record was needs no key, as on the other side.
+    key = "CAST(NULL AS BINARY) AS key" if told["guarded"] else "key"
+    bids = records.selectExpr(key, "partition", parsed).selectExpr("key", "partition", "b.*")
+    if told["guarded"]:
+        bids = bids.where(USABLE)
     made = _totals(bids, told["buckets"]) if told["query"] == "exact" else _euros(bids)
-    writer = made.writeStream.format("kafka").options(**broker, topic=told["topic"])
-    mode = "update" if told["query"] == "exact" else "append"
-    writer = writer.outputMode(mode).option("checkpointLocation", f"{here}/checkpoint")
-    writer.trigger(availableNow=True).start().awaitTermination()
+    made = made if told["guarded"] else made.select("key", "value")  # the sink takes other columns for what it is to do
+    writer = made.writeStream.outputMode("update" if told["query"] == "exact" else "append")
+    writer = writer.option("checkpointLocation", f"{here}/checkpoint").trigger(availableNow=True)
+    if told["guarded"]:
+        producer = Connection(told["bootstrap"]).producer(f"{told['topic']}-writer")
+        with closing(Transactions(producer, told["topic"], here / "staged")) as into:
+            writer.foreachBatch(into).start().awaitTermination()
+    else:
+        writer.format("kafka").options(**broker, topic=told["topic"]).start().awaitTermination()
     close_session(spark)
 
 
 def _euros(bids: Any) -> Any:
+    """Records with the key, the partition and the time of the bid."""
     columns = JOBS["q1"].removeprefix("SELECT ").removesuffix(" FROM {bid}")
-    return bids.selectExpr("key", *_split(columns)).selectExpr("key", _json("auction, bidder, price, dateTime, extra"))
+    made = bids.selectExpr("key", "partition", *_split(columns))
+    return made.selectExpr("key", _json("auction, bidder, price, dateTime, extra"), "partition", "dateTime AS time")
 
 
 def _split(columns: str) -> list[str]:
@@ -173,11 +194,11 @@ def _totals(bids: Any, buckets: int) -> Any:
         .transformWithStateInPandas(Windows(), "bidder bigint, start bigint, n bigint, total bigint", "update", "none")
     )
     key = "unhex(concat(lpad(hex(bidder), 16, '0'), lpad(hex(start), 16, '0'))) AS key"
-    return made.selectExpr(key, _json("n, total"))
+    return made.selectExpr(key, _json("n, total"), "-1 AS partition", "start AS time")
 
 
 def _json(columns: str) -> str:
-    return f"to_json(struct({columns})) AS value"
+    return f"CAST(to_json(struct({columns})) AS BINARY) AS value"
 
 
 def main(words: Sequence[str]) -> int:
@@ -186,6 +207,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--events", type=int, default=500_000, help="bids")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--buckets", type=int, default=4)
+    parser.add_argument("--guarded", action="store_true", help="jobs by hand give the same guarantees")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--jars", default="", help="of Spark's connector, with commas between them")
     parser.add_argument("--json", type=Path)
