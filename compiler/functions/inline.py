@@ -1,6 +1,6 @@
 """Expressions as Python source text.
 
-A `Piece` is the text of one expression. Temporaries are bound by `:=`, so NULL checks need no statements and CASE,
+A `GeneratedExpr` is the source text of one expression. Temporaries are bound by `:=`, so NULL checks need no statements and CASE,
 AND, OR and COALESCE stay lazy. What has no text of its own here becomes a call of the function's reference.
 """
 
@@ -52,7 +52,7 @@ def _null_in_lambda() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class GeneratedExpr:
     """Source text. nullable: the value may be None. simple: a name or constant, free to repeat."""
 
     src: str
@@ -61,7 +61,7 @@ class Piece:
 
 
 class Emitter:
-    """Turns expressions over one row into pieces; collects the names the source needs."""
+    """Generates source text from expressions over one row; collects the names the source needs."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self._index = {c: i for i, c in enumerate(columns)}
@@ -83,29 +83,29 @@ class Emitter:
         """Statements that load the columns and define hoisted parts."""
         return [f"c{i} = row[{i}]" for i in sorted(self._used)] + self._hoisted
 
-    def emit(self, e: Expr) -> Piece:
+    def emit(self, e: Expr) -> GeneratedExpr:
         if isinstance(e, Column):
             i = self._index[e.name]
             self._used.add(i)
-            return Piece(f"c{i}", simple=True)
+            return GeneratedExpr(f"c{i}", simple=True)
         if isinstance(e, Literal):
             return self._literal(e)
         if isinstance(e, LambdaVar):
-            return Piece(next(s[e.name] for s in reversed(self.scopes) if e.name in s), simple=True)
+            return GeneratedExpr(next(s[e.name] for s in reversed(self.scopes) if e.name in s), simple=True)
         if isinstance(e, Lambda):
             return self._lambda(e)
         assert isinstance(e, Call)
         return self._nest(e)
 
-    def _nest(self, e: Call) -> Piece:
+    def _nest(self, e: Call) -> GeneratedExpr:
         self._depth += 1
-        piece = self._call(e)
+        part = self._call(e)
         self._depth -= 1
         if self._depth and self._depth % _DEPTH_MAX == 0 and not self._nested:
             name = self.fresh("h")
-            self._hoisted.append(f"def {name}(): return {piece.src}")
-            return Piece(f"{name}()", piece.nullable)
-        return piece
+            self._hoisted.append(f"def {name}(): return {part.src}")
+            return GeneratedExpr(f"{name}()", part.nullable)
+        return part
 
     def fresh(self, prefix: str) -> str:
         self._count += 1
@@ -116,39 +116,39 @@ class Emitter:
         self.names[name] = value
         return name
 
-    def _literal(self, e: Literal) -> Piece:
+    def _literal(self, e: Literal) -> GeneratedExpr:
         v = e.value
         if v is None or isinstance(v, (bool, int, str)):
-            return Piece(f"({v!r})" if isinstance(v, int) else repr(v), v is None, simple=True)
+            return GeneratedExpr(f"({v!r})" if isinstance(v, int) else repr(v), v is None, simple=True)
         if isinstance(v, float) and math.isfinite(v):
-            return Piece(f"({v!r})", nullable=False, simple=True)
-        return Piece(self.constant(v), nullable=False, simple=True)
+            return GeneratedExpr(f"({v!r})", nullable=False, simple=True)
+        return GeneratedExpr(self.constant(v), nullable=False, simple=True)
 
-    def _lambda(self, e: Lambda) -> Piece:
+    def _lambda(self, e: Lambda) -> GeneratedExpr:
         params = {p: self.fresh("p") for p in e.params}
         self.scopes.append(params)
         body = self._inside(e.body)
         self.scopes.pop()
-        return Piece(f"(lambda {', '.join(params.values())}: {body.src})", nullable=False)
+        return GeneratedExpr(f"(lambda {', '.join(params.values())}: {body.src})", nullable=False)
 
-    def attempt(self, e: Expr) -> Piece:
+    def attempt(self, e: Expr) -> GeneratedExpr:
         """An expression that is NULL where it fails, whatever it stands in."""
         if _cannot_fail(e):
             return self.emit(e)
-        return Piece(f"attempt(lambda: {self._inside(e).src}, {self.index})")
+        return GeneratedExpr(f"attempt(lambda: {self._inside(e).src}, {self.index})")
 
-    def attempt_apart(self, e: Expr) -> Piece:
+    def attempt_apart(self, e: Expr) -> GeneratedExpr:
         """An expression that is NULL where it fails, which leaves the row as it is: reported as `~index`."""
-        return Piece(f"attempt(lambda: {self._inside(e).src}, {~self.index})")
+        return GeneratedExpr(f"attempt(lambda: {self._inside(e).src}, {~self.index})")
 
-    def _inside(self, e: Expr) -> Piece:
+    def _inside(self, e: Expr) -> GeneratedExpr:
         """An expression whose text stands inside a lambda or thunk."""
         self._nested += 1
-        piece = self.emit(e)
+        part = self.emit(e)
         self._nested -= 1
-        return piece
+        return part
 
-    def guard(self, args: Sequence[Expr], build: Callable[..., str], otherwise: str = "None") -> Piece:
+    def guard(self, args: Sequence[Expr], build: Callable[..., str], otherwise: str = "None") -> GeneratedExpr:
         """`build(names of the values)`, or `otherwise` when one is NULL."""
         tests: list[str] = []
         refs: list[str] = []
@@ -162,15 +162,15 @@ class Emitter:
             elif p.nullable:
                 tests.append(f"{ref} is None")
         if not tests:
-            return Piece(build(*refs), nullable=False)
-        return Piece(f"({otherwise} if {' or '.join(tests)} else {build(*refs)})", nullable)
+            return GeneratedExpr(build(*refs), nullable=False)
+        return GeneratedExpr(f"({otherwise} if {' or '.join(tests)} else {build(*refs)})", nullable)
 
-    def _call(self, e: Call) -> Piece:
+    def _call(self, e: Call) -> GeneratedExpr:
         special = _SPECIAL.get(e.name)
-        piece = special(self, e) if special else None
-        return piece if piece is not None else self._by_reference(e)
+        part = special(self, e) if special else None
+        return part if part is not None else self._by_reference(e)
 
-    def _by_reference(self, e: Call) -> Piece:
+    def _by_reference(self, e: Call) -> GeneratedExpr:
         function = function_in_plan(e.name)
         if function is None:
             raise LookupError(f"the plan calls {e.name}, which is not in this catalogue of functions")
@@ -178,18 +178,20 @@ class Emitter:
         f = self.constant(reference, "f")
         if function.lazy:
             thunks = (f"(lambda: {self._inside(a).src})" for a in e.args)
-            return Piece(f"{f}({', '.join(thunks)})")
+            return GeneratedExpr(f"{f}({', '.join(thunks)})")
         if not function.null_propagating:
-            return Piece(f"{f}({', '.join(self.emit(a).src for a in e.args)})", nullable=e.name not in _NEVER_NULL)
+            return GeneratedExpr(
+                f"{f}({', '.join(self.emit(a).src for a in e.args)})", nullable=e.name not in _NEVER_NULL
+            )
         return self._propagating(e, f, function)
 
-    def _propagating(self, e: Call, f: str, _function: Function) -> Piece:
+    def _propagating(self, e: Call, f: str, _function: Function) -> GeneratedExpr:
         otherwise = "null_in_lambda()" if self.scopes and e.name in _ARITHMETIC else "None"
-        piece = self.guard(e.args, lambda *refs: f"{f}({', '.join(refs)})", otherwise)
-        return Piece(piece.src, nullable=True)
+        part = self.guard(e.args, lambda *refs: f"{f}({', '.join(refs)})", otherwise)
+        return GeneratedExpr(part.src, nullable=True)
 
 
-def _arithmetic(g: Emitter, e: Call) -> Piece | None:
+def _arithmetic(g: Emitter, e: Call) -> GeneratedExpr | None:
     kind = e.type.kind
     if e.name in ("div", "mod") or kind not in (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING):
         return None
@@ -204,7 +206,7 @@ def _arithmetic(g: Emitter, e: Call) -> Piece | None:
     )
 
 
-def _sql_arithmetic(g: Emitter, e: Call) -> Piece | None:
+def _sql_arithmetic(g: Emitter, e: Call) -> GeneratedExpr | None:
     kind = e.type.kind
     if kind not in RANGES or e.name in ("sql_div", "sql_mod"):
         return None
@@ -214,18 +216,18 @@ def _sql_arithmetic(g: Emitter, e: Call) -> Piece | None:
     )
 
 
-def _comparison(g: Emitter, e: Call) -> Piece | None:
+def _comparison(g: Emitter, e: Call) -> GeneratedExpr | None:
     left, right = (a.type.kind for a in e.args)
     if left is Kind.DOUBLE and right is Kind.DOUBLE:
-        piece = g.guard(e.args, lambda a, b: _DOUBLES[e.name].format(a=a, b=b), "False")
+        part = g.guard(e.args, lambda a, b: _DOUBLES[e.name].format(a=a, b=b), "False")
     elif left in _PLAIN and right in _PLAIN:
-        piece = g.guard(e.args, lambda a, b: f"{a} {_PYTHON[e.name]} {b}", "False")
+        part = g.guard(e.args, lambda a, b: f"{a} {_PYTHON[e.name]} {b}", "False")
     else:
         return None
-    return Piece(f"({piece.src})", nullable=False)
+    return GeneratedExpr(f"({part.src})", nullable=False)
 
 
-def _sql_comparison(g: Emitter, e: Call) -> Piece | None:
+def _sql_comparison(g: Emitter, e: Call) -> GeneratedExpr | None:
     left, right = (a.type.kind for a in e.args)
     op = e.name.removeprefix(PREFIX)
     if left is Kind.DOUBLE and right is Kind.DOUBLE:
@@ -235,29 +237,29 @@ def _sql_comparison(g: Emitter, e: Call) -> Piece | None:
     return None
 
 
-def _logical(g: Emitter, e: Call) -> Piece | None:
+def _logical(g: Emitter, e: Call) -> GeneratedExpr | None:
     first = g.emit(e.args[0])
     rest = [g.emit(a) for a in e.args[1:]]
     if first.nullable or any(p.nullable for p in rest):
         return _three_valued(g, e.name, [first, *rest])
-    return Piece("(" + f" {e.name} ".join(p.src for p in (first, *rest)) + ")", nullable=False)
+    return GeneratedExpr("(" + f" {e.name} ".join(p.src for p in (first, *rest)) + ")", nullable=False)
 
 
-def _three_valued(g: Emitter, name: str, pieces: list[Piece]) -> Piece:
+def _three_valued(g: Emitter, name: str, parts: list[GeneratedExpr]) -> GeneratedExpr:
     """`and` is FALSE at the first FALSE, else NULL if an operand was; `or` likewise with TRUE."""
     decisive, other = ("False", "True") if name == "and" else ("True", "False")
-    refs = [g.fresh("t") for _ in pieces]
-    decided = " or ".join(f"({r} := {p.src}) is {decisive}" for r, p in zip(refs, pieces, strict=True))
-    unknown = " or ".join(f"{r} is None" for r, p in zip(refs, pieces, strict=True) if p.nullable)
-    return Piece(f"({decisive} if {decided} else None if {unknown} else {other})")
+    refs = [g.fresh("t") for _ in parts]
+    decided = " or ".join(f"({r} := {p.src}) is {decisive}" for r, p in zip(refs, parts, strict=True))
+    unknown = " or ".join(f"{r} is None" for r, p in zip(refs, parts, strict=True) if p.nullable)
+    return GeneratedExpr(f"({decisive} if {decided} else None if {unknown} else {other})")
 
 
-def _not(g: Emitter, e: Call) -> Piece:
-    piece = g.guard(e.args, lambda a: f"(not {a})")
-    return Piece(piece.src, piece.nullable)
+def _not(g: Emitter, e: Call) -> GeneratedExpr:
+    part = g.guard(e.args, lambda a: f"(not {a})")
+    return GeneratedExpr(part.src, part.nullable)
 
 
-def _case(g: Emitter, e: Call) -> Piece:
+def _case(g: Emitter, e: Call) -> GeneratedExpr:
     parts: list[str] = []
     nullable = False
     for when, then in zip(e.args[:-1:2], e.args[1::2], strict=True):
@@ -265,34 +267,34 @@ def _case(g: Emitter, e: Call) -> Piece:
         nullable = nullable or t.nullable
         parts.append(f"{t.src} if {w.src}{' is True' if w.nullable else ''} else ")
     default = g.emit(e.args[-1])
-    return Piece(f"({''.join(parts)}{default.src})", nullable or default.nullable)
+    return GeneratedExpr(f"({''.join(parts)}{default.src})", nullable or default.nullable)
 
 
-def _coalesce(g: Emitter, e: Call) -> Piece:
+def _coalesce(g: Emitter, e: Call) -> GeneratedExpr:
     """The first value that is not None; what stands behind a value that cannot be NULL is dead."""
     parts: list[str] = []
-    last = Piece("None", simple=True)
+    last = GeneratedExpr("None", simple=True)
     for p in map(g.emit, e.args):
         last = p
         if not p.nullable:
             break
         ref = p.src if p.simple else g.fresh("t")
         parts.append(f"{ref} if {ref if p.simple else f'({ref} := {p.src})'} is not None else ")
-    return Piece(f"({''.join(parts)}{last.src if not last.nullable else 'None'})", last.nullable)
+    return GeneratedExpr(f"({''.join(parts)}{last.src if not last.nullable else 'None'})", last.nullable)
 
 
-def _null_test(g: Emitter, e: Call) -> Piece:
+def _null_test(g: Emitter, e: Call) -> GeneratedExpr:
     p = g.emit(e.args[0])
     if (
         not p.nullable
     ):  # what may fail is computed all the same; a comparison of what folds to a constant would be warned of
         known = "False" if e.name == "is_null" else "True"
-        return Piece(known if p.simple else f"({p.src}, {known})[1]", nullable=False)
+        return GeneratedExpr(known if p.simple else f"({p.src}, {known})[1]", nullable=False)
     test = "is None" if e.name == "is_null" else "is not None"
-    return Piece(f"({p.src} {test})", nullable=False)
+    return GeneratedExpr(f"({p.src} {test})", nullable=False)
 
 
-def _cast(g: Emitter, e: Call) -> Piece | None:
+def _cast(g: Emitter, e: Call) -> GeneratedExpr | None:
     source, target = e.args[0].type, e.type
     if source == target or source.kind is Kind.NULL or (source.kind, target.kind) == (Kind.INT, Kind.BIGINT):
         return g.emit(e.args[0])
@@ -301,45 +303,45 @@ def _cast(g: Emitter, e: Call) -> Piece | None:
     return None
 
 
-def _field(g: Emitter, e: Call) -> Piece | None:
+def _field(g: Emitter, e: Call) -> GeneratedExpr | None:
     name = e.args[1]
     if not isinstance(name, Literal):
         return None
-    piece = g.guard(e.args[:1], lambda s: f"{s}[{name.value!r}]")
-    return Piece(piece.src)
+    part = g.guard(e.args[:1], lambda s: f"{s}[{name.value!r}]")
+    return GeneratedExpr(part.src)
 
 
-def _subscript(g: Emitter, e: Call) -> Piece | None:
+def _subscript(g: Emitter, e: Call) -> GeneratedExpr | None:
     if e.args[0].type.kind is not Kind.MAP:
         return None
-    return Piece(g.guard(e.args, lambda m, k: f"{m}.get({k})").src)
+    return GeneratedExpr(g.guard(e.args, lambda m, k: f"{m}.get({k})").src)
 
 
-def _constructor(g: Emitter, e: Call) -> Piece:
+def _constructor(g: Emitter, e: Call) -> GeneratedExpr:
     """ARRAY, MAP and STRUCT: an element that fails is NULL in its place. A key that fails leaves no map."""
     function = lookup(e.name)
     assert function is not None
     f = g.constant(function.reference(Resolution(tuple(a.type for a in e.args), e.type)), "f")
     keys = e.name == "map"
-    pieces = [g.emit(a) if keys and i % 2 == 0 else g.attempt(a) for i, a in enumerate(e.args)]
-    return Piece(f"{f}({', '.join(p.src for p in pieces)})", nullable=False)
+    parts = [g.emit(a) if keys and i % 2 == 0 else g.attempt(a) for i, a in enumerate(e.args)]
+    return GeneratedExpr(f"{f}({', '.join(p.src for p in parts)})", nullable=False)
 
 
 def _cannot_fail(e: Expr) -> bool:
     return isinstance(e, (Column, Literal, LambdaVar)) or (isinstance(e, Call) and e.name in ("array", "struct"))
 
 
-def _in(g: Emitter, e: Call) -> Piece | None:
+def _in(g: Emitter, e: Call) -> GeneratedExpr | None:
     items = e.args[1:]
     if e.args[0].type.kind not in _PLAIN or not all(isinstance(i, Literal) and i.type == e.args[0].type for i in items):
         return None
     values = g.constant(frozenset(i.value for i in items if isinstance(i, Literal)) - {None})
     value = g.emit(e.args[0])
     word = "not in" if e.name == "not_in" else "in"
-    return Piece(f"({value.src} {word} {values})", nullable=False)
+    return GeneratedExpr(f"({value.src} {word} {values})", nullable=False)
 
 
-def _sql_in(g: Emitter, e: Call) -> Piece | None:
+def _sql_in(g: Emitter, e: Call) -> GeneratedExpr | None:
     items = e.args[1:]
     if e.args[0].type.kind not in _PLAIN or not all(isinstance(i, Literal) and i.type == e.args[0].type for i in items):
         return None
@@ -347,12 +349,12 @@ def _sql_in(g: Emitter, e: Call) -> Piece | None:
     values = g.constant(frozenset(listed) - {None})
     if None not in listed:
         return g.guard(e.args[:1], lambda v: f"({v} in {values})")
-    piece = g.guard(e.args[:1], lambda v: f"(True if {v} in {values} else None)")
-    return Piece(piece.src)
+    part = g.guard(e.args[:1], lambda v: f"(True if {v} in {values} else None)")
+    return GeneratedExpr(part.src)
 
 
 CONSTRUCTORS = ("array", "map", "struct")
-_SPECIAL: dict[str, Callable[[Emitter, Call], Piece | None]] = {
+_SPECIAL: dict[str, Callable[[Emitter, Call], GeneratedExpr | None]] = {
     **dict.fromkeys(CONSTRUCTORS, _constructor),
     **dict.fromkeys(("add", "sub", "mul"), _arithmetic),
     **dict.fromkeys(SQL_ARITHMETIC, _sql_arithmetic),

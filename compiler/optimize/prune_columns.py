@@ -20,10 +20,10 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.expr import columns_of
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
 from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.visit import exprs_of
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 

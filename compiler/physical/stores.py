@@ -38,10 +38,10 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.logical import Aggregate, Join, Materialise, Sink, Spec, Window
 from flowql.compiler.plan.processors import Process, ProcessorStore
 from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.topology import StoreSpec
 from flowql.compiler.plan.types import BIGINT, INT, STRING
 from flowql.compiler.plan.watermarks import EmitClosed

@@ -214,7 +214,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SwapGroup:
     """Queries that swap in together, as they write or read each other's topics.
 
     queries: of the wanted plan. topics: what they write, with the number of the generation. staging: where they write it until then.
@@ -235,12 +235,12 @@ class Group:
         return under_own_name(staged(at_work, self.staging))
 
 
-def is_held(deployed: Deployed, group: Group) -> bool:
+def is_held(deployed: Deployed, group: SwapGroup) -> bool:
     """Whether a group waits until it is promoted."""
     return any(q.id in deployed.held for q in group.queries)
 
 
-def without(deployed: Deployed, groups: Collection[Group]) -> Plan:
+def without(deployed: Deployed, groups: Collection[SwapGroup]) -> Plan:
     """The wanted plan, but for these groups, whose queries are as they serve."""
     assert deployed.wanted is not None, "nothing is being built"
     built = {q.id for group in groups for q in group.queries}
@@ -257,7 +257,7 @@ def is_serving(serving: Plan, query: QueryPlan) -> bool:
     return served is not None and served.generation == query.generation
 
 
-def groups_of(deployed: Deployed) -> tuple[Group, ...]:
+def groups_of(deployed: Deployed) -> tuple[SwapGroup, ...]:
     """The groups that are being built, in the order of the wanted plan."""
     if deployed.wanted is None:
         return ()
@@ -272,7 +272,7 @@ def groups_of(deployed: Deployed) -> tuple[Group, ...]:
     for query in building:
         groups.setdefault(members.root(f"query {query.id}"), []).append(query)
     return tuple(
-        Group(
+        SwapGroup(
             tuple(queries),
             {topic_written(q): q.generation for q in queries},
             {topic_written(q): staging_name(topic_written(q), q.generation, deployed.prefix) for q in queries},
@@ -312,7 +312,7 @@ def running_plan(deployed: Deployed) -> Plan:
     return replace(deployed.serving, queries=tuple(queries), paused=tuple(q.id for q in queries if q.id in names))
 
 
-def swapped(deployed: Deployed, group: Group, mixed: Collection[str]) -> Deployed:
+def swapped(deployed: Deployed, group: SwapGroup, mixed: Collection[str]) -> Deployed:
     """The record after a group has swapped in. mixed: topics of it that got the difference between two tables."""
     assert deployed.wanted is not None, "nothing is being built"
     wanted, new = deployed.wanted, {q.id: q for q in group.queries}
@@ -342,14 +342,14 @@ def swapped(deployed: Deployed, group: Group, mixed: Collection[str]) -> Deploye
     return replace(after, serving=wanted, wanted=None, refreshed=(), reasons=())
 
 
-def takes_difference(deployed: Deployed, group: Group, topic: str) -> bool:
+def takes_difference(deployed: Deployed, group: SwapGroup, topic: str) -> bool:
     """Whether a topic that has records gets the difference between two tables; else the new records in place of the old."""
     history = deployed.history(topic)
     new = [sink_of(q).kind for q in group.queries if topic_written(q) == topic]
     return history is not None and history.kind == "table" and all(kind == "table" for kind in new)
 
 
-def moved_in(deployed: Deployed, group: Group, places: Collection[Moved]) -> Deployed:
+def moved_in(deployed: Deployed, group: SwapGroup, places: Collection[Moved]) -> Deployed:
     """The record after the swap that is under way. places: what became of positions in its staging topics."""
     swap = deployed.swap
     assert swap is not None, "nothing swaps in"

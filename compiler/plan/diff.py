@@ -51,7 +51,7 @@ class QueryChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlanChange:
     """A decided change: the record that makes it true, and every query's fate."""
 
     deployed: Deployed
@@ -80,7 +80,7 @@ def decide_change(
     forward: Collection[str] = (),
     partitions: Partitions = NONE_KNOWN,
     swap: Hold = AS_BEFORE,
-) -> Change:
+) -> PlanChange:
     """How to come from what is deployed to `wanted`, which holds all queries that are to run.
 
     refresh: ids of queries to rebuild although nothing changed, and why. forward: ids of queries of which nothing is to be rebuilt: one
@@ -124,7 +124,7 @@ def decide_change(
         forwards=forwards_of((*before.forwards, *begun), serving),
     )
     deployed = replace(deployed, held=_held(before, deployed, swap))
-    return Change(deployed, _changes(before, deployed, wanted, causes, onward))
+    return PlanChange(deployed, _changes(before, deployed, wanted, causes, onward))
 
 
 def _onward(before: Deployed, wanted: Plan, refresh: Collection[str], forward: Collection[str]) -> dict[str, str]:

@@ -20,7 +20,6 @@ from flowql.compiler.plan.changes import (
     VersionJoin,
     WindowCall,
 )
-from flowql.compiler.plan.clock import Edge, TemporalFilter
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import (
     Aggregate,
@@ -42,6 +41,7 @@ from flowql.compiler.plan.logical import (
 )
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.temporal_filters import Edge, TemporalFilter
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan, StoreSpec
 from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
 

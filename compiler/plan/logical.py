@@ -26,11 +26,11 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
 from flowql.compiler.plan.expr import Expr
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import NO_COLUMNS, Schema
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.types import SqlType
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 

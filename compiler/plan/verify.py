@@ -17,11 +17,11 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.expr import ROWTIME, Lambda, LambdaVar, columns_of
 from flowql.compiler.plan.logical import Aggregate, Filter, Join, Project, Rekey, Scan, Sink, Spec, Union, walk_nodes
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator, Plan, QueryPlan
 from flowql.compiler.plan.types import BIGINT, INT, Kind, SqlType
 from flowql.compiler.plan.visit import exprs_of

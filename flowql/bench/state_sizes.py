@@ -2,10 +2,11 @@
 
     python -m flowql.bench.state_sizes [--views count-distinct,join] [--rows 10000,100000,1000000] [--changes 5000] [--memory 1024] [--plot costs.png]
 
-Each view runs alone, in a process of its own and in one thread, over a table that grows to each of the sizes. Then random rows
-get new values. Time is that of the processor, commits included. Emitted rows are the records that the change adds to the
-view's topic. The cost may grow by the logarithm of the rows; a view that looks through its state grows by the rows. What does not fit into the cache of --memory (MiB)
-is read from files.
+Each view runs alone, in a process of its own and in one thread, over a table that grows to each of the sizes. When the files of
+its state rest, random rows get new values, five times; the first time, which fills caches, does not count. Time is that of the processor: commits
+count, and what compacts files in the background. Emitted rows are the records that the changes add to the view's topic.
+The cost may grow by the logarithm of the rows; a view that looks through its state grows by the rows. What does not fit into the
+caches of --memory (MiB) is read from files.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from flowql.compiler.driver import compile_project
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
+from flowql.runtime.app.threads import collect_less
 from flowql.runtime.batch import Ints
 from flowql.runtime.budget import MIB
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.rocks import RocksPhysical, open_rocks
 
 TABLES = "CREATE TABLE t (id BIGINT PRIMARY KEY, g BIGINT, x BIGINT);\nCREATE TABLE u (id BIGINT PRIMARY KEY, g BIGINT, x BIGINT);\n"
 GROUPS = 10  # those of a tenth of all rows, so that groups grow with the state
@@ -48,6 +50,12 @@ VIEWS = {
     "over": "SELECT id, SUM(x) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS s FROM t",
 }
 BATCH = 50_000
+ROUNDS = 5
+REST_S = 0.05
+BACKGROUND = tuple(
+    f"rocksdb.{p}"
+    for p in ("num-running-flushes", "num-running-compactions", "compaction-pending", "mem-table-flush-pending")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +141,29 @@ def measure(view: str, sizes: Sequence[int], changes: int, memory_mib: int) -> I
         driver = Driver(instance)
         instance.deploy(plan)
         driver.run_until_caught_up()
+        collect_less()
         tables, out = Tables(log, sorted(read & {"t", "u"})), TopicPartition("v", 0)
         for rows in sizes:
             before = tables.rows
             tables.grow(rows)
-            grown_s = _spent(driver)
-            tables.change(changes)
-            _spent(driver)  # what a first change costs, as caches are filled
-            tables.change(changes)
-            end = log.admin().end_offset(out)
-            spent_s = _spent(driver)
+            grown_s = _spent(driver, physical)
+            spent_s, end = 0.0, 0
+            for n in range(ROUNDS):
+                if n == 1:
+                    spent_s, end = 0.0, log.admin().end_offset(out)
+                tables.change(changes)
+                spent_s += _spent(driver, physical)
             emitted = log.admin().end_offset(out) - end
-            yield Cost(view, rows, changes, emitted, spent_s, grown_s * 1e6 / max(rows - before, 1))
+            yield Cost(view, rows, changes * (ROUNDS - 1), emitted, spent_s, grown_s * 1e6 / max(rows - before, 1))
         instance.stop()
 
 
-def _spent(driver: Driver) -> float:
+def _spent(driver: Driver, physical: RocksPhysical) -> float:
+    """Until its files rest, which they do not in the background of what is measured next."""
     start = time.process_time()
     driver.run_until_caught_up()
+    while any(map(physical.property, BACKGROUND)):
+        time.sleep(REST_S)
     return time.process_time() - start
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flowql.compiler.plan.deployed import Deployed, Hold
-from flowql.compiler.plan.diff import Change, ForwardRefused, QueryChange, decide_change
+from flowql.compiler.plan.diff import ForwardRefused, PlanChange, QueryChange, decide_change
 from flowql.compiler.plan.partitions import NONE_KNOWN, Partitions
 from flowql.compiler.plan.topology import InsertValues, Plan
 from flowql.deploy.costs import Costs, Reads
@@ -31,7 +31,7 @@ class Deployment:
     """
 
     plan: Plan
-    change: Change
+    change: PlanChange
     fates: tuple[Fate, ...]
     withheld: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ def decide(
 
 def _decided(
     deployed: Deployed, plan: Plan, request: DeployRequest, forward: Sequence[str], partitions: Partitions
-) -> Change:
+) -> PlanChange:
     try:
         return decide_change(
             deployed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowql.compiler.plan.deployed import Deployed, Group, Hold, groups_of, is_held, without
+from flowql.compiler.plan.deployed import Deployed, Hold, SwapGroup, groups_of, is_held, without
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.errors import CommandError
@@ -12,7 +12,7 @@ from flowql.errors import CommandError
 NOTHING_BUILT, NOT_YET = "FQ5215", "FQ5216"
 
 
-def group_of(deployed: Deployed, name: str) -> tuple[Group, QueryPlan]:
+def group_of(deployed: Deployed, name: str) -> tuple[SwapGroup, QueryPlan]:
     """What is built of a query, and all that swaps in with it. name: its id, or that of its result, in any case. CommandError."""
     for group in groups_of(deployed):
         for query in group.queries:
@@ -25,7 +25,7 @@ def group_of(deployed: Deployed, name: str) -> tuple[Group, QueryPlan]:
     )
 
 
-def groups_meant(deployed: Deployed, name: str | None) -> Sequence[Group]:
+def groups_meant(deployed: Deployed, name: str | None) -> Sequence[SwapGroup]:
     """The group of a query, or all of them. CommandError if nothing is built."""
     if name is not None:
         return [group_of(deployed, name)[0]]
@@ -56,5 +56,5 @@ def abandoned(deployed: Deployed, name: str | None) -> tuple[Plan, Hold, list[st
     return without(deployed, groups), Hold(abandoned=tuple(_ids(groups))), _ids(groups)
 
 
-def _ids(groups: Sequence[Group]) -> list[str]:
+def _ids(groups: Sequence[SwapGroup]) -> list[str]:
     return [q.id for group in groups for q in group.queries]

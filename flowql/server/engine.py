@@ -14,7 +14,7 @@ from flowql.deploy.extents import Extent
 if TYPE_CHECKING:  # they load DuckDB and the engine, which most commands do not need
     from flowql.query.committed import Commit, Take
     from flowql.query.database import QueryDatabase
-    from flowql.runtime.app.member_topic import Member
+    from flowql.runtime.app.member_topic import MemberAddress
     from flowql.runtime.log.appending import Redelivery
 
 # continuous: until stopped. caught up: until what there is now is processed. bounded: all of it once, as a batch.
@@ -49,7 +49,7 @@ class Engine(Protocol):
         """Whether other instances have partitions of the same application."""
         ...
 
-    def join(self, member: Member) -> None:
+    def join(self, member: MemberAddress) -> None:
         """Tell those others where this one answers for its partitions, until it stops."""
         ...
 

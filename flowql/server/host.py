@@ -19,7 +19,7 @@ from flowql.deploy.functions import find_function
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.database import QueryDatabase, QueryLimits
-from flowql.runtime.app.member_topic import Member
+from flowql.runtime.app.member_topic import MemberAddress
 from flowql.runtime.events import INFO, say
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
@@ -131,7 +131,7 @@ class Host:
         """Answer other instances of the application, by a token of its own that lets them read rows alone."""
         listening, token = self._settings.members, secrets.token_urlsafe(32)
         port = self._serve(make_members_app(self.service, token, [listening.host]), listening.address, listening.port)
-        self.engine.join(Member(listening.host, port, token))
+        self.engine.join(MemberAddress(listening.host, port, token))
 
     def _serve(self, app: ASGIApp, address: str, port: int, *, key: str = "", tls: tuple[str, str] = ("", "")) -> int:
         """Answer requests in a thread of its own; the port. key: of the target that names the port. tls: files of certificate and key."""

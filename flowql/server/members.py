@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from flowql.query.committed import Part, Wanted
 from flowql.query.room import Room
-from flowql.runtime.app.member_topic import Member, MemberReader, write_member
+from flowql.runtime.app.member_topic import MemberAddress, MemberReader, write_member
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import LogError
 from flowql.runtime.events import WARNING, say
@@ -34,9 +34,9 @@ class Members:
         self._log, self._id, self._own, self._clock = log, application_id, process_id, clock
         self._reader = MemberReader(log, application_id)
         self._lock = threading.Lock()  # guards the reader
-        self._avoided: dict[Member, float] = {}
+        self._avoided: dict[MemberAddress, float] = {}
 
-    def join(self, member: Member) -> None:
+    def join(self, member: MemberAddress) -> None:
         """From now on others find this one."""
         write_member(self._log, self._id, self._own, member, self._clock.wall_ms())
 
@@ -65,7 +65,7 @@ class Members:
             answers = list(pool.map(lambda m: self._asked(m, body, room), others.values()))
         return [p for parts, _ in answers for p in parts], [why for _, why in answers if why]
 
-    def _asked(self, member: Member, body: bytes, room: Room) -> tuple[list[Part], str]:
+    def _asked(self, member: MemberAddress, body: bytes, room: Room) -> tuple[list[Part], str]:
         """Its parts, or why there are none. Half of an answer is none."""
         now = time.monotonic()
         if self._avoided.get(member, 0.0) > now:

@@ -26,10 +26,10 @@ from flowql.query.committed import Commit, queries_behind
 from flowql.query.database import QueryDatabase
 from flowql.query.difference import Spans, Version, difference
 from flowql.query.relations import spans_of
-from flowql.runtime.app.comparing import NotYet
+from flowql.runtime.app.comparing import ComparisonUnavailable
 from flowql.runtime.app.delivering import deliver
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.member_topic import Member
+from flowql.runtime.app.member_topic import MemberAddress
 from flowql.runtime.app.plan_topic import read_entries
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.status import instance_metrics, statuses
@@ -38,8 +38,8 @@ from flowql.runtime.functions.metrics import function_metrics
 from flowql.runtime.log.appending import Redelivery
 from flowql.runtime.spark.log_append import places_topic
 from flowql.runtime.state.changelog import metadata_topic
+from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.state.copy import copy_of
-from flowql.runtime.state.handed import Handed
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.at_rest import instance_entry
@@ -84,7 +84,7 @@ class RuntimeEngine:
     def shared(self) -> bool:
         return self._members is not None
 
-    def join(self, member: Member) -> None:
+    def join(self, member: MemberAddress) -> None:
         assert self._members is not None, "a single instance joins no group"
         self._members.join(member)
         self._joined = True
@@ -124,8 +124,8 @@ class RuntimeEngine:
     ) -> Sequence[QueryChange]:
         """Changed queries are always built anew."""
         del rebuild
-        handed = [Handed(Path(folder)) for folder in backfills]
-        histories = {h.manifest.query: h for h in handed}
+        computed = [ComputedHistory(Path(folder)) for folder in backfills]
+        histories = {h.manifest.query: h for h in computed}
         return self.instance.deploy(
             plan,
             refresh=refresh,
@@ -167,7 +167,7 @@ class RuntimeEngine:
 
         try:
             ahead = instance.deployer.side_by_side(group, look)
-        except NotYet as why:
+        except ComparisonUnavailable as why:
             title = f"generation {query.generation} of {query.id} cannot be compared yet: {why}"
             raise CommandError(title, code=NOT_YET, help="flowql status") from why
         serving, other = (Version(s, seen[s.topic]) for s in (served, built))

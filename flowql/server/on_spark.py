@@ -24,7 +24,7 @@ from flowql.query.committed import Commit, Take, queries_behind
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
-from flowql.runtime.app.member_topic import Member
+from flowql.runtime.app.member_topic import MemberAddress
 from flowql.runtime.app.plan_topic import topic_name
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Superseded
@@ -161,7 +161,7 @@ class SparkEngine:
     def shared(self) -> bool:
         return False
 
-    def join(self, member: Member) -> None:
+    def join(self, member: MemberAddress) -> None:
         raise AssertionError("an application on Spark has one instance")
 
     def take(self, relations: Sequence[str]) -> Commit:

@@ -6,16 +6,16 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from flowql.compiler.plan.deployed import Entry, running_plan
-from flowql.compiler.plan.diff import Change
+from flowql.compiler.plan.diff import PlanChange
 from flowql.runtime.app.deployment import create_staging, inserted, refuse_rebuild, with_names_for
-from flowql.runtime.app.exchanging import refuse_forward
+from flowql.runtime.app.forwarding import refuse_forward
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.topology.query import ensure_changelogs, ensure_repartitions, ensure_topics
 
 
-def announced(host: QueryHost, change: Change, entry: Entry) -> Change | None:
+def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange | None:
     """Records the change and returns it; None if the deployment on which it was decided is no longer the newest record."""
     before, app = host.deployed, host.config.application_id
     change = replace(change, deployed=with_names_for(host.log, change.deployed, app))

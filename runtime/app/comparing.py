@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
+from flowql.compiler.plan.deployed import Deployed, SwapGroup, groups_of, is_held
 from flowql.runtime.app import group_swap
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.hosts import PlanHost
@@ -22,24 +22,24 @@ TOGETHER_MS = 5_000  # the serving generation is held up for at most this long
 BUSY = "another comparison, deployment or swap is under way"
 
 
-class NotYet(RuntimeFailure):
+class ComparisonUnavailable(RuntimeFailure):
     """The generations have not reached the same offsets in time; the comparison may be repeated."""
 
 
 def side_by_side(
-    host: PlanHost, swap: GroupSwap, group: Group, look: Callable[[], None], wait: Callable[[], None]
+    host: PlanHost, swap: GroupSwap, group: SwapGroup, look: Callable[[], None], wait: Callable[[], None]
 ) -> int:
     """Calls `look` while both generations stand still. How many records of the input the new one has read that the serving one has not.
 
-    NotYet if they do not come together, or if another deployment comes first. wait: a moment; not the thread of a step.
+    ComparisonUnavailable if they do not come together, or if another deployment comes first. wait: a moment; not the thread of a step.
     """
     if not is_held(host.deployed, group):
-        raise NotYet(
+        raise ComparisonUnavailable(
             "it is not held back, and several instances share it: what is to be compared is deployed with --shadow"
         )
     _free(host, swap, group, wait)
     if (why := swap.why.get(group.name, BUSY)) != BUILT:
-        raise NotYet(why)
+        raise ComparisonUnavailable(why)
     number = _begun(host, group, wait)
     try:
         ahead = _parked(host, swap, number, wait)
@@ -47,14 +47,14 @@ def side_by_side(
         look()
     finally:
         still = _let_go(host, number)
-        with suppress(NotYet):  # the next comparison finds both generations running
+        with suppress(ComparisonUnavailable):  # the next comparison finds both generations running
             _await(host, lambda: host.deployed.swap is None or host.deployed.swap.id != number, "", wait)
     if not still:
-        raise NotYet("tasks went on before they had been looked at")
+        raise ComparisonUnavailable("tasks went on before they had been looked at")
     return ahead
 
 
-def _free(host: PlanHost, swap: GroupSwap, group: Group, wait: Callable[[], None]) -> None:
+def _free(host: PlanHost, swap: GroupSwap, group: SwapGroup, wait: Callable[[], None]) -> None:
     """Until no swap is on record, and this member, which may just have started, has looked at the group. The leader takes back the
     comparison of an instance that died.
     """
@@ -62,14 +62,14 @@ def _free(host: PlanHost, swap: GroupSwap, group: Group, wait: Callable[[], None
     _await(host, lambda: host.deployed.swap is None and group.name in swap.why, BUSY, wait, left_ms)
 
 
-def _begun(host: PlanHost, group: Group, wait: Callable[[], None]) -> int:
+def _begun(host: PlanHost, group: SwapGroup, wait: Callable[[], None]) -> int:
     """The tasks are to be parked. The id of the swap for which."""
     numbers: list[int] = []
 
     def written() -> bool:
         before = host.deployed
         if group not in groups_of(before) or not is_held(before, group):
-            raise NotYet("another deployment came first")
+            raise ComparisonUnavailable("another deployment came first")
         if before.swap is None and _write(host, before, begun(before, group)):
             numbers.append(before.swaps + 1)
         return bool(numbers)
@@ -84,7 +84,7 @@ def _parked(host: PlanHost, swap: GroupSwap, number: int, wait: Callable[[], Non
     def stopped() -> bool:
         now = host.deployed.swap
         if now is None or now.id != number:
-            raise NotYet("tasks did not stop in time, or another deployment came first")
+            raise ComparisonUnavailable("tasks did not stop in time, or another deployment came first")
         return swap.ahead[0] == number
 
     _await(host, stopped, "tasks did not stop in time", wait)
@@ -95,7 +95,7 @@ def _await(host: PlanHost, done: Callable[[], bool], why: str, wait: Callable[[]
     end_ms = host.clock.timer_ms() + ms
     while not done():
         if host.clock.timer_ms() > end_ms:
-            raise NotYet(why)
+            raise ComparisonUnavailable(why)
         wait()
 
 

@@ -6,7 +6,7 @@ for it. They are brought to the same offsets in the partitions they share, a com
 
 - A query whose tasks read one partition each stops at the offset of the query that is furthest ahead (`LogInput.stop_at`).
 - Other queries merge inputs by time, and rows in their exchanges cannot be processed before earlier rows that may still arrive. They
-  stop at a *horizon*: they process all rows before that time and none after it. Stopping does not change the order of rows, and so no result.
+  stop at a *read-up-to time*: they process all rows up to that time and none after it. Stopping does not change the order of rows, and so no result.
 
 Offsets are compared again at every look: a micro-batch may end beyond them, and then the other queries follow. Not possible for tables fed by
 a topic that another of the queries writes from the same input, since its records become visible only after a commit.
@@ -28,7 +28,7 @@ from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.task.input_buffer import LogInput
-from flowql.runtime.task.task import Horizon, Task
+from flowql.runtime.task.task import ReadUpTo, Task
 
 TIMEOUT_S = 1.0  # how long a query may hold the others up
 LOOK_S = 0.001
@@ -51,7 +51,7 @@ class ConsistentSnapshot:
         return not self.reason
 
 
-class NotTogether(RuntimeFailure):
+class OffsetsDiffer(RuntimeFailure):
     """A query processed more records between the last look and the cut."""
 
 
@@ -71,15 +71,15 @@ class TaskSet:
 
 
 @dataclass(slots=True)
-class Barrier:
-    """The inputs that are stopped now. Called under the epoch lock, except for `lift`."""
+class StoppedInputs:
+    """The inputs that are stopped now, at an offset or at a read-up-to time. Called under the epoch lock, except for `lift`."""
 
-    horizon: Horizon = field(default_factory=Horizon)
+    read_up_to: ReadUpTo = field(default_factory=ReadUpTo)
     stopped: list[LogInput] = field(default_factory=list)
 
     def move(self, group: TaskSet) -> bool:
         """Stops all queries at the offset of the one furthest ahead. True if that offset has changed."""
-        changed, ms = False, self.horizon.ms if self.horizon.ms is not None else BEGINNING
+        changed, ms = False, self.read_up_to.ms if self.read_up_to.ms is not None else BEGINNING
         merging = {q for q, tasks in group.tasks.items() if any(len(t.inputs) > 1 or t.exchanges for t in tasks)}
         for readers in group.shared.values():
             place = max(i.at for _, i in readers)
@@ -91,16 +91,16 @@ class Barrier:
                     self.stopped.append(i)
         for query in sorted(merging):
             for task in group.tasks[query]:
-                task.horizon = self.horizon
+                task.read_up_to = self.read_up_to
                 ms = max([ms, *(int(b.rowtime.max()) for x in task.exchanges.values() for b in x.queue if len(b))])
-        if merging and ms != self.horizon.ms:
-            self.horizon.ms, changed = ms, True  # one write, after all tasks have it
+        if merging and ms != self.read_up_to.ms:
+            self.read_up_to.ms, changed = ms, True  # one write, after all tasks have it
         return changed
 
     def lift(self) -> None:
         for i in self.stopped:
             i.stop_at = None
-        self.horizon.ms = None
+        self.read_up_to.ms = None
 
 
 def _latest_before(source: LogInput, place: int) -> int:
@@ -115,7 +115,7 @@ def _latest_before(source: LogInput, place: int) -> int:
 
 
 @dataclass(slots=True)
-class _Taken:
+class _PendingSnapshot:
     """A snapshot on its way from the commit thread to the requesting thread, which may have timed out. `lock` guards all fields."""
 
     snapshot: Snapshot | None = None
@@ -178,7 +178,7 @@ class ConsistentSnapshots:
         self, names: frozenset[str], timeout_s: float, take: Callable[[], Snapshot], *, stay: bool
     ) -> Snapshot | str:
         """The snapshot, or the reason why there is none."""
-        barrier, limit_ms, found = Barrier(), self._clock.timer_ms() + int(timeout_s * 1000), None
+        barrier, limit_ms, found = StoppedInputs(), self._clock.timer_ms() + int(timeout_s * 1000), None
         try:
             for number in range(max(1, int(timeout_s / LOOK_S))):
                 with self._state.epoch_lock:
@@ -245,17 +245,17 @@ class ConsistentSnapshots:
         return not group.tasks.keys().isdisjoint(self._manager.at_work())
 
     def _cut(
-        self, names: frozenset[str], barrier: Barrier, limit_ms: int, take: Callable[[], Snapshot], *, stay: bool
+        self, names: frozenset[str], barrier: StoppedInputs, limit_ms: int, take: Callable[[], Snapshot], *, stay: bool
     ) -> Snapshot | str | None:
         """Commit what is together now; None if it no longer was at the cut."""
-        taken = _Taken()
+        taken = _PendingSnapshot()
 
         def at_the_cut() -> None:
             with taken.lock:
                 if taken.given_up:
                     return
                 if not self._group(names).together:
-                    raise NotTogether("a query went on")
+                    raise OffsetsDiffer("a query went on")
                 taken.cut = True
             if not stay:
                 barrier.lift()
@@ -277,7 +277,7 @@ class ConsistentSnapshots:
             self._look(LOOK_S)
         with taken.lock:
             taken.given_up = True
-        if done.done() and isinstance(done.exception(), NotTogether):
+        if done.done() and isinstance(done.exception(), OffsetsDiffer):
             return None
         if done.done():
             done.result()

@@ -23,7 +23,7 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.log.repairs import CONFIG, encode, marks, topic_name
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
-from flowql.runtime.task.delivery import Delivered, Delivery
+from flowql.runtime.task.delivery import Delivery, DeliveryResult
 from flowql.runtime.task.task import Task
 
 WAIT_S = 60.0  # until a query has taken its records, and for the commit
@@ -39,7 +39,7 @@ class _Share:
 
 
 def deliver(instance: Instance, wanted: Sequence[Redelivery]) -> dict[str, Any]:
-    """By query: `rows`, `late` and `older` (see `Delivered`), `table` where newer rows of its key may be replaced.
+    """By query: `rows`, `late` and `older` (see `DeliveryResult`), `table` where newer rows of its key may be replaced.
 
     RuntimeFailure with the reason where a query does not take them; other queries may have taken theirs, which marks tell.
     """
@@ -142,7 +142,7 @@ def _raw(share: _Share) -> RawBatch:
     return RawBatch(share.tp, records, share.records[-1].offset + 1, records.nbytes)
 
 
-def _result(done: Future[Delivered], query: str) -> Delivered:
+def _result(done: Future[DeliveryResult], query: str) -> DeliveryResult:
     try:
         return done.result(WAIT_S)
     except TimeoutError:

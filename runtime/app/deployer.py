@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Group, Hold
-from flowql.compiler.plan.diff import Change, QueryChange, decide_change
+from flowql.compiler.plan.deployed import AS_BEFORE, DEPLOY, About, Deployed, Entry, Hold, SwapGroup
+from flowql.compiler.plan.diff import PlanChange, QueryChange, decide_change
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app import plan_topic
@@ -31,7 +31,7 @@ from flowql.runtime.app.deployment import (
     refuse_compacted,
     refuse_outside_records,
 )
-from flowql.runtime.app.exchanging import refuse_forward
+from flowql.runtime.app.forwarding import refuse_forward
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.hosts import DeploymentHost
@@ -122,7 +122,7 @@ class Deployer:
         """
         host = self._host
 
-        def decide() -> Change:
+        def decide() -> PlanChange:
             now, known = self._still(seen), self._partitions()
             return decide_change(now, plan, refresh=refresh, forward=forward, partitions=known, swap=swap)
 
@@ -168,7 +168,7 @@ class Deployer:
         else:  # members write under names of their own
             refuse_forward(after)
 
-    def side_by_side(self, group: Group, look: Callable[[], None]) -> int:
+    def side_by_side(self, group: SwapGroup, look: Callable[[], None]) -> int:
         """Calls `look` while both generations of a group are at the same offsets. Returns how many records the new one is ahead: 0 except in a member."""
         if self._group is not None:
             return side_by_side(self._host, self._group.swap, group, look, lambda: self._host.look(LOOK_S))
@@ -199,13 +199,13 @@ class Deployer:
             raise Superseded("another deployment or the end of a rebuild came first")
         return now
 
-    def _entry(self, change: Change, about: About) -> Entry:
+    def _entry(self, change: PlanChange, about: About) -> Entry:
         changes = tuple((c.query, c.action, c.because) for c in change.changes if c.action != "none")
         return Entry(change.deployed.id, self._host.clock.wall_ms(), about, changes, change.deployed.plan)
 
     # -- alone
 
-    def _changed(self, decide: Callable[[], Change], about: About, histories: Histories) -> Coroutine:
+    def _changed(self, decide: Callable[[], PlanChange], about: About, histories: Histories) -> Coroutine:
         """Decides at its start, as a swap may have ended before; its result is None while a swap is recorded."""
         host = self._host
         if host.deployed.swap is not None:
@@ -229,15 +229,15 @@ class Deployer:
         for topic in unrecorded(host.admin, host.config.application_id, host.deployed):
             host.admin.delete_topic(topic)
 
-    def _pause(self, plan: Plan, decide: Callable[[], Change], about: About) -> Change:
+    def _pause(self, plan: Plan, decide: Callable[[], PlanChange], about: About) -> PlanChange:
         """Pauses and resumes queries. The record may be committed later; after a crash before that they are as before."""
-        change: Change
+        change: PlanChange
         change, recorded = self._carried_out(partial(self._paused, plan, decide, about))
         with suppress(CommitsBlocked):
             self._until(recorded)
         return change
 
-    def _paused(self, plan: Plan, decide: Callable[[], Change], about: About) -> Coroutine:
+    def _paused(self, plan: Plan, decide: Callable[[], PlanChange], about: About) -> Coroutine:
         """The change, and the commit that records it; None while a swap is recorded."""
         if self._host.deployed.swap is not None:
             return None
@@ -290,7 +290,7 @@ class Deployer:
 
     # -- a member
 
-    def _announce(self, decide: Callable[[], Change], about: About, group: GroupStep) -> Change:
+    def _announce(self, decide: Callable[[], PlanChange], about: About, group: GroupStep) -> PlanChange:
         """Deploy for all members: the record goes to its topic, from where each of them takes it (rule R11)."""
         host = self._host
         for left in reversed(range(ANNOUNCE_TRIES)):

@@ -14,7 +14,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from flowql.compiler.plan.deployed import Deployed, Entry, Group, groups_of, running_plan
+from flowql.compiler.plan.deployed import Deployed, Entry, SwapGroup, groups_of, running_plan
 from flowql.compiler.plan.diff import decide_change
 from flowql.compiler.plan.generations import (
     inserts_into,
@@ -28,17 +28,17 @@ from flowql.compiler.plan.generations import (
 )
 from flowql.compiler.plan.partitions import NONE_KNOWN, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.app import exchanging, handover
+from flowql.runtime.app import forwarding, handover
 from flowql.runtime.app.coroutines import Coroutine, handed_over, in_polling, stopped
 from flowql.runtime.app.hosts import DeploymentHost, PlanHost
 from flowql.runtime.app.plan_topic import deployed_records, write_deployed
 from flowql.runtime.app.plan_writer import writer_id
 from flowql.runtime.app.query_state import SUSPENDED
-from flowql.runtime.app.refusals import build
 from flowql.runtime.app.running import RunningQuery
+from flowql.runtime.app.suspension import build
 from flowql.runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
 from flowql.runtime.app.threads import share_interpreter
-from flowql.runtime.commit.replacement import Reshape
+from flowql.runtime.commit.replacement import PartitionChange
 from flowql.runtime.errors import (
     LogDenied,
     LogError,
@@ -50,7 +50,7 @@ from flowql.runtime.errors import (
 )
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Admin, Log, TopicPartition
-from flowql.runtime.state.handed import Handed
+from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.task.dead_letters import staging_topic
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
@@ -58,7 +58,7 @@ from flowql.runtime.topology.partitions import first_offset, planned_partitions
 from flowql.runtime.topology.query import BuiltQuery, build_inserts
 
 Records = list[tuple[TopicPartition, pa.RecordBatch]]
-Histories = Mapping[str, Handed]  # by the id of a query that begins: where its generation goes on
+Histories = Mapping[str, ComputedHistory]  # by the id of a query that begins: where its generation goes on
 NO_HISTORIES: Histories = {}
 STATE_LOST = "its state is lost"
 # The whole history of a generation, as its readers begin with it; and by what such a topic is known, where that can be said.
@@ -145,15 +145,15 @@ class Deployment:
         entry: of the history of deployments. histories: of queries that begin with what another engine has computed. Raises HandoverUnfit.
         """
         refuse_outside_records(self._host, after)
-        exchanged, now = exchanging.exchanged(after), running_plan(after)
+        forwarded, now = forwarding.forwarded(after), running_plan(after)
         gone = [q.id for q in self._host.running.queries if now.query(q.id) is None]
-        if gone or exchanged:  # while commits do not get through nothing is stopped
+        if gone or forwarded:  # while commits do not get through nothing is stopped
             yield self._host.commit.request(withdrawable=True)
         try:
-            yield from exchanging.at_rest(self._host, exchanged)
-            yield from self._changed(after, entry, gone, exchanged, histories)
+            yield from forwarding.at_rest(self._host, forwarded)
+            yield from self._changed(after, entry, gone, forwarded, histories)
         except Exception:
-            yield from self._let_go([*exchanged, *gone])
+            yield from self._let_go([*forwarded, *gone])
             with suppress(LogError):  # brokers may be away: the next deployment does it
                 self.delete_leftovers()
             raise
@@ -174,10 +174,10 @@ class Deployment:
         after: Deployed,
         entry: Entry | None,
         gone: Sequence[str],
-        exchanged: Sequence[str],
+        forwarded: Sequence[str],
         histories: Histories,
     ) -> Coroutine:
-        """exchanged: queries that are held and go on with a new text."""
+        """forwarded: queries that are held and go on with a new text."""
         host = self._host
         self.delete_leftovers()  # first: those of a deployment that ended half way may have another number of partitions
         known = {name: info.partitions for name, info in host.admin.topics().items()}
@@ -192,12 +192,12 @@ class Deployment:
         create_staging(host, after, planned)
         records = inserted(host, after, planned)
         taken_over = yield from self._taken_over(after, new, histories)
-        leaving, going_on = exchanging.tasks_of(host, gone), exchanging.tasks_of(host, exchanged)
+        leaving, going_on = forwarding.tasks_of(host, gone), forwarding.tasks_of(host, forwarded)
         host.query_states.end(gone)
         yield from stopped(host, [*leaving, *going_on])
         if leaving or going_on:  # what they published belongs to the commit before
             yield host.commit.request()
-        after = exchanging.recorded(host, after)
+        after = forwarding.recorded(host, after)
         # Also of queries that could not be built after a restart. What serves and does not run goes on answering from its state.
         kept = {name for name, _ in after.lost}
         ended = {*gone, *(name for name, _ in host.deployed.lost)} - kept
@@ -211,38 +211,38 @@ class Deployment:
 
         def at_the_cut() -> None:
             host.commit.replacements += taken_over.results
-            host.commit.reshapes += [Reshape(t, n, begins[t], keeps=True) for t, n in resized.items()]
+            host.commit.reshapes += [PartitionChange(t, n, begins[t], keeps=True) for t, n in resized.items()]
             self.close_tasks(leaving, dropped, standing=kept)
             self._close_for_others(going_on)
             for tp, batch in records:
                 host.collector.add(tp, batch)
             host.serve(after, host.commit.next_sequence)
 
-        yield host.commit.request(at_the_cut, withdrawable=not (gone or exchanged))
+        yield host.commit.request(at_the_cut, withdrawable=not (gone or forwarded))
         self._unrecorded.clear()
-        yield from self.forgotten([*gone, *exchanged])
+        yield from self.forgotten([*gone, *forwarded])
         for query in now.queries:
             if query.id in host.queries:
                 host.queries[query.id].plan = query
                 host.set_account(query)
-        yield from self.started([*new, *(q for q in now.queries if q.id in exchanged)], retried=True)
+        yield from self.started([*new, *(q for q in now.queries if q.id in forwarded)], retried=True)
         host.query_states.set_paused(now.paused)
         self._stop_lost()
         self.delete_leftovers()
 
     def _taken_over(self, after: Deployed, new: Sequence[QueryPlan], histories: Histories) -> Coroutine:
-        """The state of histories is in the store, for tasks that the record still to come names; what else they bring (`handover.Brought`)."""
-        host, brought = self._host, handover.Brought([], [])
+        """The state of histories is in the store, for tasks that the record still to come names; what else they bring (`handover.HistoryOutputs`)."""
+        host, brought = self._host, handover.HistoryOutputs([], [])
         left = [t for t in host.state.committed_tasks() if t.rpartition("/")[0] in self._unrecorded]
         if left:  # of an attempt that failed: a query of that name would begin with it
             yield host.commit.request(lambda: self.close_tasks((), left))
         self._unrecorded.clear()
         staged = {runtime_name(q) for q in after.building}
         for query in new:
-            handed = histories.get(user_id(query.id, query.generation))
-            if handed is not None:
+            history = histories.get(user_id(query.id, query.generation))
+            if history is not None:
                 self._unrecorded.add(query.id)
-                yield from handover.taken_over(host, query, handed, brought, staged=query.id in staged)
+                yield from handover.taken_over(host, query, history, brought, staged=query.id in staged)
         return brought
 
     def _close_for_others(self, tasks: Sequence[Task]) -> None:
@@ -253,10 +253,10 @@ class Deployment:
     def _let_go(self, names: Sequence[str]) -> Coroutine:
         """Queries that were to end, or to go on with a new text, go on as the newest record says: the deployment has failed."""
         host = self._host
-        ended = {n for n in names if any(t.status is TaskStatus.CLOSED for t in exchanging.tasks_of(host, [n]))}
+        ended = {n for n in names if any(t.status is TaskStatus.CLOSED for t in forwarding.tasks_of(host, [n]))}
         ended |= {n for n in names if n not in host.queries or host.query_states.of(n).ending}
         again = [q for q in host.running.queries if q.id in ended and host.query_states.of(q.id).state is not SUSPENDED]
-        tasks = exchanging.tasks_of(host, [q.id for q in again])
+        tasks = forwarding.tasks_of(host, [q.id for q in again])
         yield from stopped(host, tasks)
         with host.state.epoch_lock:
             self._close_for_others(tasks)
@@ -436,7 +436,7 @@ def refuse_compacted(host: PlanHost, after: Deployed) -> None:
                 )
 
 
-def _refuse_policies(after: Deployed, group: Group, admin: Admin) -> None:
+def _refuse_policies(after: Deployed, group: SwapGroup, admin: Admin) -> None:
     known, changed = admin.topics(), changed_kinds(after, group, admin)
     for topic in (*changed.streams, *changed.tables):
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from flowql.runtime.app.consistent_snapshot import Barrier, TaskSet
+from flowql.runtime.app.consistent_snapshot import StoppedInputs, TaskSet
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.log.base import TopicPartition
@@ -40,7 +40,7 @@ def drained(
 
     running, held: raise when it is not to go on, while queries run and while they are held.
     """
-    barrier = Barrier()
+    barrier = StoppedInputs()
     try:
         while True:
             with host.state.epoch_lock:

@@ -1,9 +1,9 @@
 """Progress tracking for empty channels of repartition topics: whether rows may still arrive that other rows must not overtake.
 
-In a single process a channel knows its upstream task. In a group that task may run on any member, so progress is read from the log, in rounds. A
-round takes the end offsets of the inputs of upstream tasks. Once the committed positions of these tasks have reached them, all results of those
-records are in the repartition topic. A channel that has been read up to the end that the topic then has is *complete* for the round: later rows
-come from records that were appended later. Rows that had arrived before the round began need not wait any longer (rule R5).
+In a single process a channel knows its upstream task. In a group that task may run on any member, so progress is read from the log, by probes. A
+probe takes the end offsets of the inputs of upstream tasks. Once the committed positions of these tasks have reached them, all results of those
+records are in the repartition topic. A channel that has been read up to the end that the topic then has is *complete* for the probe: later rows
+come from records that were appended later. Rows that had arrived before the probe began need not wait any longer (rule R5).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from flowql.runtime.log.base import Admin, TopicPartition
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import LogInput, Rounds
+from flowql.runtime.task.input_buffer import LogInput, Probes
 from flowql.runtime.task.task import Task
 
 
@@ -30,27 +30,27 @@ class Frontier:
     """Only the thread of the group step uses it. `tasks`: every task of the plan; `writers`: repartition topic -> the sub-topology that writes it."""
 
     def __init__(self, admin: Admin, group: str) -> None:
-        self.rounds = Rounds()
+        self.probes = Probes()
         self.tasks: Mapping[TaskId, Upstream] = {}
         self.writers: Mapping[str, tuple[str, int]] = {}  # topic -> query and sub-topology
         self._admin, self._group = admin, group
-        self._done: dict[TaskId, int] = {}  # the last round for which all of a task's results are in its topics
+        self._done: dict[TaskId, int] = {}  # the last probe for which all of a task's results are in its topics
         self._pending: dict[TaskId, tuple[int, dict[TopicPartition, int]]] = {}
 
-    def learn(self, tasks: Mapping[TaskId, Upstream], writers: Mapping[str, tuple[str, int]]) -> None:
-        """A new plan."""
+    def set_plan(self, tasks: Mapping[TaskId, Upstream], writers: Mapping[str, tuple[str, int]]) -> None:
+        """Starts to track the tasks of a new plan."""
         self.tasks, self.writers = tasks, writers
         self._done, self._pending = {}, {}
 
-    def look(self, inputs: Iterable[LogInput]) -> bool:
-        """One look at the log for channels that delay other rows. True if a channel has become complete. After a LogError the caller looks again later.
+    def probe(self, inputs: Iterable[LogInput]) -> bool:
+        """Begins a probe for channels that delay other rows, and ends those whose tasks have reached the offsets. True if a channel has become complete. After a LogError the caller probes again later.
 
         A channel whose writer is not known belongs to a query that is being stopped: no task waits for it any more.
         """
         channels = [i for i in inputs if i.channel is not None and i.waited_for and self._writer(i) in self.tasks]
         if not channels:
             return False
-        self.rounds.started += 1
+        self.probes.started += 1
         writers = {id(channel): self._writer(channel) for channel in channels}
         involved = self._closure(set(writers.values()))
         self._begin(involved)
@@ -77,12 +77,12 @@ class Frontier:
         return sorted(found)
 
     def _begin(self, tasks: Iterable[TaskId]) -> None:
-        """Note the ends of what tasks read. Of one behind others: when those are done, and for the round that they have done."""
+        """Note the ends of what tasks read. Of one behind others: when those are done, and for the probe that they have completed."""
         for task in tasks:
             if task in self._pending:
                 continue
             before = self.tasks[task].before
-            number = min((self._done.get(t, 0) for t in before), default=self.rounds.started)
+            number = min((self._done.get(t, 0) for t in before), default=self.probes.started)
             if number > self._done.get(task, 0):
                 reads = sorted(self.tasks[task].reads)
                 inner = [tp for tp in reads if tp.topic in self.writers]

@@ -26,9 +26,9 @@ from flowql.runtime.app.plan_topic import PlanReader
 from flowql.runtime.app.planned_tasks import PlannedTasks
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
-from flowql.runtime.app.refusals import changelog_is_gone
-from flowql.runtime.app.watchdog import Stuck
-from flowql.runtime.commit.positions import read_stamp
+from flowql.runtime.app.suspension import changelog_is_gone
+from flowql.runtime.app.watchdog import StuckStep
+from flowql.runtime.commit.positions import commit_in
 from flowql.runtime.errors import LogError, LogUnavailable
 from flowql.runtime.log.base import GroupChange, GroupEvent, TopicPartition
 from flowql.runtime.state.changelog import WrittenTask, WrittenTasks
@@ -84,7 +84,7 @@ class GroupStep(Reconciler):
         self._lost = True
         self.wake()
 
-    def tell_hung(self, stuck: Sequence[Stuck]) -> bool:
+    def tell_hung(self, stuck: Sequence[StuckStep]) -> bool:
         """Of runs that do not end, as far as their tasks are this member's. See `HungQueries.tell`."""
         return self.hung.tell(stuck, lambda task: any(str(t) == task for t in self.planned.within(self._owned)))
 
@@ -131,7 +131,7 @@ class GroupStep(Reconciler):
             return
         self._look_at_ms = now_ms + FRONTIER_MS
         with self._another_time():
-            if self._frontier.look(i for task in list(self._tasks.values()) for i in task.logs.values()):
+            if self._frontier.probe(i for task in list(self._tasks.values()) for i in task.logs.values()):
                 self._host.manager.signal()
 
     @contextmanager
@@ -250,7 +250,7 @@ class GroupStep(Reconciler):
 
     def _learn_plan(self, plan: Plan) -> None:
         before, self.planned = self.planned, PlannedTasks.of(plan, self._group, self.mine.tasks_of)
-        self._frontier.learn(self.planned.upstream(), self.planned.writers)
+        self._frontier.set_plan(self.planned.upstream(), self.planned.writers)
         if self.planned.topics != before.topics:
             self._host.main.subscribe(self._group, self.planned.topics)
 
@@ -385,7 +385,7 @@ class GroupStep(Reconciler):
         for task in tasks:
             inputs = list(task.logs.values())
             for i in inputs if any(i.channel is not None for i in inputs) else ():
-                i.rounds, i.siblings = self._frontier.rounds, inputs
+                i.probes, i.siblings = self._frontier.probes, inputs
         yield from handed_over(host, tasks, host.state.restoring())
         self._begun.update(task.id for task in tasks)
 
@@ -400,9 +400,9 @@ class GroupStep(Reconciler):
         positions = self._host.admin.stable_positions(self._group, tps)
         written = self._read_written()
         for position in positions.values():
-            stamp = read_stamp(position.metadata)
-            if stamp is not None and written.sequences.get(stamp[0], 0) < stamp[1]:
-                raise LogUnavailable(f"commit {stamp[1]} of {stamp[0]} is not to be seen yet")
+            commit = commit_in(position.metadata)
+            if commit is not None and written.sequences.get(commit[0], 0) < commit[1]:
+                raise LogUnavailable(f"commit {commit[1]} of {commit[0]} is not to be seen yet")
         self._next_plan = self._plans.newer() or self._next_plan
         self.swap.read(written.tasks)
         return written.tasks

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
+from flowql.compiler.plan.deployed import Deployed, SwapGroup, groups_of, is_held
 from flowql.compiler.plan.generations import runtime_name, user_id
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.topology import ExchangeSink, Plan, SubTopology
@@ -26,7 +26,7 @@ from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import (
     BUILT,
-    Carrier,
+    MoveExecutor,
     begun,
     group_of_swap,
     let_delete,
@@ -57,7 +57,7 @@ class GroupSwap:
 
     def __init__(self, host: QueryHost) -> None:
         self._host, self._app = host, host.config.application_id
-        self._group: Group | None = None  # that swaps in
+        self._group: SwapGroup | None = None  # that swaps in
         self._old: frozenset[str] = frozenset()  # names of its queries as they run
         self._new: frozenset[str] = frozenset()
         self._tasks: dict[str, list[TaskId]] = {}  # of those, wherever they are
@@ -76,10 +76,10 @@ class GroupSwap:
         self._goals_ms = 0
         self._far_at_ms = 0
         self._marks: dict[str, dict[TopicPartition, int]] = {}  # group -> where the serving generation was at a look
-        self._near: Group | None = None
+        self._near: SwapGroup | None = None
         self._next_try: dict[str, tuple[int, int]] = {}  # group -> when (ms), failures in a row
         self._writer: PlanWriter | None = None
-        self._carrier: Carrier | None = None
+        self._carrier: MoveExecutor | None = None
         self.why: dict[str, str] = {}  # group -> what its swap waits for, for status
 
     # -- every member
@@ -223,7 +223,7 @@ class GroupSwap:
             if not self.why[group.name] and self._near is None:
                 self._near = group
 
-    def _far(self, group: Group, written: Mapping[str, WrittenTask]) -> str:
+    def _far(self, group: SwapGroup, written: Mapping[str, WrittenTask]) -> str:
         """Why a group is not to be swapped yet, or nothing: by what is committed, wherever that was done."""
         host = self._host
         old, new = [{runtime_name(q) for q in queries} for queries in (group.gone, group.queries)]
@@ -285,12 +285,12 @@ class GroupSwap:
             self._writer.close()
         self._writer = self._carrier = None
 
-    def _begin(self, group: Group) -> Coroutine:
+    def _begin(self, group: SwapGroup) -> Coroutine:
         yield from ()
         self._near = None
         self._write(begun(self._host.deployed, group))
 
-    def _take_back(self, group: Group) -> Coroutine:
+    def _take_back(self, group: SwapGroup) -> Coroutine:
         yield from ()
         self._since_ms = self._host.clock.timer_ms()  # should it not come through
         if not self._compares:
@@ -306,7 +306,7 @@ class GroupSwap:
             return f"tasks, whose number is not known ({error})"
         return ", ".join(waiting[:3])
 
-    def _record(self, group: Group) -> Coroutine:
+    def _record(self, group: SwapGroup) -> Coroutine:
         yield from ()
         before = self._host.deployed
         tasks = [
@@ -317,7 +317,7 @@ class GroupSwap:
         self._all_parked = False  # until it is looked at again
         self._write(replace(before, swap=replace(before.swap, moves=moves)), group)
 
-    def _write(self, after: Deployed, to_move: Group | None = None) -> None:
+    def _write(self, after: Deployed, to_move: SwapGroup | None = None) -> None:
         """Only if nothing else has been written in between; this member learns of it as all others. to_move: its topics are prepared."""
         writer = PlanWriter(self._host.log, self._app)
         try:
@@ -339,7 +339,7 @@ class GroupSwap:
                 if self._writer.deployed != host.deployed:  # it is done already
                     self.release()
                     return
-                self._carrier = Carrier(host.log, self._app, self._writer)
+                self._carrier = MoveExecutor(host.log, self._app, self._writer)
             if not self._carrier.step(now_ms):
                 return
             self._carrier.finish(now_ms)
@@ -354,7 +354,7 @@ class GroupSwap:
         for query in self._group.queries:
             say(INFO, "query.swapped", query=query.id, generation=query.generation)
 
-    def _postpone(self, group: Group) -> None:
+    def _postpone(self, group: SwapGroup) -> None:
         _, failures = self._next_try.get(group.name, (0, 0))
         wait = min(AGAIN_MS_MAX, AGAIN_MS << min(failures, 10))
         self._next_try[group.name] = self._host.clock.timer_ms() + wait, failures + 1

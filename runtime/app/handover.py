@@ -1,4 +1,4 @@
-"""Takes over the history of a query that another engine has computed (`flowql.runtime.state.handed`), in an instance that is alone.
+"""Takes over the history of a query that another engine has computed (`flowql.runtime.state.computed_history`), in an instance that is alone.
 
 A new generation begins with the state, results and positions of that history instead of at the first record. In this order:
 
@@ -27,7 +27,7 @@ from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.commit.replacement import Replacement
 from flowql.runtime.errors import HandoverUnfit
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from flowql.runtime.state.handed import DEAD, ROWS, SINK, Handed, decode_page, shape_of
+from flowql.runtime.state.computed_history import DEAD, ROWS, SINK, ComputedHistory, decode_page, shape_of
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.values import decode_metadata, encode_metadata
 from flowql.runtime.task.dead_letters import staging_topic, topic_name
@@ -40,26 +40,28 @@ PAGES_PER_ROUND = 4  # of state rows between two looks of the reconciler at othe
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class HistoryOutputs:
     """Results and state of computed histories, for the commit that records the deployment."""
 
     results: list[Replacement]
     letters: list[tuple[TopicPartition, pa.RecordBatch]]
 
 
-def taken_over(host: QueryHost, query: QueryPlan, handed: Handed, brought: Brought, *, staged: bool) -> Coroutine:
+def taken_over(
+    host: QueryHost, query: QueryPlan, history: ComputedHistory, brought: HistoryOutputs, *, staged: bool
+) -> Coroutine:
     """State of a query's history is in the store, its results and dead letters are in `brought`. staged: it does not serve yet."""
-    check(host, query, handed)
-    brought.results.extend(results(host, query, handed))
+    check(host, query, history)
+    brought.results.extend(results(host, query, history))
     app = host.config.application_id
     topic = staging_topic(app, query.id) if staged else topic_name(app)
-    brought.letters.extend((TopicPartition(topic, 0), b) for b in letters(query, handed, host.clock.wall_ms()))
-    yield from loaded(host, query, handed)
+    brought.letters.extend((TopicPartition(topic, 0), b) for b in letters(query, history, host.clock.wall_ms()))
+    yield from loaded(host, query, history)
 
 
-def check(host: QueryHost, query: QueryPlan, handed: Handed) -> None:
+def check(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> None:
     """HandoverUnfit unless this is the history of `query`, a generation that begins now, over the topics as they are."""
-    found, counts = handed.manifest, {t: i.partitions for t, i in host.admin.topics().items()}
+    found, counts = history.manifest, {t: i.partitions for t, i in host.admin.topics().items()}
     name = user_id(query.id, query.generation)
     if (found.query, found.definition, found.shape) != (name, query.definition, shape_of(query)):
         raise HandoverUnfit(f"{name} was edited while its history was computed: {AGAIN}")
@@ -80,28 +82,30 @@ def check(host: QueryHost, query: QueryPlan, handed: Handed) -> None:
         raise HandoverUnfit(f"{name} reads {', '.join(sorted(missing))}, of which there is no history: {AGAIN}")
 
 
-def loaded(host: QueryHost, query: QueryPlan, handed: Handed) -> Coroutine:
+def loaded(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> Coroutine:
     """The state of all tasks of a query is in the store, durable, as of the end of the history. No plan on record has these tasks."""
-    records = _task_records(host, query, handed)
+    records = _task_records(host, query, history)
     stores = {plain(s.name, query.generation): s for sub in query.subtopologies for s in _stores(sub)}
     host.state.rebuild(records)
     rows = 0
-    pages = _pages(handed, stores)
+    pages = _pages(history, stores)
     while some := list(islice(pages, PAGES_PER_ROUND)):
         for store, partition, keys, values in some:
             host.state.restore(store, partition, keys, values)
             rows += len(keys)
         yield None
-    if rows != handed.manifest.state_rows:
-        raise HandoverUnfit(f"{handed.folder} has {rows} rows of state, its manifest says {handed.manifest.state_rows}")
+    if rows != history.manifest.state_rows:
+        raise HandoverUnfit(
+            f"{history.folder} has {rows} rows of state, its manifest says {history.manifest.state_rows}"
+        )
     for task in records:
         host.state.end_restore(task)
         yield None
 
 
-def results(host: QueryHost, query: QueryPlan, handed: Handed) -> list[Replacement]:
+def results(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> list[Replacement]:
     """Records of the results, behind what is in the topic, for the commit that records the deployment."""
-    found, topic = handed.records(SINK), topic_written(query)
+    found, topic = history.records(SINK), topic_written(query)
     partitions = host.admin.topics()[topic].partitions
     if found and max(found) >= partitions:
         raise HandoverUnfit(
@@ -111,9 +115,9 @@ def results(host: QueryHost, query: QueryPlan, handed: Handed) -> list[Replaceme
     return [Replacement(tp, end, False, tuple(found[tp.partition])) for tp, end in ends.items()]
 
 
-def letters(query: QueryPlan, handed: Handed, now_ms: int) -> list[pa.RecordBatch]:
+def letters(query: QueryPlan, history: ComputedHistory, now_ms: int) -> list[pa.RecordBatch]:
     """Dead letters of the history as those of this generation, written now."""
-    return [_of_generation(b, query.generation, now_ms) for of in handed.records(DEAD).values() for b in of]
+    return [_of_generation(b, query.generation, now_ms) for of in history.records(DEAD).values() for b in of]
 
 
 def _of_generation(batch: pa.RecordBatch, generation: int, now_ms: int) -> pa.RecordBatch:
@@ -124,16 +128,16 @@ def _of_generation(batch: pa.RecordBatch, generation: int, now_ms: int) -> pa.Re
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=PRODUCE_SCHEMA)
 
 
-def _task_records(host: QueryHost, query: QueryPlan, handed: Handed) -> dict[str, TaskRecord]:
-    counts, metadata = partition_counts(query, host.admin), handed.metadata()
+def _task_records(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> dict[str, TaskRecord]:
+    counts, metadata = partition_counts(query, host.admin), history.metadata()
     found: dict[str, TaskRecord] = {}
     for sub in query.subtopologies:
         for p in range(counts[sub.number]):
             names = tuple(s.name for s in _stores(sub))
-            data = _metadata(metadata.pop((sub.number, p), None), _ends(sub, p, handed))
+            data = _metadata(metadata.pop((sub.number, p), None), _ends(sub, p, history))
             found[str(TaskId(query.id, sub.number, p))] = TaskRecord(p, names, encode_metadata(data))
     if metadata:
-        raise HandoverUnfit(f"{handed.folder} has tasks that {query.id} has not: {sorted(metadata)}: {AGAIN}")
+        raise HandoverUnfit(f"{history.folder} has tasks that {query.id} has not: {sorted(metadata)}: {AGAIN}")
     return found
 
 
@@ -144,17 +148,17 @@ def _metadata(known: bytes | None, ends: Mapping[str, int]) -> dict[str, Any]:
     return {**data, "positions": dict(ends)}
 
 
-def _ends(sub: SubTopology, partition: int, handed: Handed) -> dict[str, int]:
+def _ends(sub: SubTopology, partition: int, history: ComputedHistory) -> dict[str, int]:
     """Where the history of a task ends in each topic that it reads."""
-    scanned = {topic: handed.manifest.partitions[topic] for topic in _scanned_by(sub)}
+    scanned = {topic: history.manifest.partitions[topic] for topic in _scanned_by(sub)}
     group = GROUPER.group(scanned)[partition] if scanned else ()
-    return {tp.topic: handed.manifest.ends[tp.topic][str(tp.partition)] for tp in group}
+    return {tp.topic: history.manifest.ends[tp.topic][str(tp.partition)] for tp in group}
 
 
 def _pages(
-    handed: Handed, stores: Mapping[str, StoreSpec]
+    history: ComputedHistory, stores: Mapping[str, StoreSpec]
 ) -> Iterator[tuple[StoreSpec, int, Sequence[bytes], Sequence[bytes]]]:
-    for row in handed.rows(ROWS):
+    for row in history.rows(ROWS):
         keys, values = decode_page(row.data)
         yield stores[row.topic], row.partition, keys, values
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from flowql.compiler.plan.generations import user_id
 from flowql.runtime.app.hosts import QueryHost
-from flowql.runtime.app.hung_topic import HungReader, HungRun, release, write_hung
-from flowql.runtime.app.watchdog import Stuck
+from flowql.runtime.app.hung_topic import HungMicroBatch, HungReader, release, write_hung
+from flowql.runtime.app.watchdog import StuckStep
 from flowql.runtime.errors import LogError
 from flowql.runtime.events import WARNING, say
 
@@ -42,11 +42,11 @@ class HungQueries:
     def apply(self) -> None:
         """What is known, to the queries that run now; another definition or generation is another query."""
         running = {q.id: q.definition for q in self._host.running.queries}
-        runs = [run for run in self._reader.runs if running.get(run.query) == run.definition]
+        runs = [run for run in self._reader.hung if running.get(run.query) == run.definition]
         newest = {run.query: run.reason for run in sorted(runs, key=lambda run: run.at_ms)}
         self._host.query_states.set_hung(newest)
 
-    def tell(self, stuck: Sequence[Stuck], owns: Callable[[str], bool]) -> bool:
+    def tell(self, stuck: Sequence[StuckStep], owns: Callable[[str], bool]) -> bool:
         """Records micro-batches that do not end. owns: whether a task belongs to this member now. False if it has to be repeated.
 
         The watchdog calls it before this member leaves its group because of them. It blocks.
@@ -60,7 +60,7 @@ class HungQueries:
                 continue
             where, at_ms = s.where.rpartition(" > ")[2], now_ms - s.for_ms
             whose = user_id(query.id, query.generation)
-            runs.append(HungRun(query.id, whose, query.definition, s.task, host.config.process_id, at_ms, where))
+            runs.append(HungMicroBatch(query.id, whose, query.definition, s.task, host.config.process_id, at_ms, where))
         if not runs:
             return True
         try:

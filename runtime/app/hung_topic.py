@@ -23,8 +23,8 @@ _READ_ROWS, _READ_BYTES = 10_000, 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class HungRun:
-    """A run that did not end. query: the name under which its generation runs; id: the one that people use.
+class HungMicroBatch:
+    """A micro-batch that did not end. query: the name under which its generation runs; id: the one that people use.
 
     definition: of the query then. member: its process id. at_ms: wall clock of that member. where: the code of the innermost call.
     """
@@ -57,7 +57,7 @@ def topic_of(application_id: str) -> TopicPartition:
 
 
 def write_hung(
-    log: Log, application_id: str, runs: Collection[HungRun], group_metadata: GroupMetadata | None, now_ms: int
+    log: Log, application_id: str, runs: Collection[HungMicroBatch], group_metadata: GroupMetadata | None, now_ms: int
 ) -> None:
     """Writes the hung functions of one member and waits for the brokers. Raises LogError; StaleMember if the writer is no longer a member of its group.
 
@@ -65,7 +65,7 @@ def write_hung(
     """
     tp = topic_of(application_id)
     log.admin().create_topic(tp.topic, 1, COMPACTED)
-    keys, values = [run.key for run in runs], [json.dumps(asdict(run)).encode() for run in runs]
+    keys, values = [one.key for one in runs], [json.dumps(asdict(one)).encode() for one in runs]
     member = next(iter(runs)).member
     producer = log.producer(f"{application_id}-{member}-hung")
     try:
@@ -85,7 +85,7 @@ def release(log: Log, application_id: str, process_id: str, ids: Collection[str]
     tp = topic_of(application_id)
     reader = HungReader(log, application_id)
     reader.read_on()
-    found = {run.key: run.id for run in reader.runs if run.id in ids}
+    found = {one.key: one.id for one in reader.hung if one.id in ids}
     if found:
         producer = log.producer(f"{application_id}-{process_id}-resume")
         try:
@@ -106,13 +106,13 @@ class HungReader:
     def __init__(self, log: Log, application_id: str) -> None:
         self._log, self._tp = log, topic_of(application_id)
         self._reader: Reader | None = None
-        self._runs: dict[bytes, HungRun] = {}
+        self._hung: dict[bytes, HungMicroBatch] = {}
         self._denied = False  # which was said
 
     @property
-    def runs(self) -> list[HungRun]:
+    def hung(self) -> list[HungMicroBatch]:
         """In the order of their members."""
-        return [run for _, run in sorted(self._runs.items())]
+        return [one for _, one in sorted(self._hung.items())]
 
     def read_on(self) -> None:
         """Reads all records that are visible now. What was read before a LogUnavailable is kept."""
@@ -127,7 +127,7 @@ class HungReader:
             self._read_records(to_end=to_end)
             self._denied = False
         except TopicMissing:
-            self._reader, self._runs = None, {}
+            self._reader, self._hung = None, {}
         except LogDenied as error:
             if not self._denied:
                 say(WARNING, "log.trouble", f"{error}: this member does not learn of functions that hung on others")
@@ -147,13 +147,13 @@ class HungReader:
             raise LogUnavailable(f"{self._tp}: offset {end - 1} is not visible yet")
 
     def _take(self, key: bytes, value: bytes | None) -> None:
-        self._runs.pop(key, None)
+        self._hung.pop(key, None)
         if value is not None:
             with suppress(ValueError, KeyError, TypeError):  # of another version: it says nothing to this one
-                self._runs[key] = _decoded(json.loads(value))
+                self._hung[key] = _decoded(json.loads(value))
 
 
-def _decoded(data: Mapping[str, object]) -> HungRun:
+def _decoded(data: Mapping[str, object]) -> HungMicroBatch:
     """Fields that are not known are left out."""
     texts = {name: str(data[name]) for name in ("query", "id", "definition", "task", "member", "where")}
-    return HungRun(**texts, at_ms=int(str(data["at_ms"])))
+    return HungMicroBatch(**texts, at_ms=int(str(data["at_ms"])))

@@ -15,7 +15,6 @@ from flowql.compiler.plan.generations import runtime_name, topic_written
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.allocator import UnusedMemory
-from flowql.runtime.app.alone import AloneReconciler
 from flowql.runtime.app.careful import CarefulQueries
 from flowql.runtime.app.consistent_snapshot import REFUSED, ConsistentSnapshots
 from flowql.runtime.app.deployer import Deployer
@@ -30,16 +29,17 @@ from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStat
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.recovery import check_mode, recover
-from flowql.runtime.app.refusals import refuse, unreadable
 from flowql.runtime.app.restoration import RestorationStep
 from flowql.runtime.app.restore_process import restore_process
 from flowql.runtime.app.running import RunningQuery, positions_of
+from flowql.runtime.app.single_instance import SingleInstanceReconciler
+from flowql.runtime.app.suspension import suspend, unreadable
 from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
 from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
-from flowql.runtime.commit.positions import Reading
+from flowql.runtime.commit.positions import ReaderPosition
 from flowql.runtime.config import InstanceConfig, commit_interval_ms, slice_ns
 from flowql.runtime.errors import RuntimeFailure, StateError, StateLost
 from flowql.runtime.events import ERROR, INFO, WARNING, say
@@ -145,7 +145,7 @@ class Instance:
             before_cut=self.publisher.before_cut,
             interval_ms=self._commit_interval_ms,
             on_commit=self._committed,
-            on_refused=partial(refuse, self),
+            on_refused=partial(suspend, self),
             readers=lambda topic: readers(self.running, topic, config.application_id),
             changelog=self._changelog_writer(),
             transactional_id=config.transactional_id if config.shared else None,
@@ -181,7 +181,9 @@ class Instance:
         self.group = GroupStep(self) if config.shared else None
         deployment = Deployment(self)
         self.rebuilding = Rebuilding(self, deployment)
-        self.reconciler: Reconciler = self.group or AloneReconciler(self, self.rebuilding, self.commit.withdraw)
+        self.reconciler: Reconciler = self.group or SingleInstanceReconciler(
+            self, self.rebuilding, self.commit.withdraw
+        )
         self.deployer = Deployer(self, deployment, self.rebuilding, self.reconciler, self.group)
         self.resume, self.deploy = self.deployer.resume, self.deployer.deploy
 
@@ -302,7 +304,7 @@ class Instance:
 
     # -- commits
 
-    def _positions(self) -> dict[TopicPartition, Reading]:
+    def _positions(self) -> dict[TopicPartition, ReaderPosition]:
         return positions_of(self.queries, self.query_states) if self.group is None else self.group.mine.positions()
 
     def _committed(self) -> None:

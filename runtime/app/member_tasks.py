@@ -9,11 +9,11 @@ from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.query_state import STOPPED
-from flowql.runtime.app.refusals import build
 from flowql.runtime.app.running import RunningQuery, positions_of
+from flowql.runtime.app.suspension import build
 from flowql.runtime.app.swapping import group_of_swap
 from flowql.runtime.app.threads import share_interpreter
-from flowql.runtime.commit.positions import Reading
+from flowql.runtime.commit.positions import ReaderPosition
 from flowql.runtime.errors import LogDenied, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
@@ -30,7 +30,7 @@ class MemberTasks:
     def __init__(self, owner: DeploymentHost) -> None:
         self._owner = owner
         self._parting: dict[str, list[Task]] = {}  # by query, tasks that leave with the next cut
-        self._cut: dict[TopicPartition, Reading] = {}
+        self._cut: dict[TopicPartition, ReaderPosition] = {}
 
     def take_over(self, deployed: Deployed) -> None:
         """Run the queries of a newer record, those that are new without tasks as yet; the tasks of those that it has no more are closed."""
@@ -110,7 +110,7 @@ class MemberTasks:
         """The partitions of these tasks do not move on without them, though they are not made yet: new ones begin at the start."""
         with self._owner.state.epoch_lock:
             for task_id, tps in held.items():
-                there, at = written.get(str(task_id)), self._owner.queries[task_id.query].refused_at
+                there, at = written.get(str(task_id)), self._owner.queries[task_id.query].restart_positions
                 known: dict[TopicPartition, int] = {}
                 for name, position in (there.record.read().get("positions", {}) if there is not None else {}).items():
                     tp = TopicPartition(topic_named(name), task_id.partition)
@@ -122,9 +122,9 @@ class MemberTasks:
     def forget_positions(self, tps: Collection[TopicPartition], queries: Iterable[RunningQuery] | None = None) -> None:
         """Of refused queries: they have tasks again, or others own the partitions. The epoch lock is held."""
         for running in self._owner.queries.values() if queries is None else queries:
-            running.refused_at = {tp: o for tp, o in running.refused_at.items() if tp not in tps}
+            running.restart_positions = {tp: o for tp, o in running.restart_positions.items() if tp not in tps}
 
-    def positions(self) -> dict[TopicPartition, Reading]:
+    def positions(self) -> dict[TopicPartition, ReaderPosition]:
         """At a cut: of tasks that are here, and of those that leave with it. The epoch lock is held."""
         for name, running in self._owner.queries.items():
             running.parting = self._parting.get(name, [])
@@ -135,7 +135,7 @@ class MemberTasks:
     def commits(self, tps: Collection[TopicPartition]) -> bool:
         """Whether the last cut, whose commit may be under way, or the next one says where these partitions are."""
         with self._owner.state.epoch_lock:
-            refused = [tp for running in self._owner.queries.values() for tp in running.refused_at]
+            refused = [tp for running in self._owner.queries.values() for tp in running.restart_positions]
             return any(tp in tps for tp in (*self._cut, *refused))
 
     def moved(self) -> bool:

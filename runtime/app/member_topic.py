@@ -18,7 +18,7 @@ _READ_ROWS, _READ_BYTES = 10_000, 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberAddress:
     """A member and the address on which it listens. token: permits reading rows, and nothing else."""
 
     host: str
@@ -33,7 +33,7 @@ def topic_name(application_id: str) -> str:
     return f"{application_id}-members"
 
 
-def write_member(log: Log, application_id: str, process_id: str, member: Member | None, now_ms: int) -> None:
+def write_member(log: Log, application_id: str, process_id: str, member: MemberAddress | None, now_ms: int) -> None:
     """Tell the others where this instance listens; None when it does no more. Waits for the brokers."""
     tp = TopicPartition(topic_name(application_id), 0)
     log.admin().create_topic(tp.topic, 1, COMPACTED)
@@ -55,9 +55,9 @@ class MemberReader:
     def __init__(self, log: Log, application_id: str) -> None:
         self._log, self._tp = log, TopicPartition(topic_name(application_id), 0)
         self._reader: Reader | None = None
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, MemberAddress] = {}
 
-    def read(self) -> Mapping[str, Member]:
+    def read(self) -> Mapping[str, MemberAddress]:
         """As of now. An instance that was killed is among them. Raises LogError."""
         if self._reader is None:
             if not self._log.admin().partition_counts([self._tp.topic]):
@@ -67,5 +67,5 @@ class MemberReader:
             for key, value in changes(batch):
                 self._members.pop(key.decode(), None)
                 if value is not None:
-                    self._members[key.decode()] = Member(**json.loads(value))
+                    self._members[key.decode()] = MemberAddress(**json.loads(value))
         return dict(self._members)

@@ -11,7 +11,7 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.polling import END_UNKNOWN
 from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED
 from flowql.runtime.app.running import RunningQuery
-from flowql.runtime.commit.positions import stamped_readers
+from flowql.runtime.commit.positions import readers_in
 from flowql.runtime.errors import LogDenied, LogIOError, LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import skipped_records
@@ -92,7 +92,7 @@ def _group_caught_up(
         positions = admin.stable_positions(instance.config.application_id, tps)
         if any(tp not in positions or positions[tp].offset < end for tp, end in (*before.items(), *ends.items())):
             return False
-        if any(stamped_readers(positions[tp].metadata) != of for tp, of in readers.items()):
+        if any(readers_in(positions[tp].metadata) != of for tp, of in readers.items()):
             return False
         return before == {tp: admin.written_offset(tp) for tp in inside} and instance.commit.idle
     except AWAY:  # brokers are away, or another member commits just now

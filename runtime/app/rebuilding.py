@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from flowql.compiler.plan.deployed import Group, groups_of, is_held, swapped, takes_difference
+from flowql.compiler.plan.deployed import SwapGroup, groups_of, is_held, swapped, takes_difference
 from flowql.compiler.plan.generations import runtime_name, topic_written, topics_read, under_own_name
 from flowql.compiler.plan.topology import QueryPlan
-from flowql.runtime.app.comparing import NotYet
+from flowql.runtime.app.comparing import ComparisonUnavailable
 from flowql.runtime.app.coroutines import Coroutine, stopped
 from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.draining import at_rest, drained, task_set
@@ -35,7 +35,7 @@ from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.replacing import begun_anew, records_of, replacement
 from flowql.runtime.app.swapping import (
     BUILT,
-    Carrier,
+    MoveExecutor,
     begun,
     compact_tables,
     group_of_swap,
@@ -44,7 +44,7 @@ from flowql.runtime.app.swapping import (
     moves_of,
     results_are_seen,
 )
-from flowql.runtime.commit.replacement import Replacement, Reshape
+from flowql.runtime.commit.replacement import PartitionChange, Replacement
 from flowql.runtime.errors import GenerationDamaged, LogError, RuntimeFailure
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import Admin, TopicPartition
@@ -84,7 +84,7 @@ class Rebuilding:
                 return self._swap(group)
         return None
 
-    def far(self, group: Group) -> str:
+    def far(self, group: SwapGroup) -> str:
         """Why a group is not to be swapped yet, or nothing."""
         if missing := missing_topics(self._host.admin, group):
             return f"there is no topic {missing[0]}"
@@ -100,7 +100,7 @@ class Rebuilding:
         behind = self._behind(group) + self._staged(group)
         return f"{behind:,} records behind" if behind > NEAR_RECORDS else ""
 
-    def _damaged(self, group: Group, look: Callable[[Admin, Collection[str]], str]) -> GenerationDamaged | None:
+    def _damaged(self, group: SwapGroup, look: Callable[[Admin, Collection[str]], str]) -> GenerationDamaged | None:
         """The error that stops a generation whose results lack records: its topics would lose those rows with the swap."""
         letters = [dead_letters.staging_topic(self._host.config.application_id, runtime_name(q)) for q in group.queries]
         problem = look(self._host.admin, [*group.staging.values(), *letters])
@@ -111,7 +111,7 @@ class Rebuilding:
             self._host.query_states.stop(runtime_name(query), error)
         return error
 
-    def _behind(self, group: Group) -> int:
+    def _behind(self, group: SwapGroup) -> int:
         """Records of outside topics that the serving generation has processed and the new one has not.
 
         Where nothing serves that reads a partition, those it held when the group was first looked at.
@@ -123,7 +123,7 @@ class Rebuilding:
         goals |= self._host.admin.end_offsets(missing) if missing else {}
         return sum(max(0, serving.get(tp, goals.get(tp, 0)) - position) for tp, position in new.items())
 
-    def _staged(self, group: Group) -> int:
+    def _staged(self, group: SwapGroup) -> int:
         """Records of staging topics that their readers have not processed."""
         staging = set(group.staging.values())
         inputs = [i for t in self._tasks(map(runtime_name, group.queries)) for i in t.logs.values()]
@@ -131,17 +131,19 @@ class Rebuilding:
         ends = self._host.admin.end_offsets(sorted({i.tp for i in inside}))
         return sum(max(0, ends.get(i.tp, 0) - i.position) for i in inside)
 
-    def side_by_side(self, group: Group, look: Callable[[], None]) -> Coroutine:
+    def side_by_side(self, group: SwapGroup, look: Callable[[], None]) -> Coroutine:
         """Both generations at one place, everything committed that follows from what they have read; `look` is called there.
 
-        Then both go on. NotYet if they do not come together.
+        Then both go on. ComparisonUnavailable if they do not come together.
         """
         if far := self.far(group):
-            raise NotYet(far)
+            raise ComparisonUnavailable(far)
         host = self._host
         lost = {name for name, _ in host.deployed.lost}
         if still := next((q.id for q in group.gone if runtime_name(q) in lost), ""):
-            raise NotYet(f"{still} stands still where its state was lost, and the built generation goes on beyond it")
+            raise ComparisonUnavailable(
+                f"{still} stands still where its state was lost, and the built generation goes on beyond it"
+            )
         both = [*map(runtime_name, group.gone), *map(runtime_name, group.queries)]
         try:
             limit_ms = host.clock.timer_ms() + TOGETHER_MS
@@ -153,7 +155,7 @@ class Rebuilding:
         finally:
             host.query_states.release_after_swap(both)
 
-    def _at_one_place(self, group: Group, limit_ms: int) -> Coroutine:
+    def _at_one_place(self, group: SwapGroup, limit_ms: int) -> Coroutine:
         """Both generations have read the same of topics outside the group, and all of those inside, and are held.
 
         `_together` lets the new one be ahead, for which a swap has no need to wait.
@@ -171,9 +173,9 @@ class Rebuilding:
             yield from self._drained(names, limit_ms)
             yield host.commit.request(withdrawable=True)
         if self._unread([runtime_name(q) for q in (*group.gone, *group.queries)], group):
-            raise NotYet("a topic of it has got more records")
+            raise ComparisonUnavailable("a topic of it has got more records")
 
-    def _unread(self, names: Sequence[str], group: Group) -> bool:
+    def _unread(self, names: Sequence[str], group: SwapGroup) -> bool:
         """Whether these queries have not read all that is committed to the topics of a group, be it to be seen already or not."""
         inside, written = {*group.topics, *group.staging.values()}, self._host.admin.written_offset
         inputs = [i for task in self._tasks(names) for i in task.logs.values() if i.tp.topic in inside]
@@ -181,7 +183,7 @@ class Rebuilding:
 
     # -- the swap
 
-    def _swap(self, group: Group) -> Coroutine:
+    def _swap(self, group: SwapGroup) -> Coroutine:
         host = self._host
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         writer: PlanWriter | None = None
@@ -195,7 +197,7 @@ class Rebuilding:
                 writer.close()
             self._postpone(group, str(error))
             host.query_states.release_after_swap([*old, *new])
-            if isinstance(error, NotYet):
+            if isinstance(error, ComparisonUnavailable):
                 return
             raise
         old_tasks, new_tasks = list(self._tasks(old)), list(self._tasks(new))
@@ -221,7 +223,7 @@ class Rebuilding:
             return
         yield from self._begin_new(group)
 
-    def _begin_new(self, group: Group) -> Coroutine:
+    def _begin_new(self, group: SwapGroup) -> Coroutine:
         """Starts the tasks of a new generation that is recorded as serving."""
         old, new = [runtime_name(q) for q in group.gone], [runtime_name(q) for q in group.queries]
         self._next_try.pop(group.name, None)
@@ -238,13 +240,13 @@ class Rebuilding:
         yield from self._deployment.forgotten(queries)
         yield from self._deployment.started(plans, retried=True)
 
-    def _postpone(self, group: Group, why: str) -> None:
+    def _postpone(self, group: SwapGroup, why: str) -> None:
         _, failures = self._next_try.get(group.name, (0, 0))
         wait = min(AGAIN_MS_MAX, AGAIN_MS << min(failures, 10))
         self._next_try[group.name] = self._host.clock.timer_ms() + wait, failures + 1
         self.why[group.name] = why
 
-    def _together(self, group: Group, limit_ms: int) -> Coroutine:
+    def _together(self, group: SwapGroup, limit_ms: int) -> Coroutine:
         """The new generation at the positions of the old or beyond, everything of it read and committed, and held."""
         host = self._host
         gone = [runtime_name(q) for q in group.gone]
@@ -258,7 +260,7 @@ class Rebuilding:
             yield from self._drained(names, limit_ms)
             yield host.commit.request()
         if self._staged(group):
-            raise NotYet("a staging topic has got more records")
+            raise ComparisonUnavailable("a staging topic has got more records")
 
     def _drained(self, names: Sequence[str], limit_ms: int) -> Coroutine:
         return drained(
@@ -272,14 +274,14 @@ class Rebuilding:
     def _check(self, names: Iterable[str], limit_ms: int) -> None:
         for name in names:
             if trouble := self._host.trouble(name):
-                raise NotYet(f"{name}: {trouble}")
+                raise ComparisonUnavailable(f"{name}: {trouble}")
         self._check_time(limit_ms, f"not at the positions of the serving generation within {TOGETHER_MS // 1000} s")
 
     def _check_time(self, limit_ms: int, why: str) -> None:
         if self._host.clock.timer_ms() > limit_ms:
-            raise NotYet(why)
+            raise ComparisonUnavailable(why)
 
-    def _commit(self, group: Group, old_tasks: Sequence[Task], new_tasks: Sequence[Task]) -> Coroutine:
+    def _commit(self, group: SwapGroup, old_tasks: Sequence[Task], new_tasks: Sequence[Task]) -> Coroutine:
         """The commit that makes the new generation serve."""
         host = self._host
         replacements, reshapes, mixed = self._replacements(group)
@@ -318,7 +320,7 @@ class Rebuilding:
 
     # -- where a commit cannot replace records
 
-    def _record(self, writer: PlanWriter, group: Group, new_tasks: Sequence[Task]) -> Coroutine:
+    def _record(self, writer: PlanWriter, group: SwapGroup, new_tasks: Sequence[Task]) -> Coroutine:
         """From here on there is no way back. What it raises with a swap in `deployed` leaves open whether that is on record."""
         host, app = self._host, self._host.config.application_id
         yield host.commit.request()
@@ -345,7 +347,7 @@ class Rebuilding:
                 yield from self._begin_again(names)
                 return
             if after.swap is not None:
-                carrier = Carrier(host.log, host.config.application_id, writer)
+                carrier = MoveExecutor(host.log, host.config.application_id, writer)
                 while not carrier.step(host.clock.wall_ms()):
                     yield None
                 after = carrier.finish(host.clock.wall_ms())
@@ -366,16 +368,18 @@ class Rebuilding:
         yield host.commit.request(at_the_cut)
         yield from self._begin_new(group)
 
-    def _replacements(self, group: Group) -> tuple[list[Replacement], list[Reshape], set[str]]:
+    def _replacements(self, group: SwapGroup) -> tuple[list[Replacement], list[PartitionChange], set[str]]:
         """What is written, topics that get as many partitions as their staging topics have, and the tables that get their difference."""
-        host, found, reshapes, mixed = self._host, list[Replacement](), list[Reshape](), set[str]()
+        host, found, reshapes, mixed = self._host, list[Replacement](), list[PartitionChange](), set[str]()
         topics = host.admin.topics()
         for topic, staging in group.staging.items():
             tps = [TopicPartition(topic, p) for p in range(topics[topic].partitions)]
             count = topics[staging].partitions
             if count != len(tps):  # there is no difference between tables whose keys lie in other partitions
                 begin = first_offset(host.log, topic, len(tps))
-                reshapes.append(Reshape(topic, count, begin, ends=tuple((tp, host.admin.end_offset(tp)) for tp in tps)))
+                reshapes.append(
+                    PartitionChange(topic, count, begin, ends=tuple((tp, host.admin.end_offset(tp)) for tp in tps))
+                )
                 of_staging = [TopicPartition(staging, p) for p in range(count)]
                 found += [begun_anew(host.log, s, TopicPartition(topic, s.partition), begin) for s in of_staging]
                 continue
@@ -394,11 +398,11 @@ class Rebuilding:
                 yield from self._host.queries[name].built.tasks
 
 
-def _staging_tp(group: Group, tp: TopicPartition) -> TopicPartition:
+def _staging_tp(group: SwapGroup, tp: TopicPartition) -> TopicPartition:
     return TopicPartition(group.staging[tp.topic], tp.partition)
 
 
-def _positions(tasks: Iterable[Task], group: Group) -> dict[TopicPartition, int]:
+def _positions(tasks: Iterable[Task], group: SwapGroup) -> dict[TopicPartition, int]:
     """The lowest position in each partition of topics outside the group."""
     inside = {*group.topics, *group.staging.values()}
     found: dict[TopicPartition, int] = {}
@@ -421,7 +425,7 @@ def _moved(task: Task, ends: dict[TopicPartition, tuple[TopicPartition, int]]) -
     return {**metadata, "positions": positions}
 
 
-def _levels(group: Group) -> list[list[QueryPlan]]:
+def _levels(group: SwapGroup) -> list[list[QueryPlan]]:
     """The queries so that each comes after those whose topics it reads; queries in a circle come together, last."""
     left, done, levels = list(group.queries), set[str](), list[list[QueryPlan]]()
     while left:
@@ -433,7 +437,7 @@ def _levels(group: Group) -> list[list[QueryPlan]]:
     return levels
 
 
-def group_of(queries: Sequence[QueryPlan], group: Group) -> Group:
+def group_of(queries: Sequence[QueryPlan], group: SwapGroup) -> SwapGroup:
     """A part of a group, against the serving queries of the same ids."""
     ids = {q.id for q in queries}
     return replace(group, queries=tuple(queries), gone=tuple(q for q in group.gone if q.id in ids))

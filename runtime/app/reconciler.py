@@ -2,7 +2,7 @@
 
 Its thread is the only one that starts queries and tasks, stops them, holds and releases them (`tests/tidy` checks the callers).
 The next step depends on the plan, on the state of each query, on the partitions that the group has assigned to a member, and on requests for
-deployments. `flowql.runtime.app.alone` chooses it for a single instance, `flowql.runtime.app.group` for a member of a group; this class runs it. The
+deployments. `flowql.runtime.app.single_instance` chooses it for a single instance, `flowql.runtime.app.group` for a member of a group; this class runs it. The
 class never waits: a coroutine yields the futures that it needs.
 """
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowql.runtime.commit.replacement import Replacement, Source
+from flowql.runtime.commit.replacement import MovedRecords, Replacement
 from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Log, TopicPartition
 
 READ_ROWS, READ_BYTES = 50_000, 64 << 20
@@ -34,8 +34,8 @@ def replacement(log: Log, staging: TopicPartition, tp: TopicPartition, *, differ
     return Replacement(tp, end, False, tuple(b for b in changed.to_batches() if b.num_rows))
 
 
-def _source(log: Log, staging: TopicPartition) -> Source:
-    return Source(staging, log.admin().begin_offset(staging), log.admin().end_offset(staging))
+def _source(log: Log, staging: TopicPartition) -> MovedRecords:
+    return MovedRecords(staging, log.admin().begin_offset(staging), log.admin().end_offset(staging))
 
 
 def records_of(log: Log, topic: str) -> list[pa.RecordBatch]:

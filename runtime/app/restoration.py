@@ -56,7 +56,7 @@ class ChangelogCursor:
 
 
 @dataclass(slots=True)
-class Restoring:
+class RestoringTask:
     """A task in the care of this step."""
 
     task: Task
@@ -96,7 +96,7 @@ class RestorationStep:
         self._weight_of, self._hand_over, self._on_error = weight_of, hand_over, on_error
         self._process = process
         self._lock = threading.Lock()  # guards the two fields below and removals
-        self._tasks: dict[str, Restoring] = {}
+        self._tasks: dict[str, RestoringTask] = {}
         self._finished: dict[str, RestoreProgress] = {}  # by query, of its tasks that have left
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the restoration thread's wait
         self.records = 0  # applied since the instance started
@@ -110,7 +110,7 @@ class RestorationStep:
         with self._lock:
             name = str(task.id)
             assert name not in self._tasks, f"task {name} is already here"
-            self._tasks[name] = Restoring(task, cursors)
+            self._tasks[name] = RestoringTask(task, cursors)
         self.wake()
 
     def remove(self, task: Task) -> Future[bool]:
@@ -174,7 +174,7 @@ class RestorationStep:
             entry.removal.set_result(True)
         return bool(leaving)
 
-    def _next(self, now_ms: int) -> list[Restoring]:
+    def _next(self, now_ms: int) -> list[RestoringTask]:
         """Tasks of the weightiest queries, a few at a time, always in the same order."""
         with self._lock:
             ready = [e for e in self._tasks.values() if now_ms >= e.backoff.retry_at_ms]
@@ -184,7 +184,7 @@ class RestorationStep:
         top = max(weights.values())
         return sorted((e for e in ready if weights[e.task.id.query] == top), key=lambda e: e.task.id)[:TASKS_MAX]
 
-    def _advance(self, entry: Restoring, now_ms: int) -> bool:
+    def _advance(self, entry: RestoringTask, now_ms: int) -> bool:
         """Apply what has arrived and ask for more; True if something moved."""
         progress = False
         try:
@@ -269,7 +269,7 @@ class RestorationStep:
         self.records += len(keys)
         cursor.position = batches[-1].next_offset
 
-    def _finish(self, entry: Restoring) -> None:
+    def _finish(self, entry: RestoringTask) -> None:
         self._state.end_restore(str(entry.task.id))
         with self._lock:
             removal = entry.removal
@@ -279,7 +279,7 @@ class RestorationStep:
         else:
             self._hand_over(entry.task)
 
-    def _drop(self, entry: Restoring) -> None:
+    def _drop(self, entry: RestoringTask) -> None:
         """Forget a task. The lock is held."""
         query = entry.task.id.query
         del self._tasks[str(entry.task.id)]
@@ -290,7 +290,7 @@ class RestorationStep:
         else:
             self._finished.pop(query, None)
 
-    def _fail(self, entry: Restoring, error: Exception, now_ms: int) -> None:
+    def _fail(self, entry: RestoringTask, error: Exception, now_ms: int) -> None:
         for cursor in entry.cursors:
             cursor.chunk = None
         entry.backoff = entry.backoff.after_failure(now_ms)

@@ -25,7 +25,7 @@ PROGRAM = "flowql.runtime.app.restore_worker"
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class StartWorker:
     """The first message: where changelogs are, and where files are to be."""
 
     open_log: Callable[[], Log]
@@ -33,7 +33,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ReadRequest:
     """A file of at most `max_records` (and what was fetched together with the last) from `offset` on. store: its `StoreEntry.record`."""
 
     number: int
@@ -44,8 +44,8 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """To `Ask.number`. error: why there is no file; as text, as not every exception comes through a pipe."""
+class ReadResponse:
+    """To `ReadRequest.number`. error: why there is no file; as text, as not every exception comes through a pipe."""
 
     number: int
     file: RowFile | None = None
@@ -65,7 +65,7 @@ class RestoreProcess:
     """
 
     def __init__(self, open_log: Callable[[], Log], folder: Path) -> None:
-        self._begin = Begin(open_log, folder)
+        self._begin = StartWorker(open_log, folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._asked: dict[int, Future[object]] = {}
@@ -85,7 +85,7 @@ class RestoreProcess:
             if self._connection is None:
                 self._start()
             assert self._connection is not None
-            self._connection.send(Ask(self._number, tp, offset, max_records, store))
+            self._connection.send(ReadRequest(self._number, tp, offset, max_records, store))
         except OSError as error:
             self._lose(error)
         return future
@@ -124,7 +124,7 @@ class RestoreProcess:
             )
         self._connection.send(self._begin)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: ReadResponse) -> None:
         future = self._asked.pop(answer.number)
         if answer.error:
             future.set_exception(RuntimeFailure(answer.error))

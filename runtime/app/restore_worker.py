@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from flowql.runtime.app.allocator import keep_memory
-from flowql.runtime.app.restore_process import Answer, Ask, Begin
+from flowql.runtime.app.restore_process import ReadRequest, ReadResponse, StartWorker
 from flowql.runtime.app.without_pandas import leave_pandas_out
 from flowql.runtime.clock import Clock, SystemClock
 from flowql.runtime.errors import LogUnavailable
@@ -27,10 +27,10 @@ TIMEOUT_MS = 30_000
 
 
 @dataclass(slots=True)
-class Reading:
+class OpenRequest:
     """A request, and the part of it that is read."""
 
-    ask: Ask
+    ask: ReadRequest
     reader: KeyValueReader
     deadline_ms: int
     keys: list[bytes] = field(default_factory=list)
@@ -58,13 +58,13 @@ class Reading:
         return RowFile(path if rows.keys else None, around, len(self.keys), self.reader.position)
 
 
-class Worker:
+class RestoreWorker:
     """Serves its parent until that is gone. One reader per partition is kept, and reads ahead."""
 
     def __init__(self, connection: Connection, log: Log, folder: Path, clock: Clock) -> None:
         self._connection, self._log, self._folder, self._clock = connection, log, folder, clock
         self._readers: dict[TopicPartition, KeyValueReader] = {}
-        self._readings: list[Reading] = []
+        self._readings: list[OpenRequest] = []
 
     def run(self) -> None:
         """Ends with the EOFError or OSError of a parent that is gone."""
@@ -77,23 +77,23 @@ class Worker:
             if open_ and not done:
                 self._connection.poll(WAIT_S)
 
-    def _begin(self, ask: Ask) -> None:
+    def _begin(self, ask: ReadRequest) -> None:
         # The task of an older one was taken away; both would share a reader.
         older = [r for r in self._readings if r.ask.tp == ask.tp]
         self._readings = [r for r in self._readings if r not in older]
         for reading in older:
-            self._connection.send(Answer(reading.ask.number, error="it was asked for again"))
+            self._connection.send(ReadResponse(reading.ask.number, error="it was asked for again"))
         try:
             reader = self._readers.get(ask.tp)
             if reader is None:
                 reader = self._readers[ask.tp] = self._log.key_values(ask.tp, ask.offset)
             if reader.position != ask.offset:
                 reader.seek(ask.offset)
-            self._readings.append(Reading(ask, reader, self._clock.timer_ms() + TIMEOUT_MS))
+            self._readings.append(OpenRequest(ask, reader, self._clock.timer_ms() + TIMEOUT_MS))
         except Exception as error:  # the caller decides
             self._refuse(ask, error)
 
-    def _advance(self, reading: Reading) -> bool:
+    def _advance(self, reading: OpenRequest) -> bool:
         """True if it is answered."""
         try:
             if not reading.advance():
@@ -104,11 +104,11 @@ class Worker:
         except Exception as error:  # as above
             self._refuse(reading.ask, error)
         else:
-            self._connection.send(Answer(reading.ask.number, file))
+            self._connection.send(ReadResponse(reading.ask.number, file))
         return True
 
-    def _refuse(self, ask: Ask, error: Exception) -> None:
-        self._connection.send(Answer(ask.number, error=f"{type(error).__name__}: {error}"))
+    def _refuse(self, ask: ReadRequest, error: Exception) -> None:
+        self._connection.send(ReadResponse(ask.number, error=f"{type(error).__name__}: {error}"))
 
 
 def main() -> None:
@@ -117,8 +117,8 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     try:
         begin = connection.recv()
-        assert isinstance(begin, Begin)
-        Worker(connection, begin.open_log(), begin.folder, SystemClock()).run()
+        assert isinstance(begin, StartWorker)
+        RestoreWorker(connection, begin.open_log(), begin.folder, SystemClock()).run()
     except (EOFError, OSError):  # the parent has ended or closed its end of the connection
         os._exit(0)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.query_state import QueryStates
-from flowql.runtime.commit.positions import Reading, readers
+from flowql.runtime.commit.positions import ReaderPosition, readers
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
@@ -18,13 +18,13 @@ from flowql.runtime.topology.query import BuiltQuery
 class RunningQuery:
     """A deployed query: its plan and its tasks. Whether it runs is known to `QueryStates`.
 
-    refused_at: where a suspended query will begin, until it has tasks again. parting: tasks that left with the last cut, which
+    restart_positions: where a suspended query will begin, until it has tasks again. parting: tasks that left with the last cut, which
     may be refused yet. Both under the epoch lock.
     """
 
     plan: QueryPlan
     built: BuiltQuery
-    refused_at: dict[TopicPartition, int] = field(default_factory=dict)
+    restart_positions: dict[TopicPartition, int] = field(default_factory=dict)
     parting: list[Task] = field(default_factory=list)
 
     def committed_positions(self) -> dict[TopicPartition, int]:
@@ -47,12 +47,12 @@ def _committed(tasks: Iterable[Task]) -> dict[TopicPartition, int]:
     return found
 
 
-def positions_of(queries: Mapping[str, RunningQuery], states: QueryStates) -> dict[TopicPartition, Reading]:
+def positions_of(queries: Mapping[str, RunningQuery], states: QueryStates) -> dict[TopicPartition, ReaderPosition]:
     """Of every partition that tasks read the lowest position; a stopped query's are kept by its tasks' own records."""
     by_tp: dict[TopicPartition, list[int]] = {}
     tasks: dict[TopicPartition, set[TaskId]] = {}
     for name, q in list(queries.items()):
-        for tp, position in q.refused_at.items():
+        for tp, position in q.restart_positions.items():
             by_tp.setdefault(tp, []).append(position)
         for task in (*q.built.tasks, *q.parting) if states.of(name).keeps_tasks else ():
             for i in task.logs.values():
@@ -60,4 +60,4 @@ def positions_of(queries: Mapping[str, RunningQuery], states: QueryStates) -> di
         for task in q.built.tasks if states.of(name).keeps_tasks else ():
             for i in task.logs.values():
                 tasks.setdefault(i.tp, set()).add(task.id)
-    return {tp: Reading(min(found), readers(tasks.get(tp, ()))) for tp, found in by_tp.items()}
+    return {tp: ReaderPosition(min(found), readers(tasks.get(tp, ()))) for tp, found in by_tp.items()}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from flowql.compiler.plan.deployed import Deployed, Group, groups_of, is_held
+from flowql.compiler.plan.deployed import Deployed, SwapGroup, groups_of, is_held
 from flowql.compiler.plan.generations import runtime_name, user_id
 from flowql.runtime.app.deployed_queries import deployed_queries
 from flowql.runtime.app.instance import Instance
@@ -45,7 +45,7 @@ def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]
     return list(found.values())
 
 
-def _waits_for(instance: Instance, deployed: Deployed, group: Group) -> str:
+def _waits_for(instance: Instance, deployed: Deployed, group: SwapGroup) -> str:
     """What a swap waited for when it was looked at last. A deployment since then may have let it go on."""
     why = instance.deployer.swaps.why.get(group.name, "")
     return why if why != BUILT or is_held(deployed, group) else ""

@@ -7,7 +7,7 @@ The records of a swap and their writers:
 - the metadata topic, key = task: `parked` in a task's metadata is the id of the swap for which it has stopped. The last commit of the task
   writes it, with the group metadata of its member: so only the owner can write it, together with all results of the task. (A single instance
   needs no such mark: no other process runs its tasks.)
-- the plan topic, key `swap-STAGING-PARTITION`: the progress of a `Move`. `Carrier` writes it in the transaction that appends
+- the plan topic, key `swap-STAGING-PARTITION`: the progress of a `Move`. `MoveExecutor` writes it in the transaction that appends
   the records themselves.
 
 The steps, what holds after each, and what a restart does there:
@@ -38,11 +38,11 @@ import pyarrow as pa
 
 from flowql.compiler.plan.deployed import (
     Deployed,
-    Group,
     How,
     Move,
     Moved,
     Swap,
+    SwapGroup,
     groups_of,
     is_held,
     moved_in,
@@ -66,7 +66,7 @@ CHUNK_ROWS, CHUNK_BYTES = 20_000, 8 << 20  # of one transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MoveProgress:
     """Progress of a move. at: records of the staging partition before this offset are in the topic. places: see `Moved`."""
 
     swap: int
@@ -80,7 +80,7 @@ TaskPositions = Collection[tuple[str, int, Mapping[str, int]]]
 
 
 def moves_of(
-    deployed: Deployed, group: Group, admin: Admin, application_id: str, tasks: TaskPositions
+    deployed: Deployed, group: SwapGroup, admin: Admin, application_id: str, tasks: TaskPositions
 ) -> tuple[Move, ...]:
     """The moves of a swap. All writers of the topics of the group have stopped. tasks: of the new generation."""
     topics, found = admin.topics(), list[Move]()
@@ -104,7 +104,7 @@ def moves_of(
     return tuple(found)
 
 
-def let_delete(deployed: Deployed, group: Group, admin: Admin) -> None:
+def let_delete(deployed: Deployed, group: SwapGroup, admin: Admin) -> None:
     """Before there is no way back: of a table that becomes a stream nothing is compacted any more. (And brokers delete nothing from a
     topic that is only compacted.)
     """
@@ -116,7 +116,7 @@ def let_delete(deployed: Deployed, group: Group, admin: Admin) -> None:
         admin.alter_topic(topic, {POLICY: None})
 
 
-def compact_tables(deployed: Deployed, group: Group, admin: Admin) -> None:
+def compact_tables(deployed: Deployed, group: SwapGroup, admin: Admin) -> None:
     """When the new records are there: retention would take the rows of what was a stream. LogUnavailable: it is to be done again."""
     for topic in changed_kinds(deployed, group, admin).tables:
         try:
@@ -136,7 +136,7 @@ class ChangedKinds:
     tables: tuple[str, ...]
 
 
-def changed_kinds(deployed: Deployed, group: Group, admin: Admin) -> ChangedKinds:
+def changed_kinds(deployed: Deployed, group: SwapGroup, admin: Admin) -> ChangedKinds:
     """Of a group that is to swap in. A cleanup policy that was set on a topic with records stays."""
     known, found = admin.topics(), dict[str, list[str]]({"stream": [], "table": []})
     for topic in sorted(group.topics.keys() & known.keys()):
@@ -158,13 +158,13 @@ def all_wait(deployed: Deployed, why: Mapping[str, str]) -> bool:
     )
 
 
-def missing_topics(admin: Admin, group: Group) -> list[str]:
+def missing_topics(admin: Admin, group: SwapGroup) -> list[str]:
     """Topics of a group that were deleted: there is nothing to swap in to."""
     known = admin.topics()
     return sorted(t for t in (*group.topics, *group.staging.values()) if t not in known)
 
 
-def results_are_seen(admin: Admin, group: Group) -> bool:
+def results_are_seen(admin: Admin, group: SwapGroup) -> bool:
     """Whether all that both generations have committed is to be seen. Brokers answer a commit a little before that."""
     known = admin.topics()
     topics = [t for t in (*group.topics, *group.staging.values()) if t in known]
@@ -173,7 +173,7 @@ def results_are_seen(admin: Admin, group: Group) -> bool:
     return all(ends.get(tp, 0) >= admin.written_offset(tp) for tp in tps)
 
 
-def begun(deployed: Deployed, group: Group) -> Deployed:
+def begun(deployed: Deployed, group: SwapGroup) -> Deployed:
     """Step 1."""
     swap = Swap(deployed.swaps + 1, group.name)
     return replace(deployed, swap=swap, swaps=swap.id)
@@ -186,13 +186,13 @@ def taken_back(deployed: Deployed) -> Deployed:
     return replace(deployed, swap=None)
 
 
-def group_of_swap(deployed: Deployed) -> Group | None:
+def group_of_swap(deployed: Deployed) -> SwapGroup | None:
     """The group that swaps in, if one does."""
     swap = deployed.swap
     return None if swap is None else next(g for g in groups_of(deployed) if g.name == swap.group)
 
 
-class Carrier:
+class MoveExecutor:
     """Carries out the moves of a swap, a transaction at a time. After an error of `step` it is of no more use."""
 
     def __init__(self, log: Log, application_id: str, writer: PlanWriter) -> None:
@@ -236,7 +236,7 @@ class Carrier:
     def _plan_topic(self) -> TopicPartition:
         return TopicPartition(topic_name(self._app), 0)
 
-    def _go_on(self, move: Move, known: Progress | None, now_ms: int) -> None:
+    def _go_on(self, move: Move, known: MoveProgress | None, now_ms: int) -> None:
         records: Sequence[pa.RecordBatch]
         if known is None:
             records, after = self._first(move)
@@ -249,20 +249,20 @@ class Carrier:
         self._writer.transact([*((topic, batch) for batch in records), (self._plan_topic, said)])
         self._progress[_key(move)] = after
 
-    def _first(self, move: Move) -> tuple[Sequence[pa.RecordBatch], Progress]:
+    def _first(self, move: Move) -> tuple[Sequence[pa.RecordBatch], MoveProgress]:
         """Deletes what is replaced. Of a table all that its readers have read is one difference; what follows is history again."""
         topic, staging = TopicPartition(move.topic, move.partition), TopicPartition(move.staging, move.partition)
         if move.how == "replace" and self._log.admin().begin_offset(topic) < move.end:
             self._log.admin().drop_before(topic, move.end)
         if move.how != "difference":
-            return (), Progress(self._swap.id, 0)
+            return (), MoveProgress(self._swap.id, 0)
         for tp, end in ((topic, move.end), (staging, move.staged_end)):
             if self._log.admin().end_offset(tp) < end:
                 raise LogUnavailable(f"not all of {tp} is to be seen yet")
         at = min(move.readers, default=move.staged_end)
-        return difference(self._log, staging, at, topic, move.end), Progress(self._swap.id, at)
+        return difference(self._log, staging, at, topic, move.end), MoveProgress(self._swap.id, at)
 
-    def _placed(self, move: Move, known: Progress) -> Progress:
+    def _placed(self, move: Move, known: MoveProgress) -> MoveProgress:
         """What a reader's position has become that is here: all before it is committed, nothing behind it is written."""
         if known.at not in move.readers or known.at in dict(known.places):
             return known
@@ -286,9 +286,9 @@ class Carrier:
         return [batch.records.slice(0, rows).select(PRODUCE_SCHEMA.names)], min(batch.next_offset, limit)
 
 
-def read_progress(log: Log, application_id: str) -> dict[bytes, Progress]:
+def read_progress(log: Log, application_id: str) -> dict[bytes, MoveProgress]:
     """The recorded progress of all moves, by key."""
-    found: dict[bytes, Progress] = {}
+    found: dict[bytes, MoveProgress] = {}
     for key, value in _pairs(log, TopicPartition(topic_name(application_id), 0)):
         if key is not None and key.startswith(_PREFIX):
             found.pop(key, None)
@@ -304,14 +304,14 @@ def _key(move: Move) -> bytes:
     return _PREFIX + f"{move.staging}-{move.partition}".encode()
 
 
-def _written(p: Progress) -> bytes:
+def _written(p: MoveProgress) -> bytes:
     return json.dumps({"swap": p.swap, "at": p.at, "places": p.places, "done": p.done}).encode()
 
 
-def _read(value: bytes) -> Progress:
+def _read(value: bytes) -> MoveProgress:
     data = json.loads(value)
     places = tuple((int(there), int(here)) for there, here in data["places"])
-    return Progress(data["swap"], data["at"], places, data["done"])
+    return MoveProgress(data["swap"], data["at"], places, data["done"])
 
 
 def _records(found: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> pa.RecordBatch:

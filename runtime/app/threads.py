@@ -59,6 +59,13 @@ def share_interpreter(queries: int) -> None:
     sys.setswitchinterval(SWITCH_SHARED_S if queries > 1 else SWITCH_ALONE_S)
 
 
+def collect_less() -> None:
+    """Collect cycles less often, and without what is loaded by now."""
+    gc.collect()
+    gc.freeze()  # what the program loaded lives for ever: no use in visiting it at every collection
+    gc.set_threshold(GC_THRESHOLD)
+
+
 class ThreadGroup:
     """The threads of an instance. A step that raises stops its thread and is reported through `on_death`.
 
@@ -81,9 +88,7 @@ class ThreadGroup:
 
     def start(self) -> None:
         """Start all threads, and tune the interpreter they share."""
-        gc.collect()
-        gc.freeze()  # what the program loaded lives for ever: no use in visiting it at every collection
-        gc.set_threshold(GC_THRESHOLD)
+        collect_less()
         keep_memory()
         for t in self._threads:
             t.start()

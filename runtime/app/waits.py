@@ -58,7 +58,7 @@ def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -
 
 def _of_rows(tasks: list[Task]) -> Wait:
     """The reason why tasks with rows cannot run."""
-    if any(t.horizon.ms is not None or any(i.stopped for i in t.logs.values()) for t in tasks):
+    if any(t.read_up_to.ms is not None or any(i.stopped for i in t.logs.values()) for t in tasks):
         return Wait("interactive_query")
     full = {x.topic for t in tasks for x in t.downstream if x.full}
     if full:

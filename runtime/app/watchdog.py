@@ -29,7 +29,7 @@ STAYS = PATIENT | {"consumer-main", "consumer-restore", "rates", "sizes", "memor
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class StuckStep:
     """A step that has not returned for `for_ms`. task: held by its thread. where: the code that the thread is in."""
 
     step: str
@@ -46,14 +46,14 @@ class Stuck:
         return {"step": self.step, "for_ms": self.for_ms, "task": self.task, "where": self.where}
 
 
-class Member(Protocol):
+class GroupMember(Protocol):
     """The part of an instance that is a member of a group."""
 
     def lose(self) -> None:
         """Drops all tasks, as after a loss of all partitions."""
         ...
 
-    def tell_hung(self, stuck: Sequence[Stuck]) -> bool:
+    def tell_hung(self, stuck: Sequence[StuckStep]) -> bool:
         """Records for the other members which micro-batches do not end. False if that failed and has to be repeated. It blocks."""
         ...
 
@@ -67,7 +67,7 @@ class WatchedHost(Protocol):
     main: ConsumerFacade
 
     @property
-    def group(self) -> Member | None: ...
+    def group(self) -> GroupMember | None: ...
 
 
 class Watchdog:
@@ -88,10 +88,10 @@ class Watchdog:
     def end(self, step: str) -> None:
         self._since.pop(step, None)
 
-    def stuck(self, now_ms: int) -> list[Stuck]:
+    def stuck(self, now_ms: int) -> list[StuckStep]:
         holders = {thread: task for task, thread in self._host.manager.running().items()}
         return [
-            Stuck(step, now_ms - since, holders.get(step), self.where(step))
+            StuckStep(step, now_ms - since, holders.get(step), self.where(step))
             for step, since in sorted(self._since.copy().items())
             if now_ms - since >= STUCK_MS and step not in PATIENT
         ]
@@ -111,7 +111,7 @@ class Watchdog:
             for step in list(self._since):
                 self._since[step] = now_ms
 
-    def _say(self, stuck: list[Stuck], now_ms: int) -> None:
+    def _say(self, stuck: list[StuckStep], now_ms: int) -> None:
         """Each round once, and that it has ended."""
         now = {s.step: now_ms - s.for_ms for s in stuck}
         for s in stuck:
@@ -123,7 +123,7 @@ class Watchdog:
             say(INFO, "step.goes_on", f"{step} goes on", step=step)
         self._named = now
 
-    def _look_after_member(self, member: Member, stuck: list[Stuck], now_ms: int) -> None:
+    def _look_after_member(self, member: GroupMember, stuck: list[StuckStep], now_ms: int) -> None:
         leaves = self._leaves_ms is not None
         causes = [s for s in stuck if s.step not in STAYS and (leaves or s.for_ms >= LEAVE_MS)]
         if causes and not self.is_away:
@@ -134,7 +134,7 @@ class Watchdog:
             self._host.main.stay_away(away=False)
             self.is_away, self._leaves_ms = False, None
 
-    def _leave(self, member: Member, causes: list[Stuck], now_ms: int) -> None:
+    def _leave(self, member: GroupMember, causes: list[StuckStep], now_ms: int) -> None:
         """The others learn of what hangs before they can get it; without brokers they do not, after a while."""
         why = f"{causes[0].step} is stuck: this member has left its group until it goes on"
         if self._leaves_ms is None:

@@ -28,9 +28,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from flowql.runtime.clock import Clock
-from flowql.runtime.commit.mending import Mending
-from flowql.runtime.commit.positions import Reading, stamp
-from flowql.runtime.commit.replacement import Replacement, Reshape, replace_records, reshape_topic
+from flowql.runtime.commit.positions import ReaderPosition, offset_metadata
+from flowql.runtime.commit.reopening import StateReopening
+from flowql.runtime.commit.replacement import PartitionChange, Replacement, replace_records, reshape_topic
 from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
 from flowql.runtime.errors import (
     EndMoved,
@@ -76,7 +76,7 @@ class Epoch:
     waiting: list[CommitRequest]
     latency_samples: list[LatencySample]
     replacements: list[Replacement]
-    reshapes: list[Reshape]
+    reshapes: list[PartitionChange]
     failed: dict[str, Exception]  # queries of which some of it could not even be cut
 
 
@@ -114,7 +114,7 @@ class CommitStep:
         clock: Clock,
         metrics: Metrics,
         *,
-        positions: Callable[[], dict[TopicPartition, Reading]],
+        positions: Callable[[], dict[TopicPartition, ReaderPosition]],
         ahead_of_cut: Callable[[], None],
         before_cut: Callable[[], Mapping[str, Exception]],
         interval_ms: Callable[[], int],
@@ -156,11 +156,11 @@ class CommitStep:
         self.on_fenced: Callable[[], None] = lambda: None  # a member has to start over
         self.dirty = False  # set by publish under the epoch lock, cleared by the cut
         self.replacements: list[Replacement] = []  # of this epoch; under the epoch lock
-        self.reshapes: list[Reshape] = []  # as well
+        self.reshapes: list[PartitionChange] = []  # as well
         self._sizes: dict[str, int] = {}  # partitions of topics that were reshaped
         self.latency_samples: list[LatencySample] = []  # what this epoch will have answered; under the epoch lock
         self._applying: tuple[Epoch, int] | None = None  # committed, and not yet in the state: see `_apply`
-        self._mending = Mending(state, log, application_id, has_changelogs=changelog is not None)
+        self._reopening = StateReopening(state, log, application_id, has_changelogs=changelog is not None)
         self.state_trouble = ""  # why the state cannot be made durable; the log keeps its redo meanwhile
         self._flush_at_ms = 0  # the next attempt, while there is trouble
         self.broken: RuntimeFailure | None = None  # why nothing more may be cut; under the epoch lock
@@ -207,7 +207,7 @@ class CommitStep:
     def look_at_state(self, error: Exception) -> None:
         """Of another thread, which may not have been able to write to the state. Any thread."""
         if isinstance(error, StateError):
-            self._mending.failed(error)
+            self._reopening.failed(error)
             self.wake()
 
     @property
@@ -236,7 +236,7 @@ class CommitStep:
                 return RETRY_MS
             self._pending, self._busy = None, False
             return 0
-        if (self.state_trouble or self._mending.failures) and self._lost is None and now_ms >= self._flush_at_ms:
+        if (self.state_trouble or self._reopening.failures) and self._lost is None and now_ms >= self._flush_at_ms:
             self._flush_at_ms = now_ms + RETRY_MS
             self._try_flush()
         if self._lost is not None:
@@ -275,7 +275,7 @@ class CommitStep:
         self._pending = None
         if self._restart is None:
             return
-        if self._mending.is_behind and (why := self._mending.reopen(self._clock.timer_ms())):
+        if self._reopening.is_behind and (why := self._reopening.reopen(self._clock.timer_ms())):
             self.blocked = why
             return
         with self._state.epoch_lock:
@@ -334,8 +334,8 @@ class CommitStep:
             )
 
     def _valid(
-        self, positions: Mapping[TopicPartition, Reading], reshapes: Iterable[Reshape]
-    ) -> dict[TopicPartition, Reading]:
+        self, positions: Mapping[TopicPartition, ReaderPosition], reshapes: Iterable[PartitionChange]
+    ) -> dict[TopicPartition, ReaderPosition]:
         """Without those in partitions that are gone, or that begin with this commit: tasks that read them are still known."""
         self._sizes |= {r.topic: r.partitions for r in reshapes}
         fresh = {r.topic for r in reshapes}
@@ -387,11 +387,11 @@ class CommitStep:
         try:
             self._state.apply(epoch.state, applied)
         except Exception as error:  # whatever the physical store says
-            self._mending.failed(error)
+            self._reopening.failed(error)
             self._say_blocked(str(error))
             return False
         self._applying = None
-        self._mending.works()
+        self._reopening.works()
         self._free()
         self._after(epoch)
         return True
@@ -399,14 +399,14 @@ class CommitStep:
     def _mend_state(self) -> bool:
         """Open a physical store anew that takes no more writes, once its disk does. False if that has to come first."""
         now_ms = self._clock.timer_ms()
-        if not self._mending.is_due(now_ms):
+        if not self._reopening.is_due(now_ms):
             return True
         if self._member:  # its tasks are made anew, with what changelogs have
-            self._mending.is_behind, self._applying, self._mending.failures = True, None, 0
+            self._reopening.is_behind, self._applying, self._reopening.failures = True, None, 0
             self.lose("the state takes no more writes after an I/O error, and is opened again")
             self.on_fenced()
             return False
-        if why := self._mending.reopen(now_ms):
+        if why := self._reopening.reopen(now_ms):
             self._say_blocked(why)
         return not why
 
@@ -521,7 +521,7 @@ class CommitStep:
                 with naming(tp):
                     producer.send(tp, batch)
         positions = {
-            tp: Position(o, stamp(self._writer, self._sequence + 1, epoch.readers.get(tp, "")))
+            tp: Position(o, offset_metadata(self._writer, self._sequence + 1, epoch.readers.get(tp, "")))
             for tp, o in epoch.positions.items()
         }
         if positions:
@@ -559,13 +559,13 @@ class CommitStep:
         try:
             self.flush()
         except Exception as error:  # whatever the physical store says; the redo stays
-            self._mending.failed(error)
+            self._reopening.failed(error)
             before, self.state_trouble = self.state_trouble, str(error)
             if self.state_trouble != before:
                 say(ERROR, "state.trouble", self.state_trouble, retry_ms=RETRY_MS)
         else:
             self.state_trouble = ""
-            self._mending.works()
+            self._reopening.works()
 
     def flush(self) -> None:
         """Make the physical state durable, so that the log may forget its redo."""

@@ -1,4 +1,4 @@
-"""What the positions of a group say in a commit: which commit it is, the lowest of several tasks, and whose they are."""
+"""Committed offsets of a group: the lowest position of the tasks of a partition, and the metadata that tells commit and tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 
-class Reading(NamedTuple):
+class ReaderPosition(NamedTuple):
     """Where the tasks that read a partition are: the lowest position of all (the exact ones are in task metadata), and `readers`."""
 
     offset: int
@@ -26,17 +26,17 @@ def readers(tasks: Iterable[Hashable]) -> str:
     return f"{len(marks)}.{sum(marks) & 0xFFFFFFFF:08x}"
 
 
-def stamp(writer: str, sequence: int, of: str = "") -> str:
-    """What a committed position says about its commit (rule R3). of: `readers` of the tasks whose position it is."""
+def offset_metadata(writer: str, sequence: int, of: str = "") -> str:
+    """The metadata of a committed offset: which commit it is of (rule R3). of: `readers` of the tasks whose position it is."""
     return f"seq={sequence}{f' of={of}' if of else ''} by={writer}"
 
 
-def read_stamp(metadata: str) -> tuple[str, int] | None:
-    """Writer and sequence, if it is a stamp."""
+def commit_in(metadata: str) -> tuple[str, int] | None:
+    """Writer and sequence of the commit that this metadata of an offset is of; None if FlowQL did not write it."""
     told, by, writer = metadata.partition(" by=")
     return (writer, int(told.partition(" ")[0].removeprefix("seq="))) if by and told.startswith("seq=") else None
 
 
-def stamped_readers(metadata: str) -> str:
-    """`of` of a stamp; empty if it has none."""
+def readers_in(metadata: str) -> str:
+    """The `readers` that this metadata of an offset is of; empty if it does not say."""
     return metadata.partition(" by=")[0].partition(" of=")[2]

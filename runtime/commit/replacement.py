@@ -16,14 +16,14 @@ class Replacement:
 
     end: where the partition ends before. drops: whether all records before it go; else these follow them. They are all records of `source`
     (of which the first offset and the end are known), whose first offset becomes `end`, or else `batches`, of PRODUCE_SCHEMA, written as
-    they are. is_new: the partition is one of a `Reshape`.
+    they are. is_new: the partition is one of a `PartitionChange`.
     """
 
     tp: TopicPartition
     end: int
     drops: bool
     batches: tuple[pa.RecordBatch, ...] = ()
-    source: Source | None = None
+    source: MovedRecords | None = None
     is_new: bool = False
 
     @property
@@ -34,7 +34,7 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MovedRecords:
     """A partition whose records follow in another one, and where it begins and ends."""
 
     tp: TopicPartition
@@ -43,7 +43,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Reshape:
+class PartitionChange:
     """Another number of partitions for a topic, which begin at `offset`. ends: where the old ones end, if that matters.
 
     keeps: its records are moved by their keys; else `Replacement`s take their place.
@@ -56,7 +56,7 @@ class Reshape:
     ends: tuple[tuple[TopicPartition, int], ...] = ()
 
 
-def reshape_topic(producer: Producer, r: Reshape) -> None:
+def reshape_topic(producer: Producer, r: PartitionChange) -> None:
     """Into the transaction that is under way."""
     with naming(TopicPartition(r.topic, 0)):
         producer.repartition(r.topic, r.partitions, r.offset, keeps=r.keeps)

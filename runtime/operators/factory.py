@@ -15,9 +15,9 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.logical import Aggregate, Explode, Join, Materialise, Rekey, Union
 from flowql.compiler.plan.processors import Process
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 from flowql.runtime.errors import PlanUnsupported

@@ -28,14 +28,14 @@ from flowql.runtime.spark.stage.exact import BOUNDED_TASKS_MAX, group_number
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.stage.program import TaskOptions
 from flowql.runtime.spark.stage.worker import GroupedStage
-from flowql.runtime.state.handed import (
+from flowql.runtime.state.computed_history import (
     DEAD,
-    HANDED,
+    HISTORY_SCHEMA,
     ROWS,
     SINK,
     TASK,
-    Manifest,
-    Part,
+    HistoryManifest,
+    HistoryPart,
     decode_page,
     shape_of,
     write_manifest,
@@ -63,7 +63,7 @@ class History:
 
 def compute_history(
     spark: SparkSession, history: History, folder: Path, options: TaskOptions | None = None
-) -> Manifest:
+) -> HistoryManifest:
     """Compute a history into `folder`, which must not exist. The folder is complete when this returns; before that it is of no use."""
     options, query = options or TaskOptions(), history.query
     layout = layout_of(history.plan, query, history.partitions, grouped=True)
@@ -74,12 +74,12 @@ def compute_history(
         count = min(len(layout.groups(level)), BOUNDED_TASKS_MAX)
         rows = rows.repartitionById(count, group_number(layout, level))
         rows = rows.mapInArrow(GroupedStage(text, level, options, hands_over=True), ENVELOPE_DDL)
-    finished = rows.where((f.col("target") == DONE) & (f.col("kind") != NOTE)).select(*HANDED.names)
+    finished = rows.where((f.col("target") == DONE) & (f.col("kind") != NOTE)).select(*HISTORY_SCHEMA.names)
     folder.mkdir(parents=True)
     written = finished.mapInArrow(partial(_written, folder), "part BINARY").collect()
-    found: list[tuple[Part, Counter[str]]] = [pickle.loads(bytes(row.part)) for row in written]
+    found: list[tuple[HistoryPart, Counter[str]]] = [pickle.loads(bytes(row.part)) for row in written]
     counts = sum((c for _, c in found), Counter[str]())
-    manifest = Manifest(
+    manifest = HistoryManifest(
         query.id,
         query.definition,
         shape_of(query),
@@ -110,7 +110,7 @@ def _written(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def _counts(batch: pa.RecordBatch) -> Counter[str]:
-    """How many records, letters, rows of state and tasks a batch of HANDED rows holds."""
+    """How many records, letters, rows of state and tasks a batch of HISTORY_SCHEMA rows holds."""
     counts = Counter[str]()
     for kind, data in zip(batch.column(0).to_pylist(), batch.column(5), strict=True):
         if kind == ROWS:

@@ -39,7 +39,7 @@ from flowql.runtime.spark.lake import (
     replace_rows,
     results_gone,
 )
-from flowql.runtime.spark.log_append import Piece
+from flowql.runtime.spark.log_append import EmittedRecords
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.runtime.spark.shapes import PACKED, SINK, from_ipc, to_ipc
@@ -123,7 +123,7 @@ def _partitionable(frame: DataFrame, source: SourceDef, files: TopicFiles) -> Da
 
 
 def write_epoch_files(
-    spark: SparkSession, pieces: Sequence[Piece], source: SourceDef, files: TopicFiles, epoch: Epoch
+    spark: SparkSession, pieces: Sequence[EmittedRecords], source: SourceDef, files: TopicFiles, epoch: Epoch
 ) -> None:
     """Writes the records of one epoch of a stream atomically. Repeating an epoch changes nothing.
 
@@ -175,7 +175,7 @@ def write_epoch(frame: DataFrame, source: SourceDef, files: TopicFiles, epoch: E
 
 
 def _write_epoch_folder(
-    spark: SparkSession, pieces: Sequence[Piece], source: SourceDef, files: TopicFiles, epoch: int
+    spark: SparkSession, pieces: Sequence[EmittedRecords], source: SourceDef, files: TopicFiles, epoch: int
 ) -> None:
     folder = f"{files.path.rstrip('/')}/"
     file_system, at = hadoop(spark, folder)
@@ -198,9 +198,9 @@ def _write_epoch_folder(
     _rename(spark, unready, ready)
 
 
-def _parts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _parts(pieces: Sequence[EmittedRecords]) -> Iterator[list[EmittedRecords]]:
     """Pieces that are written at once, as they pass through Java's memory."""
-    part: list[Piece] = []
+    part: list[EmittedRecords] = []
     size = 0
     for piece in pieces:
         if part and size + piece.records.nbytes > PART_BYTES:
@@ -211,7 +211,7 @@ def _parts(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
     yield part
 
 
-def _packed(pieces: Sequence[Piece]) -> pa.Table:
+def _packed(pieces: Sequence[EmittedRecords]) -> pa.Table:
     """Records as PACKED rows; their offsets only tell their order."""
     rows = []
     for piece in pieces:

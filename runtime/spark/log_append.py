@@ -66,7 +66,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EmittedRecords:
     """One emitted row, decoded: records (PRODUCE_SCHEMA) for a partition, in the order of (source, seq)."""
 
     kind: str
@@ -108,7 +108,7 @@ def append(
     log: Log,
     target: Target,
     epoch: int,
-    pieces: Sequence[Piece],
+    pieces: Sequence[EmittedRecords],
     notes: Sequence[Mapping[str, Any]],
     positions: Mapping[TopicPartition, int] | None = None,
     *,
@@ -138,7 +138,7 @@ class Writer:
     def append(
         self,
         epoch: int,
-        pieces: Sequence[Piece],
+        pieces: Sequence[EmittedRecords],
         notes: Sequence[Mapping[str, Any]],
         positions: Mapping[TopicPartition, int] | None = None,
         *,
@@ -179,7 +179,7 @@ class Writer:
         self,
         producer: Producer,
         epoch: int,
-        pieces: Sequence[Piece],
+        pieces: Sequence[EmittedRecords],
         notes: Sequence[Mapping[str, Any]],
         positions: Mapping[TopicPartition, int],
         replaces: Mapping[TopicPartition, int],
@@ -241,9 +241,9 @@ def _counters(note: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def split(batches: Iterable[pa.RecordBatch]) -> tuple[list[Piece], list[Mapping[str, Any]]]:
+def split(batches: Iterable[pa.RecordBatch]) -> tuple[list[EmittedRecords], list[Mapping[str, Any]]]:
     """EMITTED rows as pieces and notes. The records are views of the rows' bytes."""
-    pieces: list[Piece] = []
+    pieces: list[EmittedRecords] = []
     notes: list[Mapping[str, Any]] = []
     for batch in batches:
         kinds, topics, partitions, sources, seqs = (batch.column(i).to_pylist() for i in range(5))
@@ -252,7 +252,9 @@ def split(batches: Iterable[pa.RecordBatch]) -> tuple[list[Piece], list[Mapping[
                 notes.append(json.loads(payload.as_py()))
             elif kind in (SINK, DEAD):
                 with pa.ipc.open_stream(payload.as_buffer()) as reader:
-                    pieces += [Piece(kind, topics[i], partitions[i], sources[i], seqs[i], part) for part in reader]
+                    pieces += [
+                        EmittedRecords(kind, topics[i], partitions[i], sources[i], seqs[i], part) for part in reader
+                    ]
             else:
                 raise LogError(f"a row of kind {kind!r} has come to the sink; only {SINK}, {DEAD} and {NOTE} end there")
     return pieces, notes

@@ -21,7 +21,7 @@ from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import LogError
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, RawBatch, TopicPartition
 from flowql.runtime.spark.log_address import Address, write_plainly
-from flowql.runtime.spark.log_append import Piece
+from flowql.runtime.spark.log_append import EmittedRecords
 from flowql.runtime.spark.shapes import DEAD, from_ipc, to_ipc
 
 _SUFFIX = ".letters"
@@ -39,7 +39,7 @@ class Letters(Protocol):
     @property
     def place(self) -> str: ...
 
-    def between(self, start: Ends, end: Ends) -> list[Piece]:
+    def between(self, start: Ends, end: Ends) -> list[EmittedRecords]:
         """The dead letters of records from `start` to `end`, in their order."""
         ...
 
@@ -88,7 +88,7 @@ class TopicLetters:
         self._parts: dict[tuple[TopicPartition, int], dict[int, bytes]] = {}
         self._lengths: dict[tuple[TopicPartition, int], int] = {}
 
-    def between(self, start: Ends, end: Ends) -> list[Piece]:
+    def between(self, start: Ends, end: Ends) -> list[EmittedRecords]:
         self._read()
         found = []
         for (tp, offset), parts in sorted(self._parts.items()):
@@ -99,7 +99,7 @@ class TopicLetters:
                         f"{self._tp} lacks {length - len(parts)} parts of the dead letter of {tp} at {offset}"
                     )
                 records = from_ipc(b"".join(parts[i] for i in range(length)))
-                found.append(Piece(DEAD, self._query, 0, tp.partition, offset, records))
+                found.append(EmittedRecords(DEAD, self._query, 0, tp.partition, offset, records))
         return found
 
     def drop(self, end: Ends) -> None:
@@ -138,9 +138,9 @@ class FolderLetters:
     def place(self) -> str:
         return str(self._folder)
 
-    def between(self, start: Ends, end: Ends) -> list[Piece]:
+    def between(self, start: Ends, end: Ends) -> list[EmittedRecords]:
         return [
-            Piece(DEAD, self._query, 0, tp.partition, first, from_ipc(path.read_bytes()))
+            EmittedRecords(DEAD, self._query, 0, tp.partition, first, from_ipc(path.read_bytes()))
             for tp, first, after, path in sorted(self._kept())
             if start.get(tp, 0) <= first and after <= end.get(tp, 0)
         ]

@@ -22,7 +22,7 @@ from flowql.runtime.log.base import Log
 from flowql.runtime.spark.folders import HadoopPath
 from flowql.runtime.spark.function_counts import taken
 from flowql.runtime.spark.log_address import Address, shared_log
-from flowql.runtime.spark.log_append import Appended, Piece, Target, append, split
+from flowql.runtime.spark.log_append import Appended, EmittedRecords, Target, append, split
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_staging import Staged, Staging, pieces_of, stage, staging_of, sweep
 from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL, Emit
@@ -67,7 +67,7 @@ def write_epoch(
 @contextmanager
 def gathered(
     emitted: DataFrame, staging: Staging, query: str, *, staged: bool, emit: Emit | None = None
-) -> Iterator[tuple[list[Piece], list[Mapping[str, Any]]]]:
+) -> Iterator[tuple[list[EmittedRecords], list[Mapping[str, Any]]]]:
     """The pieces and notes of a micro-batch's EMITTED rows, good until the block ends.
 
     staged: workers write them to files that are mapped here, so that no memory grows with their number. emit: as of `write_epoch`.

@@ -22,7 +22,7 @@ import pyarrow as pa
 from flowql.runtime.log.base import PRODUCE_SCHEMA
 from flowql.runtime.log.transaction import conform
 from flowql.runtime.spark.folders import HadoopPath
-from flowql.runtime.spark.log_append import Piece, split
+from flowql.runtime.spark.log_append import EmittedRecords, split
 
 _SUFFIX = ".arrow"
 
@@ -99,7 +99,7 @@ def _new_file(folder: Path) -> tuple[Path, BinaryIO]:
     raise AssertionError("unreachable")
 
 
-def pieces_of(staged: Iterable[Staged]) -> Iterator[Piece]:
+def pieces_of(staged: Iterable[Staged]) -> Iterator[EmittedRecords]:
     """The records of staged files, as views of the mapped files."""
     for one in staged:
         if one.path is None:
@@ -108,7 +108,7 @@ def pieces_of(staged: Iterable[Staged]) -> Iterator[Piece]:
             data = file.read_buffer()
         for e in one.entries:
             records = pa.ipc.read_record_batch(data.slice(e.start, e.length), PRODUCE_SCHEMA)
-            yield Piece(e.kind, e.topic, e.partition, e.source, e.seq, records)
+            yield EmittedRecords(e.kind, e.topic, e.partition, e.source, e.seq, records)
 
 
 def sweep(directory: Path, query: str, staged: Sequence[Staged]) -> None:

@@ -17,9 +17,9 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.logical import Spec
 from flowql.compiler.plan.processors import Process
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
 WAY_ROUND = "run it on the runtime"

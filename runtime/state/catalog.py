@@ -43,7 +43,7 @@ def read_restores(reader: PhysicalReader) -> dict[str, TaskRecord]:
     return {k[len(RESTORES) :].decode(): task_from_record(v) for k, v in rows}
 
 
-class Catalog:
+class StoreCatalog:
     """The stores of an instance. Guarded by the epoch lock.
 
     `changed` names what the next commit writes; entries are given out before they are committed, for nothing of an

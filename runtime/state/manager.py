@@ -16,10 +16,9 @@ from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.budget import StateLimits
 from flowql.runtime.errors import StateError
 from flowql.runtime.state import restore
-from flowql.runtime.state.catalog import Catalog, read_restores, read_stores, read_tasks
+from flowql.runtime.state.catalog import StoreCatalog, read_restores, read_stores, read_tasks
 from flowql.runtime.state.changelog import Changelogs
 from flowql.runtime.state.drops import Drops
-from flowql.runtime.state.forward import InMemory, Sources
 from flowql.runtime.state.frozen import FrozenEpoch, FrozenStore, Writes, encode_rows
 from flowql.runtime.state.layout import (
     MARKER,
@@ -31,14 +30,15 @@ from flowql.runtime.state.layout import (
     task_key,
 )
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.physical import Guarded, Physical
+from flowql.runtime.state.physical import Physical, WriteGuard
 from flowql.runtime.state.redo import RedoAfter, replay
 from flowql.runtime.state.restore import RowFile
+from flowql.runtime.state.roll_forward import OpenState, RollForwardSources
 from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
+from flowql.runtime.state.state_memory import StateMemory
 from flowql.runtime.state.store import Frozen
-from flowql.runtime.state.task_state import Generation, ManagedTask
+from flowql.runtime.state.task_state import AbortCount, ManagedTask
 from flowql.runtime.state.task_store import StoreMetrics, TaskStore, shrink_caches
-from flowql.runtime.state.uncommitted import Uncommitted
 from flowql.runtime.state.values import encode_metadata
 
 # Files that reads have to look through and compaction is behind with. RocksDB slows down writes at 20, which would hold up all.
@@ -63,12 +63,12 @@ class StateManager:
         self.epoch_lock = NamedLock("epoch lock", guards="active layers, the catalog and the open tasks")
         self._commit_lock = NamedLock("commit lock", guards="writes to the physical store")
         self._snapshot_lock = NamedLock("snapshot lock", guards="which snapshot is current")
-        self._physical, self._guard = physical, Guarded(physical)
-        self.uncommitted, self._has_changelog = Uncommitted(limits), changelog
-        self._catalog = Catalog(physical)
+        self._physical, self._guard = physical, WriteGuard(physical)
+        self.uncommitted, self._has_changelog = StateMemory(limits), changelog
+        self._catalog = StoreCatalog(physical)
         self._committed = {e.spec.name: e for e in self._catalog}
         self._restoring = read_restores(physical)
-        self._generation = Generation()
+        self._generation = AbortCount()
         self._tasks: dict[str, ManagedTask] = {}
         self._kept: set[str] = set()  # closed but still owned tasks
         self._shared = shared
@@ -327,23 +327,23 @@ class StateManager:
     def reopen(self, redo_after: RedoAfter | None, changelogs: Callable[[], Changelogs] | None = None) -> None:
         """After an I/O error: close the physical store, open it again, and bring back what was not durable. See `Physical.reopen`.
 
-        By redo or by changelogs (`Sources`); without either the state is as of an older commit, and open tasks are of no more use.
+        By redo or by changelogs (`RollForwardSources`); without either the state is as of an older commit, and open tasks are of no more use.
         """
-        sources = None if redo_after is None and changelogs is None else Sources(redo_after, changelogs)
+        sources = None if redo_after is None and changelogs is None else RollForwardSources(redo_after, changelogs)
         with self._commit_lock:
             self._openings += 1
-            self._physical.reopen(partial(self._bring_forward, sources))
+            self._physical.reopen(partial(self._roll_forward, sources))
         if sources is None:
             self._reread()
 
-    def _bring_forward(self, sources: Sources | None) -> None:
+    def _roll_forward(self, sources: RollForwardSources | None) -> None:
         before, coming = self.applied_sequence, self._in_flight
         if sources is None:
             self.applied_sequence = decode_number(self._physical.get(MARKER), 0)
         else:
             entries = coming.entries if coming is not None and coming.entries is not None else self._committed
-            kept = InMemory(before, self._committed, entries, self._catalog.next_id, self._restoring)
-            self.applied_sequence, deleted = sources.bring_forward(self._guard, kept)
+            kept = OpenState(before, self._committed, entries, self._catalog.next_id, self._restoring)
+            self.applied_sequence, deleted = sources.roll_forward(self._guard, kept)
             self._note_deleted(Writes(deleted, [], []))
             if self.applied_sequence > before:  # the log has it: it is what was to be applied
                 self._written, self._committed = coming, entries

@@ -79,9 +79,9 @@ class MemoryPhysical:
     def accepts_files(self) -> bool:
         return True
 
-    def reopen(self, bring_forward: Callable[[], None]) -> None:
+    def reopen(self, roll_forward: Callable[[], None]) -> None:
         """There is no disk that could have lost anything."""
-        bring_forward()
+        roll_forward()
 
     def close(self) -> None:
         """Nothing is held."""

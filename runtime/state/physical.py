@@ -1,6 +1,6 @@
 """The physical store under all logical ones: ordered bytes to bytes.
 
-Implementations: `rocks.open_rocks` and `memory.MemoryPhysical`; one test suite runs on both. `Guarded` puts the assertion
+Implementations: `rocks.open_rocks` and `memory.MemoryPhysical`; one test suite runs on both. `WriteGuard` puts the assertion
 around either that nothing is written but by apply, replay and restore (rule R10).
 """
 
@@ -85,10 +85,10 @@ class Physical(PhysicalReader, Protocol):
         """Whether the disk would take new files now."""
         ...
 
-    def reopen(self, bring_forward: Callable[[], None]) -> None:
+    def reopen(self, roll_forward: Callable[[], None]) -> None:
         """Close it and open it again, as after a crash: the way out of an I/O error, after which it may take no more writes.
 
-        What was not flushed may be gone. `bring_forward` writes it anew; until that returns, the calling thread alone reads and writes,
+        What was not flushed may be gone. `roll_forward` writes it anew; until that returns, the calling thread alone reads and writes,
         others wait, and get a StateError if it takes too long. Snapshots from before answer with a StateError. If this raises, the store
         stays as it is then, closed to others, until another call succeeds. One thread at a time.
         """
@@ -97,7 +97,7 @@ class Physical(PhysicalReader, Protocol):
     def close(self) -> None: ...
 
 
-class Guarded:
+class WriteGuard:
     """A physical store that refuses writes outside `permit`; reads go to `inner` directly."""
 
     def __init__(self, inner: Physical) -> None:

@@ -34,7 +34,7 @@ def open_readonly(
     """
     base: _Closable = open_rocks(path, read_only=True) if (Path(path) / "CURRENT").exists() else MemoryPhysical()
     sequence = decode_number(base.get(MARKER), 0)
-    overlaid = Redone(base)
+    overlaid = RedoReader(base)
     for number, payload in redo:
         if number <= sequence:
             continue
@@ -47,7 +47,7 @@ def open_readonly(
     return StateSnapshot(shared, owns(shared.tasks))
 
 
-class Redone:
+class RedoReader:
     """A physical snapshot: a reader with redone writes over it."""
 
     def __init__(self, base: _Closable) -> None:

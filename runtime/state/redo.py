@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from flowql.runtime.errors import LogCorrupt, StateLost
 from flowql.runtime.state.frozen import Writes, read_redo
 from flowql.runtime.state.layout import marker
-from flowql.runtime.state.physical import Guarded
+from flowql.runtime.state.physical import WriteGuard
 
 ROWS_MAX = 500_000  # rows of several commits collected before they are written
 
@@ -22,7 +22,7 @@ def whole_redo(redo_after: RedoAfter, reached: int) -> Iterator[tuple[int, bytes
         raise StateLost(f"{error}: start again") from error
 
 
-def replay(guard: Guarded, commits: Iterable[tuple[int, bytes]], reached: int) -> Iterator[int]:
+def replay(guard: WriteGuard, commits: Iterable[tuple[int, bytes]], reached: int) -> Iterator[int]:
     """Write commits after `reached`; each time up to which. Within `permit`."""
     for sequence, writes in merged(commits, reached):
         guard.write(writes.keys, writes.values, writes.ranges, marker(sequence))

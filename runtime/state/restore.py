@@ -12,7 +12,7 @@ from itertools import islice
 from operator import lt
 from pathlib import Path
 
-from flowql.runtime.state.catalog import Catalog, read_tasks
+from flowql.runtime.state.catalog import StoreCatalog, read_tasks
 from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD, Writes
 from flowql.runtime.state.layout import BEGINNING_MS, StoreEntry, TaskRecord, decode_number, restore_key, task_key
 from flowql.runtime.state.physical import ByteRange, PhysicalReader
@@ -21,7 +21,7 @@ RESTORE_ROWS_MAX = 10_000  # per hold of the commit lock: some 20 ms
 
 
 def begin_writes(
-    physical: PhysicalReader, catalog: Catalog, whole: Mapping[str, TaskRecord], stale: Iterable[str]
+    physical: PhysicalReader, catalog: StoreCatalog, whole: Mapping[str, TaskRecord], stale: Iterable[str]
 ) -> tuple[Writes, dict[str, TaskRecord]]:
     """Clear what is behind the log, and remember what to restore: tasks of `whole` (all there are) that are `stale` or missing.
 
@@ -36,7 +36,7 @@ def begin_writes(
 
 
 def clear_writes(
-    catalog: Catalog | Mapping[str, StoreEntry],
+    catalog: StoreCatalog | Mapping[str, StoreEntry],
     known: Mapping[str, Iterable[TaskRecord]],
     restoring: Mapping[str, TaskRecord],
 ) -> Writes:

@@ -275,7 +275,7 @@ class RocksPhysical:
             with suppress(Exception):  # it flushes; with the last reference it is closed anyway
                 db.close()
 
-    def reopen(self, bring_forward: Callable[[], None]) -> None:
+    def reopen(self, roll_forward: Callable[[], None]) -> None:
         assert self._again is not None, "a database that is read only is not opened again"
         with self._opened:
             stale = [db for db in (self._db, self._next) if db is not None]
@@ -292,7 +292,7 @@ class RocksPhysical:
         new.set_write_options(self._write_options)
         self._next = new
         self.write_batch(list(self._kept), list(self._kept.values()))
-        bring_forward()
+        roll_forward()
         with self._opened:
             if not self._closed:
                 self._db = self._next

@@ -22,8 +22,8 @@ class BatchRevoked(StateError):
     retriable = True
 
 
-class Generation:
-    """Counts aborts. Written under the epoch lock."""
+class AbortCount:
+    """How many epochs were aborted: state that was read before an abort is not published after it. Written under the epoch lock."""
 
     __slots__ = ("number",)
 
@@ -45,7 +45,7 @@ class ManagedTask:
         stores: Sequence[TaskStore],
         committed: TaskRecord | None,
         epoch_lock: NamedLock,
-        generation: Generation,
+        generation: AbortCount,
         on_published: Callable[[ManagedTask, int], None],
     ) -> None:
         self.id, self.partition = task_id, partition

@@ -10,7 +10,7 @@ from flowql.runtime.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliveryResult:
     """What became of it. late: rows whose window was closed. older: those before the stream time of the task."""
 
     rows: int
@@ -29,4 +29,4 @@ class Delivery:
     operator: str
     batch: Batch
     mark: Callable[[], None]
-    done: Future[Delivered] = field(default_factory=Future)
+    done: Future[DeliveryResult] = field(default_factory=Future)

@@ -84,8 +84,8 @@ Decode = Callable[[RawBatch, Sequence[RawBatch]], DecodedRows]
 
 
 @dataclass(slots=True)
-class Rounds:
-    """Counts looks at what is upstream of repartition topics (`flowql.runtime.app.frontier`). started: the last one that has begun."""
+class Probes:
+    """Counts the probes of what is upstream of repartition topics (`flowql.runtime.app.frontier`). started: the last one that has begun."""
 
     started: int = 0
 
@@ -101,9 +101,9 @@ class LogInput:
     of its task that read this partition.
 
     channel: of a repartition topic, only records with this key (`flowql.runtime.task.repartition`); source: whose they are. within: rows of
-    the record at `position` that are processed already, for a record may hold many. rounds: of tasks with channels, and stamps: the
-    round that shows, for each batch in `queue`, what others it must not overtake; siblings: all inputs of the task. complete:
-    the last round for which all rows of this channel are in the topic, before offset `complete_at`.
+    the record at `position` that are processed already, for a record may hold many. probes: of tasks with channels, and needed_probes:
+    for each batch in `queue`, the first probe that began after it arrived, before whose end the batch must not be processed; siblings: all inputs of
+    the task. complete: the last probe for which all rows of this channel are in the topic, before offset `complete_at`.
 
     topic_id: of the topic that `position` is of; empty where it is not compared, or the log does not tell it.
     seen: of how many offsets that were fetched how many were records for this input, and not markers of transactions or of others.
@@ -127,9 +127,9 @@ class LogInput:
     rows: int = 0
     size_bytes: int = 0
     decoded: DecodedRows | None = None
-    rounds: Rounds | None = None
+    probes: Probes | None = None
     siblings: list[LogInput] = field(default_factory=list)
-    stamps: deque[int] = field(default_factory=deque)
+    needed_probes: deque[int] = field(default_factory=deque)
     complete: int = 0
     complete_at: int = 0
     arrivals: Arrivals | None = None
@@ -192,8 +192,8 @@ class LogInput:
         self._see(batch.next_offset, batch.records.num_rows)
         with self.lock:
             self.queue.append(batch)
-            if self.rounds is not None:
-                self.stamps.append(self.rounds.started + 1)
+            if self.probes is not None:
+                self.needed_probes.append(self.probes.started + 1)
             self.rows += batch.records.num_rows
             self.size_bytes += batch.size_bytes
         self.next_fetch = batch.next_offset
@@ -238,24 +238,24 @@ class LogInput:
     @property
     def _is_complete(self) -> bool:
         """No row will come to this channel that belongs before what the others have next."""
-        return self.complete >= self._needed and self.next_fetch >= self.complete_at
+        return self.complete >= self._needed_by_siblings and self.next_fetch >= self.complete_at
 
     @property
-    def _needed(self) -> int:
-        return max((i.oldest_stamp for i in self.siblings), default=0)
+    def _needed_by_siblings(self) -> int:
+        return max((i.needed_probe for i in self.siblings), default=0)
 
     @property
-    def oldest_stamp(self) -> int:
+    def needed_probe(self) -> int:
         """Of the batch that is next; 0 for none. Other threads append and take meanwhile: an iterator would not bear that."""
         try:
-            return self.stamps[0]
+            return self.needed_probes[0]
         except IndexError:
             return 0
 
     @property
     def waited_for(self) -> bool:
         """A channel that others wait for, since it may be incomplete."""
-        return self.complete < self._needed
+        return self.complete < self._needed_by_siblings
 
     def more_to_come(self, _known: dict[TaskId, bool]) -> bool:
         """Whether rows may follow the ones that are decoded or will be decoded next."""
@@ -341,9 +341,9 @@ class LogInput:
             return
         records = pa.concat_batches([b.records for b in small])
         gathered = RawBatch(self.tp, records, small[-1].next_offset, sum(b.size_bytes for b in small))
-        with self.lock:  # both at once: another thread never sees the queue without its stamps
-            if self.stamps:  # the latest, as what must wait for one of them waits for all
-                self.stamps = deque(islice(self.stamps, len(small) - 1, None))
+        with self.lock:  # both at once: another thread never sees a batch without its probe
+            if self.needed_probes:  # the latest, as what must wait for one of them waits for all
+                self.needed_probes = deque(islice(self.needed_probes, len(small) - 1, None))
             self.queue = deque([gathered, *islice(self.queue, len(small), None)])
 
     def decode_next(self, decode: Decode) -> DecodedRows | None:
@@ -388,8 +388,8 @@ class LogInput:
             self.rows -= consumed - before
             if consumed >= total:
                 self.queue.popleft()
-                if self.stamps:
-                    self.stamps.popleft()
+                if self.needed_probes:
+                    self.needed_probes.popleft()
                 self.position = raw.next_offset if self.queue else max(raw.next_offset, self.next_fetch)
                 self.size_bytes -= raw.size_bytes
                 self.decoded, self.skipped = None, 0
@@ -409,7 +409,7 @@ class LogInput:
         """Go back to `position`; everything buffered is forgotten and fetched anew through a catch-up reader."""
         with self.lock:
             self.queue.clear()
-            self.stamps.clear()
+            self.needed_probes.clear()
             self.rows = self.size_bytes = self.skipped = 0
             self.decoded = None
         self.position = self.next_fetch = position
@@ -423,7 +423,7 @@ def _row_of(raw: RawBatch, offset: int) -> int:
 
 
 def beyond(source: LogInput | ExchangeInput, ms: int | None) -> bool:
-    """Whether the next row is known to lie beyond the horizon."""
+    """Whether the next row is known to have a later time."""
     if ms is None:
         return False
     next_ms = source.next_ms  # read once: the caller need not be the thread that holds the task
@@ -452,7 +452,7 @@ class ConsumerChannels:
         return joined
 
     def idle_with(self, known: dict[TaskId, bool], ms: int | None) -> bool:
-        """Whether nothing waits, at least up to the horizon `ms`, and nothing comes. known: tasks that are asked already (`Task.idle_with`)."""
+        """Whether nothing waits, at least up to the time `ms`, and nothing comes. known: tasks that are asked already (`Task.idle_with`)."""
         if ms is not None:
             return all(c.idle_with(known) or beyond(c, ms) for c in self.channels)
         if self.waiting:

@@ -17,7 +17,7 @@ FIRST_ROWS = 1_000  # of a join, in all partitions: by then one of them should h
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateCount:
     """Rows of an operator that came too late in one partition. behind_ms: the furthest behind stream time; 0: not known."""
 
     operator: str
@@ -27,7 +27,7 @@ class Late:
     stream_time: int
 
 
-def with_run(
+def with_micro_batch(
     lost: Mapping[str, Any],
     late: Mapping[str, int],
     behind: Mapping[str, int],
@@ -82,11 +82,11 @@ def _blind_joins(lost: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
+class LostRows:
     """Lost rows of a query, all its partitions together."""
 
     dead_letters: int
-    late: tuple[Late, ...]
+    late: tuple[LateCount, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -103,12 +103,12 @@ class Losses:
         }
 
 
-def losses_of(tasks: Iterable[tuple[int, Mapping[str, Any]]]) -> Losses:
+def losses_of(tasks: Iterable[tuple[int, Mapping[str, Any]]]) -> LostRows:
     """tasks: the partition of each and its LOST."""
     tasks = list(tasks)
-    dead, late = 0, list[Late]()
+    dead, late = 0, list[LateCount]()
     for partition, lost in tasks:
         dead += lost.get("dead", 0)
-        late += [Late(operator, partition, *numbers) for operator, numbers in sorted(lost.get("late", {}).items())]
+        late += [LateCount(operator, partition, *numbers) for operator, numbers in sorted(lost.get("late", {}).items())]
     notes = tuple(_blind_joins(lost for _, lost in tasks))
-    return Losses(dead, tuple(sorted(late, key=lambda each: (each.operator, each.partition))), notes)
+    return LostRows(dead, tuple(sorted(late, key=lambda each: (each.operator, each.partition))), notes)

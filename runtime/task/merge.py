@@ -23,9 +23,9 @@ class MergeInput:
     open: bool
 
 
-def side_of(rowtime: Ints, is_table: bool, horizon_ms: int | None, *, open_: bool) -> MergeInput:
-    """What an input gives to the next micro-batch: none of its rows after the horizon."""
-    if horizon_ms is not None and (later := rowtime > horizon_ms).any():
+def side_of(rowtime: Ints, is_table: bool, read_up_to_ms: int | None, *, open_: bool) -> MergeInput:
+    """What an input gives to the next micro-batch: none of its rows after the read-up-to time."""
+    if read_up_to_ms is not None and (later := rowtime > read_up_to_ms).any():
         return MergeInput(
             rowtime[: int(later.argmax())], is_table, open=False
         )  # all others come after this micro-batch

@@ -25,7 +25,7 @@ from flowql.runtime.state.store import TaskState
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once
-from flowql.runtime.task.delivery import Delivered, Delivery
+from flowql.runtime.task.delivery import Delivery, DeliveryResult
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import (
     ConsumerChannels,
@@ -35,14 +35,14 @@ from flowql.runtime.task.input_buffer import (
     beyond,
     nothing_waits,
 )
+from flowql.runtime.task.input_slice import InputSlice, by_operator, locate, locate_retired, origins_of, records_of
 from flowql.runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
-from flowql.runtime.task.lost import LOST, with_run
+from flowql.runtime.task.lost import LOST, with_micro_batch
 from flowql.runtime.task.merge import merge_order, side_of
 from flowql.runtime.task.peeked import NOTHING, PeekedRows
 from flowql.runtime.task.program import Output, Program
 from flowql.runtime.task.sizing import MicroBatchSizer
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.taken import Taken, by_operator, locate, locate_retired, origins_of, records_of
 
 # A run takes longer than its processor time for other work on the machine; far longer, for what it waits for.
 WAIT_FACTOR = 10
@@ -53,7 +53,7 @@ STARTED = "started"  # in the metadata of a task whose program has given its res
 
 
 @dataclass(slots=True)
-class Horizon:
+class ReadUpTo:
     """A time that queries process up to and not beyond, for as long as `ms` is one (`flowql.runtime.app.consistent_snapshot`).
 
     Shared by all tasks of a query, so that a writer of a repartition and its reader see it move at once.
@@ -118,7 +118,7 @@ class Task:
         self.channels = ConsumerChannels()  # those of `exchanges`
         self.downstream: list[ExchangeInput] = []
         self.marks: dict[str, Any] = {}  # what its metadata says in every commit beside positions and times
-        self.horizon = Horizon()
+        self.read_up_to = ReadUpTo()
         self.is_delivering = False
         self._wake: Callable[[], object] = nothing_waits
         self.deliveries: deque[Delivery] = deque()  # added by any thread, taken by the one that holds the task
@@ -163,7 +163,7 @@ class Task:
             return False
         if any(i.stopped for i in self.logs.values()):
             return False
-        ms, logs, channels = self.horizon.ms, tuple(self.logs.values()), self.channels
+        ms, logs, channels = self.read_up_to.ms, tuple(self.logs.values()), self.channels
         waiting = channels.waiting > 0 and (ms is None or _has_rows(channels.channels, ms))
         # Rows are looked for first: whether inputs are idle is asked of all tasks upstream, and most tasks have nothing to do.
         if not (waiting or _has_rows(logs, ms) or self.deliveries or self.must_start):
@@ -200,11 +200,11 @@ class Task:
 
     @property
     def is_due(self) -> bool:
-        """A timer of its program is due. While its query is to stop at a horizon, only for rows that were taken before."""
+        """A timer of its program is due. While its query is to stop at a read-up-to time, only for rows that were taken before."""
         due_ms = self.program.due_ms
         if due_ms is None or self.status is TaskStatus.RESTORING:
             return False
-        if self.horizon.ms is not None and not self.holds_rows:
+        if self.read_up_to.ms is not None and not self.holds_rows:
             return False
         now_ms = self._clock.wall_ms()
         return now_ms >= due_ms or now_ms < self._ticked_at_ms
@@ -222,7 +222,7 @@ class Task:
     def idle(self) -> bool:
         """Nothing is buffered and nothing more is known to exist. A task that is restored does not know yet.
 
-        With a horizon: nothing before it. A task that publishes is not idle. Any thread: publishing is looked at last, as it
+        With a read-up-to time: nothing up to it. A task that publishes is not idle. Any thread: publishing is looked at last, as it
         begins before the input is consumed and ends when the output is where the next task finds it.
         """
         return self.idle_with({})
@@ -231,7 +231,7 @@ class Task:
         """As `idle`. known: the tasks that are asked already. Each is asked once: there are as many ways to one as partitions per stage."""
         found = known.get(self.id)
         if found is None:
-            ms = self.horizon.ms
+            ms = self.read_up_to.ms
             idle = (
                 self.status is not TaskStatus.RESTORING
                 and all(i.idle_with(known) or beyond(i, ms) for i in tuple(self.logs.values()))
@@ -286,7 +286,7 @@ class Task:
 
     def _run(self, rows_max: int) -> int | None:
         """One run; None when the inputs have nothing to give yet. What fails for its values is isolated (`flowql.runtime.task.isolate`)."""
-        fused = self.program.fused and self.horizon.ms is None and not any(i.decoded for i in self.logs.values())
+        fused = self.program.fused and self.read_up_to.ms is None and not any(i.decoded for i in self.logs.values())
         attempt = self._run_raw if fused else self._run_decoded
         self._tried = 0  # known when its rows are
         try:
@@ -397,10 +397,10 @@ class Task:
             return rows
         known = [ms for name, ms in metadata.get("stream_times", {}).items() if not name.endswith("#due")]
         older = int((delivery.batch.rowtime < max(known)).sum()) if known else 0
-        delivery.done.set_result(Delivered(rows, sum(run.late.values()), older))
+        delivery.done.set_result(DeliveryResult(rows, sum(run.late.values()), older))
         return rows
 
-    def _context(self, metadata: Mapping[str, Any], taken: Sequence[Taken] = ()) -> MicroBatchContext:
+    def _context(self, metadata: Mapping[str, Any], taken: Sequence[InputSlice] = ()) -> MicroBatchContext:
         origins = origins_of(taken)
         return MicroBatchContext(
             origins=origins,
@@ -489,7 +489,9 @@ class Task:
 
     def _lost(self, run: MicroBatchContext, dead: Sequence[LocatedDeadLetter]) -> dict[str, Any]:
         """For its metadata: what is lost with this run and before. The epoch lock is held."""
-        lost = with_run(self.losses, run.late, run.behind, run.stream_times, dead_letters.records_of(dead), run.looks)
+        lost = with_micro_batch(
+            self.losses, run.late, run.behind, run.stream_times, dead_letters.records_of(dead), run.looks
+        )
         return {LOST: lost} if lost else {}
 
     @contextmanager
@@ -534,15 +536,17 @@ class Task:
             out["within"] = {i.name: i.rows_within for i in channels if i.rows_within}
         return out
 
-    def _take(self, rows_max: int) -> list[Taken]:
+    def _take(self, rows_max: int) -> list[InputSlice]:
         """The rows of the next micro-batch, in merged order."""
-        ms = self.horizon.ms  # read before `more_to_come`: it only ever grows
+        ms = self.read_up_to.ms  # read before `more_to_come`: it only ever grows
         inputs = self.inputs
         known: dict[TaskId, bool] = {}
         more = {n: i.more_to_come(known) for n, i in inputs.items()}  # before peeking: later arrivals are later input
         decoded = {n: s for n, source in self.logs.items() if (s := self._decoded(source)) is not None}
         passed = [
-            Taken(n, self.logs[n].operator, s.cursor, NOTHING) for n, s in decoded.items() if s.cursor == len(s.batch)
+            InputSlice(n, self.logs[n].operator, s.cursor, NOTHING)
+            for n, s in decoded.items()
+            if s.cursor == len(s.batch)
         ]
         if passed:  # batches of bad records only: consumed first, as later rows may have earlier times
             return passed
@@ -555,7 +559,7 @@ class Task:
         if _ends_in_a_pair(list(peeked.values()), order):
             order = merge_order(sides, rows_max + 1)
         return [
-            Taken(n, inputs[n].operator, decoded[n].cursor if n in decoded else 0, seq, f, decoded.get(n))
+            InputSlice(n, inputs[n].operator, decoded[n].cursor if n in decoded else 0, seq, f, decoded.get(n))
             for (n, f), seq in zip(peeked.items(), order, strict=True)
             if len(seq)
         ]
@@ -573,7 +577,7 @@ class Task:
 
 
 def _has_rows(inputs: Iterable[LogInput | ExchangeInput], ms: int | None) -> bool:
-    """Whether one has a row that is not known to lie beyond the horizon."""
+    """Whether one has a row that is not known to have a later time than `ms`."""
     return any(i.has_rows and not beyond(i, ms) for i in inputs)
 
 

@@ -174,7 +174,7 @@ PLANTS: dict[str, tuple[str, Broken]] = {
     "rows-left-out": ("flowql.runtime.app.deployment:inserted", _rows_left_out),
     "read-again": ("flowql.runtime.app.rebuilding:_moved", _read_again),
     "stale-generation": ("flowql.compiler.plan.diff:_going_on", _stale_generation),
-    "forward-too-low": ("flowql.runtime.app.exchanging:recorded", _recorded_too_low),
+    "forward-too-low": ("flowql.runtime.app.forwarding:recorded", _recorded_too_low),
     "channels-kept": ("flowql.runtime.app.exchanges:Exchanges.open", _channels_kept),
     "never-held": ("flowql.runtime.app.rebuilding:is_held", _never_held),
     "old-number": ("flowql.runtime.app.deployment:planned_partitions", _old_number),

@@ -26,7 +26,7 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.clock import SystemClock
-from flowql.runtime.commit.positions import stamped_readers
+from flowql.runtime.commit.positions import readers_in
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError, LogUnavailable, RuntimeFailure
 from flowql.runtime.log.base import TopicPartition
@@ -86,7 +86,7 @@ def _say_where(instance: Instance, *, as_wanted: bool) -> None:
         positions = instance.admin.stable_positions(instance.config.application_id, sorted(of))
         found["short"] = {
             str(tp): f"{positions[tp].offset if tp in positions else None} of {end}, "
-            + ("" if tp in positions and stamped_readers(positions[tp].metadata) == of[tp] else "of other tasks")
+            + ("" if tp in positions and readers_in(positions[tp].metadata) == of[tp] else "of other tasks")
             for tp, end in ((tp, ends.get(tp, instance.admin.written_offset(tp))) for tp in sorted(of))
         }
     print(json.dumps(found, indent=1, default=str), file=sys.stderr, flush=True)

@@ -50,7 +50,7 @@ TESTS: dict[str, tuple[str, ...]] = {
             "physical",
             "replay",
             "keys_values",
-            "handed",
+            "computed_history",
             "reopen",
             "snapshots",
             "model",

@@ -12,7 +12,7 @@ from flowql.runtime.budget import MIB, PROCESS_BYTES, MemoryBudget, StateLimits
 from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.state.uncommitted import Uncommitted
+from flowql.runtime.state.state_memory import StateMemory
 from tests.flowql.query.harness import QueryHarness
 from tests.runtime.app.engine import read
 from tests.runtime.app.harness import InstanceHarness
@@ -146,7 +146,7 @@ def test_batches_of_repartitions_do_not_make_rows_of_state_look_large() -> None:
 
 
 def test_the_size_of_rows_is_learned_of_all_stores() -> None:
-    found = Uncommitted(StateLimits())
+    found = StateMemory(StateLimits())
     small, large = [b"k"] * 300, [b"k" * 1_000] * 100
     found.applied([(small, [None] * 300), ([], []), (large, [None] * 100)])
     assert found.row_bytes == pytest.approx(350 + 3 * 250, rel=0.1)

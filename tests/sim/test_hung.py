@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from flowql.runtime.app import hung, watchdog
-from flowql.runtime.app.hung_topic import HungRun, release, topic_of, write_hung
+from flowql.runtime.app.hung_topic import HungMicroBatch, release, topic_of, write_hung
 from flowql.runtime.app.progress import state_of
 from flowql.runtime.errors import LogDenied, LogUnavailable, StaleMember
 from flowql.runtime.state.changelog import records_of
@@ -94,7 +94,7 @@ def try_again(world):
 def run_of(process, member="another", definition=None):
     """What a member says of QUERY."""
     query = process.instance.running.query(QUERY)
-    return HungRun(QUERY, QUERY, definition or query.definition, BAD, member, 1_795_334_000_000, "udf.py:1 f")
+    return HungMicroBatch(QUERY, QUERY, definition or query.definition, BAD, member, 1_795_334_000_000, "udf.py:1 f")
 
 
 @pytest.fixture

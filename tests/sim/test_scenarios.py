@@ -482,7 +482,7 @@ def test_positions_of_a_refused_query_are_not_committed_by_who_gave_them_up(worl
         world.feed(n)
     world.run_until(lambda: first.instance.commit.dirty)
     world.denied["orders"] = world.now + 60_000
-    world.run_until(lambda: any(q.refused_at for q in first.instance.queries.values()))
+    world.run_until(lambda: any(q.restart_positions for q in first.instance.queries.values()))
     failing(first, "positions", step="commit", times=3)
     world.run_until(lambda: len(tasks(first)) == 2)
     first.group._learn_plan(

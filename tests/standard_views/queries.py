@@ -71,7 +71,7 @@ class Maker:
             (3.0, self._plain),
             (2.2, self._grouped),
             (0.7, self._global),
-            (2.3, self._grouping_sets),
+            (2.5, self._grouping_sets),
             (0.8, self._distinct_on),
             (2.6, self._windowed),
             (0.9, self._top_rows),
@@ -113,7 +113,7 @@ class Maker:
         if rng.random() < 0.45:
             self.labels.add("where")
             parts.append(self.exprs.condition(scope))
-        if depth > 0 and rng.random() < 0.85:
+        if depth > 0 and rng.random() < 0.9:
             parts += [self.subqueries.condition(scope) for _ in range(rng.choice((1, 1, 1, 2)))]
         rng.shuffle(parts)
         return f" WHERE {' AND '.join(parts)}" if parts else ""
@@ -194,6 +194,13 @@ class Maker:
         options += [f"({e}) IS NOT NULL AND COUNT(*) <> 2" for e, _ in keys]
         return self.rng.choice(options)
 
+    def _having_many(self, rows: int) -> str:
+        """Now and then only groups of more rows."""
+        if self.rng.random() >= 0.15:
+            return ""
+        self.labels.add("having")
+        return f" HAVING COUNT(*) > {rows}"
+
     def _aggregate(self, scope: Sequence[Ref]) -> tuple[str, str]:
         return aggregate(self.rng, self.exprs, scope, self.labels)
 
@@ -204,7 +211,7 @@ class Maker:
     def _global_over(self, source: str, scope: Sequence[Ref], where: str) -> Query:
         self.labels.add("global aggregate")
         text, columns = _listed([self._aggregate(scope) for _ in range(self.rng.randint(1, 3))])
-        having = " HAVING COUNT(*) > 2" if self.rng.random() < 0.15 else ""
+        having = self._having_many(2)
         return Query(f"SELECT {text} FROM {source}{where}{having}", columns, 1)
 
     def _grouping_sets(self, depth: int) -> Query:
@@ -228,7 +235,7 @@ class Maker:
             self.labels.add("grouping")
             items.append((f"GROUPING({', '.join(rng.sample(names, rng.randint(1, len(names))))})", "bigint"))
         text, columns = _listed(items)
-        having = " HAVING COUNT(*) > 1" if rng.random() < 0.15 else ""
+        having = self._having_many(1)
         sql = f"SELECT {text} FROM {source.sql}{where} GROUP BY {written}{having}"
         return Query(sql, columns, source.rows * 2)
 

@@ -69,6 +69,7 @@ class Subqueries:
         condition = self._exprs.condition((*deepest, *scope), 1)
         tie = self._ties(deepest, both, loose=True) or " WHERE TRUE"
         word = self._rng.choice(("EXISTS", "NOT EXISTS"))
+        self._maker.labels |= {"exists", word.lower()}
         return f"EXISTS (SELECT 1 {sql} WHERE {word} (SELECT 1 {deeper}{tie} AND {condition}))"
 
     def lateral(self, scope: Sequence[Ref]) -> tuple[str, tuple[Ref, ...], float]:

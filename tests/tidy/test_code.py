@@ -202,10 +202,10 @@ LIFE_CYCLE = {
     "reinstate",
 }
 RECONCILER = {
-    "runtime/app/alone.py",
+    "runtime/app/single_instance.py",
     "runtime/app/deployment.py",
     "runtime/app/draining.py",
-    "runtime/app/exchanging.py",
+    "runtime/app/forwarding.py",
     "runtime/app/group.py",
     "runtime/app/group_swap.py",
     "runtime/app/hung.py",

@@ -14,9 +14,9 @@ from flowql.compiler.analyze.relations.expressions import CLOCK
 from flowql.compiler.analyze.relations.relation import column_of, kept_identity, projected
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.standard.refuse import unsupported
-from flowql.compiler.plan.clock import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, conjunction, conjuncts, walk
 from flowql.compiler.plan.logical import Filter, NamedExpr, Node, walk_nodes
+from flowql.compiler.plan.temporal_filters import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.types import BIGINT, INT, INTERVAL, STRING, TIMESTAMP, TIMESTAMPTZ, Kind
 from flowql.compiler.plan.watermarks import EmitClosed
 

@@ -14,13 +14,13 @@ from typing import TypeAlias
 import pyarrow as pa
 from isal.isal_zlib import crc32
 
-Piece: TypeAlias = "pa.Buffer | bytes"
+BufferLike: TypeAlias = "pa.Buffer | bytes"
 _PREFIX = struct.Struct("<II")  # continuation marker, size of the metadata
 _MAGIC = b"CRC1"
 _SEAL_BYTES = 8
 
 
-def sealed(message: Sequence[Piece]) -> list[Piece]:
+def sealed(message: Sequence[BufferLike]) -> list[BufferLike]:
     """A record-batch message in pieces, with its checksum: of all its bytes but the four that hold it."""
     head, body = b"", 0
     while len(head) < _PREFIX.size or len(head) < _PREFIX.size + _PREFIX.unpack_from(head)[1]:

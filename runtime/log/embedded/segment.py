@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from flowql.runtime.errors import BatchDamaged, LogCorrupt
 from flowql.runtime.log.base import RECORD_SCHEMA
-from flowql.runtime.log.embedded.checksum import Piece, damage, sealed
+from flowql.runtime.log.embedded.checksum import BufferLike, damage, sealed
 from flowql.runtime.log.embedded.state import Segment, Stored, after_ranges
 from flowql.runtime.log.files import PAGE, File, Files
 
@@ -54,16 +54,16 @@ def _shifted(batch: pa.RecordBatch, by: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pc.add(batch.column(0), by), *batch.columns[1:]], schema=RECORD_SCHEMA)
 
 
-class _Pieces:
+class _CapturedBuffers:
     """A file that keeps what Arrow's stream writer writes to it, but for the schema, as the pieces in which it comes."""
 
     closed = False
 
     def __init__(self) -> None:
-        self.taken: list[Piece] = []
+        self.taken: list[BufferLike] = []
         self._schema_bytes = OLD_HEADER.size
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: BufferLike) -> None:
         if self._schema_bytes:
             self._schema_bytes -= len(piece)
             assert self._schema_bytes >= 0, "the schema message is not what segments begin with"
@@ -71,9 +71,9 @@ class _Pieces:
             self.taken.append(piece)
 
 
-def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[list[Piece]]:
+def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[list[BufferLike]]:
     """Batches (RECORD_SCHEMA) as record-batch messages, each in pieces: columns are written from where they are, without a copy."""
-    pieces = _Pieces()
+    pieces = _CapturedBuffers()
     writer = pa.ipc.new_stream(pieces, RECORD_SCHEMA)
     for batch in batches:
         writer.write_batch(pa.RecordBatch.from_arrays([_tight(c) for c in batch.columns], schema=RECORD_SCHEMA))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from flowql.runtime.errors import LogCorrupt
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.log.embedded.checksum import Piece
+from flowql.runtime.log.embedded.checksum import BufferLike
 from flowql.runtime.log.embedded.records import Append, Commit, GroupPosition, Link, NewShape, NewStart, Redo
 from flowql.runtime.log.embedded.segment import HEADER, SegmentFiles, encode, numbered
 from flowql.runtime.log.embedded.state import LogState, Partition, Topic
@@ -122,7 +122,7 @@ class Writer:
             base, committed = end, 0
         file_path = partition.segment_path(base)
         file = self._open(file_path, committed, partition.directory)
-        buffers: list[Piece] = [] if committed else [HEADER]
+        buffers: list[BufferLike] = [] if committed else [HEADER]
         appends: list[Append] = []
         start, offset = committed or HEADER.size, end
         firsts = accumulate((part.num_rows for part in parts), initial=offset)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from flowql.compiler.plan.clock import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.temporal_filters import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.topology import Operator
 from flowql.runtime.batch import INSERT, Batch, Row
 from flowql.runtime.operators.base import AT_ONCE, NO_TIME, MicroBatchContext

@@ -21,7 +21,7 @@ from flowql.runtime.spark.files import file_rows
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
 from flowql.runtime.spark.function_counts import functions_in, taken
 from flowql.runtime.spark.lake import Epoch
-from flowql.runtime.spark.log_append import Piece, Writer
+from flowql.runtime.spark.log_append import EmittedRecords, Writer
 from flowql.runtime.spark.log_letters import FolderLetters, Letters, TopicLetters
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_sink import SinkOptions, gathered, write_epoch
@@ -197,7 +197,7 @@ class _Commit:
         of_files = self._emit is not None and self._letters is None
         return of_files or self._records_in(self._after(epoch - 1), self._after(epoch)) > limit
 
-    def _append(self, pieces: Sequence[Piece], notes: Sequence[Mapping[str, Any]], epoch: int) -> None:
+    def _append(self, pieces: Sequence[EmittedRecords], notes: Sequence[Mapping[str, Any]], epoch: int) -> None:
         positions = self._after(epoch)
         if self._letters is None:
             self._writer.append(epoch, pieces, notes, positions)

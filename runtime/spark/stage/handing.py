@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from flowql.runtime.spark.stage.envelope import DONE, Row
 from flowql.runtime.spark.stage.program import TOTALS, StageProgram
 from flowql.runtime.spark.stage.state import GroupState, entries_of
-from flowql.runtime.state.handed import ROWS, ROWS_PER_PAGE, TASK, changelog_rows, encode_page
+from flowql.runtime.state.computed_history import ROWS, ROWS_PER_PAGE, TASK, changelog_rows, encode_page
 from flowql.runtime.state.values import decode_metadata, encode_metadata
 
 

@@ -10,7 +10,7 @@ from flowql.runtime.state.drops import Drops
 from flowql.runtime.state.frozen import FrozenEpoch, FrozenStore
 from flowql.runtime.state.layout import StoreEntry, TaskRecord, segment_length
 from flowql.runtime.state.locks import NamedLock
-from flowql.runtime.state.task_state import Generation, ManagedTask
+from flowql.runtime.state.task_state import AbortCount, ManagedTask
 from flowql.runtime.state.task_store import TaskStore
 
 CACHED_ROWS_MAX = 200_000  # decoded rows kept in memory beyond what a batch touched
@@ -35,7 +35,7 @@ class GroupState:
         self._writes_cut = 0
         record = None if metadata is None else TaskRecord(partition, tuple(s.name for s in stores), metadata)
         self.task = ManagedTask(
-            task_id, partition, self._stores, record, self._lock, Generation(), lambda _task, _rows: None
+            task_id, partition, self._stores, record, self._lock, AbortCount(), lambda _task, _rows: None
         )
 
     @property

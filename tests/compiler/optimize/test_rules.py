@@ -23,7 +23,6 @@ from flowql.compiler.plan.changes import (
     TopN,
     WindowCall,
 )
-from flowql.compiler.plan.clock import Edge, TemporalFilter
 from flowql.compiler.plan.explain import expr_text
 from flowql.compiler.plan.expr import Call, Column, Literal, conjunction
 from flowql.compiler.plan.logical import (
@@ -40,6 +39,7 @@ from flowql.compiler.plan.logical import (
     walk_nodes,
 )
 from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.temporal_filters import Edge, TemporalFilter
 from flowql.compiler.plan.types import BIGINT, BOOLEAN
 from flowql.compiler.plan.verify import PlanInvariantError, verify_spec
 from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed, Watermark

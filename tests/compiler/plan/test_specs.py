@@ -27,7 +27,6 @@ from flowql.compiler.plan.changes import (
     VersionJoin,
     WindowCall,
 )
-from flowql.compiler.plan.clock import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.explain import expr_text, schema_text, spec_text, tree_text
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import (
@@ -51,6 +50,7 @@ from flowql.compiler.plan.logical import (
 )
 from flowql.compiler.plan.processors import Process, ProcessorStep
 from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.temporal_filters import DAY_MS, Edge, TemporalFilter
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, decimal
 from flowql.compiler.plan.verify import PlanInvariantError, verify_spec

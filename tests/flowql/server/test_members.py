@@ -16,7 +16,7 @@ from flowql.deploy.settings import Settings
 from flowql.query import session
 from flowql.query.errors import COVERAGE, MISSING
 from flowql.query.room import QueryMemory, Room
-from flowql.runtime.app.member_topic import Member, MemberReader, write_member
+from flowql.runtime.app.member_topic import MemberAddress, MemberReader, write_member
 from flowql.runtime.errors import LogError
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.kafka.connection import Connection
@@ -167,7 +167,7 @@ def test_an_answer_without_all_instances_says_of_how_many_partitions_it_is(world
     assert set(known) == {own, first.engine.instance.config.process_id}
 
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and says nothing
-        for gone in (Member("127.0.0.1", 1, "t"), Member("127.0.0.1", silent.getsockname()[1], "t")):
+        for gone in (MemberAddress("127.0.0.1", 1, "t"), MemberAddress("127.0.0.1", silent.getsockname()[1], "t")):
             write_member(world.log, world.app, own, gone, 0)
             begun = time.monotonic()
             table, rows = world.ask("one", "SELECT COUNT(*), SUM(n)::BIGINT FROM totals")
@@ -186,7 +186,7 @@ def test_an_answer_without_all_instances_says_of_how_many_partitions_it_is(world
     )
     ask = ("query", "-p", str(tmp_path), "SELECT COUNT(*) AS N FROM totals")
     assert json.loads(flowql(*ask, "-o", "json").out) == [{"N": len(of)}]
-    write_member(world.log, world.app, own, Member("127.0.0.1", 1, "t"), 0)
+    write_member(world.log, world.app, own, MemberAddress("127.0.0.1", 1, "t"), 0)
     said = flowql(*ask)
     assert "note: this answer is about 2 of 4 partitions: 127.0.0.1:1 does not answer" in said.err
     document = json.loads(flowql(*ask, "-o", "json").out)

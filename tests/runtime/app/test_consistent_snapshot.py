@@ -61,7 +61,7 @@ def ask(
 def free(world: InstanceHarness) -> bool:
     """Nothing is stopped."""
     tasks = [t for q in world.instance.queries.values() for t in q.built.tasks]
-    return all(t.horizon.ms is None and all(i.stop_at is None for i in t.logs.values()) for t in tasks)
+    return all(t.read_up_to.ms is None and all(i.stop_at is None for i in t.logs.values()) for t in tasks)
 
 
 def steps(world: InstanceHarness, n: int) -> None:

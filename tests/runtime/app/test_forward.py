@@ -13,7 +13,7 @@ import pytest
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.deployed import Forward
 from flowql.compiler.plan.diff import ForwardRefused, QueryChange
-from flowql.runtime.app import exchanging
+from flowql.runtime.app import forwarding
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.plan_topic import read_deployed, read_entries
@@ -315,7 +315,7 @@ def test_a_query_that_cannot_come_to_rest_goes_on_with_its_old_text(monkeypatch:
 
     fed()
     world.instance.await_step = fed
-    monkeypatch.setattr(exchanging, "REST_MS", -1)
+    monkeypatch.setattr(forwarding, "REST_MS", -1)
     with pytest.raises(ForwardUnsupported, match="deploy again"):
         forward(world, by_rest(80))
     world.instance.await_step = step
@@ -333,7 +333,7 @@ def test_a_commit_that_fails_leaves_a_query_that_goes_on(monkeypatch: pytest.Mon
         raise ForwardUnsupported("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr(exchanging, "recorded", fails)
+        patched.setattr(forwarding, "recorded", fails)
         with pytest.raises(ForwardUnsupported, match="no"):
             forward(world, by_rest(80))
     world.send("s", sent(60, 60))

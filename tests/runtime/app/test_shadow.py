@@ -11,7 +11,7 @@ from flowql.compiler.plan.deployed import Deployed, groups_of
 from flowql.deploy.request import DeployRequest
 from flowql.errors import CommandError
 from flowql.runtime.app import group
-from flowql.runtime.app.comparing import NotYet
+from flowql.runtime.app.comparing import ComparisonUnavailable
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.plan_topic import read_deployed
@@ -313,7 +313,7 @@ def test_a_comparison_whose_asker_died_is_ended_by_the_leader(monkeypatch: pytes
     world.settle()
     (group,) = groups_of(world.instance.deployed)
     monkeypatch.setattr("flowql.runtime.app.comparing._let_go", lambda host, number: False)
-    with pytest.raises(NotYet, match="went on before"):
+    with pytest.raises(ComparisonUnavailable, match="went on before"):
         world.instance.deployer.side_by_side(group, lambda: None)
     monkeypatch.undo()
     world.send("s", sent(40, 20))

@@ -12,7 +12,7 @@ from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.clock import VirtualClock
-from flowql.runtime.commit import coordinator, mending
+from flowql.runtime.commit import coordinator, reopening
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogCorrupt, LogUnavailable, StateError
 from flowql.runtime.log.memory import MemoryLog
@@ -269,7 +269,7 @@ def test_trouble_of_the_log_does_not_open_the_state_again(monkeypatch):
 
 def test_without_opening_it_again_an_io_error_stays(monkeypatch):
     """What the test above shows is shown by the opening."""
-    monkeypatch.setattr(mending, "AFTER", 1 << 30)
+    monkeypatch.setattr(reopening, "AFTER", 1 << 30)
     physical = LossyPhysical()
     world = InstanceHarness(SQL, physical=physical)
     physical.break_down()
@@ -284,7 +284,7 @@ def test_what_does_not_help_is_not_done_again_at_once():
     world = InstanceHarness(SQL, physical=physical)
     feed(world, 0)
     opened, reopen = [], physical.reopen
-    physical.reopen = lambda bring_forward: opened.append(world.clock.timer_ms()) or reopen(bring_forward)
+    physical.reopen = lambda roll_forward: opened.append(world.clock.timer_ms()) or reopen(roll_forward)
     physical.failing = {"flush"}
     world.instance.commit._try_flush()
     for _ in range(1_200):
@@ -299,7 +299,7 @@ def test_what_does_not_help_is_not_done_again_at_once():
 ON_A_SMALL_DISK = """
 import os, sys, time
 from pathlib import Path
-from flowql.runtime.commit import coordinator, mending
+from flowql.runtime.commit import coordinator, reopening
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.app.harness import InstanceHarness

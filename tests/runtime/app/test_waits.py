@@ -17,7 +17,13 @@ def task(**facts: Any) -> Any:
     """A task with rows of one topic, which cannot run."""
     rows = LogInput("scan", TopicPartition("t", 0), 0)
     rows.add(fetched(0, 3))
-    known = {"runnable": False, "buffered_rows": 3, "horizon": SimpleNamespace(ms=None), "downstream": [], "more": {}}
+    known = {
+        "runnable": False,
+        "buffered_rows": 3,
+        "read_up_to": SimpleNamespace(ms=None),
+        "downstream": [],
+        "more": {},
+    }
     known |= {"logs": {"t": rows}, **facts}
     return SimpleNamespace(**known, inputs={**known["logs"], **known["more"]})
 
@@ -48,8 +54,8 @@ def full() -> ExchangeInput:
         ([task(), task(more={"u": unread(4)})], Wait("other input", ("u-1",))),
         ([task(more={"u": unread(0)})], Wait("processor")),
         ([task(more={"u": unread(4)}, downstream=[full()])], Wait("repartition", ("x",))),
-        ([task(more={"u": unread(4)}, horizon=SimpleNamespace(ms=5))], Wait("interactive_query")),
-        ([task(buffered_rows=0, horizon=SimpleNamespace(ms=5))], Wait("input")),
+        ([task(more={"u": unread(4)}, read_up_to=SimpleNamespace(ms=5))], Wait("interactive_query")),
+        ([task(buffered_rows=0, read_up_to=SimpleNamespace(ms=5))], Wait("input")),
     ],
 )
 def test_a_query_with_rows_that_cannot_run_tells_what_it_waits_for(tasks: list[Any], told: Wait) -> None:

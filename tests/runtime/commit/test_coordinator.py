@@ -10,7 +10,7 @@ import pytest
 
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.commit.coordinator import RETRY_MS, STALE_MAX, CommitStep
-from flowql.runtime.commit.positions import Reading
+from flowql.runtime.commit.positions import ReaderPosition
 from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
 from flowql.runtime.errors import Fenced, LogCorrupt, LogFull, RuntimeFailure, StaleMember, StateError
 from flowql.runtime.log.base import GroupMetadata, TopicPartition
@@ -88,9 +88,9 @@ class Site:
         )
         self.step.on_fenced = self.lost
 
-    def positions(self, *, member: bool) -> dict[TopicPartition, Reading]:
+    def positions(self, *, member: bool) -> dict[TopicPartition, ReaderPosition]:
         self.idle_in_cut.append(self.step.idle)
-        return {TopicPartition("t", 0): Reading(0, "")} if member else {}
+        return {TopicPartition("t", 0): ReaderPosition(0, "")} if member else {}
 
     def records(self, frozen: Frozen, sequence: int, now_ms: int) -> list[tuple[TopicPartition, pa.RecordBatch]]:
         """Of changelogs."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from flowql.runtime.commit.replacement import Replacement, Reshape, Source, replace_records, reshape_topic
+from flowql.runtime.commit.replacement import MovedRecords, PartitionChange, Replacement, replace_records, reshape_topic
 from flowql.runtime.errors import EndMoved
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
@@ -61,7 +61,7 @@ def test_a_record_of_another_program_is_not_replaced_unseen(log: MemoryLog) -> N
 def test_a_partition_that_begins_with_the_commit_has_no_end_to_compare(log: MemoryLog) -> None:
     producer = log.producer("swap")
     producer.begin()
-    reshape_topic(producer, Reshape("t", 2, 10, False, ((TP, 2),)))
+    reshape_topic(producer, PartitionChange("t", 2, 10, False, ((TP, 2),)))
     for partition in (0, 1):
         replace_records(
             producer, Replacement(TopicPartition("t", partition), 10, False, (records(partition),), is_new=True)
@@ -75,11 +75,11 @@ def test_records_of_another_partition_take_the_place_unless_it_has_moved(log: Me
     produce(log, "staging", 5, 6, 7)
     staged = TopicPartition("staging", 0)
     log.drop_before(staged, 1)
-    replacement = Replacement(TP, 2, drops=True, source=Source(staged, 1, 3))
+    replacement = Replacement(TP, 2, drops=True, source=MovedRecords(staged, 1, 3))
     for end_moved in (True, False):
         producer = log.producer("swap")
         producer.begin()
-        moved = replace(replacement, source=Source(staged, 1, 2)) if end_moved else replacement
+        moved = replace(replacement, source=MovedRecords(staged, 1, 2)) if end_moved else replacement
         replace_records(producer, moved)
         if end_moved:
             with pytest.raises(EndMoved):

@@ -19,7 +19,7 @@ from flowql.runtime.app.restore_process import RestoreProcess
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.state.catalog import Catalog
+from flowql.runtime.state.catalog import StoreCatalog
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.layout import StoreEntry
 from flowql.runtime.state.memory import MemoryPhysical
@@ -191,7 +191,7 @@ def changelog(folder: Path) -> tuple[TopicPartition, int]:
 
 
 def entry() -> StoreEntry:
-    return Catalog(MemoryPhysical()).ensure(table("S"), 0)
+    return StoreCatalog(MemoryPhysical()).ensure(table("S"), 0)
 
 
 def test_who_asks_again_gets_all_records(tmp_path: Path, process: RestoreProcess) -> None:

@@ -19,8 +19,8 @@ from flowql.compiler.plan.changes import (
     TopN,
     VersionJoin,
 )
-from flowql.compiler.plan.clock import TemporalFilter
 from flowql.compiler.plan.logical import ChangeSpec, Node
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 from flowql.runtime.spark.choose import NodeChoice, choose, explain_lines, is_native

@@ -24,7 +24,7 @@ from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import Pinned, SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import Rates, stopped_status
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
-from flowql.runtime.spark.log_append import Piece, Place, Target, append
+from flowql.runtime.spark.log_append import EmittedRecords, Place, Target, append
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.state.store import Snapshot
 from tests.crash.contents import records_of
@@ -139,7 +139,7 @@ def ran(site: Site, state: Deployed, query: str, topic: str, epochs: int = 1) ->
     """As if batches of a query had gone through, each with one record."""
     for epoch in range(epochs):
         target = site.target(query, state.records[query].run)
-        piece = Piece("sink", topic, 0, 0, 0, ONE)
+        piece = EmittedRecords("sink", topic, 0, 0, 0, ONE)
         append(site.log, target, epoch, [piece], [{"records_in": 2, "late": {"x": 1}}], {TopicPartition("s", 0): 1})
     batches(site.checkpoint(query), epochs - 1, epochs - 1)
 
@@ -370,7 +370,7 @@ def test_results_among_records_from_outside_are_not_taken_out(site: Site) -> Non
     deployed(site, sql, rebuild=(query,))
     assert held(site, "t") == 0, "they were its results alone"
     ran(site, load(site.state_dir), query, "t")
-    append(site.log, Target("other", "r", "elsewhere"), 0, [Piece("sink", "t", 0, 0, 0, ONE)], [])
+    append(site.log, Target("other", "r", "elsewhere"), 0, [EmittedRecords("sink", "t", 0, 0, 0, ONE)], [])
     with pytest.raises(OutsideRecords, match=f"t holds records from outside of elsewhere-spark-other .* {query}"):
         deployed(site, sql, rebuild=(query,))
     assert held(site, "t") == 2

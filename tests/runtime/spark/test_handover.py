@@ -19,14 +19,14 @@ from flowql.runtime.spark.stage.envelope import DONE, Row, read_rows, write_rows
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.stage.program import TaskOptions
 from flowql.runtime.spark.stage.worker import GroupedStage
-from flowql.runtime.state.handed import (
+from flowql.runtime.state.computed_history import (
     DEAD,
-    HANDED,
+    HISTORY_SCHEMA,
     ROWS,
     SINK,
     TASK,
-    Handed,
-    Manifest,
+    ComputedHistory,
+    HistoryManifest,
     decode_page,
     shape_of,
     write_manifest,
@@ -42,7 +42,7 @@ HISTORY, LIVE = 220, 120
 PARTS = 2
 
 
-def computed(reference: Reference, folder: Path, *, coalesce: bool = False) -> Handed:
+def computed(reference: Reference, folder: Path, *, coalesce: bool = False) -> ComputedHistory:
     """What `flowql.runtime.spark.backfill.compute` writes, without Spark: its stages chained by hand."""
     plan = plan_of(SOURCES + SHAPES[reference.shape])
     query = at_generation(plan.queries[0], 1)
@@ -57,7 +57,7 @@ def computed(reference: Reference, folder: Path, *, coalesce: bool = False) -> H
     parts = tuple(
         write_part(
             folder,
-            [pa.RecordBatch.from_arrays(b.columns[1:7], schema=HANDED) for b in write_rows(rows[n::PARTS])],
+            [pa.RecordBatch.from_arrays(b.columns[1:7], schema=HISTORY_SCHEMA) for b in write_rows(rows[n::PARTS])],
             "test",
         )
         for n in range(PARTS)
@@ -75,21 +75,21 @@ def computed(reference: Reference, folder: Path, *, coalesce: bool = False) -> H
     starts = {t: dict.fromkeys(at, 0) for t, at in ends.items()}
     write_manifest(
         folder,
-        Manifest(
+        HistoryManifest(
             query.id, query.definition, shape_of(query), {t: partitions[t] for t in ends}, starts, ends, *counts, parts
         ),
     )
-    return Handed(folder)
+    return ComputedHistory(folder)
 
 
 def _count(rows: list[Row], kind: str) -> int:
     return sum(b.num_rows for r in rows if r.kind == kind for b in pa.ipc.open_stream(r.ipc))
 
 
-def deploy(reference: Reference, handed: Handed | None = None) -> None:
+def deploy(reference: Reference, history: ComputedHistory | None = None) -> None:
     instance = reference.world.instance
     plan = plan_of(SOURCES + SHAPES[reference.shape], instance.plan if instance.plan.queries else None)
-    histories: Mapping[str, Handed] = {} if handed is None else {handed.manifest.query: handed}
+    histories: Mapping[str, ComputedHistory] = {} if history is None else {history.manifest.query: history}
     instance.deploy(plan, refresh=list(histories), histories=histories)
 
 
@@ -219,15 +219,15 @@ def test_a_takeover_that_is_killed_leaves_what_serves_and_can_be_repeated(
     whole, continued = Reference(shape), Reference(shape)
     for reference in (whole, continued):
         reference.send(feed[:HISTORY])
-    before, handed = stores(continued), computed(continued, tmp_path / "h")
+    before, history = stores(continued), computed(continued, tmp_path / "h")
     with monkeypatch.context() as patch:
         crash_at(patch, continued.world.instance, step)
         with pytest.raises(Crashed):
-            deploy(continued, handed)
+            deploy(continued, history)
     again(continued)
     assert stores(continued) == before
     assert all("@" not in task for task in continued.world.instance.state.committed_tasks()), "nothing is left of it"
-    deploy(continued, handed)
+    deploy(continued, history)
     for reference in (whole, continued):
         reference.send(feed[HISTORY:])
     assert stores(continued) == stores(whole)
@@ -256,10 +256,10 @@ def test_a_generation_that_is_killed_while_it_reads_what_has_come_since_goes_on(
     whole, continued = Reference(shape), Reference(shape)
     for reference in (whole, continued):
         reference.send(feed[:HISTORY])
-    handed = computed(continued, tmp_path / "h")
+    history = computed(continued, tmp_path / "h")
     whole.send(feed[HISTORY:])
     continued.send(feed[HISTORY:])  # behind the end of the history
-    deploy(continued, handed)
+    deploy(continued, history)
     driver = continued.world.driver
     assert driver is not None
     for _ in range(rounds):
@@ -281,10 +281,10 @@ def test_a_damaged_or_incomplete_history_is_refused(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
     with pytest.raises(HandoverUnfit, match=r"part-test-0\.arrow is missing or differs"):
-        Handed(tmp_path / "h")
+        ComputedHistory(tmp_path / "h")
     (tmp_path / "h" / "manifest.json").unlink()
     with pytest.raises(HandoverUnfit, match="no complete history"):
-        Handed(tmp_path / "h")
+        ComputedHistory(tmp_path / "h")
 
 
 CHANGED: dict[str, dict[str, Any]] = {
@@ -299,10 +299,10 @@ CHANGED: dict[str, dict[str, Any]] = {
 def test_a_history_of_something_else_is_refused_and_changes_nothing(why: str, tmp_path: Path) -> None:
     reference = Reference("count")
     reference.send(events(60, 7))
-    handed, before = computed(reference, tmp_path / "h"), stores(reference)
-    handed.manifest = replace(handed.manifest, **CHANGED[why])
+    history, before = computed(reference, tmp_path / "h"), stores(reference)
+    history.manifest = replace(history.manifest, **CHANGED[why])
     with pytest.raises(HandoverUnfit, match=why):
-        deploy(reference, handed)
+        deploy(reference, history)
     reference.send(events(20, 8))
     assert stores(reference).keys() == before.keys()
     assert reference.query.generation == 1
@@ -312,10 +312,10 @@ def test_a_history_of_something_else_is_refused_and_changes_nothing(why: str, tm
 def test_counts_are_verified(count: str, tmp_path: Path) -> None:
     reference = Reference("count")
     reference.send(events(60, 7))
-    handed = computed(reference, tmp_path / "h")
-    handed.manifest = replace(handed.manifest, **{count: 1})
+    history = computed(reference, tmp_path / "h")
+    history.manifest = replace(history.manifest, **{count: 1})
     with pytest.raises(HandoverUnfit, match="its manifest says 1"):
-        deploy(reference, handed)
+        deploy(reference, history)
     assert reference.query.generation == 1
 
 
@@ -323,10 +323,10 @@ def test_after_a_takeover_that_failed_a_query_of_that_name_begins_anew(tmp_path:
     """Without a history the same generation must not find the state that the failed attempt has loaded."""
     reference = Reference("count")
     reference.send(events(60, 7))
-    before, handed = stores(reference), computed(reference, tmp_path / "h")
-    handed.manifest = replace(handed.manifest, state_rows=1)
+    before, history = stores(reference), computed(reference, tmp_path / "h")
+    history.manifest = replace(history.manifest, state_rows=1)
     with pytest.raises(HandoverUnfit):
-        deploy(reference, handed)
+        deploy(reference, history)
     (query,) = reference.plan.queries
     reference.world.instance.deploy(reference.plan, refresh=[query.id])
     reference.world.settle()

@@ -9,7 +9,7 @@ import pytest
 
 from flowql.runtime.state import physical
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.state.physical import ByteRange, Guarded
+from flowql.runtime.state.physical import ByteRange, WriteGuard
 
 
 class Noted(MemoryPhysical):
@@ -34,7 +34,7 @@ def test_batches_are_bounded_in_rows_and_in_bytes(seed: int, monkeypatch: pytest
     chance, store = random.Random(seed), Noted()
     sizes = [chance.choice((None, 0, 1, 30, 99, 100, 101, 400)) for _ in range(chance.randint(0, 40))]
     rows = [(b"k%03d" % n, None if size is None else bytes(size)) for n, size in enumerate(sizes)]
-    guard, last, ranges = Guarded(store), ([b"z"], [b"marker"]), [(b"a", b"b")]
+    guard, last, ranges = WriteGuard(store), ([b"z"], [b"marker"]), [(b"a", b"b")]
     with guard.permit("apply"):
         guard.write([k for k, _ in rows], [v for _, v in rows], ranges, last)
     assert [row for batch, _ in store.batches for row in batch] == [*rows, (b"z", b"marker")]

@@ -12,8 +12,8 @@ from flowql.runtime.state.manager import FILES_ON_TOP, FILES_ON_TOP_MAX, StateMa
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.restore import RowFile
 from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.state_memory import FIRST_BYTES
 from flowql.runtime.state.task_state import BatchRevoked
-from flowql.runtime.state.uncommitted import FIRST_BYTES
 from tests.runtime.state.support import (
     Forgetful,
     commit,

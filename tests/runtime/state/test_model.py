@@ -18,7 +18,7 @@ from flowql.runtime.state.layout import BEGINNING_MS
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.rocks import open_rocks
-from flowql.runtime.state.uncommitted import FIRST_BYTES
+from flowql.runtime.state.state_memory import FIRST_BYTES
 from tests.runtime.state.support import Forgetful, publish, table, window
 
 SPECS = [table("T"), window("W")]

@@ -9,7 +9,7 @@ import pytest
 
 from flowql.runtime.errors import StateDamaged, StateError, StateFull
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.state.physical import Guarded
+from flowql.runtime.state.physical import WriteGuard
 from flowql.runtime.state.rocks import open_rocks, write_row_file
 from tests.runtime.state.support import raised_in_thread
 
@@ -104,7 +104,7 @@ def test_snapshots_may_be_closed_in_any_order(store):
 
 
 def test_only_permitted_writes_pass():
-    guard = Guarded(MemoryPhysical())
+    guard = WriteGuard(MemoryPhysical())
     with pytest.raises(AssertionError, match="nothing uncommitted"):
         guard.write([b"a"], [b"1"])
     with guard.permit("apply"):
@@ -122,7 +122,7 @@ def test_the_last_rows_are_in_the_last_batch_only():
             written.append((list(keys), list(ranges)))
             super().write_batch(keys, values, ranges)
 
-    guard = Guarded(Recording())
+    guard = WriteGuard(Recording())
     with guard.permit("apply"):
         guard.write([key(i) for i in range(2500)], [b"x"] * 2500, [(b"a", b"b")], ([b"m"], [b"1"]))
     assert [len(k) for k, _ in written] == [999, 999, 503]

@@ -67,13 +67,13 @@ def test_others_wait_until_it_is_brought_forward(store):
     reader = threading.Thread(target=read)
     reader.start()
 
-    def bring_forward():
+    def roll_forward():
         entered.set()
         time.sleep(0.05)
         assert not found
         store.write_batch([b"later"], [b"redone"])
 
-    store.reopen(bring_forward)
+    store.reopen(roll_forward)
     reader.join()
     assert found == [b"redone"]
 

@@ -10,7 +10,7 @@ import pytest
 from flowql.compiler.plan.schema import Schema
 from flowql.runtime.batch import from_rows
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.task.input_buffer import GATHERED_BATCHES, GATHERED_ROWS, DecodedRows, LogInput, Rounds
+from flowql.runtime.task.input_buffer import GATHERED_BATCHES, GATHERED_ROWS, DecodedRows, LogInput, Probes
 
 TP = TopicPartition("t", 0)
 
@@ -74,32 +74,32 @@ def test_a_batch_of_which_a_part_is_processed_stays_as_it_is() -> None:
 
 
 def test_what_is_gathered_waits_for_all_that_its_batches_waited_for() -> None:
-    source = LogInput("op", TP, 0, channel=b"k", rounds=Rounds())
+    source = LogInput("op", TP, 0, channel=b"k", probes=Probes())
     source.siblings = [source]
-    assert source.rounds is not None
+    assert source.probes is not None
     for n in range(3):
-        source.rounds.started = n
+        source.probes.started = n
         source.add(fetched(n, 1))
-    assert source.oldest_stamp == 1
+    assert source.needed_probe == 1
     source.head()
-    assert source.oldest_stamp == 3
+    assert source.needed_probe == 3
     source.complete = 2
     assert source.waited_for
     source.consume_raw(3)
-    assert source.oldest_stamp == 0
+    assert source.needed_probe == 0
 
 
 def test_after_a_reset_nothing_is_waited_for_on_behalf_of_what_is_forgotten() -> None:
     """An old mark before a new batch would let it overtake what is still to come to other channels."""
-    source = LogInput("op", TP, 0, channel=b"k", rounds=Rounds())
+    source = LogInput("op", TP, 0, channel=b"k", probes=Probes())
     source.siblings = [source]
-    assert source.rounds is not None
+    assert source.probes is not None
     source.add(fetched(0, 1))
     source.reset(0)
-    assert (source.oldest_stamp, source.rows, source.size_bytes, source.position) == (0, 0, 0, 0)
-    source.rounds.started = 5
+    assert (source.needed_probe, source.rows, source.size_bytes, source.position) == (0, 0, 0, 0)
+    source.probes.started = 5
     source.add(fetched(0, 1))
-    assert source.oldest_stamp == 6
+    assert source.needed_probe == 6
 
 
 def test_small_batches_are_decoded_together_and_with_what_they_were_gathered_from() -> None:

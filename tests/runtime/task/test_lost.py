@@ -13,26 +13,26 @@ from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_TIME, Looks
 from flowql.runtime.task.isolate import RowLimit
-from flowql.runtime.task.lost import FIRST_ROWS, Late, losses_of, with_run
+from flowql.runtime.task.lost import FIRST_ROWS, LateCount, losses_of, with_micro_batch
 from flowql.runtime.task.repartition import ENVELOPE_ROWS, channel_key, enclose, open_envelopes, topic_of
 from flowql.runtime.task.sizing import FORGET, START_ROWS, MicroBatchSizer
 
 
 def test_late_rows_add_up_and_the_furthest_behind_is_kept() -> None:
-    assert with_run({}, {}, {}, {}, 0, {}) == {}
-    first = with_run({}, {"w": 2, "j": 1}, {"w": 50}, {"w": 900}, 3, {})
-    second = with_run(first, {"w": 1}, {"w": 20}, {"w": 1_000}, 0, {})
-    third = with_run(second, {"w": 4}, {"w": 70}, {"w": 800}, 2, {})
+    assert with_micro_batch({}, {}, {}, {}, 0, {}) == {}
+    first = with_micro_batch({}, {"w": 2, "j": 1}, {"w": 50}, {"w": 900}, 3, {})
+    second = with_micro_batch(first, {"w": 1}, {"w": 20}, {"w": 1_000}, 0, {})
+    third = with_micro_batch(second, {"w": 4}, {"w": 70}, {"w": 800}, 2, {})
     assert first == {"late": {"w": [2, 50, 900], "j": [1, 0, 0]}, "dead": 3}
     assert second["late"]["w"] == [3, 50, 1_000]
     assert third == {"late": {"w": [7, 70, 1_000], "j": [1, 0, 0]}, "dead": 5}
-    assert with_run(third, {}, {}, {}, 0, {}) == third
+    assert with_micro_batch(third, {}, {}, {}, 0, {}) == third
     found = losses_of([(1, third), (0, first), (2, {})])
     assert found.late == (
-        Late("j", 0, 1, 0, 0),
-        Late("j", 1, 1, 0, 0),
-        Late("w", 0, 2, 50, 900),
-        Late("w", 1, 7, 70, 1_000),
+        LateCount("j", 0, 1, 0, 0),
+        LateCount("j", 1, 1, 0, 0),
+        LateCount("w", 0, 2, 50, 900),
+        LateCount("w", 1, 7, 70, 1_000),
     )
     assert (found.dead_letters, found.late_records, found.notes) == (8, 11, ())
     assert found.to_data() == {
@@ -50,7 +50,7 @@ def looked(*runs: tuple[int, int, int, int]) -> dict[str, Any]:
     """What is kept of a join after runs of (stream rows, of which met one, latest of these, latest of the table's)."""
     lost: dict[str, Any] = {}
     for rows, found, stream_ms, table_ms in runs:
-        lost = with_run(lost, {}, {}, {}, 0, {"join-1": Looks(rows, found, stream_ms, table_ms)})
+        lost = with_micro_batch(lost, {}, {}, {}, 0, {"join-1": Looks(rows, found, stream_ms, table_ms)})
     return lost
 
 

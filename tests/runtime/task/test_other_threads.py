@@ -63,9 +63,9 @@ class Fed(deque[int]):
 
 def test_a_channel_that_is_fed_while_another_thread_looks() -> None:
     """An iterator over what waits was begun and used in two steps: a batch that came in between was the end of the thread."""
-    channel = LogInput("scan", TopicPartition("A", 0), 0, channel=b"0", stamps=Fed([3]))
+    channel = LogInput("scan", TopicPartition("A", 0), 0, channel=b"0", needed_probes=Fed([3]))
     channel.siblings = [channel]
     assert channel.waited_for
     assert not channel.idle
-    channel.stamps.clear()
+    channel.needed_probes.clear()
     assert not channel.waited_for

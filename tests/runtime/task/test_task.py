@@ -77,19 +77,19 @@ def push(task: Task, name: str, *times: int) -> None:
     task.exchanges[name].push(from_rows(SCHEMA, [(ms,) for ms in times], list(times), [0] * n, list(range(n))))
 
 
-def test_rows_up_to_a_horizon_are_processed_though_more_may_come_to_other_inputs() -> None:
-    """All that comes later to an input whose next row lies beyond the horizon lies beyond it, too."""
+def test_rows_up_to_the_read_up_to_time_do_not_wait_for_other_inputs() -> None:
+    """All that comes later to an input whose next row has a later time is later, too."""
     program = Program()
     task, _ = made(program)
     push(task, "a", 1, 2, 3, 10)
     push(task, "b", 2, 4)
     task.exchanges["a"].upstream_idle = lambda _known: False
-    task.horizon.ms = 5
+    task.read_up_to.ms = 5
     assert task.process(SLICE_NS) == 5
     assert program.runs == [[1, 2, 2, 3, 4]]
     assert not task.runnable
     assert task.idle
-    task.horizon.ms = None
+    task.read_up_to.ms = None
     assert not task.idle
 
 

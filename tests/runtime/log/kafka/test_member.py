@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from flowql.runtime.app.hung_topic import HungReader, HungRun, release, write_hung
+from flowql.runtime.app.hung_topic import HungMicroBatch, HungReader, release, write_hung
 from flowql.runtime.errors import StaleMember
 from flowql.runtime.log.base import GroupChange, Position, TopicPartition
 from flowql.runtime.log.kafka.connection import Connection
@@ -17,7 +17,7 @@ from tests.runtime.log.records import batch, produce
 
 PATIENCE_S = 60.0
 QUEUED_S, ANSWERED_S = 4.0, 10.0  # heartbeats come once a second
-RUN = HungRun("Q", "Q", "definition", "Q/0_0", "first", 1, "udf.py:1 f")
+RUN = HungMicroBatch("Q", "Q", "definition", "Q/0_0", "first", 1, "udf.py:1 f")
 
 
 class Member:
@@ -181,10 +181,10 @@ def test_a_member_that_leaves_is_replaced_at_once_and_comes_back(log):
         write_hung(log, log.name, [replace(RUN, query="LATE")], before, 1)
     hung = HungReader(log, log.name)
     hung.read_to_end()
-    assert hung.runs == [RUN]
+    assert hung.hung == [RUN]
     assert release(log, log.name, "a user", ["Q"], 2) == ["Q"]
     hung.read_to_end()
-    assert hung.runs == []
+    assert hung.hung == []
     first.lets_go = True
     first.consumer.subscribe(log.name, log.topics_read, first.serve)
     until(lambda: len(first.owned) == len(second.owned) == 2, first, second)

@@ -15,8 +15,8 @@ from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import DeadLetter, SourceRecord
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.input_buffer import DecodedRows
+from flowql.runtime.task.input_slice import InputSlice, locate, locate_retired, origins_of, records_of
 from flowql.runtime.task.peeked import PeekedRows
-from flowql.runtime.task.taken import Taken, locate, locate_retired, origins_of, records_of
 
 SCHEMA = Schema((Field("V", t.BIGINT),))
 PLACES = [("a", 0), ("a", 1), ("b", 7)]
@@ -72,10 +72,14 @@ def test_of_a_run_over_a_topic_and_a_repartition(monkeypatch):
     raw = RawBatch(TopicPartition("t", 2), records, 15, 0)
     decoded = DecodedRows(batch(3), np.array([0, 2, 3]), 4, [], raw)
     channel = batch(3, known([("a", 0, 5), None, ("a", 1, 6)]))
-    of_topic = Taken("t", "scan", 1, np.array([0, 3]), PeekedRows([decoded.batch], 1, np.zeros(2), more=False), decoded)
-    of_channel = Taken("x#0", "exchange", 0, np.array([1, 2, 4]), PeekedRows([channel], 0, np.zeros(3), more=False))
-    looks, look = [], Taken.origins
-    monkeypatch.setattr(Taken, "origins", lambda taken: looks.append(taken) or look(taken))
+    of_topic = InputSlice(
+        "t", "scan", 1, np.array([0, 3]), PeekedRows([decoded.batch], 1, np.zeros(2), more=False), decoded
+    )
+    of_channel = InputSlice(
+        "x#0", "exchange", 0, np.array([1, 2, 4]), PeekedRows([channel], 0, np.zeros(3), more=False)
+    )
+    looks, look = [], InputSlice.origins
+    monkeypatch.setattr(InputSlice, "origins", lambda taken: looks.append(taken) or look(taken))
     origins = origins_of([of_topic, of_channel])
     assert not looks, "nothing is done for a run that nobody asks about"
     assert origins is not None
@@ -93,9 +97,9 @@ def test_the_record_behind_a_row_and_behind_a_dead_letter():
     decoded = DecodedRows(batch(3), np.array([0, 1, 2]), 3, [], raw)
     channel = batch(2, known([("a", 0, 5), None]))
     taken = [
-        Taken("u", "scan", 3, np.array([], np.int64), decoded=decoded),
-        Taken("t", "scan", 1, np.array([0, 3]), PeekedRows([decoded.batch], 1, np.zeros(2), more=False), decoded),
-        Taken("x#0", "exchange", 0, np.array([1, 2]), PeekedRows([channel], 0, np.zeros(2), more=False)),
+        InputSlice("u", "scan", 3, np.array([], np.int64), decoded=decoded),
+        InputSlice("t", "scan", 1, np.array([0, 3]), PeekedRows([decoded.batch], 1, np.zeros(2), more=False), decoded),
+        InputSlice("x#0", "exchange", 0, np.array([1, 2]), PeekedRows([channel], 0, np.zeros(2), more=False)),
     ]
     origins = origins_of(taken)
     behind = [

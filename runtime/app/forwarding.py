@@ -27,14 +27,14 @@ from flowql.runtime.task.task import Task
 REST_MS = 5_000  # for so long a query may take to process what is between its tasks
 
 
-def exchanged(after: Deployed) -> list[str]:
+def forwarded(after: Deployed) -> list[str]:
     """Queries, by the names under which they run, that get a new text with this deployment and are not rebuilt."""
     return [f.query for f in after.forwards if f.deployment == after.id]
 
 
 def refuse_forward(after: Deployed) -> None:
     """ForwardUnsupported if many instances would have to exchange a query's operators."""
-    if names := exchanged(after):
+    if names := forwarded(after):
         raise ForwardUnsupported(
             f"{', '.join(names)} would go on with a new text, and of an application that many instances share (instances: many) all "
             "would have to change at one position: give the changed result another name, or run one instance for the change"

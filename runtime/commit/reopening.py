@@ -19,8 +19,8 @@ AFTER = 2  # failures in a row: the first may be over by itself
 PAUSE_MS, PAUSE_MS_MAX = 1_000, 30_000
 
 
-class Mending:
-    """Failures of the physical store. Owned by the commit thread, but for `failed`.
+class StateReopening:
+    """Opens the physical store again after repeated failures of writes. Owned by the commit thread, but for `failed`.
 
     is_behind: of a member, which starts over for it: the state is opened again when no task runs.
     """

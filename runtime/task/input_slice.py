@@ -18,7 +18,7 @@ from flowql.runtime.task.peeked import EMPTY, PeekedRows
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class InputSlice:
     """The next rows of one input as part of a micro-batch; `seq`: their positions in it. cursor: index of the first row in the decoded batch.
 
     decoded: the decoded batch of a log input that holds them.
@@ -50,7 +50,7 @@ class Taken:
         return Origins((raw.tp,), np.zeros(len(rows), np.int16), raw.records.column(0).to_numpy()[rows])
 
 
-def origins_of(taken: Sequence[Taken]) -> OriginsOf | None:
+def origins_of(taken: Sequence[InputSlice]) -> OriginsOf | None:
     """The source records of rows of a micro-batch, by `seq`; computed on first use."""
     if not taken:
         return None
@@ -63,16 +63,16 @@ def origins_of(taken: Sequence[Taken]) -> OriginsOf | None:
     return lambda seq: of_all().take(seq)
 
 
-def by_operator(taken: list[Taken]) -> dict[str, Batch]:
+def by_operator(taken: list[InputSlice]) -> dict[str, Batch]:
     """The batch of each source operator; channels of one repartition are merged in the order of the run."""
-    channels: dict[str, list[Taken]] = {}
+    channels: dict[str, list[InputSlice]] = {}
     for t in taken:
         if len(t.seq):
             channels.setdefault(t.operator, []).append(t)
     return {operator: _merged(parts) for operator, parts in channels.items()}
 
 
-def _merged(channels: Sequence[Taken]) -> Batch:
+def _merged(channels: Sequence[InputSlice]) -> Batch:
     batches = [b for channel in channels for b in channel.peeked.taken(len(channel.seq))]
     rows = concat(batches[0].schema, batches)
     if len(channels) == 1:
@@ -84,7 +84,7 @@ def _merged(channels: Sequence[Taken]) -> Batch:
     return rows.take(order).numbered(seq[order])
 
 
-def records_of(taken: Sequence[Taken], origins: OriginsOf | None) -> Callable[[Ints], list[SourceRecord | None]]:
+def records_of(taken: Sequence[InputSlice], origins: OriginsOf | None) -> Callable[[Ints], list[SourceRecord | None]]:
     """Gives the records behind rows of a run, by `seq`, with their bytes where they were read from a topic of the user."""
 
     def records(seq: Ints) -> list[SourceRecord | None]:
@@ -101,7 +101,7 @@ def records_of(taken: Sequence[Taken], origins: OriginsOf | None) -> Callable[[I
     return records
 
 
-def _records(t: Taken, places: Ints, origins: OriginsOf | None) -> list[SourceRecord | None]:
+def _records(t: InputSlice, places: Ints, origins: OriginsOf | None) -> list[SourceRecord | None]:
     """The source records of the rows at these indices of an input."""
     raw = t.records
     if raw is None or t.decoded is None:
@@ -129,7 +129,7 @@ def locate_retired(letter: DeadLetter, retired: Sequence[SourceRecord | None]) -
     return LocatedDeadLetter(letter, RawBatch(tp, records, record.offset + 1, 0))
 
 
-def locate(letter: DeadLetter, taken: Sequence[Taken], origins: OriginsOf | None) -> LocatedDeadLetter:
+def locate(letter: DeadLetter, taken: Sequence[InputSlice], origins: OriginsOf | None) -> LocatedDeadLetter:
     """The raw record behind a failed row. origins: those of `taken`."""
     for t in taken:
         i = int(np.searchsorted(t.seq, letter.seq))

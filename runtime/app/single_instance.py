@@ -11,12 +11,12 @@ from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
-from flowql.runtime.app.refusals import build, changelog_is_gone
+from flowql.runtime.app.suspension import build, changelog_is_gone
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 
 
-class AloneReconciler(Reconciler):
+class SingleInstanceReconciler(Reconciler):
     """Takes the tasks of suspended queries apart, and makes them anew when their time has come; swaps generations in.
 
     Deployments are asked for.
@@ -61,6 +61,6 @@ class AloneReconciler(Reconciler):
         if built is None:
             return
         host.begin(built)
-        running.built, running.refused_at = built, {}
+        running.built, running.restart_positions = built, {}
         yield from handed_over(host, built.tasks, host.state.restoring())
         host.query_states.resume(query, SUSPENDED)

@@ -1,6 +1,6 @@
 """A query's history as another engine has computed it: results, state and positions, in files that an instance loads.
 
-A folder holds *parts* (Arrow IPC streams of HANDED rows, one part per task of the other engine) and a manifest, which is written last
+A folder holds *parts* (Arrow IPC streams of rows of HISTORY_SCHEMA, one part per task of the other engine) and a manifest, which is written last
 and names every part with its size and checksum, so that an incomplete folder is never taken for a complete one. All names are those of generation 1; the
 generation that loads it has numbers of its own. Kinds of rows:
 
@@ -37,9 +37,9 @@ from flowql.runtime.state.layout import StoreEntry
 FORMAT = 1
 MANIFEST = "manifest.json"
 SINK, DEAD, ROWS, TASK = "sink", "dead", "rows", "task"
-ROWS_PER_PAGE = 4_096  # of changelog rows in one HANDED row
+ROWS_PER_PAGE = 4_096  # of changelog rows in one row of HISTORY_SCHEMA
 
-HANDED = pa.schema(
+HISTORY_SCHEMA = pa.schema(
     [
         pa.field("kind", pa.string()),
         pa.field("topic", pa.string()),
@@ -54,7 +54,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[list[bytes], list[bytes]]).decode
 
 
-class HandedRow(NamedTuple):
+class HistoryRow(NamedTuple):
     """One row of a part."""
 
     kind: str
@@ -66,8 +66,8 @@ class HandedRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A file of the folder. rows: of HANDED."""
+class HistoryPart:
+    """A file of the folder. rows: of HISTORY_SCHEMA."""
 
     name: str
     bytes: int
@@ -76,7 +76,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class HistoryManifest:
     """What a folder holds, and of which query it is.
 
     definition and shape: of the query; they must be those of the query that loads it. partitions: of every topic that decides how
@@ -94,7 +94,7 @@ class Manifest:
     letters: int
     state_rows: int
     tasks: int
-    parts: tuple[Part, ...]
+    parts: tuple[HistoryPart, ...]
     format: int = FORMAT
 
 
@@ -136,19 +136,19 @@ def changelog_rows(
             yield entry.spec.name, key[length + segment :], value
 
 
-def write_part(folder: Path, batches: Iterable[pa.RecordBatch], maker: str) -> Part:
-    """Write HANDED batches as one part, durable when this returns. maker: is in its name, which no other part has."""
+def write_part(folder: Path, batches: Iterable[pa.RecordBatch], maker: str) -> HistoryPart:
+    """Writes batches of HISTORY_SCHEMA as one part, durable when this returns. maker: is in its name, which no other part has."""
     folder.mkdir(parents=True, exist_ok=True)
     path, opened = _new_file(folder, maker)
     rows = 0
     with opened as file:
-        with pa.ipc.new_stream(file, HANDED) as writer:
+        with pa.ipc.new_stream(file, HISTORY_SCHEMA) as writer:
             for batch in batches:
                 rows += batch.num_rows
-                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=HANDED))
+                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=HISTORY_SCHEMA))
         file.flush()
         os.fsync(file.fileno())
-    return Part(path.name, path.stat().st_size, _checksum(path), rows)
+    return HistoryPart(path.name, path.stat().st_size, _checksum(path), rows)
 
 
 def _new_file(folder: Path, maker: str) -> tuple[Path, BinaryIO]:
@@ -160,7 +160,7 @@ def _new_file(folder: Path, maker: str) -> tuple[Path, BinaryIO]:
     raise AssertionError("unreachable")
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: HistoryManifest) -> None:
     """Last of all: from then on the folder is complete."""
     new = folder / f"{MANIFEST}.new"
     with new.open("w") as file:
@@ -171,7 +171,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     DiskFiles().fsync_dir(str(folder))
 
 
-class Handed:
+class ComputedHistory:
     """A complete folder whose parts are as its manifest says. Raises HandoverUnfit."""
 
     def __init__(self, folder: Path) -> None:
@@ -181,7 +181,7 @@ class Handed:
             if not path.is_file() or path.stat().st_size != part.bytes or _checksum(path) != part.checksum:
                 raise HandoverUnfit(f"{path} is missing or differs from what was written")
 
-    def rows(self, *kinds: str) -> Iterator[HandedRow]:
+    def rows(self, *kinds: str) -> Iterator[HistoryRow]:
         """All rows of these kinds; payloads are views of mapped files."""
         for part in self.manifest.parts:
             with pa.memory_map(str(self.folder / part.name)) as file, pa.ipc.open_stream(file) as reader:
@@ -209,22 +209,22 @@ class Handed:
         return found
 
 
-def _rows(batch: pa.RecordBatch, kinds: tuple[str, ...]) -> Iterator[HandedRow]:
+def _rows(batch: pa.RecordBatch, kinds: tuple[str, ...]) -> Iterator[HistoryRow]:
     plain = [batch.column(i).to_pylist() for i in range(5)]
     payload = batch.column(5)
     for i, (kind, topic, partition, source, seq) in enumerate(zip(*plain, strict=True)):
         if kind in kinds:
-            yield HandedRow(kind, topic, partition, source, seq, payload[i].as_buffer())
+            yield HistoryRow(kind, topic, partition, source, seq, payload[i].as_buffer())
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def _read_manifest(folder: Path) -> HistoryManifest:
     try:
         data: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError) as error:
         raise HandoverUnfit(f"{folder} holds no complete history: {error}") from error
     if data.get("format") != FORMAT:
         raise HandoverUnfit(f"{folder} has format {data.get('format')}; this FlowQL reads {FORMAT}")
-    return Manifest(**{**data, "parts": tuple(Part(**p) for p in data["parts"])})
+    return HistoryManifest(**{**data, "parts": tuple(HistoryPart(**p) for p in data["parts"])})
 
 
 def _checksum(path: Path) -> str:

@@ -12,7 +12,7 @@ FIRST_BYTES = ROW_BYTES + FACTOR * 32  # taken for a row before there was a comm
 SAMPLE = 64  # rows of a commit that are looked at
 
 
-class Uncommitted:
+class StateMemory:
     """Counts rows, and learns from commits how large they are. Written under the epoch lock, read by any thread.
 
     Rows of tasks that were withdrawn count until the next commit. Those of tasks with `counts` False do not count, and nothing is learned of

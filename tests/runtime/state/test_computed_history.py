@@ -14,16 +14,15 @@ import pytest
 from flowql.runtime.errors import HandoverUnfit
 from flowql.runtime.log.base import PRODUCE_SCHEMA
 from flowql.runtime.state.changelog import records_of
-from flowql.runtime.state.frozen import BOUND_RECORD, Writes
-from flowql.runtime.state.handed import (
+from flowql.runtime.state.computed_history import (
     DEAD,
-    HANDED,
+    HISTORY_SCHEMA,
     MANIFEST,
     ROWS,
     SINK,
     TASK,
-    Handed,
-    Manifest,
+    ComputedHistory,
+    HistoryManifest,
     changelog_rows,
     decode_page,
     encode_page,
@@ -31,8 +30,9 @@ from flowql.runtime.state.handed import (
     write_manifest,
     write_part,
 )
+from flowql.runtime.state.frozen import BOUND_RECORD, Writes
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.state.reader import Redone
+from flowql.runtime.state.reader import RedoReader
 from tests.compiler.plan.test_diff import ALL
 from tests.flowql.query.harness import plan_of
 from tests.runtime.state.support import manager_on, put, table, window
@@ -46,10 +46,12 @@ def stream_of(*keys: bytes) -> bytes:
 
 
 def batch(*rows: tuple[str, str, int, int, int, bytes]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([dict(zip(HANDED.names, row, strict=True)) for row in rows], HANDED)
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(HISTORY_SCHEMA.names, row, strict=True)) for row in rows], HISTORY_SCHEMA
+    )
 
 
-def folder(path: Path) -> Manifest:
+def folder(path: Path) -> HistoryManifest:
     first = batch((SINK, "r", 0, 1, 1, stream_of(b"c")), (TASK, "q", 0, 0, 0, b"meta"))
     second = batch(
         (SINK, "r", 0, 0, 2, stream_of(b"b")),
@@ -60,14 +62,14 @@ def folder(path: Path) -> Manifest:
     )
     parts = (write_part(path, [first], "one"), write_part(path, [second, second.slice(0, 0)], "one"))
     assert [(p.name, p.rows) for p in parts] == [("part-one-0.arrow", 2), ("part-one-1.arrow", 5)]
-    made = Manifest("Q", "d", "s", {"s": 1}, {"s": {"0": 0}}, {"s": {"0": 3}}, 3, 2, 1, 1, parts)
+    made = HistoryManifest("Q", "d", "s", {"s": 1}, {"s": {"0": 0}}, {"s": {"0": 3}}, 3, 2, 1, 1, parts)
     write_manifest(path, made)
     return made
 
 
 def test_a_folder_is_read_as_it_was_written_in_the_order_of_its_sources(tmp_path: Path) -> None:
     made = folder(tmp_path)
-    found = Handed(tmp_path)
+    found = ComputedHistory(tmp_path)
     assert found.manifest == made
     assert found.metadata() == {(0, 0): b"meta"}
     records = {p: [r["key"] for b in bs for r in b.to_pylist()] for p, bs in found.records(SINK).items()}
@@ -78,30 +80,30 @@ def test_a_folder_is_read_as_it_was_written_in_the_order_of_its_sources(tmp_path
 
 @pytest.mark.parametrize(
     ("wrong", "read"),
-    [({"records": 2}, lambda h: h.records(SINK)), ({"letters": 3}, lambda h: h.records(DEAD)), ({"tasks": 2}, Handed.metadata)],
+    [({"records": 2}, lambda h: h.records(SINK)), ({"letters": 3}, lambda h: h.records(DEAD)), ({"tasks": 2}, ComputedHistory.metadata)],
 )  # fmt: skip
 def test_a_folder_that_has_other_rows_than_its_manifest_says_is_refused(tmp_path: Path, wrong: Any, read: Any) -> None:
     write_manifest(tmp_path, replace(folder(tmp_path), **wrong))
     with pytest.raises(HandoverUnfit, match="its manifest says"):
-        read(Handed(tmp_path))
+        read(ComputedHistory(tmp_path))
 
 
 def test_a_folder_that_is_incomplete_damaged_or_of_another_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(HandoverUnfit, match="no complete history"):
-        Handed(tmp_path)
+        ComputedHistory(tmp_path)
     made = folder(tmp_path)
     path = tmp_path / made.parts[1].name
     whole = path.read_bytes()
     for damaged in (whole[:-1], whole + b"x", whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]):
         path.write_bytes(damaged)
         with pytest.raises(HandoverUnfit, match="differs from what was written"):
-            Handed(tmp_path)
+            ComputedHistory(tmp_path)
     path.unlink()
     with pytest.raises(HandoverUnfit, match="is missing"):
-        Handed(tmp_path)
+        ComputedHistory(tmp_path)
     (tmp_path / MANIFEST).write_text(json.dumps({"format": 2}))
     with pytest.raises(HandoverUnfit, match="has format 2; this FlowQL reads 1"):
-        Handed(tmp_path)
+        ComputedHistory(tmp_path)
 
 
 def test_physical_rows_are_the_changelog_records_of_their_stores() -> None:
@@ -137,7 +139,7 @@ def test_redo_over_a_directory_reads_as_if_it_had_been_written(seed: int) -> Non
     base, applied = MemoryPhysical(), MemoryPhysical()
     for store in (base, applied):
         store.write_batch(keys[::2], [b"old"] * 15)
-    redone = Redone(base)
+    redone = RedoReader(base)
     for n in range(4):
         low, high = sorted(chance.sample(keys, 2))
         changed = chance.sample(keys, 5)

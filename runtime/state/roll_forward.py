@@ -23,13 +23,13 @@ from flowql.runtime.state.layout import (
     encode_number,
     marker,
 )
-from flowql.runtime.state.physical import ByteRange, Guarded
+from flowql.runtime.state.physical import ByteRange, WriteGuard
 from flowql.runtime.state.redo import RedoAfter, missing_redo, replay, whole_redo
 from flowql.runtime.state.restore import clear_writes, end_writes, place_records
 
 
 @dataclass(frozen=True, slots=True)
-class InMemory:
+class OpenState:
     """What the state knows of itself while its store is opened again.
 
     before: its last commit, and `stores` the catalog as of then; `coming`: as of the next commit, which the log may have already.
@@ -44,13 +44,13 @@ class InMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class RollForwardSources:
     """What there is to bring the store forward with. changelogs: asked for where there is no redo, or it is not enough."""
 
     redo_after: RedoAfter | None = None
     changelogs: Callable[[], Changelogs] | None = None
 
-    def bring_forward(self, guard: Guarded, kept: InMemory) -> tuple[int, list[ByteRange]]:
+    def roll_forward(self, guard: WriteGuard, kept: OpenState) -> tuple[int, list[ByteRange]]:
         """To the log's last commit: which one that is, and ranges that were deleted. StateLost if it cannot be.
 
         If it fails it may be called again, and so may a restart of the process.
@@ -66,7 +66,7 @@ class Sources:
         return known.sequence, _restore(guard, kept, known)
 
 
-def _redo(guard: Guarded, kept: InMemory, redo_after: RedoAfter) -> int:
+def _redo(guard: WriteGuard, kept: OpenState, redo_after: RedoAfter) -> int:
     reached = _reached(guard)
     try:
         with guard.permit("replay"):
@@ -81,7 +81,7 @@ def _redo(guard: Guarded, kept: InMemory, redo_after: RedoAfter) -> int:
     return reached
 
 
-def _restore(guard: Guarded, kept: InMemory, known: Changelogs) -> list[ByteRange]:
+def _restore(guard: WriteGuard, kept: OpenState, known: Changelogs) -> list[ByteRange]:
     if not kept.before <= known.sequence <= kept.before + 1:
         raise StateLost(
             f"the log is at commit {known.sequence}, the state was at {kept.before}: another instance has taken over"
@@ -103,12 +103,12 @@ def _restore(guard: Guarded, kept: InMemory, known: Changelogs) -> list[ByteRang
     return ranges
 
 
-def _reached(guard: Guarded) -> int:
+def _reached(guard: WriteGuard) -> int:
     return decode_number(guard.inner.get(MARKER), 0)
 
 
 def _lacking(
-    guard: Guarded, stores: Mapping[str, StoreEntry], next_id: int, known: Changelogs
+    guard: WriteGuard, stores: Mapping[str, StoreEntry], next_id: int, known: Changelogs
 ) -> tuple[Writes, dict[str, TaskRecord]]:
     """What is to be written before rows are, and the tasks whose rows are to be read: those with commits that the store has not seen."""
     reached, before = _reached(guard), read_stores(guard.inner)
@@ -136,7 +136,7 @@ def _lacking(
 
 
 def _read(
-    guard: Guarded, stores: Mapping[str, StoreEntry], name: str, partition: int, known: Changelogs, *, may_lack: bool
+    guard: WriteGuard, stores: Mapping[str, StoreEntry], name: str, partition: int, known: Changelogs, *, may_lack: bool
 ) -> None:
     """All changelog records of a partition of a store. may_lack: its restoration has not begun, so it may be missing."""
     entry = stores.get(name)

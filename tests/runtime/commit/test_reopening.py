@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from flowql.runtime.commit.mending import PAUSE_MS, PAUSE_MS_MAX, Mending
+from flowql.runtime.commit.reopening import PAUSE_MS, PAUSE_MS_MAX, StateReopening
 from flowql.runtime.errors import LogUnavailable, StateError, StateLost
 
 
@@ -33,18 +33,18 @@ class Log:
         return []
 
 
-def mending(*, redo: bool = True, changelogs: bool = False) -> tuple[State, Mending]:
+def reopening(*, redo: bool = True, changelogs: bool = False) -> tuple[State, StateReopening]:
     state = State()
-    return state, Mending(cast(Any, state), cast(Any, Log(supports_redo=redo)), "app", has_changelogs=changelogs)
+    return state, StateReopening(cast(Any, state), cast(Any, Log(supports_redo=redo)), "app", has_changelogs=changelogs)
 
 
-def fail(m: Mending, times: int) -> None:
+def fail(m: StateReopening, times: int) -> None:
     for _ in range(times):
         m.failed(StateError("disk"))
 
 
 def test_the_first_failure_may_be_over_by_itself_and_those_of_the_log_do_not_count() -> None:
-    state, m = mending()
+    state, m = reopening()
     assert not m.is_due(0)
     fail(m, 1)
     m.failed(LogUnavailable("away"))
@@ -60,7 +60,7 @@ def test_the_first_failure_may_be_over_by_itself_and_those_of_the_log_do_not_cou
 
 
 def test_what_does_not_help_is_done_ever_more_seldom_until_it_works() -> None:
-    state, m = mending()
+    state, m = reopening()
     now_ms, pauses = 0, []
     for _ in range(8):
         fail(m, 2)
@@ -82,14 +82,14 @@ def test_what_does_not_help_is_done_ever_more_seldom_until_it_works() -> None:
 
 @pytest.mark.parametrize(("redo", "changelogs", "opened"), [(True, False, (True, False)), (True, True, (True, True))])
 def test_it_is_brought_forward_from_what_the_log_has(redo: bool, changelogs: bool, opened: tuple[bool, bool]) -> None:
-    state, m = mending(redo=redo, changelogs=changelogs)
+    state, m = reopening(redo=redo, changelogs=changelogs)
     fail(m, 2)
     assert m.reopen(0) == ""
     assert state.opened == [opened]
 
 
 def test_a_member_opens_it_without_anything_as_its_tasks_are_restored() -> None:
-    state, m = mending()
+    state, m = reopening()
     m.is_behind = True
     fail(m, 2)
     assert m.reopen(0) == ""
@@ -97,7 +97,7 @@ def test_a_member_opens_it_without_anything_as_its_tasks_are_restored() -> None:
 
 
 def test_an_error_is_told_and_tried_again_at_once_and_a_state_that_is_lost_ends_it() -> None:
-    state, m = mending()
+    state, m = reopening()
     fail(m, 2)
     state.error = StateError("still full")
     assert m.reopen(0) == "still full"
@@ -105,6 +105,6 @@ def test_an_error_is_told_and_tried_again_at_once_and_a_state_that_is_lost_ends_
     state.error = StateLost("gone")
     with pytest.raises(StateLost, match="gone"):
         m.reopen(0)
-    _, without = mending(redo=False)
+    _, without = reopening(redo=False)
     with pytest.raises(StateLost, match="start again"):
         without.reopen(0)

@@ -21,7 +21,7 @@ from flowql.runtime.topology.query import BuiltQuery, build_query, check_outputs
 _OFFSET_MAX = 1 << 63
 
 
-def refuse(host: QueryHost, queries: Collection[str], error: Exception) -> dict[TopicPartition, int]:
+def suspend(host: QueryHost, queries: Collection[str], error: Exception) -> dict[TopicPartition, int]:
     """The log does not take what these queries have made. They are as of the last commit; the commit thread, at a cut.
 
     Where they will begin again.
@@ -38,7 +38,7 @@ def refuse(host: QueryHost, queries: Collection[str], error: Exception) -> dict[
         host.exchanges.put_aside(x for task in running.built.tasks for x in task.exchanges.values())
         at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
         # What left with this cut has no tasks here in the next: of it alone this query would then say where the partition is.
-        running.refused_at = running.staying(at)
+        running.restart_positions = running.staying(at)
         for tp, position in at.items():
             positions[tp] = min(position, positions.get(tp, position))
     return positions
