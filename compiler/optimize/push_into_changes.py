@@ -57,7 +57,7 @@ def _push(node: Node) -> Node:
         case Over(keys):
             fields = {f.name: Column(f.type, f.name) for f in below.schema if f.name in keys}
             return _below_one(node, below, fields) if fields else node
-        case Union() if len(below.inputs) > 1:
+        case Union():
             inputs = tuple(_push(_over(i, conjuncts(node.spec.predicate))) for i in below.inputs)
             return replace(below, inputs=inputs)
     return node

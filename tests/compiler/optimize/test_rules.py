@@ -21,8 +21,10 @@ from flowql.compiler.plan.changes import (
     SortKey,
     TemporalJoin,
     TopN,
+    VersionJoin,
     WindowCall,
 )
+from flowql.compiler.plan.event_times import EARLIEST_MS, LATEST_MS
 from flowql.compiler.plan.explain import expr_text
 from flowql.compiler.plan.expr import Call, Column, Literal, conjunction
 from flowql.compiler.plan.logical import (
@@ -38,6 +40,7 @@ from flowql.compiler.plan.logical import (
     Scan,
     walk_nodes,
 )
+from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.temporal_filters import Edge, TemporalFilter
 from flowql.compiler.plan.types import BIGINT, BOOLEAN
@@ -110,6 +113,8 @@ def test_no_filter_passes_what_looks_at_time():
         ("54787 DAYS GRACE PERIOD 0 SECONDS", "JOIN", True),
         ("54000 DAYS GRACE PERIOD 1574 DAYS", "JOIN", True),
         ("(0 SECONDS, 109573 DAYS)", "JOIN", True),
+        (f"(0 SECONDS, {LATEST_MS - EARLIEST_MS} MILLISECONDS)", "JOIN", True),
+        (f"(0 SECONDS, {LATEST_MS - EARLIEST_MS - 1} MILLISECONDS)", "JOIN", False),
     ],
 )
 def test_a_filter_passes_an_inner_join_of_streams_that_forgets_nothing(within, join, pushed):
@@ -121,6 +126,20 @@ def test_a_filter_passes_an_inner_join_of_streams_that_forgets_nothing(within, j
     assert (after == filters(node)) is not pushed
     if pushed:
         assert after == ["(AMOUNT > 1.0)", "(PAGE = 'x')", "((CAST(LEN(C_PAGE) AS DOUBLE) < O_AMOUNT) AND (O_ID > 5))"]
+
+
+def test_a_filter_stays_above_a_join_of_streams_whose_times_an_operator_gives():
+    """A topology may give its records times that no source allows."""
+    scan = Scan("S", "s", "stream", Format("JSON"), Format("JSON"))
+    source = Node(scan, (), Schema((field("K", "key"), field("A"))))
+    given = Node(Process("TOTALS@totals:1", (), ("S",)), (source,), source.schema)
+    other = Node(scan, (), Schema((field("K", "key"), field("B"))))
+    schema = Schema((field("K", "key"), field("A"), field("B")))
+    kept_ms = LATEST_MS - EARLIEST_MS
+    for left, passes in ((source, True), (given, False)):
+        join = Node(Join("stream-stream", "inner", "K", kept_ms, kept_ms), (left, other), schema)
+        over = Node(Filter(greater("A", "A")), (join,), schema)
+        assert (push_filter(over) != over) is passes
 
 
 def test_a_filter_stays_above_a_join_of_streams_that_keeps_less_than_a_source_allows():
@@ -268,6 +287,18 @@ def test_a_part_of_what_a_temporal_join_asks_goes_to_the_side_that_it_is_about(k
     moved = push_into_changes(Node(join, (table_of("A", "B"), table_of("C", "D")), schema, "retract"))
     assert kinds(moved) == below
     assert moved.spec.residual == (both if "Filter" in below else asked)
+    assert [i.schema.names for i in moved.inputs] == [("A", "B"), ("C", "D")]
+
+
+@pytest.mark.parametrize(
+    "asked", [Call(BOOLEAN, "gt", (Column(BIGINT, "C"), Call(BIGINT, "RANDOM", ()))), Literal(BOOLEAN, value=True)]
+)
+def test_what_a_temporal_join_asks_of_no_column_or_anew_each_time_stays(asked):
+    schema = Schema((field("A", "key"), field("C", "key"), field("B"), field("D")))
+    join = Node(
+        TemporalJoin("inner", ("B",), ("D",), asked), (table_of("A", "B"), table_of("C", "D")), schema, "retract"
+    )
+    assert push_into_changes(join) == join
 
 
 def test_a_filter_stays_above_a_projection_whose_columns_it_reads_differ_each_time():
@@ -278,6 +309,52 @@ def test_a_filter_stays_above_a_projection_whose_columns_it_reads_differ_each_ti
 
     assert kinds(over(greater("A", "A"))) == ["Materialise", "Filter", "Project"]
     assert kinds(over(greater("A", "R"))) == ["Materialise", "Project", "Filter"]
+
+
+@pytest.mark.parametrize(("name", "passes"), [("ABS", True), ("SCORE@scores:1", False), ("RANDOM", False)])
+def test_a_filter_passes_no_call_that_would_be_made_twice(name, passes):
+    """Below the projection a copy of the call would be computed again for each row; below a change of key, it may differ."""
+    made = (NamedExpr("A", Column(BIGINT, "A")), NamedExpr("R", Call(BIGINT, name, (Column(BIGINT, "A"),))))
+    schema = Schema((field("A", "key"), field("R")))
+    below = Node(Project(made), (table_of("A"),), schema, "append")
+    assert kinds(push_filter(Node(Filter(greater("R", "A")), (below,), schema, "append")))[-1] == (
+        "Project" if passes else "Filter"
+    )
+    rekeyed = Node(Rekey((NamedExpr("R", made[1].expr),), False), (table_of("A"),), schema, "append")
+    if name != "SCORE@scores:1":
+        assert kinds(push_filter(Node(Filter(greater("R", "R")), (rekeyed,), schema, "append")))[-1] == (
+            "Rekey" if passes else "Filter"
+        )
+
+
+def projected(inner, outer, *, drops=(False, False)):
+    """Two projections, one on the other, after the rule."""
+    below = Node(Project((NamedExpr("X", inner),), drops[0]), (table_of("A"),), Schema((field("X"),)))
+    columns = tuple(NamedExpr(f"O{n}", e) for n, e in enumerate(outer))
+    return merge_projects(Node(Project(columns, drops[1]), (below,), Schema(tuple(field(c.name) for c in columns))))
+
+
+X, SUM = Column(BIGINT, "X"), Call(BIGINT, "plus", (Column(BIGINT, "A"), Literal(BIGINT, 1)))
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "merged"),
+    [
+        (SUM, (X,), True),
+        (SUM, (X, X), False),
+        (SUM, (Call(BIGINT, "plus", (X, X)),), False),
+        (Column(BIGINT, "A"), (X, X), True),
+        (Literal(BIGINT, 1), (X, X, X), True),
+        (Call(BIGINT, "RANDOM", ()), (X,), False),
+    ],
+)
+def test_projections_merge_where_each_computed_column_is_used_once(inner, outer, merged):
+    assert kinds(projected(inner, outer)) == ["Materialise", "Project", *(() if merged else ("Project",))]
+
+
+@pytest.mark.parametrize("drops", [(False, False), (False, True), (True, False), (True, True)])
+def test_a_merged_projection_leaves_out_failed_rows_where_one_of_the_two_did(drops):
+    assert projected(SUM, (X,), drops=drops).spec.drop_failed is any(drops)
 
 
 def test_a_rekey_by_another_column_or_another_name_stays():
@@ -373,6 +450,32 @@ def test_a_condition_on_all_columns_of_the_stream_goes_below_a_join_with_a_table
     assert kinds(push_filter(Node(Filter(greater("D", "B")), (join,), schema)))[-1] == "Filter"
 
 
+def test_a_scan_of_which_nothing_is_read_keeps_one_column():
+    """A batch without columns would not tell how many rows it has."""
+    scan = Node(Scan("S", "s", "stream", Format("JSON"), Format("JSON")), (), Schema((field("V"), field("W"))))
+    one = Node(Project((NamedExpr("X", Literal(BIGINT, 1)),)), (scan,), Schema((field("X"),)))
+    assert scans(prune_columns(one)) == [("V",)]
+
+
+def test_a_join_with_versions_is_given_its_keys_and_times():
+    sides = [
+        Node(
+            Scan("S", "s", "stream", Format("JSON"), Format("JSON")),
+            (),
+            Schema((field(f"{s}K", "key"), *(field(s + n) for n in "ABC"))),
+            "retract",
+        )
+        for s in "LR"
+    ]
+    join = VersionJoin("inner", ("LA",), ("RA",), "LB", "RB", 0)
+    schema = Schema(tuple(f for s in sides for f in s.schema))
+    chosen = Project((NamedExpr("X", Column(BIGINT, "RC")),))
+    pruned = prune_columns(
+        Node(chosen, (Node(join, tuple(sides), schema, "retract"),), Schema((field("X"),)), "retract")
+    )
+    assert scans(pruned) == [("LK", "LA", "LB"), ("RK", "RA", "RB", "RC")]
+
+
 SOURCE = Schema((field("K", "key"), *(field(n) for n in "ABCDEF")))
 SCANNED = Node(Scan("S", "s", "table", Format("JSON"), Format("JSON")), (), SOURCE, "retract")
 TIMES = (Closing("C", 1),)
@@ -386,6 +489,7 @@ LAG = WindowCall("L", "LAG", ("C",), BIGINT, filter="D")
         (GroupAggregate(("A",), (COUNT, GroupCall("M", "MAX", ("E",), BIGINT))), ("N", "M"), ("N",), "KABCD"),
         (GroupAggregate(("A",), (COUNT, GroupCall("M", "MAX", ("E",), BIGINT))), ("N", "M"), ("M",), "KAE"),
         (GroupAggregate(("A",), (COUNT,)), ("N",), (), "KABCD"),
+        (GroupAggregate(("A",), (COUNT, GroupCall("M", "MAX", ("E",), BIGINT))), ("N", "M"), (), "KABCD"),
         (TopN(("A",), (SortKey("B"),), 1, rank="R"), ("R",), ("R",), "KAB"),
         (TopN(("A",), (SortKey("B"),), 1), (), ("E",), "KABE"),
         (Over(("A",), (SortKey("B"),), (LAG,)), ("L",), ("L", "E"), "KABCDE"),

@@ -61,6 +61,8 @@ def test_only_inputs_whose_rows_never_leave_are_marked() -> None:
         "LIMIT 0 shows none"
     )
     assert not only_adds(Node(SetOperation("except"), (t, t), t.schema, "retract"))
+    assert only_adds(Node(SetOperation("distinct"), (t,), t.schema, "retract"))
+    assert not only_adds(Node(SetOperation("distinct"), (table(appends=False),), t.schema, "retract"))
 
 
 def test_a_row_that_leaves_where_rows_only_come_is_an_error() -> None:
