@@ -1,7 +1,8 @@
 """Mutants of a module: each is its text with one small change that a test should notice.
 
 Comparisons (`<` becomes `<=`), `and` and `or`, `not`, constants, results of functions, and statements that are left out. What only says something
-(assertions, log lines, texts of errors, docstrings, annotations, `frozen=`, `slots=` and `strict=`) is left alone: its change is no change of behaviour.
+(assertions, log lines, texts of errors, docstrings, annotations, `frozen=`, `slots=`, `strict=` and `repr=`) is left alone: its change is no change of behaviour. A function that returns no text returns some, as
+its callers take None for no text.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-CHECKS = {"frozen", "slots", "strict"}  # arguments that only forbid something
+CHECKS = {"frozen", "slots", "strict", "repr"}  # arguments that only forbid something, or say it
 SAYS = {"say", "cast", "suppress", "suppress_errors"}  # calls that only say something, or what a type is
 
 
@@ -92,7 +93,7 @@ def _changed(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         yield node, "constant", str(node.value + 1)
     elif isinstance(node, ast.Return) and node.value is not None and not _is_nothing(node.value):
-        yield node, "return", "return None"
+        yield node, "return", 'return "mutant"' if _is_no_text(node.value) else "return None"
     elif isinstance(node, ast.AugAssign | ast.Expr | ast.Assign) and _acts(node):
         yield node, "statement", "pass"
 
@@ -107,6 +108,10 @@ def _acts(node: ast.AugAssign | ast.Expr | ast.Assign) -> bool:
 
 def _name(call: ast.Call) -> str:
     return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _is_no_text(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value == ""
 
 
 def _is_nothing(value: ast.expr) -> bool:

@@ -21,6 +21,8 @@ from tests.tidy.tree import ROOT
         ("x = f(on=True)", ["x = f(on=False)"]),
         ("def f(a: int = 2):\n    return a", ["    return None"]),
         ("def f():\n    return False", ["    return True"]),
+        ("def f():\n    return ''", ['    return "mutant"']),
+        ("x = field(compare=False, repr=False)", ["x = field(compare=True, repr=False)"]),
         ("self.x = y", ["pass"]),
         ("x += y", ["pass"]),
         ("go('é', x)", ["pass"]),

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from flowql.compiler.plan.explain import plan_text, query_text
-from flowql.compiler.plan.expr import Column, walk
+from flowql.compiler.plan.expr import Column, Lambda, walk
 from flowql.compiler.plan.types import INT
 from flowql.compiler.plan.verify import PlanInvariantError, verify_plan, verify_query
-from flowql.compiler.plan.visit import map_expr, map_nodes, substitute
+from flowql.compiler.plan.visit import map_expr, map_nodes, map_spec, substitute
 from tests.compiler.sql import compiled, query
 
 SQL = "CREATE TABLE t AS SELECT customer, COUNT(*) AS n FROM orders WHERE amount > 1 GROUP BY customer;"
@@ -130,3 +130,19 @@ def test_every_operator_has_a_line():
         "within -1 h +2 h grace 1 d",
     ):
         assert word in text
+
+
+def test_a_parameter_is_known_within_its_lambda_alone():
+    plan = query(
+        "CREATE STREAM l AS SELECT id, TRANSFORM(items, x => REDUCE(items, x, (s, y) => s + y)) AS r FROM orders;"
+    )
+    verify_query(plan)
+
+    def lambdas_open(e):
+        return replace(e, params=("OTHER", *e.params[1:])) if isinstance(e, Lambda) else e
+
+    def of_node(node):
+        return replace(node, spec=map_spec(node.spec, lambda e: map_expr(e, lambdas_open)))
+
+    with pytest.raises(PlanInvariantError, match="outside its lambda"):
+        verify_query(replace(plan, logical=map_nodes(plan.logical, of_node)))
