@@ -173,3 +173,35 @@ def test_numbers_of_generations_rise_also_over_those_that_never_served() -> None
     assert generations(decide_change(gone, plan_of(ALL)).deployed.plan)["CSAS_B"] == 5
     renamed = (SOURCE + B.format(over=0)).replace("STREAM B AS", "STREAM OTHER WITH (KAFKA_TOPIC='B') AS")
     assert generations(decide_change(gone, plan_of(renamed)).deployed.plan) == {"CSAS_OTHER": 5}, "of the topic, too"
+
+
+def test_what_is_being_built_goes_on_only_over_the_input_that_it_has_read() -> None:
+    """A reader of a topic that begins anew begins anew, too; what feeds it goes on, and so does what is built over what serves."""
+    both = CHANGED + E.replace("V + 1", "V + 2")
+    building = decide_change(serving(ALL + E), plan_of(both)).deployed
+    again = decide_change(
+        building, plan_of(both.replace("SELECT V, COUNT(*) AS N FROM B", "SELECT V, COUNT(*) AS N FROM B WHERE V < 9"))
+    )
+    assert generations(again.deployed.plan) == {"CTAS_A": 1, "CSAS_B": 2, "CTAS_C": 3, "CTAS_D": 3, "CSAS_E": 2}
+    served = decide_change(serving(ALL), plan_of(ALL.replace("AS M", "AS MM"))).deployed
+    assert generations(served.plan)["CTAS_D"] == 2
+    upstream = decide_change(served, plan_of(ALL.replace("AS M", "AS MM").replace("> 0", "> 1"))).deployed
+    assert generations(upstream.plan) == {"CTAS_A": 1, "CSAS_B": 2, "CTAS_C": 2, "CTAS_D": 3}
+
+
+def test_what_is_being_built_begins_anew_when_its_topic_or_its_input_gets_other_partitions() -> None:
+    own = "CREATE STREAM B (K STRING KEY, V INT) WITH (KAFKA_TOPIC='B', PARTITIONS={}, VALUE_FORMAT='JSON');\n"
+    writes = "INSERT INTO B SELECT K, V FROM S WHERE V > {};\n" + C
+    building = decide_change(
+        serving(SOURCE + own.format(1) + writes.format(0)), plan_of(SOURCE + own.format(1) + writes.format(1))
+    ).deployed
+    same = decide_change(building, plan_of(SOURCE + own.format(1) + writes.format(1)))
+    other = decide_change(building, plan_of(SOURCE + own.format(2) + writes.format(1)))
+    assert [{c.building for c in change.changes} for change in (same, other)] == [{"continued"}, {"dropped"}]
+    topics = {"s": 1, "A": 1, "B": 1, "C": 1, "D": 1}
+    resized = decide_change(
+        decide_change(serving(ALL), plan_of(CHANGED)).deployed,
+        plan_of(CHANGED.replace("PARTITIONS=1", "PARTITIONS=2")),
+        partitions=topics,
+    )
+    assert {c.query: c.building for c in resized.changes if c.building} == dict.fromkeys(BUILT, "dropped")
