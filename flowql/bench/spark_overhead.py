@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register
 from flowql.runtime.spark.log_staging import Staging
-from flowql.runtime.spark.native.query import native_bounded
+from flowql.runtime.spark.native.topics import Reading
+from flowql.runtime.spark.over_topics import native_bounded
 from flowql.runtime.spark.session import close_session, open_session
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 from flowql.runtime.spark.shapes import Emitting
@@ -153,11 +154,14 @@ def _over_records(spark: Any, source: BenchInput, plan: Plan, query: str, *, nat
         partitions = {"bid": PARTITIONS, query: PARTITIONS}
         layout = "" if native else layout_of(plan, compiled, partitions).dumps()
         options = ReadOptions(str(source.folder / "log"), ("bid",), starting=starts, ending=ends, layout=layout)
-        records = read_log(spark, options)
+
+        def read(reading: Reading) -> Any:
+            return read_log(spark, replace(options, reading=reading.dumps()))
+
         if native:
-            made = native_bounded(spark, plan, compiled, records, partitions)
+            made = native_bounded(plan, compiled, read, partitions, str(source.folder / "letters"))
         else:
-            made = Emitting(exact_bounded(spark, plan, compiled, records, partitions))
+            made = Emitting(exact_bounded(spark, plan, compiled, read_log(spark, options), partitions))
         sink = SinkOptions(options.address, Staging(source.folder / "staging"), Target(query, new_run()), dict(ended))
         write_epoch(made.rows, sink, 0, emit=made.emit)
         ended.update(_bounds_after(source, query))

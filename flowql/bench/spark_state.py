@@ -205,18 +205,14 @@ def _per_key(spark: Spark, folder: Path) -> Frame:
 
 
 def _native(spark: Spark, folder: Path) -> Frame:
-    from flowql.runtime.spark.native.topics import decode
+    from flowql.bench.packed_records import reader_of
+    from flowql.runtime.spark.over_topics import native_streaming
     from flowql.runtime.spark.shapes import PACKED_DDL
-    from flowql.runtime.spark.topic_streams import native_streaming
 
     plan = compile_project([SourceText("bench.sql", SQL)]).plan
     packed = spark.readStream.schema(PACKED_DDL).parquet(str(folder))
-    partitions = {"a": PARTITIONS, "COUNTS": PARTITIONS}
-
-    def read(reading: Any) -> Frame:
-        return decode(packed, reading.source, reading.schema, reading.query).where("__letters IS NULL")
-
-    return native_streaming(plan, plan.queries[0], read, partitions, str(folder.parent / "letters")).emitted
+    partitions, letters = {"a": PARTITIONS, "COUNTS": PARTITIONS}, str(folder.parent / "letters")
+    return native_streaming(plan, plan.queries[0], reader_of(packed), partitions, letters).emitted
 
 
 def _aggregated(spark: Spark, folder: Path) -> Frame:

@@ -41,9 +41,9 @@ from flowql.runtime.spark.history import complete_files, complete_queries, refus
 from flowql.runtime.spark.native import aggregates
 from flowql.runtime.spark.native.keys import groups
 from flowql.runtime.spark.over_changes import WAY_ROUND, why_not
+from flowql.runtime.spark.over_topics import outline_bounded, outline_streaming
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.stage.layout import behind_repartitions
-from flowql.runtime.spark.topic_streams import outline_streaming
 from flowql.runtime.topology.query import upsert_topics
 
 Mode = Literal["bounded", "streaming"]
@@ -81,8 +81,8 @@ def choose(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: Mode) ->
         _refuse_unbucketed(query)
     rules = _Rules(plan, settings, mode, nodes, len(query.subtopologies) == 1)
     reasons = [rules.against(n) or (_BUCKETED if bucketed else "") for n in nodes]
-    if mode == "streaming" and not any(reasons):
-        reasons = _without_form(query, nodes, settings)
+    if not any(reasons):
+        reasons = _without_form(query, nodes, settings, mode)
     if not any(reasons):
         ends = _ENDS if mode == "streaming" else {}
         return [NodeChoice(n, "native", _in_python(n) or ends.get(type(n.spec), ""), _differs(n, mode)) for n in nodes]
@@ -124,10 +124,13 @@ def explain_lines(plan: Plan, query: QueryPlan, settings: SparkSettings, mode: M
     return list(_tree(query.logical, choices, "", ""))
 
 
-def _without_form(query: QueryPlan, nodes: Sequence[Node], settings: SparkSettings) -> list[str]:
-    """Why a node of a stream has no form in Spark's own operators, "" for each that has."""
+def _without_form(query: QueryPlan, nodes: Sequence[Node], settings: SparkSettings, mode: Mode) -> list[str]:
+    """Why a node has no form in Spark's own operators, "" for each that has."""
     try:
-        outline_streaming(query, settings.semantics)
+        if mode == "bounded":
+            outline_bounded(query)
+        else:
+            outline_streaming(query, settings.semantics)
     except SparkUnsupported as refused:
         return [refused.reason if type(n.spec).__name__ == refused.node else "" for n in nodes]
     return [""] * len(nodes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,16 +50,22 @@ class SinkOptions:
 
 
 def write_epoch(
-    emitted: DataFrame, options: SinkOptions, epoch: int, log: Log | None = None, *, emit: Emit | None = None
+    emitted: DataFrame,
+    options: SinkOptions,
+    epoch: int,
+    log: Log | None = None,
+    *,
+    emit: Emit | None = None,
+    letters: Callable[[], Sequence[EmittedRecords]] = tuple,
 ) -> Appended:
     """Commit a batch DataFrame of EMITTED rows as one epoch; a repeated epoch changes nothing. log: where it is open already.
-    emit: makes EMITTED rows of those of the frame, in the process that stages them.
+    emit: makes EMITTED rows of those of the frame, in the process that stages them. letters: dead letters that workers have put beside the rows.
 
     Workers stage, and this process commits: a Python data source would start some processes to do no more than that.
     """
     staged = _stage_all(emitted, options.staging, options.target.query, emit)
     try:
-        return commit_staged(log or shared_log(options.address), options, epoch, staged)
+        return commit_staged(log or shared_log(options.address), options, epoch, staged, letters())
     finally:
         sweep(options.staging.folder, options.target.query, staged)
 
@@ -114,11 +120,13 @@ def _fetch(file: HadoopPath, folder: Path, query: str) -> Staged:
         copy.unlink(missing_ok=True)
 
 
-def commit_staged(log: Log, options: SinkOptions, epoch: int, staged: Sequence[Staged]) -> Appended:
+def commit_staged(
+    log: Log, options: SinkOptions, epoch: int, staged: Sequence[Staged], letters: Sequence[EmittedRecords] = ()
+) -> Appended:
     own = {"records_in": options.records_in, "ties": options.ties, **taken(options.functions)}
     notes = [own, *(note for s in staged for note in s.notes)]
     replaces = partition_offsets(options.replaces)
-    return append(log, options.target, epoch, list(pieces_of(staged)), notes, replaces=replaces)
+    return append(log, options.target, epoch, [*pieces_of(staged), *letters], notes, replaces=replaces)
 
 
 def _staged(

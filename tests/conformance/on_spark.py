@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.log.base import RECORD_SCHEMA
+from flowql.runtime.log.base import RECORD_SCHEMA, TopicPartition
 from flowql.runtime.spark.settings import SparkSettings
 from tests.conformance.case_engine import CaseEngine, NotSupported, Record
 
@@ -78,9 +78,11 @@ def run_query(
     spark: SparkSession, plan: Plan, query: QueryPlan, topics: Mapping[str, list[Record]], ways: Counter[str]
 ) -> dict[str, list[Record]]:
     """The records a query writes, by topic, when it is run over these (topics have one partition)."""
+    from flowql.bench.packed_records import reader_of
     from flowql.runtime.spark.choose import is_native
     from flowql.runtime.spark.errors import SparkUnsupported
-    from flowql.runtime.spark.native.query import native_bounded
+    from flowql.runtime.spark.log_letters import FolderLetters
+    from flowql.runtime.spark.over_topics import native_bounded
     from flowql.runtime.spark.shapes import DEAD, SINK, from_ipc
     from flowql.runtime.spark.stage.exact import exact_bounded
 
@@ -89,14 +91,17 @@ def run_query(
     try:
         native = is_native(plan, query, SHARED, "bounded")
         if native:
-            emitted = native_bounded(spark, plan, query, packed, partitions).emitted
+            with tempfile.TemporaryDirectory() as folder:
+                letters = FolderLetters(Path(folder), query.id)
+                rows = native_bounded(plan, query, reader_of(packed), partitions, letters.place).emitted.collect()
+                ends = {TopicPartition(topic, 0): len(records) for topic, records in topics.items()}
+                ways[LETTERS] += len(letters.between({}, ends))
         else:
-            emitted = exact_bounded(spark, plan, query, packed, partitions)
-        rows = emitted.collect()
+            rows = exact_bounded(spark, plan, query, packed, partitions).collect()
+            ways[LETTERS] += sum(r.kind == DEAD for r in rows)
     except SparkUnsupported as error:
         raise NotSupported(f"{error.node}: {error.reason}") from error
     ways["native" if native else "exact"] += 1
-    ways[LETTERS] += sum(r.kind == DEAD for r in rows)
     found: dict[str, list[Record]] = {}
     for row in sorted((r for r in rows if r.kind == SINK), key=lambda r: (r.topic, r.source, r.seq)):
         found.setdefault(row.topic, []).extend(from_ipc(bytes(row.ipc)).to_pylist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,13 +28,12 @@ from flowql.runtime.spark.log_sink import SinkOptions, gathered, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, stream_log
 from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.log_staging import staging_of as staged_of
-from flowql.runtime.spark.native.query import native_bounded
 from flowql.runtime.spark.native.topics import Reading, encode, told
+from flowql.runtime.spark.over_topics import native_bounded, native_streaming, output_mode
 from flowql.runtime.spark.shapes import Emit, Emitting
 from flowql.runtime.spark.stage.exact import exact_bounded, exact_streaming
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.storage import reach
-from flowql.runtime.spark.topic_streams import native_streaming, output_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,17 +59,21 @@ def run_batch(
         fed = _fed(spark, site, plan, query, streaming=False)
         write_epoch(fed.rows, _sink(site, query, record), 0, site.log, emit=fed.emit)
         return
-    native, topics = record.how == "native", topics_read(query)
-    layout = "" if native else layout_of(plan, query, site.partitions()).dumps()
+    topics, sink = topics_read(query), _sink(site, query, record)
     starting, ending = (_of(topics, at) for at in span)
-    options = ReadOptions(site.address, tuple(sorted(topics)), starting=starting, ending=ending, layout=layout)
-    records, sink = read_log(spark, options), _sink(site, query, record)
-    if native:
-        made = native_bounded(spark, plan, query, records, site.partitions())
+    options = ReadOptions(site.address, tuple(sorted(topics)), starting=starting, ending=ending)
+    if record.how == "native":
+        letters, ends = _letters_of(site, query.id), partition_offsets(ending)
+        made = native_bounded(
+            plan, query, partial(_reading, spark, options, read_log), site.partitions(), letters.place
+        )
+        found = partial(letters.between, partition_offsets(starting), ends)
         sink = replace(sink, records_in=_size(span, topics))
+        write_epoch(made.rows, sink, 0, site.log, emit=made.emit, letters=found)
+        letters.drop(ends)
     else:
-        made = Emitting(exact_bounded(spark, plan, query, records, site.partitions()))
-    write_epoch(made.rows, sink, 0, site.log, emit=made.emit)
+        records = read_log(spark, replace(options, layout=layout_of(plan, query, site.partitions()).dumps()))
+        write_epoch(exact_bounded(spark, plan, query, records, site.partitions()), sink, 0, site.log)
     for topic in topics_written(query):
         if topic in site.settings.files:
             _write_files(spark, site, plan, topic)
@@ -78,14 +81,14 @@ def run_batch(
 
 def run_over_files(history: FileHistory, site: Site, query: QueryPlan, record: Record) -> None:
     """The same of a query over complete history: its result as an epoch in the log, and in files where they stand for its topic."""
-    sink, schema, plan = query.logical.spec, query.logical.schema, history.plan
+    sink, plan = query.logical.spec, history.plan
     assert isinstance(sink, Sink)
     rows, has_files = history.rows(query), sink.topic in site.settings.files
     alone = has_files and not [q for q in plan.queries if q.id != query.id and sink.topic in topics_written(q)]
     if alone:
         rows = history.kept(rows)
-    partitions, bad = site.partitions()[sink.topic], history.bad(query)
-    made = encode(rows, sink, schema, partitions, query.id).beside([told(letters, query.id) for letters in bad])
+    bad = history.bad(query)
+    made = encode(query, rows, site.partitions()).beside([told(letters, query.id) for letters in bad])
     options = replace(_sink(site, query, record), records_in=history.rows_in(query), ties=history.ties(query))
     appended = write_epoch(made.rows, options, 0, site.log, emit=made.emit)
     history.written(query, appended.records)
@@ -129,7 +132,7 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     else:
         options = ReadOptions(site.address, topics_read(query), max_rows_per_batch=ROWS_PER_BATCH_MAX)
         if record.how == "native":
-            read = partial(_reading, spark, options)
+            read = partial(_reading, spark, options, stream_log)
             letters, semantics = _letters_of(site, query.id), site.settings.semantics
             made = native_streaming(plan, query, read, site.partitions(), letters.place, semantics)
         else:
@@ -151,10 +154,17 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     return writer.trigger(processingTime=f"{every} milliseconds").start()
 
 
-def _reading(spark: SparkSession, options: ReadOptions, reading: Reading) -> DataFrame:
+def _reading(
+    spark: SparkSession,
+    options: ReadOptions,
+    open_topic: Callable[[SparkSession, ReadOptions], DataFrame],
+    reading: Reading,
+) -> DataFrame:
     """Rows of a topic, decoded where its records are read; of a table the records that its log holds when a micro-batch is planned."""
     options = replace(options, topics=(reading.source.topic,), reading=reading.dumps())
-    return read_log(spark, replace(options, growing=True)) if reading.beside == "table" else stream_log(spark, options)
+    if reading.beside == "table":
+        return read_log(spark, replace(options, growing=True))
+    return open_topic(spark, options)
 
 
 class _Commit:

@@ -26,16 +26,18 @@ _OFFSETS = ("LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET")
 _OF_TABLES = ("COUNT", "SUM", "AVG", "sql_sum", "sql_avg")  # those that can be undone
 
 
-def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) -> Relation:
+def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation, *, place: str = "") -> Relation:
     """A table: one row per group (and window). EMIT FINAL gives the same, as all windows are over when nothing comes any more.
 
+    place: Spark SQL by which rows of a topic come one after the other, instead of their times; `choose` says what is native then.
     For a table the rows present at the end are aggregated. A group whose rows have all been removed stays, with the aggregates of an
     empty group, unless the plan counts the rows of groups.
     """
     table = relation.form != "rows"
     if table:
         relation = _images(relation, source)
-    check_aggregate(spec, source, relation, table=table)
+    if not place:
+        check_aggregate(spec, source, relation, table=table)
     keys, known = key_of(source), constants(node.inputs[0])  # of equal values Spark would hash and compare each
     frame = relation.frame.where(any_present(keys)) if keys and not spec.null_groups else relation.frame
     groups_by: list[Any] = [quoted(f.name) for f in keys if f.name not in known]
@@ -46,7 +48,7 @@ def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation) 
     time = F.expr(f"max({quoted(ROWTIME)})").alias(ROWTIME)
     found = {c.name: F.expr(_in_order(c)).alias(c.name) for c in spec.aggregates if not table and by_order(c)}
     others = tuple(c for c in spec.aggregates if c.name not in found)
-    made = aggregate_columns(others, F, place=_order(spec), only=CURRENT if table else "")
+    made = aggregate_columns(others, F, place=place or _order(spec), only=CURRENT if table else "")
     found |= {c.name: column for c, column in zip(others, made, strict=True)}
     columns = [found[c.name] for c in spec.aggregates]
     if spec.counted:
@@ -134,8 +136,7 @@ def _order(spec: Aggregate) -> str:
 
 
 def _tumbling(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:
-    rows, start = with_starts(frame, window)
-    return rows.withColumn(WINDOW_START, start), [WINDOW_START]
+    return with_starts(frame, window), [WINDOW_START]
 
 
 def _cumulating(frame: DataFrame, window: Window) -> tuple[DataFrame, list[Any]]:

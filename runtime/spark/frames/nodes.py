@@ -230,11 +230,12 @@ def _list_of(expr: Expr, *, in_python: bool) -> Expr:
     raise Refused(f"of table functions only EXPLODE is Spark's, not {plain_name(getattr(expr, 'name', str(expr)))}")
 
 
-def _aggregate(nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
+def aggregate(nodes: Nodes, node: Node, inputs: list[Relation], *, place: str = "") -> Relation:
+    """place: as of `aggregates.aggregated`."""
     assert isinstance(node.spec, Aggregate)
     if inputs[0].form == "rows":
         nodes.told(inputs[0], node.inputs[0].schema, [a for c in node.spec.aggregates for a in c.args])
-    return aggregated(node.spec, node, node.inputs[0].schema, inputs[0])
+    return aggregated(node.spec, node, node.inputs[0].schema, inputs[0], place=place)
 
 
 def _join(_nodes: Nodes, node: Node, inputs: list[Relation]) -> Relation:
@@ -287,7 +288,7 @@ HANDLERS: dict[type[Any], Handler] = {
     Filter: _filter,
     Explode: _explode,
     Rekey: _rekey,
-    Aggregate: _aggregate,
+    Aggregate: aggregate,
     Join: _join,
     Materialise: _materialise,
     Union: _union,

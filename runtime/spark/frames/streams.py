@@ -4,7 +4,7 @@ A streaming frame stands for a topic with one partition, to which micro-batches 
 their times. Why results are then the same, node by node:
 
 - Projections, filters, EXPLODE, PARTITION BY, UNION and INSERT INTO: each row gives what it gives in a batch, and keeps no state. Of
-  records of a topic (`topic_streams`) those of one partition are read by one task in their order, and nothing that changes it lies between
+  records of a topic (`over_topics`) those of one partition are read by one task in their order, and nothing that changes it lies between
   reading and writing; their headers, and records without a value, go along.
 - A join of a stream with a table whose frame is a batch: the table does not change any more, so each row meets the version of its
   time, as in a batch. (With the rows that the table's frame had when the stream was started.)

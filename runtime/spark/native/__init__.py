@@ -1,4 +1,4 @@
-"""Queries as Spark's own operators on typed columns, where the meaning agrees; the entry point is `query.native_bounded`.
+"""Queries as Spark's own operators on typed columns, where the meaning agrees: types, expressions, aggregates and the ends of a query, for `frames` and `over_topics`.
 
 Knows the logical plan, Spark, and the runtime's kernels that decode, encode and give functions their meaning; nothing of tasks
 and stores. Whether a query may be native is for `flowql.runtime.spark.choose` to say.

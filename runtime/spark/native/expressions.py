@@ -5,11 +5,9 @@ Values that fail are NULL, as everywhere; `Computed.letters` gives the messages 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F
 
 from flowql.compiler.functions.spark_sql import SparkSql, lower, lower_predicate
 from flowql.compiler.functions.spark_text import quoted, text
@@ -20,7 +18,7 @@ from flowql.runtime.operators.projections import EXPRESSION_FAILED
 from flowql.runtime.spark.native.udf import ERRORS, reference_udf
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 REFERENCE, FAILED = "__reference", "__failed"
 LETTERS_DDL = "code STRING, messages ARRAY<STRING>, rowtime BIGINT"  # one for each row, whatever is wrong with it
@@ -67,13 +65,3 @@ def _letters(
         wrong = wrong.withColumn(FAILED, reference_udf(schema, [e for e, _ in failing]))
     code, messages = f"{text(EXPRESSION_FAILED)} AS code", f"concat({', '.join(errors)}) AS messages"
     return wrong.selectExpr(code, messages, f"{quoted(ROWTIME)} AS rowtime")
-
-
-def column(name: str) -> Column:
-    """A column by its exact name, whatever characters it has."""
-    return F.col(quoted(name))
-
-
-def renamed(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
-    """The columns of `names`, under new names."""
-    return frame.select(*(column(old).alias(new) for old, new in names.items()))

@@ -5,7 +5,8 @@ Types are those of `flowql.compiler.plan.types.spark_type`; Arrow columns cross 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,12 +16,18 @@ from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import Kind, SqlType, arrow_type, spark_type
 
-# Columns a frame may have beside those of its relation: the place of a row in its topic, which LATEST_BY_OFFSET goes by, and
-# the dead letters of records that gave no row (the row's other columns mean nothing then).
-PARTITION, OFFSET, LETTERS = "__partition", "__offset", "__letters"
-# Of a record of a stream that passes stateless nodes: its headers, and whether it has no value.
-HEADERS, NO_VALUE = "__headers", "__no_value"
-HEADERS_DDL = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+# Columns a frame of a topic may have beside those of its relation: the place of a row, the headers of its record, and whether that has no value.
+PARTITION, OFFSET, HEADERS, NO_VALUE = "__partition", "__offset", "__headers", "__no_value"
+# What stands beside the rows of a topic. places: of a batch. whole, headers: of a stream without state, and of one whose state keeps
+# all its rows. table: of records of a table, of which the last of each key counts.
+Beside = Literal["nothing", "headers", "whole", "table", "places"]
+BESIDE: Mapping[Beside, tuple[str, ...]] = {
+    "nothing": (),
+    "headers": (HEADERS,),
+    "whole": (PARTITION, HEADERS, NO_VALUE),
+    "table": (OFFSET, NO_VALUE),
+    "places": (PARTITION, OFFSET),
+}
 _NESTED = frozenset({Kind.ARRAY, Kind.MAP, Kind.STRUCT})
 
 

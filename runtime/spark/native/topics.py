@@ -1,18 +1,16 @@
 """Topics to frames and back, by the runtime's own decoder, encoder and partitioner in Spark's Python workers.
 
-A frame of a topic has the place of each row. In a batch, records that give no row come as one row per Arrow batch with their dead
-letters as IPC in LETTERS and a time of 0; `encode` finds them again behind whatever the query does. In a stream Spark would keep such
-rows for ever, as groups of their own: there dead letters go beside the rows, to where the commit picks them up (`log_letters`). Streams are
-decoded where records are read (`rows_of`), so that no packed record goes to Java and back.
+Records are decoded where they are read (`rows_of`), so that no packed record goes to Java and back. Those that give no row are dead letters, which
+go beside the rows, to where the commit picks them up (`log_letters`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +20,9 @@ from flowql.compiler.plan.codec import from_data, to_data
 from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import SchemaRef, Sink
 from flowql.compiler.plan.schema import Schema
-from flowql.compiler.plan.topology import SourceDef, scan_of
+from flowql.compiler.plan.topology import QueryPlan, SourceDef, scan_of
 from flowql.runtime.batch import DELETE, Batch, Headers
-from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators.base import NO_STATE, DeadLetter, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
 from flowql.runtime.operators.encode import Encoder
@@ -33,54 +31,39 @@ from flowql.runtime.serde.registry import KNOWN
 from flowql.runtime.spark.log_address import Address
 from flowql.runtime.spark.log_letters import put_letters
 from flowql.runtime.spark.native.frames import (
+    BESIDE,
     HEADERS,
-    HEADERS_DDL,
-    LETTERS,
     NO_VALUE,
     OFFSET,
     PARTITION,
+    Beside,
     frame_ddl,
     from_spark,
     to_spark,
 )
-from flowql.runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, NOTE, SINK, Emitting, from_ipc, to_ipc
+from flowql.runtime.spark.shapes import DEAD, EMITTED, EMITTED_DDL, NOTE, SINK, Emitting, to_ipc
 from flowql.runtime.task.dead_letters import LocatedDeadLetter
 from flowql.runtime.task.dead_letters import encode as encode_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Beside = Literal["nothing", "headers", "whole", "table"]
-_BESIDE: dict[Beside, tuple[str, ...]] = {
-    "nothing": (),
-    "headers": (HEADERS,),
-    "whole": (PARTITION, HEADERS, NO_VALUE),
-    "table": (OFFSET, NO_VALUE),
+_TYPES = {
+    PARTITION: "INT",
+    OFFSET: "BIGINT",
+    HEADERS: "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    NO_VALUE: "BOOLEAN",
 }
-_TYPES = {PARTITION: "INT", OFFSET: "BIGINT", HEADERS: HEADERS_DDL, NO_VALUE: "BOOLEAN"}
 HEADERS_ARROW = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-
-
-def decode(
-    packed: DataFrame, source: SourceDef, schema: Schema, query: str, *, schemas: tuple[SchemaRef, ...] = ()
-) -> DataFrame:
-    """PACKED rows of the source's topic as a frame of `schema` with places and LETTERS (dead letters of `query`).
-
-    Records without a value are left out: what is native groups and joins, and both skip them. schemas: that records may name and no registry keeps.
-    """
-    text = json.dumps([to_data(scan_of(source)), to_data(schema), query, to_data(schemas)])
-    ddl = f"{frame_ddl(schema)}, {quoted(PARTITION)} INT, {quoted(OFFSET)} BIGINT"
-    mine = packed.where(packed["topic"] == source.topic)
-    return mine.mapInArrow(partial(_decoded, text), f"{ddl}, {quoted(LETTERS)} BINARY")
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reader of a topic makes of its records for a stream of Spark's: rows of a schema.
+    """What a reader of a topic makes of its records: rows of a schema, with BESIDE columns behind their times.
 
-    letters: where dead letters of decoding wait for the commit (`log_letters.Letters.place`); "" if they are not kept. whole: records without a value
-    are rows, too, and PARTITION, HEADERS and NO_VALUE stand beside the columns; otherwise such records are left out. table: the same with
-    OFFSET and NO_VALUE.
+    letters: where dead letters of decoding wait for the commit (`log_letters.Letters.place`); "" if they are not kept. schemas: that records may
+    name and no registry keeps. Records without a value are rows where NO_VALUE tells them, and else left out: what is native groups
+    and joins, and both skip them.
     """
 
     source: SourceDef
@@ -107,7 +90,7 @@ def ddl_of(reading: str) -> str:
 
 
 def _ddl(schema: Schema, beside: Beside) -> str:
-    return ", ".join([frame_ddl(schema), *(f"{quoted(n)} {_TYPES[n]}" for n in _BESIDE[beside])])
+    return ", ".join([frame_ddl(schema), *(f"{quoted(n)} {_TYPES[n]}" for n in BESIDE[beside])])
 
 
 def rows_of(reading: str, records: Iterable[RawBatch], address: Address | None = None) -> Iterator[list[pa.Array]]:
@@ -122,12 +105,12 @@ def rows_of(reading: str, records: Iterable[RawBatch], address: Address | None =
         if run.dead_letters and letters:
             found = run.dead_letters
             put_letters(letters, address, query, raw, [d.seq for d in found], _encoded_letters(query, raw, found))
-        if NO_VALUE not in _BESIDE[beside]:
+        if NO_VALUE not in BESIDE[beside]:
             rows = _with_values(rows)
         arrow = rows.arrow()
         columns: list[Any] = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
         columns.append(pa.array(rows.rowtime))
-        columns += [_beside(name, raw, rows) for name in _BESIDE[beside]]
+        columns += [_beside(name, raw, rows) for name in BESIDE[beside]]
         yield columns
 
 
@@ -149,41 +132,18 @@ def _headers_column(headers: Headers | None, n: int) -> pa.Array:
     return pa.array(pairs, HEADERS_ARROW)
 
 
-def encode(frame: DataFrame, sink: Sink, schema: Schema, partitions: int, query: str) -> Emitting:
-    """Rows of `schema` as records of the sink's topic. A row without a key goes where its Spark task sends it.
-
-    query: whose dead letters those in LETTERS are.
-    """
-    text = json.dumps([to_data(sink), to_data(schema), query])
+def encode(query: QueryPlan, frame: DataFrame, partitions: Mapping[str, int]) -> Emitting:
+    """The rows of a query's result as records of its topic. A row without a key goes where its Spark task sends it."""
+    sink, schema = query.logical.spec, query.logical.schema
+    assert isinstance(sink, Sink)
+    text = json.dumps([to_data(sink), to_data(schema)])
     present = frame.columns
-    beside = [n for n in (LETTERS, PARTITION, HEADERS, NO_VALUE) if n in present]
+    beside = [n for n in (PARTITION, HEADERS, NO_VALUE) if n in present]
     columns = [frame[quoted(n)] for n in (*schema.names, ROWTIME, *beside)]
-    return Emitting(frame.select(*columns), partial(_encoded, text, partitions))
+    return Emitting(frame.select(*columns), partial(_encoded, text, partitions[sink.topic]))
 
 
 # -- in workers
-
-
-def _decoded(text: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    decoder, schema, query = _decoder(text)
-    for raw in _records_in(batches):
-        columns, found = _columns(decoder, schema, raw)
-        letters: list[bytes | None] = [None] * len(columns[0])
-        if found:
-            columns = [pa.concat_arrays([c, pa.nulls(1, c.type)]) for c in columns]
-            columns[-3] = columns[-3].fill_null(0)
-            letters.append(_letters(query, raw, found))
-        names = [*schema.names, ROWTIME, PARTITION, OFFSET, LETTERS]
-        yield pa.RecordBatch.from_arrays([*columns, pa.array(letters, pa.binary())], names=names)
-
-
-def _records_in(batches: Iterator[pa.RecordBatch]) -> Iterator[RawBatch]:
-    for batch in batches:
-        for row in batch.select(["topic", "partition", "next_offset", "ipc"]).to_pylist():
-            records = from_ipc(row["ipc"])
-            if records.num_rows:
-                tp = TopicPartition(row["topic"], row["partition"])
-                yield RawBatch(tp, records, row["next_offset"], records.nbytes)
 
 
 @lru_cache(maxsize=64)
@@ -194,24 +154,9 @@ def _decoder(text: str) -> tuple[Decoder, Schema, str]:
     return Decoder(from_data(scan), wanted), wanted, query
 
 
-def _columns(decoder: Decoder, schema: Schema, raw: RawBatch) -> tuple[list[Any], list[DeadLetter]]:
-    """The columns of the rows, their times and places; and what is wrong with the others."""
-    run = MicroBatchContext(NO_STATE)
-    rows = _with_values(decoder.decode(raw, run))
-    arrow, n = rows.arrow(), len(rows)
-    offsets = raw.records.column("offset").to_numpy()[rows.seq]
-    columns: list[Any] = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
-    columns += [pa.array(rows.rowtime), pa.array(np.full(n, raw.tp.partition, np.int32)), pa.array(offsets, pa.int64())]
-    return columns, run.dead_letters
-
-
 def _with_values(rows: Batch) -> Batch:
     deleted = rows.op == DELETE
     return rows.take(np.flatnonzero(~deleted)) if deleted.any() else rows
-
-
-def _letters(query: str, raw: RawBatch, found: list[DeadLetter]) -> bytes:
-    return to_ipc(_encoded_letters(query, raw, found))
 
 
 def _encoded_letters(query: str, raw: RawBatch, found: list[DeadLetter]) -> pa.RecordBatch:
@@ -236,22 +181,17 @@ def _told(query: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 @lru_cache(maxsize=64)
-def _encoder(text: str) -> tuple[Encoder, Schema, str]:
-    sink, schema, query = json.loads(text)
+def _encoder(text: str) -> tuple[Encoder, Schema]:
+    sink, schema = json.loads(text)
     wanted: Schema = from_data(schema)
-    return Encoder(from_data(sink), wanted), wanted, query
+    return Encoder(from_data(sink), wanted), wanted
 
 
 def _encoded(text: str, partitions: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    encoder, schema, query = _encoder(text)
+    encoder, schema = _encoder(text)
     task, seq = _task(), 0
     for batch in batches:
         out = []
-        if LETTERS in batch.schema.names:
-            for ipc in batch.column(LETTERS).drop_null().to_pylist():
-                seq += 1
-                out.append((DEAD, query, 0, task, seq, ipc))
-            batch = batch.filter(batch.column(LETTERS).is_null()) if out else batch
         for partition, records in _records(encoder, schema, batch, partitions, task):
             seq += 1
             out.append((SINK, encoder.sink.topic, partition, task, seq, to_ipc(records)))

@@ -11,11 +11,11 @@ from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
 from flowql.runtime.spark.outline import functions
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
-def with_starts(frame: DataFrame, window: Window) -> tuple[DataFrame, Column]:
-    """One row per window of a row, and its WINDOWSTART; plain arithmetic, as Spark's `window` computes a struct of two timestamps per row.
+def with_starts(frame: DataFrame, window: Window) -> DataFrame:
+    """One row per window of a row, with its WINDOWSTART; plain arithmetic, as Spark's `window` computes a struct of two timestamps per row.
 
     Starts are multiples of the advance, before 1970 as well, and no window reaches over 1970 where the plan does not say so
     (`flowql.runtime.operators.windows.WindowedAggregateOperator.starts`).
@@ -23,7 +23,7 @@ def with_starts(frame: DataFrame, window: Window) -> tuple[DataFrame, Column]:
     F = functions(frame)
     time, size, advance = quoted(ROWTIME), window.size_ms, window.advance_ms or window.size_ms
     if advance == size:
-        return frame, F.expr(_floor(time, size)).alias(WINDOW_START)
+        return frame.withColumn(WINDOW_START, F.expr(_floor(time, size)))
     first, last = f"({time} - {size - advance}L)", _floor(time, advance)
     if not window.over_1970:
         first = f"(CASE WHEN {time} >= 0 THEN greatest(0L, {first}) ELSE {first} END)"
@@ -32,7 +32,7 @@ def with_starts(frame: DataFrame, window: Window) -> tuple[DataFrame, Column]:
     # Some rows are in no window, and a sequence that would go down is refused.
     inside = frame if window.over_1970 and advance <= size else frame.where(F.expr(f"{first} <= {last}"))
     starts = f"sequence({first}, {last}, {advance}L)"
-    return inside.withColumn(WINDOW_START, F.explode(F.expr(starts))), F.col(WINDOW_START)
+    return inside.withColumn(WINDOW_START, F.explode(F.expr(starts)))
 
 
 def with_cumulated(frame: DataFrame, window: Window) -> DataFrame:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from flowql.runtime.log.base import RawBatch, TopicPartition
-from flowql.runtime.operators.decode import Decoder
-from flowql.runtime.spark.native.topics import _columns
+from flowql.runtime.spark.log_letters import FolderLetters
+from flowql.runtime.spark.native.topics import Reading, rows_of
 from flowql.runtime.spark.shapes import from_ipc
 from flowql.runtime.state.frozen import UnwritableState
 from tests.runtime.app.harness import function
@@ -48,16 +50,21 @@ def test_the_range_of_times_and_max_ahead_are_those_of_the_runtime(shape: str) -
 
 
 @pytest.mark.usefixtures("ahead")
-def test_native_queries_read_topics_with_the_same_range() -> None:
+def test_native_queries_read_topics_with_the_same_range(tmp_path: Path) -> None:
     reference = sent("count")
-    (op,) = [o for s in reference.query.subtopologies for o in s.operators if not o.inputs]
-    found: dict[int, str] = {}
+    source = reference.plan.source("A")
+    assert source is not None
+    reading, raws = Reading(source, source.schema, "Q", str(tmp_path)), []
     for packed in reference.packed(chunk=100):
         if packed["topic"] == "a":
             records = from_ipc(packed["ipc"])
-            raw = RawBatch(TopicPartition("a", packed["partition"]), records, packed["next_offset"], records.nbytes)
-            _, letters = _columns(Decoder(op.spec, op.schema), op.schema, raw)  # type: ignore[arg-type]
-            found |= {x.seq: x.message for x in letters}
+            tp = TopicPartition("a", packed["partition"])
+            raws.append(RawBatch(tp, records, packed["next_offset"], records.nbytes))
+    rows = sum(len(columns[0]) for columns in rows_of(reading.dumps(), raws))
+    letters = FolderLetters(tmp_path, "Q").between({}, {raw.tp: raw.next_offset for raw in raws})
+    told = [orjson.loads(value) for piece in letters for value in piece.records.column("value").to_pylist()]
+    found = {d["OFFSET"]: d["MESSAGE"] for d in told}
+    assert rows == len(BORDERS) - 3
     assert sorted(found) == [3, 5, 6]
     assert "MAX_AHEAD" in found[3]
 

@@ -1,27 +1,32 @@
 """Queries as Spark's own operators give what the runtime gives, over the same records: final tables, appended rows, times, dead letters.
 
-Aggregations of one topic by `flowql.runtime.spark.native`, all others over frames of the rows, by `flowql.runtime.spark.frames`.
+Aggregations of one topic by `flowql.runtime.spark.over_topics`, all others over frames of the rows, by `flowql.runtime.spark.frames`.
 """
 
 from __future__ import annotations
 
 import random
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
-from flowql.compiler.plan.logical import Sink
+from flowql.bench.packed_records import reader_of
 from flowql.compiler.plan.topology import SourceDef
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.operators.projections import EXPRESSION_FAILED
 from flowql.runtime.spark.choose import is_native
 from flowql.runtime.spark.frames.lower import Lowering
 from flowql.runtime.spark.frames.relation import Relation, state_of
 from flowql.runtime.spark.frames.source import relation_of
-from flowql.runtime.spark.native.query import lower_query, native_bounded
-from flowql.runtime.spark.native.topics import decode, encode, told
+from flowql.runtime.spark.log_letters import FolderLetters
+from flowql.runtime.spark.native.topics import Reading, encode, told
+from flowql.runtime.spark.over_topics import native_bounded
 from flowql.runtime.spark.settings import SparkSettings
-from flowql.runtime.spark.shapes import NOTE
+from flowql.runtime.spark.shapes import DEAD, NOTE, to_ipc
 from flowql.runtime.task.dead_letters import IN_FILES
 from tests.runtime.spark.stage_world import FAILS_TWICE, SHAPES, Event, Reference, dead_of, final, packed_table, sink_of
 
@@ -71,21 +76,25 @@ def run(spark: SparkSession, ref: Reference) -> list[Any]:
     """EMITTED rows of the native query."""
     sources = spark.createDataFrame(packed_table(ref.packed())).coalesce(1)
     if is_native(ref.plan, ref.query, SparkSettings(late_rows="none"), "bounded"):
-        return native_bounded(spark, ref.plan, ref.query, sources, ref.partitions()).emitted.collect()
+        with tempfile.TemporaryDirectory() as folder:
+            letters = FolderLetters(Path(folder), ref.query.id)
+            made = native_bounded(ref.plan, ref.query, reader_of(sources), ref.partitions(), letters.place)
+            rows = made.emitted.collect()
+            ends = {TopicPartition(t, p): 1_000_000 for t, n in ref.partitions().items() for p in range(n)}
+            dead = [SimpleNamespace(kind=DEAD, ipc=to_ipc(p.records)) for p in letters.between({}, ends)]
+        return [*rows, *dead]
     letters: dict[str, list[DataFrame]] = {}
     relation = Lowering(ref.plan, lambda source: rows_of(sources, source), letters).relation(ref.query)
-    sink, schema = ref.query.logical.spec, ref.query.logical.schema
-    assert isinstance(sink, Sink)
-    frame = relation.frame if relation.form == "rows" else state_of(relation, schema).frame
-    rows = encode(frame, sink, schema, ref.partitions()[sink.topic], ref.query.id).emitted.collect()
+    frame = relation.frame if relation.form == "rows" else state_of(relation, ref.query.logical.schema).frame
+    rows = encode(ref.query, frame, ref.partitions()).emitted.collect()
     return [*rows, *(r for bad in letters.get(ref.query.id, []) for r in told(bad, ref.query.id).collect())]
 
 
 def rows_of(packed: DataFrame, source: SourceDef) -> Relation:
     """The records of a topic that can be read, as a frame given by the caller."""
-    read = decode(packed, source, source.schema, "Q")
+    read = reader_of(packed)(Reading(source, source.schema, "Q", ""))
     shown = ", ".join([*source.schema.names, "__rowtime AS ROWTIME"]).split(", ")
-    return relation_of(source, read.where("__letters IS NULL").selectExpr(*shown))
+    return relation_of(source, read.selectExpr(*shown))
 
 
 def appended(sink: dict[int, list[Any]]) -> list[Any]:
@@ -150,8 +159,10 @@ def test_nothing_but_spark_over_typed_columns(spark: SparkSession, monkeypatch: 
         SHAPES, "plain", "CREATE TABLE OUT AS SELECT G, COUNT(*) AS N, SUM(V) AS S FROM A WHERE V % 123 = 0 GROUP BY G;"
     )
     ref = Reference("plain")
-    rows = spark.createDataFrame([(1, 2, "x", 5)], "K BIGINT, V BIGINT, G STRING, __rowtime BIGINT")
-    plan = lower_query(ref.query, {"A": rows})._jdf.queryExecution().executedPlan().toString()
+    columns = "K BIGINT, V BIGINT, G STRING, __rowtime BIGINT, __partition INT, __offset BIGINT"
+    rows = spark.createDataFrame([(1, 2, "x", 5, 0, 0)], columns)
+    made = native_bounded(ref.plan, ref.query, lambda _reading: rows, ref.partitions(), "")
+    plan = made.rows._jdf.queryExecution().executedPlan().toString()
     assert "Python" not in plan
     assert "Arrow" not in plan
 

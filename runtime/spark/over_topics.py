@@ -1,11 +1,13 @@
-"""Streams over topics in Spark's own operators. `frames.streams` lowers the nodes and explains why the results are those of the runtime.
+"""Queries over topics in Spark's own operators, by the lowering of `frames`: streams, and batches that aggregate one stream.
 
-`outline_streaming` decides without Spark which queries have such a form. Imports pyspark only inside functions.
+`frames.streams` explains why the results of streams are those of the runtime. In a batch over a topic no row is late where it is native, and
+latest means latest by offset. `outline_streaming` and `outline_bounded` decide without Spark which queries have such a form. Imports pyspark only inside functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowql.compiler.functions.spark_text import quoted
@@ -13,11 +15,12 @@ from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, walk_nodes
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.spark.frames.nodes import Nodes
+from flowql.runtime.spark.frames.nodes import HANDLERS, Handler, Nodes, aggregate
 from flowql.runtime.spark.frames.pairs import kept_for_good
 from flowql.runtime.spark.frames.relation import Relation, key_of, names
 from flowql.runtime.spark.frames.streams import SPARK_HANDLERS, STREAM_HANDLERS
-from flowql.runtime.spark.native.frames import HEADERS, NO_VALUE, OFFSET, PARTITION
+from flowql.runtime.spark.native.aggregates import PLACE
+from flowql.runtime.spark.native.frames import BESIDE, NO_VALUE, OFFSET, Beside
 from flowql.runtime.spark.outline import OUTLINE
 from flowql.runtime.spark.shapes import Emitting
 
@@ -27,20 +30,16 @@ if TYPE_CHECKING:
     from flowql.runtime.spark.native.topics import Reading
 
 Semantics = Literal["flowql", "spark"]
-_HANDLERS: Mapping[Semantics, dict[type[Any], Any]] = {"flowql": STREAM_HANDLERS, "spark": SPARK_HANDLERS}
-# What stands beside the rows of a stream, as `native.topics.Reading` says it.
-Beside = Literal["nothing", "headers", "whole"]
-CARRIED: Mapping[Beside, tuple[str, ...]] = {
-    "nothing": (),
-    "headers": (HEADERS,),
-    "whole": (PARTITION, HEADERS, NO_VALUE),
-}
+Read = Callable[["Reading"], "DataFrame"]
+_HANDLERS: Mapping[Semantics, Mapping[type[Any], Handler]] = {"flowql": STREAM_HANDLERS, "spark": SPARK_HANDLERS}
+# Of a batch: where it is native, the aggregates depend on no order, or on that of the offsets of one partition.
+_BATCH_HANDLERS: Mapping[type[Any], Handler] = {**HANDLERS, Aggregate: partial(aggregate, place=PLACE)}
 
 
 def native_streaming(
     plan: Plan,
     query: QueryPlan,
-    read: Callable[[Reading], DataFrame],
+    read: Read,
     partitions: Mapping[str, int],
     letters: str,
     semantics: Semantics = "flowql",
@@ -50,10 +49,24 @@ def native_streaming(
     To be started in `output_mode`. read: a frame of a topic, as `native.topics.rows_of` gives it: streaming, but of a table all its
     records when a micro-batch runs. letters: where dead letters of decoding wait for the commit (`log_letters`).
     """
-    from flowql.runtime.spark.native.query import encoded  # imports PySpark
-    from flowql.runtime.spark.native.topics import Reading
+    return _lowered(plan, query, read, partitions, letters, _beside(query), _HANDLERS[semantics])
 
-    beside = _beside(query)
+
+def native_bounded(plan: Plan, query: QueryPlan, read: Read, partitions: Mapping[str, int], letters: str) -> Emitting:
+    """EMITTED rows of a batch over all records of a topic: the final rows of a table. `choose.is_native` must hold for it."""
+    return _lowered(plan, query, read, partitions, letters, "places", _BATCH_HANDLERS)
+
+
+def _lowered(
+    plan: Plan,
+    query: QueryPlan,
+    read: Read,
+    partitions: Mapping[str, int],
+    letters: str,
+    beside: Beside,
+    handlers: Mapping[type[Any], Handler],
+) -> Emitting:
+    from flowql.runtime.spark.native.topics import Reading, encode  # decoders, which `choose` does without
 
     def scanned(_nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
         assert isinstance(node.spec, Scan)
@@ -63,10 +76,10 @@ def native_streaming(
             frame = read(Reading(source, node.schema, query.id, "", plan.schemas, "table"))
             return _now(frame, node.schema)
         frame = read(Reading(source, node.schema, query.id, letters, plan.schemas, beside))
-        return Relation(frame, "rows", carried=CARRIED[beside])
+        return Relation(frame, "rows", carried=BESIDE[beside])
 
-    nodes = Nodes.of(query, {}, handlers={**_HANDLERS[semantics], Scan: scanned})
-    return encoded(query, nodes.relation(query.logical).frame, partitions)
+    nodes = Nodes.of(query, {}, handlers={**handlers, Scan: scanned})
+    return encode(query, nodes.relation(query.logical).frame, partitions)
 
 
 def _now(records: DataFrame, schema: Schema) -> Relation:
@@ -102,11 +115,18 @@ def _beside(query: QueryPlan) -> Beside:
 
 def outline_streaming(query: QueryPlan, semantics: Semantics = "flowql") -> None:
     """Raises SparkUnsupported where `native_streaming` has no form for a node. Needs no Spark."""
-    carried = CARRIED[_beside(query)]
+    _outline(query, _beside(query), _HANDLERS[semantics])
 
+
+def outline_bounded(query: QueryPlan) -> None:
+    """The same of `native_bounded`."""
+    _outline(query, "places", _BATCH_HANDLERS)
+
+
+def _outline(query: QueryPlan, beside: Beside, handlers: Mapping[type[Any], Handler]) -> None:
     def scanned(_nodes: Nodes, node: Node, _inputs: list[Relation]) -> Relation:
         if isinstance(node.spec, Scan) and node.spec.kind == "table":
             return Relation(OUTLINE, "state")
-        return Relation(OUTLINE, "rows", carried=carried)
+        return Relation(OUTLINE, "rows", carried=BESIDE[beside])
 
-    Nodes.of(query, {}, handlers={**_HANDLERS[semantics], Scan: scanned}).relation(query.logical)
+    Nodes.of(query, {}, handlers={**handlers, Scan: scanned}).relation(query.logical)

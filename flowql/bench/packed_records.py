@@ -1,0 +1,41 @@
+"""PACKED rows, of files or of memory, as native queries read the records of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.runtime.log.base import RawBatch, TopicPartition
+from flowql.runtime.spark.native.frames import BESIDE
+from flowql.runtime.spark.native.topics import Reading, rows_of
+from flowql.runtime.spark.shapes import from_ipc
+
+Frame = Any  # pyspark.sql.DataFrame
+
+
+def reader_of(packed: Frame) -> Callable[[Reading], Frame]:
+    """What `over_topics` takes as `read`."""
+
+    def read(reading: Reading) -> Frame:
+        mine = packed.where(packed["topic"] == reading.source.topic)
+        names = [*reading.schema.names, ROWTIME, *BESIDE[reading.beside]]
+        return mine.mapInArrow(partial(_rows, reading.dumps(), names), reading.ddl)
+
+    return read
+
+
+def _rows(reading: str, names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for columns in rows_of(reading, _records(batches)):
+        yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[RawBatch]:
+    for batch in batches:
+        for row in batch.select(["topic", "partition", "next_offset", "ipc"]).to_pylist():
+            records = from_ipc(row["ipc"])
+            if records.num_rows:
+                yield RawBatch(TopicPartition(row["topic"], row["partition"]), records, row["next_offset"], 0)
