@@ -103,7 +103,7 @@ SPARK_CODES: dict[str, CodePage] = {
     "FQ4120": CodePage(
         "An address cannot be reached",
         "A folder of files, results or checkpoints is at an address such as `s3a://bucket/orders`, and its file system refuses access, has no such bucket or "
-        "does not answer. FlowQL asks before a query starts and waits for 15 s; the executors of a cluster write below `checkpoint` as a trial, and the message names the host of one that cannot. Streams of `flowql run` try again at growing intervals and continue from "
+        "does not answer. FlowQL asks before a query starts and waits for 15 s (more with `conf: {spark.flowql.startTimeout: 2min}`); the executors of a cluster write below `checkpoint` as a trial, and the message names the host of one that cannot. Streams of `flowql run` try again at growing intervals and continue from "
         "their checkpoints. The message names the address and what to do. Credentials belong into Spark's configuration, never into an address.",
         "conf: {}   # no credentials, for files at s3a://lake/orders",
         "conf: {spark.hadoop.fs.s3a.access.key: '${S3_KEY}', spark.hadoop.fs.s3a.secret.key: '${S3_SECRET}'}",

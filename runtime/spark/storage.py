@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from flowql.runtime.clock import SystemClock
-from flowql.runtime.spark.errors import ConnectorMissing, SparkFailure, StorageFailed
+from flowql.runtime.spark.errors import ConnectorMissing, SettingRefused, SparkFailure, StorageFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANSWER_S = 15.0
+START_TIMEOUT = (
+    "spark.flowql.startTimeout"  # how long file systems and workers have for an answer, where a person says so
+)
+LONGER = f"a cluster that is busy, or starts executors slowly, gets more time by  conf: {{{START_TIMEOUT}: 2min}}"
 FORGET_MS = 15_000  # so long no query waits again for a file system that has not answered
 _ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s:'`\"]+")
+_DURATION, _SECONDS = re.compile(r"(\d+)\s*(s|min|m|h)?"), {"s": 1, "m": 60, "min": 60, "h": 3600}
 _PATTERN = re.compile(r"[^/]*[*?\[{]")
 _LOGIN = re.compile(r"(?<=://)[^/@:]*:[^/]*@")
 _STATUS = re.compile(r"Status Code: (\d+)")
@@ -63,13 +68,24 @@ _failed: dict[str, int] = {}  # when a file system has not answered
 
 
 def reach(spark: SparkSession, *paths: str) -> None:
-    """Asks the file systems of addresses. Raises StorageFailed or ConnectorMissing after ANSWER_S at most.
+    """Asks the file systems of addresses. Raises StorageFailed or ConnectorMissing after ANSWER_S, or what START_TIMEOUT says.
 
     Folders of this machine, and what a session of Spark Connect reads, are not asked for.
     """
     for path in paths:
         if is_remote(path) and hasattr(spark, "_jsparkSession"):
             _reach(spark, path)
+
+
+def answer_s(spark: SparkSession, usual: float) -> float:
+    """Seconds that file systems and workers have for an answer. Raises SettingRefused for a value that is no duration."""
+    said = spark.conf.get(START_TIMEOUT, None)
+    if said is None:
+        return usual
+    found = _DURATION.fullmatch(said.strip())
+    if found is None or not int(found[1]):
+        raise SettingRefused(f"{START_TIMEOUT} is {said!r}, which is no duration", help="write 90s, 2min or 1h")
+    return float(int(found[1]) * _SECONDS[found[2] or "s"])
 
 
 def is_remote(path: str) -> bool:
@@ -115,11 +131,14 @@ def storage_failure(error: BaseException, place: str = "") -> SparkFailure | Non
 def _reach(spark: SparkSession, path: str) -> None:
     where = urlsplit(path)
     system = f"{where.scheme}://{where.netloc}"
-    silent = StorageFailed(f"{_shown(path)} cannot be used: {_SILENT} within {ANSWER_S:.0f} s", help=SILENT_HELP)
+    seconds = answer_s(spark, ANSWER_S)
+    silent = StorageFailed(
+        f"{_shown(path)} cannot be used: {_SILENT} within {seconds:.0f} s", help=f"{SILENT_HELP}; {LONGER}"
+    )
     with _lock:
         if system in _failed and _clock.timer_ms() - _failed[system] < FORGET_MS:
             raise silent
-    answered, failure = _asked(spark, path)
+    answered, failure = _asked(spark, path, seconds)
     if not answered:
         with _lock:
             _failed[system] = _clock.timer_ms()
@@ -128,7 +147,7 @@ def _reach(spark: SparkSession, path: str) -> None:
         raise failure
 
 
-def _asked(spark: SparkSession, path: str) -> tuple[bool, SparkFailure | None]:
+def _asked(spark: SparkSession, path: str, seconds: float) -> tuple[bool, SparkFailure | None]:
     """Whether the file system has answered in time, and how it failed."""
     said: list[BaseException | None] = []
 
@@ -140,7 +159,7 @@ def _asked(spark: SparkSession, path: str) -> tuple[bool, SparkFailure | None]:
         except Exception as error:  # of Java, of every kind
             said.append(error)
 
-    if not ends_within(ANSWER_S, ask):
+    if not ends_within(seconds, ask):
         return False, None
     return True, None if said[0] is None else storage_failure(said[0], path)
 

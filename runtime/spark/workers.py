@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from flowql.runtime.spark.errors import StorageFailed, WorkersUnfit
 from flowql.runtime.spark.folders import HadoopPath
 from flowql.runtime.spark.settings import TopicFiles
-from flowql.runtime.spark.storage import storage_failure
+from flowql.runtime.spark.storage import LONGER, answer_s, storage_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ def _existing(path: Path) -> Path:
 def check_workers(spark: SparkSession, shared: Sequence[Shared] = (), modules: Sequence[str] = FRAMES) -> None:
     """Asks workers of the session's cluster. shared: what they must see; modules: of FlowQL, that they must be able to import. Raises WorkersUnfit.
 
-    Blocks for as long as a job takes, at most ANSWER_S; again if executors have registered meanwhile, as they could not be asked. What later ones
+    Blocks for as long as a job takes, at most ANSWER_S or `storage.START_TIMEOUT`; again if executors have registered meanwhile, as they could not be asked. What later ones
     lack is the cause of the first task that fails there (`engine.causes`).
     """
     asked = 0
@@ -174,18 +174,19 @@ def compare(driver: Worker, workers: Iterable[Worker], shared: Sequence[Shared])
 
 def _asked(spark: SparkSession, marked: list[Marked], executors: int, modules: Sequence[str]) -> list[Worker]:
     context: Any = spark.sparkContext
-    tasks = max(2, TASKS_PER_EXECUTOR * executors)
-    with _limited(spark, "comparing workers with the driver") as late:
+    tasks, limit = max(2, TASKS_PER_EXECUTOR * executors), answer_s(spark, ANSWER_S)
+    with _limited(spark, "comparing workers with the driver", limit) as late:
         try:
             told = context.parallelize(range(tasks), tasks).mapPartitions(_probe(marked, tuple(modules))).collect()
         except Exception as error:  # of Spark's Java side, in many classes
-            raise _unanswered(context.master, error, _hosts(context), cancelled=late.is_set()) from error
+            waited = limit if late.is_set() else None
+            raise _unanswered(context.master, error, _hosts(context), waited) from error
     return [Worker(*row) for row in told]
 
 
 def check_writing(spark: SparkSession, folder: HadoopPath) -> None:
     """Lets the executors write below an address. Raises StorageFailed or ConnectorMissing, with the host: the driver may have jars, credentials and a way
-    to the server that they lack. Blocks for ANSWER_S at most, and as long as it takes to remove the files, REMOVE_S where the trial has failed.
+    to the server that they lack. Blocks for ANSWER_S or `storage.START_TIMEOUT` at most, and as long as it takes to remove the files, REMOVE_S where the trial has failed.
     """
     there = folder / f"{MARK}{os.urandom(16).hex()}"
     tasks = max(2, _executors(spark))
@@ -198,15 +199,16 @@ def check_writing(spark: SparkSession, folder: HadoopPath) -> None:
 
 
 def _try_to_write(spark: SparkSession, there: HadoopPath, tasks: int) -> None:
-    with _limited(spark, "writing to the address of checkpoints") as late:
+    limit = answer_s(spark, ANSWER_S)
+    with _limited(spark, "writing to the address of checkpoints", limit) as late:
         try:
             spark.range(0, tasks, 1, tasks).write.parquet(str(there))
         except Exception as error:  # of Spark's Java side, in many classes
             where = _WHERE.search(str(error))
             title = f"worker {where[1]} cannot write there" if where else "workers cannot write there"
             if late.is_set():
-                help_ = "see whether their machines reach the server of this address"
-                raise StorageFailed(f"{there}: {title}: it took more than {ANSWER_S:.0f} s", help=help_) from error
+                help_ = f"see whether their machines reach the server of this address; {LONGER}"
+                raise StorageFailed(f"{there}: {title}: it took more than {limit:.0f} s", help=help_) from error
             failed = storage_failure(error, str(there))
             if failed is None:
                 raise
@@ -214,11 +216,11 @@ def _try_to_write(spark: SparkSession, there: HadoopPath, tasks: int) -> None:
 
 
 @contextlib.contextmanager
-def _limited(spark: SparkSession, described: str) -> Iterator[threading.Event]:
-    """Jobs of this thread end after ANSWER_S. Gives what tells whether they had to."""
+def _limited(spark: SparkSession, described: str, limit_s: float) -> Iterator[threading.Event]:
+    """Jobs of this thread end after `limit_s`. Gives what tells whether they had to."""
     context: Any = spark.sparkContext
     done, late = threading.Event(), threading.Event()
-    threading.Thread(target=_cancel, args=(context, done, late), name="spark-workers", daemon=True).start()
+    threading.Thread(target=_cancel, args=(context, limit_s, done, late), name="spark-workers", daemon=True).start()
     context.setJobGroup(_GROUP, described, True)
     try:
         yield late
@@ -228,9 +230,9 @@ def _limited(spark: SparkSession, described: str) -> Iterator[threading.Event]:
             context.setLocalProperty(name, None)
 
 
-def _cancel(context: Any, done: threading.Event, late: threading.Event) -> None:
+def _cancel(context: Any, limit_s: float, done: threading.Event, late: threading.Event) -> None:
     """Ends the job when it is late. Again and again, as a cancellation before the job begins has no effect."""
-    if done.wait(ANSWER_S):
+    if done.wait(limit_s):
         return
     late.set()
     context.cancelJobGroup(_GROUP)
@@ -245,11 +247,11 @@ def _hosts(context: Any) -> list[str]:
     return [h for h in hosts if h != context.getConf().get("spark.driver.host")] or hosts
 
 
-def _unanswered(master: str, error: Exception, hosts: Sequence[str], *, cancelled: bool) -> WorkersUnfit:
-    """hosts: named where the error does not tell which of them it is, as some errors of Python."""
-    if cancelled:
-        title = f"no worker of {master} has answered within {ANSWER_S:.0f} s"
-        return WorkersUnfit(title, help="see whether the cluster has workers with free cores and memory")
+def _unanswered(master: str, error: Exception, hosts: Sequence[str], waited_s: float | None) -> WorkersUnfit:
+    """hosts: named where the error does not tell which of them it is, as some errors of Python. waited_s: None if an answer came."""
+    if waited_s is not None:
+        title = f"no worker of {master} has answered within {waited_s:.0f} s"
+        return WorkersUnfit(title, help=f"see whether the cluster has workers with free cores and memory; {LONGER}")
     said = str(error)
     where = _WHERE.search(said)
     worker = f"worker {where[1]}" if where else f"a worker of {master} ({', '.join(hosts)})"

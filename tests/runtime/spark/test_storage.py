@@ -10,7 +10,7 @@ import pytest
 
 from flowql.runtime.spark import storage
 from flowql.runtime.spark.engine.causes import cause_of
-from flowql.runtime.spark.errors import ConnectorMissing, StorageFailed
+from flowql.runtime.spark.errors import ConnectorMissing, SettingRefused, StorageFailed
 from flowql.runtime.spark.storage import reach, storage_failure, told_of_storage
 
 LAKE = "s3a://lake/orders"
@@ -61,6 +61,21 @@ def test_other_errors_and_folders_of_this_machine_pass() -> None:
             raise ValueError(said)
 
 
+def _session(start_timeout: str | None = None) -> Any:
+    return SimpleNamespace(_jsparkSession=None, conf=SimpleNamespace(get=lambda *_: start_timeout))
+
+
+@pytest.mark.parametrize(("said", "seconds"), [(None, 7), ("90", 90), ("90s", 90), ("2 min", 120), ("1h", 3600)])
+def test_a_cluster_that_is_slow_may_take_longer(said: str | None, seconds: float) -> None:
+    assert storage.answer_s(_session(said), 7) == seconds
+
+
+@pytest.mark.parametrize("said", ["", "0s", "soon", "-3s", "1.5min"])
+def test_a_time_to_start_that_is_no_duration_is_refused(said: str) -> None:
+    with pytest.raises(SettingRefused, match=r"startTimeout is .*, which is no duration\nhelp: write 90s"):
+        storage.answer_s(_session(said), 7)
+
+
 def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the first query; the others would wait one after the other, for minutes."""
     asked, end = [], threading.Event()
@@ -71,7 +86,7 @@ def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pyte
 
     monkeypatch.setattr(storage, "ANSWER_S", 0.05)
     monkeypatch.setattr(storage, "hadoop", lambda spark, path: (SimpleNamespace(exists=exists), path))
-    session: Any = SimpleNamespace(_jsparkSession=None)
+    session = _session()
     for name in ("orders", "customers"):
         with pytest.raises(StorageFailed, match=f"s3a://silent/{name} cannot be used: its server does not answer"):
             reach(session, f"s3a://silent/{name}")
@@ -82,6 +97,6 @@ def test_a_file_system_that_does_not_answer_is_waited_for_once(monkeypatch: pyte
 def test_a_pattern_is_asked_for_by_the_folder_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(storage, "hadoop", lambda spark, path: (SimpleNamespace(exists=asked.append), path))
-    session: Any = SimpleNamespace(_jsparkSession=None)
+    session = _session()
     reach(session, "s3a://lake/day=*/x.parquet", "/orders", "file:///orders", "")
     assert asked == ["s3a://lake/"]

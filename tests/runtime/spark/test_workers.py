@@ -139,9 +139,9 @@ FAILED = "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times: 
 def test_a_worker_that_cannot_run_python_is_named(said: str, why: str) -> None:
     """With the cause. It was the first line of what Java says, which is that a job was aborted."""
     error = RuntimeError(f": org.apache.spark.SparkException: {FAILED}{said}")
-    found = workers._unanswered("spark://m:7077", error, ["w1", "w2"], cancelled=False)
+    found = workers._unanswered("spark://m:7077", error, ["w1", "w2"], None)
     assert re.match(why, str(found)), found
-    found = workers._unanswered("spark://m:7077", RuntimeError(said), ["w1", "w2"], cancelled=False)
+    found = workers._unanswered("spark://m:7077", RuntimeError(said), ["w1", "w2"], None)
     assert re.match(why.replace("worker w1", r"a worker of spark://m:7077 \(w1, w2\)"), str(found)), found
 
 
@@ -180,10 +180,12 @@ def _busy(*_: object) -> Callable[[Iterable[int]], Iterable[int]]:
 def test_workers_answer_for_themselves(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_workers(spark, shared_folders(tmp_path, tmp_path))
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(workers, "ANSWER_S", 0.0)
     monkeypatch.setattr(workers, "_probe", _busy)
-    with pytest.raises(WorkersUnfit, match=r"no worker of local\[2\] has answered"):
+    monkeypatch.setattr(workers, "ANSWER_S", 50.0)
+    spark.conf.set(storage.START_TIMEOUT, "1s")
+    with pytest.raises(WorkersUnfit, match=r"no worker of local\[2\] has answered within 1 s\n.*startTimeout: 2min"):
         check_workers(spark)
+    spark.conf.unset(storage.START_TIMEOUT)
 
 
 def test_executors_that_register_meanwhile_are_asked_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
