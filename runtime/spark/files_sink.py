@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from flowql.compiler.functions.spark_text import micros, millis, quoted
@@ -39,10 +40,11 @@ from flowql.runtime.spark.lake import (
     replace_rows,
     results_gone,
 )
-from flowql.runtime.spark.log_append import EmittedRecords
+from flowql.runtime.spark.log_append import split
+from flowql.runtime.spark.log_sink import Results
 from flowql.runtime.spark.native.frames import frame_ddl, from_spark, to_spark
 from flowql.runtime.spark.settings import TopicFiles
-from flowql.runtime.spark.shapes import PACKED, SINK, from_ipc, to_ipc
+from flowql.runtime.spark.shapes import SINK, Emit, from_ipc
 from flowql.runtime.spark.storage import hadoop, told_of_storage
 
 if TYPE_CHECKING:
@@ -50,15 +52,24 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter
 
 TIME = "ROWTIME"
-_OFFSET, _DELETED = "__offset", "__deleted"
-PART_BYTES = 64 << 20  # of records that pass through Java at once
+_SOURCE, _SEQ, _OFFSET, _DELETED = "__source", "__seq", "__offset", "__deleted"
+_ORDER = (_SOURCE, _SEQ, _OFFSET)  # of the rows of a key
 _NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 
 
 def rows_of_topic(packed: DataFrame, source: SourceDef) -> DataFrame:
     """A frame of the records in PACKED rows, with what `final_rows` needs. Records that cannot be read are left out."""
-    ddl = f"{frame_ddl(whole_schema(source))}, `{_OFFSET}` BIGINT, `{_DELETED}` BOOLEAN"
-    return packed.mapInArrow(partial(_to_rows, source), ddl)
+    return packed.mapInArrow(partial(_of_packed, source), _rows_ddl(source))
+
+
+def _rows_of_results(results: Results, source: SourceDef) -> DataFrame:
+    """The same of results that tasks read where they are staged."""
+    return results.rows().mapInArrow(partial(_of_emitted, source, results.emit), _rows_ddl(source))
+
+
+def _rows_ddl(source: SourceDef) -> str:
+    order = f"`{_SOURCE}` INT, `{_SEQ}` BIGINT, `{_OFFSET}` BIGINT"
+    return f"{frame_ddl(whole_schema(source))}, {order}, `{_DELETED}` BOOLEAN"
 
 
 def final_rows(rows: DataFrame, source: SourceDef) -> DataFrame:
@@ -67,7 +78,7 @@ def final_rows(rows: DataFrame, source: SourceDef) -> DataFrame:
 
 
 def _last_rows(rows: DataFrame, source: SourceDef) -> DataFrame:
-    last = rows.groupBy(*map(quoted, keys_of(source))).agg(F.max_by(F.struct("*"), F.col(_OFFSET)).alias("last"))
+    last = rows.groupBy(*map(quoted, keys_of(source))).agg(F.max_by(F.struct("*"), F.struct(*_ORDER)).alias("last"))
     return last.select("last.*")
 
 
@@ -123,32 +134,34 @@ def _partitionable(frame: DataFrame, source: SourceDef, files: TopicFiles) -> Da
 
 
 def write_epoch_files(
-    spark: SparkSession, pieces: Sequence[EmittedRecords], source: SourceDef, files: TopicFiles, epoch: Epoch
+    spark: SparkSession, results: Results, source: SourceDef, files: TopicFiles, epoch: Epoch
 ) -> None:
-    """Writes the records of one epoch of a stream atomically. Repeating an epoch changes nothing.
+    """Writes the records of one epoch of a stream atomically, from tasks. Repeating an epoch changes nothing.
 
-    pieces: what the epoch gives, for any topic. Epoch 0 replaces all existing rows. In files an epoch that has records is a folder `epoch=N`.
+    results: of the epoch, for any topic. Epoch 0 replaces all existing rows. In files an epoch that has records is a folder `epoch=N`.
     """
-    pieces = [p for p in pieces if p.kind == SINK and p.topic == source.topic]
+    is_empty = not any(p.kind == SINK and p.topic == source.topic for p in results.pieces)
+    rows = None if is_empty else _rows_of_results(results, source)
     if is_table(files):
-        _write_epoch_table(spark, _packed(pieces), source, files, epoch)
+        _write_epoch_table(spark, rows, source, files, epoch)
     else:
         with told_of_storage(files.path):
-            _write_epoch_folder(spark, pieces, source, files, epoch.number)
+            _write_epoch_folder(spark, rows, source, files, epoch.number)
 
 
 def _write_epoch_table(
-    spark: SparkSession, packed: pa.Table, source: SourceDef, files: TopicFiles, epoch: Epoch
+    spark: SparkSession, rows: DataFrame | None, source: SourceDef, files: TopicFiles, epoch: Epoch
 ) -> None:
     if files.format != "delta":
         title = (
             f"results of topic {source.topic} as a stream: the table {files.table} would have rows twice after a crash"
         )
         raise FilesUnfit(title, help="make it a Delta table, and write  format: delta")
-    if not packed.num_rows and epoch.number:
-        return
-    with active(spark):
-        rows = rows_of_topic(spark.createDataFrame(packed), source)
+    if rows is None:
+        if epoch.number:
+            return
+        with active(spark):
+            rows = spark.createDataFrame([], _rows_ddl(source))
     if source.kind == "table":
         rows = _last_rows(rows, source)
         rows = rows.where(~F.col(_DELETED)) if epoch.number == 0 else rows
@@ -175,52 +188,25 @@ def write_epoch(frame: DataFrame, source: SourceDef, files: TopicFiles, epoch: E
 
 
 def _write_epoch_folder(
-    spark: SparkSession, pieces: Sequence[EmittedRecords], source: SourceDef, files: TopicFiles, epoch: int
+    spark: SparkSession, rows: DataFrame | None, source: SourceDef, files: TopicFiles, epoch: int
 ) -> None:
     folder = f"{files.path.rstrip('/')}/"
     file_system, at = hadoop(spark, folder)
     if epoch == 0:
         file_system.delete(at, True)
         file_system.mkdirs(at)
-    elif pieces and not file_system.exists(at):
+    elif rows is not None and not file_system.exists(at):
         raise results_gone(files.path, epoch)
-    if not pieces:
+    if rows is None:
         return
     is_table = source.kind == "table"
+    if is_table:  # changes of a key stay in their order, in one file
+        rows = rows.repartition(_SOURCE).sortWithinPartitions(*_ORDER)
     unready, ready = f"{folder}_epoch={epoch}", f"{folder}epoch={epoch}"  # readers leave out names that begin so
-    for n, part in enumerate(_parts(pieces)):
-        with active(spark):
-            rows = rows_of_topic(spark.createDataFrame(_packed(part)), source)
-        frame = _shown(topic_frame(rows, source, deleted=is_table), source, replace(files, partition_by=()))
-        writer = frame.write.format(_spark_format(files)).options(**_options(files))
-        writer.mode("append" if n else "overwrite").save(unready)
+    frame = _shown(topic_frame(rows, source, deleted=is_table), source, replace(files, partition_by=()))
+    frame.write.format(_spark_format(files)).options(**_options(files)).mode("overwrite").save(unready)
     _delete(spark, ready)
     _rename(spark, unready, ready)
-
-
-def _parts(pieces: Sequence[EmittedRecords]) -> Iterator[list[EmittedRecords]]:
-    """Pieces that are written at once, as they pass through Java's memory."""
-    part: list[EmittedRecords] = []
-    size = 0
-    for piece in pieces:
-        if part and size + piece.records.nbytes > PART_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(piece)
-        size += piece.records.nbytes
-    yield part
-
-
-def _packed(pieces: Sequence[EmittedRecords]) -> pa.Table:
-    """Records as PACKED rows; their offsets only tell their order."""
-    rows = []
-    for piece in pieces:
-        n = piece.records.num_rows
-        offsets = pa.array(np.arange(n, dtype=np.int64))
-        records = pa.RecordBatch.from_arrays([offsets, *piece.records.columns], schema=RECORD_SCHEMA)
-        row = (piece.topic, piece.partition, 0, n, to_ipc(records))
-        rows.append(dict(zip(PACKED.names, row, strict=True)))
-    return pa.Table.from_pylist(rows, PACKED)
 
 
 def _delete(spark: SparkSession, path: str) -> None:
@@ -279,23 +265,37 @@ def _csv_column(source: SourceDef, files: TopicFiles, f: Field) -> Any:
 # -- in workers
 
 
-def _to_rows(source: SourceDef, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _of_packed(source: SourceDef, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         places = zip(*(batch.column(c).to_pylist() for c in ("topic", "partition", "next_offset")), strict=True)
         for (topic, partition, next_offset), payload in zip(places, batch.column("ipc"), strict=True):
             records = from_ipc(payload.as_buffer())
             raw = RawBatch(TopicPartition(topic, partition), records, next_offset, records.nbytes)
-            yield _frame(source, raw)
+            yield _frame(source, raw, 0, 0)
 
 
-def _frame(source: SourceDef, raw: RawBatch) -> pa.RecordBatch:
+def _of_emitted(source: SourceDef, emit: Emit | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches if emit is None else emit(batches):
+        wanted = pc.and_(pc.equal(batch.column("kind"), SINK), pc.equal(batch.column("topic"), source.topic))
+        for piece in split([batch.filter(wanted)])[0]:
+            n = piece.records.num_rows
+            offsets = pa.array(np.arange(n, dtype=np.int64))
+            records = pa.RecordBatch.from_arrays([offsets, *piece.records.columns], schema=RECORD_SCHEMA)
+            raw = RawBatch(TopicPartition(piece.topic, piece.partition), records, n, records.nbytes)
+            yield _frame(source, raw, piece.source, piece.seq)
+
+
+def _frame(source: SourceDef, raw: RawBatch, task: int, seq: int) -> pa.RecordBatch:
+    """The rows of records that are one after the other. task and seq: the order of such records among others."""
     rows = topic_rows(source, whole_schema(source), raw)
     arrow = rows.arrow()
     schema = whole_schema(source)
     columns = [to_spark(arrow.column(i), f.type) for i, f in enumerate(schema)]
     offsets = raw.records.column("offset").take(pa.array(rows.seq))
-    arrays = [*columns, pa.array(rows.rowtime), offsets, pa.array(rows.op == DELETE)]
-    return pa.RecordBatch.from_arrays(arrays, names=[*schema.names, ROWTIME, _OFFSET, _DELETED])
+    n = len(offsets)
+    order = [pa.repeat(pa.scalar(task, pa.int32()), n), pa.repeat(pa.scalar(seq, pa.int64()), n), offsets]
+    arrays = [*columns, pa.array(rows.rowtime), *order, pa.array(rows.op == DELETE)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*schema.names, ROWTIME, *_ORDER, _DELETED])
 
 
 def _to_json(schema: Schema, folders: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

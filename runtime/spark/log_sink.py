@@ -8,25 +8,28 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
 
 from flowql.runtime.log.base import Log
+from flowql.runtime.spark.active import active
 from flowql.runtime.spark.folders import HadoopPath
 from flowql.runtime.spark.function_counts import taken
 from flowql.runtime.spark.log_address import Address, shared_log
 from flowql.runtime.spark.log_append import Appended, EmittedRecords, Target, append, split
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_staging import Staged, Staging, pieces_of, stage, staging_of, sweep
-from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL, Emit
+from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL, Emit, to_ipc
 from flowql.runtime.spark.storage import told_of_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _PARQUET = ".parquet"
 _ROWS_AT_ONCE = 4  # a row of EMITTED holds many records
@@ -63,50 +66,77 @@ def write_epoch(
 
     Workers stage, and this process commits: a Python data source would start some processes to do no more than that.
     """
-    staged = _stage_all(emitted, options.staging, options.target.query, emit)
-    try:
-        return commit_staged(log or shared_log(options.address), options, epoch, staged, letters())
-    finally:
-        sweep(options.staging.folder, options.target.query, staged)
+    with results_of(emitted, options.staging, options.target.query, staged=True, emit=emit) as found:
+        own = {"records_in": options.records_in, "ties": options.ties, **taken(options.functions)}
+        replaces = partition_offsets(options.replaces)
+        log = log or shared_log(options.address)
+        pieces, notes = [*found.pieces, *letters()], [own, *found.notes]
+        return append(log, options.target, epoch, pieces, notes, replaces=replaces)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What EMITTED rows hold, good until they are swept. pieces and notes: in this process. rows: makes a frame by which tasks read the pieces
+    from where they are; emit: makes EMITTED rows of its rows, in the process of such a task. None: they are EMITTED rows.
+    """
+
+    pieces: Sequence[EmittedRecords]
+    notes: Sequence[Mapping[str, Any]]
+    rows: Callable[[], DataFrame]
+    emit: Emit | None = None
 
 
 @contextmanager
-def gathered(
+def results_of(
     emitted: DataFrame, staging: Staging, query: str, *, staged: bool, emit: Emit | None = None
-) -> Iterator[tuple[list[EmittedRecords], list[Mapping[str, Any]]]]:
-    """The pieces and notes of a micro-batch's EMITTED rows, good until the block ends.
+) -> Iterator[Results]:
+    """The results of a batch or a micro-batch, computed once, good until the block ends.
 
     staged: workers write them to files that are mapped here, so that no memory grows with their number. emit: as of `write_epoch`.
     """
     if not staged:
-        emitted = emitted if emit is None else emitted.mapInArrow(emit, EMITTED_DDL)
-        yield split(emitted.select(*EMITTED.names).toArrow().to_batches())
+        table = _emitted(emitted, emit).toArrow()
+        yield Results(*split(table.to_batches()), partial(_frame_of, emitted.sparkSession, table))
         return
-    found = _stage_all(emitted, staging, query, emit)
-    try:
-        yield list(pieces_of(found)), [note for s in found for note in s.notes]
-    finally:
-        sweep(staging.folder, query, found)
+    with ExitStack() as stack:
+        stack.callback(sweep, staging.folder, query)
+        if (at := staging.at_of(query)) is None:
+            yield _in_folder(emitted, staging.folder, query, emit)
+        else:
+            there = at / os.urandom(8).hex()
+            stack.callback(there.remove)
+            yield _at_address(_emitted(emitted, emit), there, staging.folder, query)
 
 
-def _stage_all(emitted: DataFrame, staging: Staging, query: str, emit: Emit | None) -> list[Staged]:
-    if (there := staging.at_of(query)) is not None:
-        rows = emitted if emit is None else emitted.mapInArrow(emit, EMITTED_DDL)
-        return _fetched(rows.select(*EMITTED.names), there / os.urandom(8).hex(), staging.folder, query)
-    stage_all = partial(_staged, staging.folder, query, emit)
+def _emitted(given: DataFrame, emit: Emit | None) -> DataFrame:
+    return (given if emit is None else given.mapInArrow(emit, EMITTED_DDL)).select(*EMITTED.names)
+
+
+def _in_folder(emitted: DataFrame, folder: Path, query: str, emit: Emit | None) -> Results:
+    """Workers write to a folder that is mapped here, and by the tasks that read it again."""
     made = emitted.select(*EMITTED.names) if emit is None else emitted
-    rows = made.mapInArrow(stage_all, "staged BINARY").collect()
-    return [pickle.loads(bytes(row.staged)) for row in rows]
+    told = made.mapInArrow(partial(_staged, folder, query, emit), "staged BINARY").toArrow()
+    pieces, notes = _gathered([pickle.loads(x.as_py()) for x in told.column("staged")])
+    return Results(pieces, notes, partial(_frame_of, emitted.sparkSession, told), _staged_rows)
 
 
-def _fetched(emitted: DataFrame, there: HadoopPath, folder: Path, query: str) -> list[Staged]:
-    """Workers write to an address, which is copied file by file to where it can be mapped."""
-    try:
-        with told_of_storage(str(there)):
-            emitted.write.parquet(str(there))
-        return [_fetch(file, folder, query) for file in there.iterdir() if file.name.endswith(_PARQUET)]
-    finally:
-        there.remove()
+def _at_address(rows: DataFrame, there: HadoopPath, folder: Path, query: str) -> Results:
+    """Workers write to an address, which is copied file by file to where it can be mapped. Tasks that read it again read it there."""
+    with told_of_storage(str(there)):
+        rows.write.parquet(str(there))
+    files = [file for file in there.iterdir() if file.name.endswith(_PARQUET)]
+    pieces, notes = _gathered([_fetch(file, folder, query) for file in files])
+    reader = rows.sparkSession.read.schema(EMITTED_DDL)
+    return Results(pieces, notes, partial(reader.parquet, str(there)))
+
+
+def _gathered(staged: Sequence[Staged]) -> tuple[list[EmittedRecords], list[Mapping[str, Any]]]:
+    return list(pieces_of(staged)), [note for s in staged for note in s.notes]
+
+
+def _frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
+    with active(spark):
+        return spark.createDataFrame(table)
 
 
 def _fetch(file: HadoopPath, folder: Path, query: str) -> Staged:
@@ -120,18 +150,20 @@ def _fetch(file: HadoopPath, folder: Path, query: str) -> Staged:
         copy.unlink(missing_ok=True)
 
 
-def commit_staged(
-    log: Log, options: SinkOptions, epoch: int, staged: Sequence[Staged], letters: Sequence[EmittedRecords] = ()
-) -> Appended:
-    own = {"records_in": options.records_in, "ties": options.ties, **taken(options.functions)}
-    notes = [own, *(note for s in staged for note in s.notes)]
-    replaces = partition_offsets(options.replaces)
-    return append(log, options.target, epoch, [*pieces_of(staged), *letters], notes, replaces=replaces)
+# -- in workers
 
 
 def _staged(
     directory: Path, query: str, emit: Emit | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a worker: the rows of one task as a file, and where that is as one row."""
+    """The rows of one task as a file, and where that is as one row."""
     emitted = batches if emit is None else emit(batches)
     yield pa.RecordBatch.from_pydict({"staged": [pickle.dumps(stage(directory, query, emitted))]})
+
+
+def _staged_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The inverse of `_staged`, without notes."""
+    for batch in batches:
+        for p in pieces_of(pickle.loads(x.as_py()) for x in batch.column("staged")):
+            row = (p.kind, p.topic, p.partition, p.source, p.seq, to_ipc(p.records))
+            yield pa.RecordBatch.from_pylist([dict(zip(EMITTED.names, row, strict=True))], EMITTED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -111,13 +111,10 @@ def pieces_of(staged: Iterable[Staged]) -> Iterator[EmittedRecords]:
             yield EmittedRecords(e.kind, e.topic, e.partition, e.source, e.seq, records)
 
 
-def sweep(directory: Path, query: str, staged: Sequence[Staged]) -> None:
-    """Remove an epoch's files after its commit, and those of failed attempts: nobody else writes for this query now.
+def sweep(directory: Path, query: str) -> None:
+    """Remove an epoch's files after its commit, and those of failed attempts: nothing else writes for this query now.
 
     A task that is still dying may leave one more; it goes with the next commit or start.
     """
-    for one in staged:
-        if one.path is not None:
-            Path(one.path).unlink(missing_ok=True)
     for path in staging_of(directory, query).glob(f"*{_SUFFIX}"):
         path.unlink(missing_ok=True)

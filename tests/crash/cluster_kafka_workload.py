@@ -1,4 +1,7 @@
-"""The driver that is killed: `python -m tests.crash.cluster_kafka_workload FOLDER`, streams of a project until FOLDER/ended exists and all orders are read."""
+"""The driver that is killed: `python -m tests.crash.cluster_kafka_workload FOLDER`, streams of a project until FOLDER/ended exists and all orders are read.
+
+If FOLDER/staged exists, results of every micro-batch wait for their commit at the address of the target, from where tasks write them into Delta.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.runtime.errors import LogUnavailable
+from flowql.runtime.spark.engine import work
 from flowql.server.engine import Engine, Mode
 from flowql.server.on_spark import open_spark
 
 
 def main(folder: Path) -> None:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if (folder / "staged").exists():
+        work.GATHERED_ROWS_MAX_APART = 0
     project = load_project(folder, target="s3")
     modes: tuple[Mode, ...] = (
         "continuous",

@@ -24,7 +24,7 @@ from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import EmittedRecords, Writer
 from flowql.runtime.spark.log_letters import FolderLetters, Letters, TopicLetters
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
-from flowql.runtime.spark.log_sink import SinkOptions, gathered, write_epoch
+from flowql.runtime.spark.log_sink import SinkOptions, results_of, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, stream_log
 from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.log_staging import staging_of as staged_of
@@ -192,17 +192,15 @@ class _Commit:
     def __call__(self, emitted: DataFrame, epoch: int) -> None:
         target = self._writer.target
         staging = self._site.staging
-        with gathered(emitted, staging, target.query, staged=self._is_large(epoch, staging), emit=self._emit) as found:
-            pieces, notes = found
-            self._append(pieces, notes, epoch)
+        staged = self._is_large(epoch, staging)
+        with results_of(emitted, staging, target.query, staged=staged, emit=self._emit) as found:
+            self._append(found.pieces, found.notes, epoch)
             # After the log: what is not there yet after a crash is written when Spark gives the epoch again.
             for source in self._to_files:
                 number = Epoch(f"{target.group}/{target.run}/{source.topic}", epoch)
-                write_epoch_files(emitted.sparkSession, pieces, source, self._site.settings.files[source.topic], number)
+                write_epoch_files(emitted.sparkSession, found, source, self._site.settings.files[source.topic], number)
 
     def _is_large(self, epoch: int, staging: Staging) -> bool:
-        if not self._site.settings.is_local and staging.at is None:  # workers elsewhere may not see the folder
-            return False
         limit = GATHERED_ROWS_MAX if staging.at is None else GATHERED_ROWS_MAX_APART
         of_files = self._emit is not None and self._letters is None
         return of_files or self._records_in(self._after(epoch - 1), self._after(epoch)) > limit

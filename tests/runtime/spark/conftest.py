@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Tests that open a session of their own beside `spark` must ask for this master: a process has one.
 # Java compiles little code of tests more than once, and collects their garbage in one thread: a third of the processor time.
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX:+UseSerialGC"}
 # Exact, so that internal stores can be asked; `test_native_streams.py` and the verbs of the program take the default.
 TEST_SETTINGS = SparkSettings(master="local[2]", conf=QUICK, shuffle_partitions=2, streams="exact")
 

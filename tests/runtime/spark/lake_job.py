@@ -21,11 +21,11 @@ from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files import file_rows
 from flowql.runtime.spark.files_sink import write_epoch_files
 from flowql.runtime.spark.lake import Epoch
-from flowql.runtime.spark.log_append import split
 from flowql.runtime.spark.log_source import register
+from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.spark import run, start
-from tests.runtime.spark.logs import emitted, records
+from tests.runtime.spark.logs import emitted, records, results
 
 PROJECT = """\
 name: lake
@@ -143,15 +143,16 @@ def check_epochs(spark: Any, folder: Path) -> None:
     of_changes = TopicFiles("delta", str(folder / "epochs/changes"), write="changes")
 
     def epoch(run: str, n: int, *rows: tuple[bytes, bytes | None]) -> None:
-        given = records([v for _, v in rows], [k for k, _ in rows])
-        pieces = split([emitted(("sink", "t", 0, 0, 0, given))])[0] if rows else []
-        for files in (of_state, of_changes):
-            write_epoch_files(spark, pieces, table, files, Epoch(run, n))
+        parts = [rows[i : i + 2] for i in range(0, len(rows), 2)]  # a key changes in several of them
+        given = [("sink", "t", 0, 0, seq, records([v for _, v in x], [k for k, _ in x])) for seq, x in enumerate(parts)]
+        with results(spark, emitted(*given[::-1]), Staging(folder / "staged")) as found:
+            for files in (of_state, of_changes):
+                write_epoch_files(spark, found, table, files, Epoch(run, n))
 
     def rows(files: TopicFiles, *columns: str) -> list[tuple[Any, ...]]:
         return _sorted(spark.read.format("delta").load(files.path).select(*columns).collect())
 
-    epoch("a", 0, (b"a", b'{"V":1}'), (b"b", b'{"V":2}'), (b"a", b'{"V":3}'))
+    epoch("a", 0, (b"b", b'{"V":2}'), (b"a", b'{"V":1}'), (b"a", b'{"V":3}'))
     for _ in range(2):
         epoch("a", 1, (b"c", b'{"V":4}'), (b"c", None), (b"b", None), (b"a", b'{"V":5}'))
     epoch("a", 2)

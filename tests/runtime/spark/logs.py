@@ -15,8 +15,13 @@ from flowql.runtime.spark.log_append import append as append_pieces
 from flowql.runtime.spark.shapes import DEAD, EMITTED, NOTE, SINK, from_ipc, to_ipc
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
+
+    from flowql.runtime.spark.log_sink import Results
+    from flowql.runtime.spark.log_staging import Staging
 
 PARTITIONS = 2
 
@@ -114,3 +119,12 @@ def epochs_of(rows: DataFrame, log: Log, target: Target, checkpoint: Path) -> Da
         append_emitted(log, target, epoch, batch.toArrow().to_batches())
 
     return rows.writeStream.foreachBatch(commit).option("checkpointLocation", str(checkpoint))
+
+
+def results(
+    spark: SparkSession, rows: pa.RecordBatch, staging: Staging, *, staged: bool = True
+) -> AbstractContextManager[Results]:
+    """Results of query Q that a micro-batch would have, from EMITTED rows."""
+    from flowql.runtime.spark.log_sink import results_of
+
+    return results_of(spark.createDataFrame(pa.Table.from_batches([rows])), staging, "Q", staged=staged)

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -292,21 +293,29 @@ def _forget_topics(project: Project) -> None:
 
 
 def test_another_machine_goes_on_with_a_stream(world: World) -> None:
-    """The folder of the driver is lost; what it has deployed and committed is at the address and in the log. An edited query is refused there."""
-    folder = world.write("shop", ["shop.sql"], "ksql")
+    """The folder of the driver is lost; what it has deployed and committed is at the address and in the log. An edited query is refused there.
+
+    The first micro-batch waits at the address, from where tasks write it into files, too.
+    """
+    to = {t: {"format": form, "path": f"s3a://lake/shop/{t}"} for t, form in (("BIG", "parquet"), ("SPENT", "delta"))}
+    folder = world.write("shop", ["shop.sql"], "ksql", files=to)
     (folder / "shop.sql").write_text(SHOP)
-    for portion in range(2):
+    total = Counter[str]()
+    for portion, n in enumerate((60_000, 200)):
         rows = [
-            {"CUSTOMER": f"c{n % 20}", "AMOUNT": n, "AT": 1_700_000_000_000 + 1_000 * portion + n} for n in range(200)
+            {"CUSTOMER": f"c{i % 20}", "AMOUNT": i, "AT": 1_700_000_000_000 + 1_000 * portion + i} for i in range(n)
         ]
+        total.update(BIG=n - 11, N=n, TOTAL=n * (n - 1) // 2)
         file = folder / f"orders{portion}.jsonl"
         file.write_text("".join(f"{json.dumps(r)}\n" for r in rows))
         world.typed(folder, "topic", "import", "orders", file.name, "--key", "CUSTOMER", "--timestamp", "AT")
         world.typed(folder, "run", "--until-caught-up")
         asked = "SELECT (SELECT COUNT(*) FROM BIG) AS BIG, SUM(N) AS N, SUM(TOTAL) AS TOTAL FROM SPENT"
         (row,) = json.loads(world.typed(folder, "query", "-o", "json", asked))
-        times = portion + 1
-        assert row == {"BIG": 189 * times, "N": 200 * times, "TOTAL": 19_900 * times}
+        assert row == total
+        spent = table(world.s3, "SPENT", "shop")
+        found = {name: pc.sum(spent.column(name)).as_py() for name in ("N", "TOTAL")}
+        assert {"BIG": world.s3.read("shop/BIG").num_rows, **found} == total
         shutil.rmtree(folder / ".flowql")
     (folder / "shop.sql").write_text(SHOP.replace("AMOUNT > 10", "AMOUNT > 20"))
     began = time.monotonic()

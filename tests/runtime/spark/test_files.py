@@ -26,22 +26,22 @@ from flowql.compiler.plan.logical import Format, TimestampSpec
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from flowql.runtime.spark import files_sink
 from flowql.runtime.spark.errors import FilesUnfit
 from flowql.runtime.spark.files import file_rows, source_frame
 from flowql.runtime.spark.files_decode import csv_lines
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
+from flowql.runtime.spark.folders import HadoopPath
 from flowql.runtime.spark.frames.faults import bad_rows
 from flowql.runtime.spark.frames.source import Prepared, prepared, relation_of, relation_of_prepared
 from flowql.runtime.spark.lake import Epoch
-from flowql.runtime.spark.log_append import Target, split
+from flowql.runtime.spark.log_append import Target
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register
 from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.settings import TopicFiles
 from flowql.runtime.spark.shapes import from_ipc
 from flowql.runtime.task.dead_letters import IN_FILES
-from tests.runtime.spark.logs import emitted, epochs_of, open_log, records, values
+from tests.runtime.spark.logs import emitted, epochs_of, open_log, records, results, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -459,20 +459,20 @@ def test_a_result_takes_the_place_of_all_folders_whatever_the_session_says(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("part_bytes", [1, 1 << 20])
-def test_epochs_of_a_stream_are_folders(
-    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int
-) -> None:
-    """One that is given again is there once; epoch 0 begins anew; of a table deletions are rows, too."""
-    monkeypatch.setattr(files_sink, "PART_BYTES", part_bytes)
+@pytest.mark.parametrize("staged", ["in memory", "in a folder", "at an address"])
+def test_epochs_of_a_stream_are_folders(session: SparkSession, tmp_path: Path, staged: str) -> None:
+    """One that is given again is there once; epoch 0 begins anew; of a table deletions are rows, too, and changes of a key keep their order."""
+    there = HadoopPath(lambda: session, f"file://{tmp_path}/there") if staged == "at an address" else None
+    staging = Staging(tmp_path / "staged", there)
     schema = Schema((Field("K", t.STRING, "key"), Field("V", t.INT)))
     table = SourceDef("T", "table", "t", schema, Format("KAFKA"), Format("JSON"))
     to = files(tmp_path / "out", "json")
 
     def epoch(n: int, *rows: tuple[bytes, bytes | None]) -> None:
         found = [("sink", "t", 0, 0, seq, records([v], [k])) for seq, (k, v) in enumerate(rows)]
-        pieces = split([emitted(*found)])[0] if rows else []
-        write_epoch_files(session, pieces, table, to, Epoch("q", n))
+        letter = ("dead", "q", 0, 0, 99, records([b"not a row"]))
+        with results(session, emitted(*found[::-1], letter), staging, staged=staged != "in memory") as given:
+            write_epoch_files(session, given, table, to, Epoch("q", n))
 
     def written() -> list[tuple[Any, ...]]:
         folders = sorted(tmp_path.joinpath("out").glob("epoch=*"))
@@ -489,8 +489,8 @@ def test_epochs_of_a_stream_are_folders(
     epoch(3, (b"a", None))
     assert written() == [("epoch=0", "a", 0, False), ("epoch=1", "a", 1, False), ("epoch=3", "a", None, True)]
     assert sorted(f.name for f in tmp_path.joinpath("out").iterdir()) == ["epoch=0", "epoch=1", "epoch=3"]
-    epoch(0, (b"b", b'{"V":9}'), (b"c", b'{"V":8}'))
-    assert sorted(written()) == [("epoch=0", "b", 9, False), ("epoch=0", "c", 8, False)]
+    epoch(0, (b"b", b'{"V":9}'), (b"c", b'{"V":8}'), (b"b", b'{"V":7}'))
+    assert written() == [("epoch=0", "b", 9, False), ("epoch=0", "c", 8, False), ("epoch=0", "b", 7, False)]
     shutil.rmtree(tmp_path / "out")
     epoch(4)
     with pytest.raises(FilesUnfit, match=r"out does not exist, and the micro-batches before 5 .*\n.*--rebuild"):

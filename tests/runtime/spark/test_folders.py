@@ -22,7 +22,7 @@ from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
 from flowql.runtime.spark.folders import HadoopPath, folder_at, remove
 from flowql.runtime.spark.log_address import KafkaAddress
 from flowql.runtime.spark.log_append import Place
-from flowql.runtime.spark.log_sink import gathered
+from flowql.runtime.spark.log_sink import results_of
 from flowql.runtime.spark.log_staging import Staging, staging_of
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.shapes import NOTE, SINK
@@ -80,10 +80,10 @@ def test_results_pass_through_an_address(spark: SparkSession, tmp_path: Path) ->
     note = (NOTE, "q", 0, 0, 9, '{"records_in": 12}')
     frame = spark.createDataFrame(pa.Table.from_batches([emitted(*rows, note)])).repartition(3)
     staging = Staging(tmp_path / "here", HadoopPath(lambda: spark, f"file://{tmp_path}/there"))
-    with gathered(frame, staging, "Q/1", staged=True) as (pieces, notes):
-        found = {TopicPartition(p.topic, p.partition): p.records.column("value").to_pylist() for p in pieces}
+    with results_of(frame, staging, "Q/1", staged=True) as results:
+        found = {TopicPartition(p.topic, p.partition): p.records.column("value").to_pylist() for p in results.pieces}
         assert found == {TopicPartition("t", p): [b"%d" % p] * 3 for p in range(4)}
-        assert notes == [{"records_in": 12}]
+        assert results.notes == [{"records_in": 12}]
     assert list(staging_of(staging.folder, "Q/1").iterdir()) == []
     assert list(staging.at_of("Q/1").iterdir()) == []  # type: ignore[union-attr]
     staging.clear("Q/1")

@@ -25,7 +25,7 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=128m -XX:+UseSerialGC",
 }
 
 

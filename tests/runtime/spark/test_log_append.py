@@ -158,7 +158,7 @@ def test_a_crash_between_staging_and_commit_leaves_nothing_behind(log: EmbeddedL
     again = [stage(staging, TARGET.query, [emitted(row("a")), emitted(row("b", seq=1), row("c", partition=1))])]
     failed_attempt = stage(staging, TARGET.query, [emitted(row("a"))])
     append(log, TARGET, 0, list(pieces_of(again)), [])
-    sweep(staging, TARGET.query, again)
+    sweep(staging, TARGET.query)
     assert values(log, "out") == [[b"a", b"b"], [b"c"]]
     assert failed_attempt.path is not None
     assert not Path(failed_attempt.path).exists()
@@ -169,7 +169,7 @@ def test_a_crash_between_commit_and_sweep_counts_once(log: EmbeddedLog, tmp_path
     for _ in range(2):  # Spark gives the batch again, since it does not know that it is committed
         staged = [stage(tmp_path, TARGET.query, [emitted(row("a"))])]
         append(log, TARGET, 0, list(pieces_of(staged)), [])
-    sweep(tmp_path, TARGET.query, staged)
+    sweep(tmp_path, TARGET.query)
     assert values(log, "out")[0] == [b"a"]
     assert list(staging_of(tmp_path, TARGET.query).iterdir()) == []
 
