@@ -66,9 +66,13 @@ class Site:
         self.log = MemoryLog() if log is None else log
         self.log.create_topic("t", 1)
         self.physical, self.clock, self.fenced = Physical(), VirtualClock(), 0
-        self.state, self.metrics = StateManager(self.physical), Metrics()
+        self.state, self.metrics = StateManager(self.physical, changelog=lambda _spec: True), Metrics()
         self.sequences: list[int] = []
         self.collector, self.idle_in_cut, self.idle_after = RecordCollector(), list[bool](), list[bool]()
+        self.at: dict[TopicPartition, ReaderPosition] = {}
+        self.readers: dict[str, frozenset[str]] = {}
+        self.refused: list[tuple[frozenset[str], Exception]] = []
+        self.back_to: dict[TopicPartition, int] = {}  # where queries that are refused begin again
         self.step = CommitStep(
             self.log,
             "app",
@@ -81,8 +85,8 @@ class Site:
             before_cut=dict,
             interval_ms=lambda: 100,
             on_commit=lambda: self.idle_after.append(self.step.idle),
-            on_refused=lambda _queries, _error: {},
-            readers=lambda _topic: frozenset(),
+            on_refused=self.refuse,
+            readers=lambda topic: self.readers.get(topic, frozenset()),
             changelog=self,
             transactional_id="m" if member else None,
         )
@@ -90,7 +94,11 @@ class Site:
 
     def positions(self, *, member: bool) -> dict[TopicPartition, ReaderPosition]:
         self.idle_in_cut.append(self.step.idle)
-        return {TopicPartition("t", 0): ReaderPosition(0, "")} if member else {}
+        return {TopicPartition("t", 0): ReaderPosition(0, "")} if member else self.at
+
+    def refuse(self, queries: frozenset[str], error: Exception) -> dict[TopicPartition, int]:
+        self.refused.append((queries, error))
+        return self.back_to
 
     def records(self, frozen: Frozen, sequence: int, now_ms: int) -> list[tuple[TopicPartition, pa.RecordBatch]]:
         """Of changelogs."""
