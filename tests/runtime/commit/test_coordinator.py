@@ -44,13 +44,15 @@ class TroubledLog(MemoryLog):
 
 
 class Physical(MemoryPhysical):
-    """Counts flushes and writes, and takes none while `fails`."""
+    """Counts flushes and writes, and takes none while `fails` and `fails_to_flush`."""
 
     flushes = writes = 0
-    fails = False
+    fails = fails_to_flush = False
 
     def flush(self) -> None:
         self.flushes += 1
+        if self.fails_to_flush:
+            raise StateError("no space left for a flush")
 
     def write_batch(self, keys: Any, values: Any, ranges: Any = ()) -> None:
         self.writes += 1
@@ -72,6 +74,9 @@ class Site:
         self.at: dict[TopicPartition, ReaderPosition] = {}
         self.readers: dict[str, frozenset[str]] = {}
         self.refused: list[tuple[frozenset[str], Exception]] = []
+        self.cuts: list[str] = []
+        self.failing: dict[str, Exception] = {}  # queries of which something cannot be cut
+        self.changelog: list[tuple[TopicPartition, pa.RecordBatch]] = []
         self.back_to: dict[TopicPartition, int] = {}  # where queries that are refused begin again
         self.step = CommitStep(
             self.log,
@@ -81,8 +86,8 @@ class Site:
             self.clock,
             self.metrics,
             positions=lambda: self.positions(member=member),
-            ahead_of_cut=lambda: None,
-            before_cut=dict,
+            ahead_of_cut=lambda: self.cuts.append("prepared"),
+            before_cut=self.before_cut,
             interval_ms=lambda: 100,
             on_commit=lambda: self.idle_after.append(self.step.idle),
             on_refused=self.refuse,
@@ -103,7 +108,12 @@ class Site:
     def records(self, frozen: Frozen, sequence: int, now_ms: int) -> list[tuple[TopicPartition, pa.RecordBatch]]:
         """Of changelogs."""
         self.sequences.append(sequence)
-        return []
+        return self.changelog
+
+    def before_cut(self) -> dict[str, Exception]:
+        self.cuts.append("cut")
+        failing, self.failing = self.failing, {}
+        return failing
 
     def lost(self) -> None:
         self.fenced += 1

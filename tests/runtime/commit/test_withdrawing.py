@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.types import STRING
 from flowql.runtime.commit.coordinator import RETRY_MS
 from flowql.runtime.commit.positions import ReaderPosition
 from flowql.runtime.errors import LogDenied, LogError, LogFull, RecordRefused, StateError, TopicMissing
@@ -121,15 +123,19 @@ def test_a_record_counts_as_too_large_only_if_it_is(
     assert error.bytes_max == limit
 
 
-@pytest.mark.parametrize(("size", "limit"), [(LIMIT - 100, None), (LIMIT + 100, LIMIT)])
+@pytest.mark.parametrize(
+    ("key", "value", "limit"),
+    [(LIMIT - 100, 1, None), (LIMIT + 100, 1, LIMIT), (1, LIMIT + 100, LIMIT), (600, 600, LIMIT)],
+)
 def test_a_row_of_state_that_its_changelog_refuses_is_measured_and_its_query_withdrawn(
-    size: int, limit: int | None
+    key: int, value: int, limit: int | None
 ) -> None:
     error, tp = RecordRefused("too large"), TopicPartition(changelog_topic("app", "Q-T"), 0)
     site, _ = refusing(error, tp)
-    for query, key in (("Q", "k" * size), ("R", "k")):
-        task = site.state.open_task(f"{query}/0_0", 0, [table(f"{query}-T")])
-        put(site.state, task, f"{query}-T", {(key,): (1,)})
+    for query, sizes in (("Q", (key, value)), ("R", (1, 1))):
+        spec = table(f"{query}-T", value=Schema((Field("V", STRING),)))
+        task = site.state.open_task(f"{query}/0_0", 0, [spec])
+        put(site.state, task, spec.name, {("k" * sizes[0],): ("v" * sizes[1],)})
     assert site.commit() == 1
     assert (site.refused[0][0], error.bytes_max) == (frozenset({"Q"}), limit)
     with site.state.snapshot() as snapshot:
