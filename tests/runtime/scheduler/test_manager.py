@@ -524,9 +524,19 @@ def test_a_query_of_more_weight_gets_a_thread_of_its_own_when_all_are_held_by_le
 
 
 def test_none_preempts_while_another_thread_is_free_or_serves_as_much_weight() -> None:
+    m, tasks = weighted(low=1, lower=1, critical=64, vital=1_024)
+    tasks["critical"].buffered_rows = tasks["vital"].buffered_rows = 0
+    grant(m, "a")
+    tasks["critical"].buffered_rows = 1
+    assert m.acquire_preempting("preemption") is None, "a thread is free"
+    tasks["critical"].buffered_rows = 0
+    grant(m, "b")
+    tasks["critical"].buffered_rows = 1
+    assert m.acquire_preempting("preemption") is not None
+    tasks["vital"].buffered_rows = 1
+    assert m.acquire_preempting("preemption 2") is None, "one preempts already, though of less weight"
     m, _ = weighted(low=1, critical=64, other=64)
     first = grant(m, "a")
-    assert m.acquire_preempting("preemption") is None, "a thread is free"
     second = grant(m, "b")
     assert {first.task.id.query, second.task.id.query} & {"critical", "other"}
     assert m.acquire_preempting("preemption") is None

@@ -1,0 +1,199 @@
+"""What a task publishes of a micro-batch, and that nothing is left of one that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+
+from flowql.compiler.functions.registry import RunTooLong
+from flowql.runtime.batch import Batch, from_rows
+from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.operators.base import MicroBatchContext
+from flowql.runtime.state.task_state import BatchRevoked
+from flowql.runtime.task.delivery import Delivery, DeliveryResult
+from flowql.runtime.task.program import Output
+from flowql.runtime.task.task import TIMERS, MicroBatchResult, Task
+from tests.runtime.task.test_task import SCHEMA, SLICE_NS, Program, made, push
+
+
+class Scripted(Program):
+    """Each run is one of `script`, in order; after that rows are only noted."""
+
+    def __init__(self, *script: Callable[[MicroBatchContext], list[Output]]) -> None:
+        super().__init__()
+        self.script, self.contexts = list(script), list[MicroBatchContext]()
+
+    def execute(self, batches: Mapping[str, Batch], run: MicroBatchContext) -> list[Output]:
+        super().execute(batches, run)
+        self.contexts.append(run)
+        return self.script.pop(0)(run) if self.script else []
+
+    def tick(self, run: MicroBatchContext) -> list[Output]:
+        self.contexts.append(run)
+        return self.script.pop(0)(run) if self.script else []
+
+
+def outputs(*names: str) -> list[Output]:
+    return cast(list[Output], list(names))
+
+
+def late(run: MicroBatchContext) -> list[Output]:
+    run.stream_times["op"] = 9
+    run.late["op"] = 2
+    run.wants_commit = True
+    return outputs("made")
+
+
+def failing(error: Exception) -> Callable[[MicroBatchContext], list[Output]]:
+    def run(_: MicroBatchContext) -> list[Output]:
+        raise error
+
+    return run
+
+
+def rows(*times: int) -> Batch:
+    n = len(times)
+    return from_rows(SCHEMA, [(ms,) for ms in times], list(times), [0] * n, list(range(n)))
+
+
+def delivery(*times: int, mark: Callable[[], None] = lambda: None) -> Delivery:
+    return Delivery("a", rows(*times), mark)
+
+
+def published(task: Task) -> dict[str, Any]:
+    return task.state.metadata
+
+
+def result_of(done: Future[DeliveryResult]) -> DeliveryResult:
+    return done.result(0)
+
+
+def test_rows_that_are_delivered_are_published_with_times_lost_rows_and_their_mark() -> None:
+    """Positions stay; older: rows before the stream time that the task had."""
+    program, marked = Scripted(late, lambda run: outputs("more")), list[bool]()
+    task, publisher = made(program)
+    push(task, "a", 1)
+    task.process(SLICE_NS)
+    given = delivery(3, 8, 9, 12, mark=lambda: marked.append(task.is_delivering))
+    task.deliver(given)
+    assert task.process(SLICE_NS) == 4
+    assert (marked, task.is_delivering) == ([True], False)
+    assert result_of(given.done) == DeliveryResult(4, 0, 2)
+    assert publisher.published[-1] == MicroBatchResult(outputs("more"), [], 0, {}, wants_commit=False)
+    assert published(task)["stream_times"] == {"op": 9}
+    again = delivery(1)
+    program.script = [late]
+    task.deliver(again)
+    task.process(SLICE_NS)
+    assert result_of(again.done) == DeliveryResult(1, 2, 1)
+    assert (publisher.published[-1].late, publisher.published[-1].wants_commit) == ({"op": 2}, True)
+    assert task.losses["late"]["op"][0] == 4
+
+
+def test_nothing_is_left_of_a_delivery_that_fails_and_one_that_was_taken_back_is_not_begun() -> None:
+    def bad(run: MicroBatchContext) -> list[Output]:
+        run.fail_row(0, "BAD_VALUE", "no number")
+        return outputs("never")
+
+    program, marked = Scripted(bad, failing(ValueError("a mistake"))), list[int]()
+    task, publisher = made(program)
+    for error, message in ((RuntimeFailure, "q: no number"), (ValueError, "a mistake")):
+        given = delivery(1, 2, mark=lambda: marked.append(1))
+        task.deliver(given)
+        assert task.process(SLICE_NS) == 2
+        assert isinstance(given.done.exception(0), error)
+        assert message in str(given.done.exception(0))
+    taken_back = delivery(1)
+    taken_back.done.cancel()
+    task.deliver(taken_back)
+    task.process(SLICE_NS)
+    assert (publisher.published, marked, len(program.runs)) == ([], [], 2)
+    push(task, "a", 5)
+    task.process(SLICE_NS)
+    assert len(publisher.published) == 1
+
+
+class Ticking(Scripted):
+    due_ms = 0  # type: ignore[assignment]
+
+
+def tick(task: Task) -> None:
+    task._tick()
+
+
+@pytest.mark.parametrize(
+    ("changes", "publishes"),
+    [
+        (lambda run: [], False),
+        (lambda run: outputs("made"), True),
+        (lambda run: setattr(run, "wants_commit", True) or [], True),
+        (lambda run: run.timers.update(op=5) or [], True),
+        (lambda run: run.fail_row(0, "BAD_VALUE", "no") or [], True),
+    ],
+)
+def test_a_tick_is_published_where_something_has_changed(
+    changes: Callable[[MicroBatchContext], list[Output]],
+    publishes: bool,
+) -> None:
+    task, publisher = made(Ticking(changes))
+    tick(task)
+    assert bool(publisher.published) is publishes
+
+
+def test_a_tick_publishes_timers_and_stream_times_and_its_results_are_checked() -> None:
+    def changes(run: MicroBatchContext) -> list[Output]:
+        run.timers["op"], run.stream_times["op"] = 5, 7
+        return outputs("made")
+
+    checked: list[object] = []
+    task, publisher = made(Ticking(changes, lambda run: outputs("refused")))
+    task.check = lambda of, made: checked.append((of is task, list(made)))
+    tick(task)
+    assert (published(task)[TIMERS], published(task)["stream_times"]) == ({"op": 5}, {"op": 7})
+    assert checked == [(True, outputs("made"))]
+
+    def refuses(of: Task, made: object) -> None:
+        raise OverflowError("too large")
+
+    task.check = refuses
+    with pytest.raises(OverflowError):
+        tick(task)
+    assert len(publisher.published) == 1
+
+
+def test_a_batch_that_fails_because_its_state_was_dropped_is_not_taken_for_a_bad_record() -> None:
+    """It would leave records out that are good."""
+    for error in (ValueError("no number"), RunTooLong("it took long"), RuntimeFailure("none of the values")):
+        task, publisher = made(Scripted())
+
+        def dropped(run: MicroBatchContext, error: Exception = error, task: Task = task) -> list[Output]:
+            task.state._generation.number += 1  # type: ignore[attr-defined]
+            raise error
+
+        cast(Scripted, task.program).script = [dropped]
+        push(task, "a", 1, 2)
+        with pytest.raises(RuntimeFailure if isinstance(error, RuntimeFailure) else BatchRevoked):
+            task.process(SLICE_NS)
+        assert publisher.published == []
+
+
+def test_a_record_that_fails_alone_is_left_out_and_its_neighbours_are_processed() -> None:
+    def unless_alone(run: MicroBatchContext) -> list[Output]:
+        if 2 in program.runs[-1]:
+            raise ValueError("two")
+        return []
+
+    program = Scripted(*[unless_alone] * 10)
+    task, publisher = made(program)
+    push(task, "a", 0, 1, 2, 3, 4)
+    while task.runnable:
+        task.process(SLICE_NS)
+    assert next(run for run in program.runs if 2 not in run) == [0, 1]
+    assert sorted(ms for run in program.runs if 2 not in run for ms in run) == [0, 1, 3, 4]
+    assert sum(len(result.dead_letters) for result in publisher.published) == 1
+    assert sum(result.source_rows for result in publisher.published) == 0, (
+        "rows of repartitions are counted where they are read"
+    )
