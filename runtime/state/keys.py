@@ -45,7 +45,6 @@ class KeyCodec:
         self._single = types[0].kind if len(types) == 1 else None
         pair = len(types) == 2 and all(t.kind in _INTEGERS for t in types)  # as of a window of a number
         self._pair = struct.Struct(">BQBQ") if pair else None
-        self._entry = [t.kind for t in types[1:]] == [Kind.STRING] and types[0].kind in _INTEGERS  # of a bucket
         # Keys are looked up in dicts first, where a NaN equals only itself: stores canonicalise such keys.
         self.has_double = any(map(_holds_double, types))
 
@@ -57,7 +56,7 @@ class KeyCodec:
         )
 
     def encode_many(self, keys: Iterable[Key]) -> list[bytes]:
-        """As `encode` for each; much faster for a single integer or text column without NULLs."""
+        """As `encode` for each, column by column; fastest for integers and texts without NULLs."""
         keys = keys if isinstance(keys, (list, tuple)) else list(keys)
         if self._single in _INTEGERS:
             pack = _TAGGED_U64.pack
@@ -76,16 +75,13 @@ class KeyCodec:
                 return [pack(1, a + _SIGN, 1, b + _SIGN) for a, b in keys]  # type: ignore[operator]
             except (TypeError, ValueError):  # a NULL among them, or a prefix of a key
                 return [self.encode(k) for k in keys]
-        if self._entry:
-            tagged = _TAGGED_U64.pack
-            try:
-                return [
-                    b"%b\x01%b\x00" % (tagged(1, k + _SIGN), e.encode().replace(b"\0", b"\0\xff"))  # type: ignore[operator,union-attr]
-                    for k, e in keys
-                ]
-            except (TypeError, ValueError, AttributeError, UnicodeEncodeError):  # as above
-                return [self.encode(k) for k in keys]
-        return [self.encode(k) for k in keys]
+        try:
+            columns = list(zip(*keys, strict=True))
+        except ValueError:  # prefixes of different lengths
+            return [self.encode(k) for k in keys]
+        if len(columns) > len(self.types) or not columns:
+            return [self.encode(k) for k in keys]
+        return list(map(b"".join, zip(*map(_encoded_column, self.types, self._encoders, columns), strict=True)))
 
     def decode(self, data: bytes) -> Key:
         """The inverse of `encode` for a whole key."""
@@ -117,6 +113,19 @@ class KeyCodec:
     def canonical(self, key: Key) -> Key:
         """The key with the one NaN object that equals itself in a dict."""
         return _canonical(key) if self.has_double else key
+
+
+def _encoded_column(t: SqlType, encoder: Encode, column: Sequence[Any]) -> list[bytes]:
+    """A part of many keys, each with its tag."""
+    try:
+        if t.kind in _INTEGERS:
+            pack = _TAGGED_U64.pack
+            return [pack(1, v + _SIGN) for v in column]
+        if t.kind is Kind.STRING:
+            return [b"\x01%b\x00" % v.encode().replace(b"\0", b"\0\xff") for v in column]
+    except (TypeError, AttributeError, UnicodeEncodeError):  # a NULL or a lone surrogate among them
+        pass
+    return [_NULL if v is None else _VALUE + encoder(v) for v in column]
 
 
 @lru_cache(maxsize=4096)

@@ -110,6 +110,12 @@ def test_fast_paths_agree_with_the_plain_one(ints, texts, pairs, entries):
         assert key_codec(types).decode_many(encoded) == keys
 
 
+def test_many_prefixes_of_keys_are_encoded_as_each_is():
+    codec = key_codec((T.BIGINT, T.DOUBLE, T.STRING))
+    for keys in ([(1, 0.5), (2, None)], [(1,), (2, -0.5, "a"), (), (None, 1.0)], [(), ()], []):
+        assert codec.encode_many(keys) == [codec.encode(k) for k in keys]
+
+
 def test_decimal_keeps_scale_and_nan_is_one_key():
     assert str(decode(encode((Decimal("0.00"),), [T.decimal(5, 2)]), [T.decimal(5, 2)])[0]) == "0.00"
     codec = key_codec((T.DOUBLE,))
