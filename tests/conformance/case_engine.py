@@ -24,6 +24,7 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.murmur2 import murmur2
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.topology.inserts import encode_insert
+from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
 from tests.conformance.records import decode, decode_key, encode, encode_key
 
 Record = dict[str, Any]  # timestamp, key, value, headers as bytes
@@ -108,7 +109,7 @@ class CaseEngine:
         """Run a query over records in this order; what it writes to `sinks` is added to them."""
         log = MemoryLog()
         log.supports_redo = not self.shape.changelogs
-        create_topics(log, query, self.shape)
+        create_topics(log, query, plan, self.shape)
         steps = self.shape.steps(feed)
         if self.shape.threads:
             self._with_threads(log, query, plan, steps)
@@ -153,9 +154,10 @@ def topics_of(query: QueryPlan, *kinds: type[Scan | Sink]) -> list[str]:
     return sorted({s.topic for s in specs if isinstance(s, kinds or (Scan, Sink))})  # type: ignore[union-attr]
 
 
-def create_topics(log: Log, query: QueryPlan, shape: Shape) -> None:
+def create_topics(log: Log, query: QueryPlan, plan: Plan, shape: Shape) -> None:
+    own = {s.topic for s in plan.sources if s.is_own_table}
     for topic in topics_of(query):
-        log.admin().create_topic(topic, shape.partitions)
+        log.admin().create_topic(topic, shape.partitions, TABLE_POLICY if topic in own else None)
 
 
 def alone(query: QueryPlan, plan: Plan, log: Log) -> Plan:

@@ -120,7 +120,7 @@ def live(work: Work, die_at: int | None) -> None:
 
 
 def _run(work: Work, log: EmbeddedLog) -> None:
-    create_topics(log, work.query, work.shape)
+    create_topics(log, work.query, work.plan, work.shape)
     physical = open_rocks(work.folder / "state")
     threads = bool(work.shape.threads)
     instance = Instance(log, physical, SystemClock() if threads else VirtualClock(), work.shape.config)

@@ -33,3 +33,11 @@ def test_zeros_of_both_signs_are_one_group() -> None:
     plan = compiled(text, "ksql")
     assert isinstance(plan, Plan)
     assert [difference(text, plan, seed) for seed in range(50, 60)] == [""] * 10
+
+
+def test_a_view_over_a_table_of_ones_own_ends_the_same() -> None:
+    text = """CREATE TABLE t (ts TIMESTAMP, a INT, WATERMARK FOR ts AS ts - INTERVAL '5' SECOND) APPEND ONLY;
+CREATE VIEW v AS SELECT window_start, a, count(*) AS n FROM TUMBLE(t, ts, INTERVAL '1' MINUTE) GROUP BY window_start, a EMIT ON WINDOW CLOSE;"""
+    plan = compiled(text, "standard")
+    assert isinstance(plan, Plan)
+    assert [difference(text, plan, seed) for seed in range(3)] == [""] * 3
