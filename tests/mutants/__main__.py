@@ -51,6 +51,8 @@ TESTS: dict[str, tuple[str, ...]] = {
             "replay",
             "keys_values",
             "computed_history",
+            "state_memory",
+            "store_files",
             "reopen",
             "snapshots",
             "model",

@@ -550,3 +550,16 @@ def test_an_owner_reads_its_writes_while_another_thread_commits(kind, tmp_path):
         sys.setswitchinterval(interval)
     assert not failures, failures
     manager.close()
+
+
+def test_a_number_that_is_none_is_one_key_however_deep_it_is():
+    manager = manager_on()
+    spec = table("T", T.array(T.DOUBLE))
+    task = manager.open_task("q/0_0", 0, [spec])
+    for value in (1, 2):
+        put(manager, task, "T", {((float("nan"), 1.0),): (value,)})
+        assert task.store("T").get(((float("nan"), 1.0),)) == (value,)
+    assert len(list(task.store("T").scan())) == 1
+    commit(manager)
+    put(manager, task, "T", {((float("nan"), 1.0),): (3,)})
+    assert [value for _, value in task.store("T").scan()] == [(3,)]

@@ -8,15 +8,17 @@ from contextlib import suppress
 
 import pytest
 
+from flowql.compiler.plan.types import STRING
 from flowql.runtime.errors import LogCorrupt, StateError, StateLost
 from flowql.runtime.log.base import KeyValues, TopicPartition
 from flowql.runtime.state import rocks
 from flowql.runtime.state.changelog import Changelogs, WrittenTask
+from flowql.runtime.state.keys import key_codec
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.redo import merged
 from flowql.runtime.state.rocks import open_rocks
-from flowql.runtime.state.values import encode_metadata
+from flowql.runtime.state.values import encode_metadata, encode_value
 from tests.crash.simulated import LossyPhysical
 from tests.runtime.state.support import table
 
@@ -344,3 +346,31 @@ def test_a_snapshot_that_is_closed_says_so(store):
     for read in (lambda: snapshot.get(b"k0000"), lambda: list(snapshot.scan(b"k", b"l"))):
         with pytest.raises(StateError, match="the snapshot is closed"):
             read()
+
+
+def test_rows_of_tasks_that_the_store_has_whole_are_not_cleared_when_others_are_read_again():
+    """A store whose files lack the last commit of one task is brought forward from changelogs: the rows of other tasks are all it has of them."""
+    physical = LossyPhysical()
+    state = StateManager(physical)
+    tasks = [state.open_task(f"q/0_{p}", p, [table("T")]) for p in (0, 1)]
+    for n, changed in ((1, tasks), (2, tasks[:1])):
+        for task in changed:
+            with state.epoch_lock:
+                task.store("T").put((f"k{task.partition}",), (n,))
+                task.publish({})
+        state.apply(state.cut(), n)
+        if n == 1:
+            state.flush()
+    with state.snapshot() as snapshot:
+        rows = list(snapshot.scan("T"))
+    key, value = key_codec((STRING,)).encode(("k0",)), encode_value((2,))
+    known = Changelogs(
+        2,
+        {f"q/0_{p}": WrittenTask(n, TaskRecord(p, ("T",), encode_metadata({}))) for p, n in ((0, 2), (1, 1))},
+        lambda store, partition: [KeyValues(TopicPartition("c", partition), [key], [value], 1, 10)],
+    )
+    physical.break_down()
+    state.reopen(None, lambda: known)
+    assert rows == [(("k0",), (2,)), (("k1",), (1,))]
+    with state.snapshot() as snapshot:
+        assert list(snapshot.scan("T")) == rows
