@@ -54,6 +54,7 @@ TESTS: dict[str, tuple[str, ...]] = {
             "state_memory",
             "store_files",
             "reopen",
+            "sizes",
             "snapshots",
             "model",
         )
@@ -67,12 +68,15 @@ TESTS: dict[str, tuple[str, ...]] = {
                 "embedded",
                 "checksums",
                 "links",
+                "murmur2",
                 "only_member",
                 "overlay",
                 "owners",
                 "pins",
                 "repairs",
                 "repartition",
+                "transaction",
+                "what_a_log_keeps",
             )
         ),
         "tests/runtime/log/test_power_loss.py::test_power_loss_after_a_process_was_killed",
