@@ -53,6 +53,7 @@ TESTS: dict[str, tuple[str, ...]] = {
             "computed_history",
             "state_memory",
             "store_files",
+            "withdrawn",
             "reopen",
             "sizes",
             "snapshots",
