@@ -119,6 +119,7 @@ TESTS: dict[str, tuple[str, ...]] = {
                 "query_rates",
                 "waits",
                 "allocator",
+                "small_steps",
             )
         ),
         "tests/runtime/task/test_publishing.py",
@@ -142,6 +143,7 @@ TESTS: dict[str, tuple[str, ...]] = {
             )
         ),
         (
+            "tests/runtime/app/test_small_steps.py",
             "tests/runtime/app/test_parking.py",
             "tests/sim/test_hung.py",
             "tests/runtime/app/test_frontier.py",

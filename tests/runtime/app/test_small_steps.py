@@ -1,0 +1,179 @@
+"""Parts of an instance that decide alone: how troubles are counted, when something is tried again, and what members tell each other."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from flowql.runtime.app import allocator
+from flowql.runtime.app.allocator import AGAIN_MS, LOOK_MS, NEAR, UnusedMemory
+from flowql.runtime.app.backoff import BACKOFF_MS_MAX, BACKOFF_MS_MIN, HEALTHY, HEALTHY_MS
+from flowql.runtime.app.hung_topic import HungMicroBatch, HungReader, release, topic_of, write_hung
+from flowql.runtime.app.member_topic import MemberAddress, MemberReader, write_member
+from flowql.runtime.app.plan_topic import other_applications
+from flowql.runtime.app.troubles import (
+    COMPARE_TOPICS_MS,
+    CURRENT_MS,
+    PLACES_MAX,
+    STALLED_MS,
+    ReplacedTopics,
+    StallDetector,
+    Troubles,
+)
+from flowql.runtime.errors import LogError
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.task.input_buffer import LogInput
+
+TP = TopicPartition("t", 0)
+
+
+def error(text: str, partition: tuple[str, int] | None = None) -> LogError:
+    made = LogError(text)
+    made.partition = partition
+    return made
+
+
+def test_the_same_error_of_a_partition_is_counted_and_said_anew_after_a_pause() -> None:
+    troubles = Troubles()
+    assert troubles.note(error("away", TP), 1)
+    assert not troubles.note(error("away", TP), 1 + CURRENT_MS), "it goes on"
+    assert troubles.note(error("denied", TP), 2 + CURRENT_MS), "it is another one"
+    assert troubles.note(error("denied"), 2 + CURRENT_MS), "of no partition"
+    assert not troubles.note(error("denied", TP), 3 + CURRENT_MS)
+    found = troubles.current(3 + CURRENT_MS)
+    assert [(t.partition, t.times, t.since_ms, t.last_ms) for t in found] == [
+        (None, 1, 2 + CURRENT_MS, 2 + CURRENT_MS),
+        (TP, 2, 2 + CURRENT_MS, 3 + CURRENT_MS),
+    ]
+    assert [t.partition for t in troubles.current(3 + 2 * CURRENT_MS)] == [TP]
+    assert troubles.current(4 + 2 * CURRENT_MS) == []
+    assert troubles.note(error("denied", TP), 4 + 2 * CURRENT_MS)
+    troubles.over(TP)
+    assert troubles.current(4 + 2 * CURRENT_MS) == []
+
+
+def test_of_very_many_partitions_only_those_with_new_trouble_are_kept() -> None:
+    troubles = Troubles()
+    for n in range(PLACES_MAX):
+        troubles.note(error("away", ("t", n)), 0 if n else CURRENT_MS)
+    assert len(troubles._of) == PLACES_MAX
+    troubles.note(error("away", ("u", 0)), CURRENT_MS + 1)
+    assert [t.partition for t in troubles.current(CURRENT_MS + 1)] == [TP, TopicPartition("u", 0)]
+    assert len(troubles._of) == 2
+
+
+def test_a_partition_is_stalled_when_nothing_came_for_long_at_one_offset() -> None:
+    stalls = StallDetector()
+    assert not stalls.is_long(TP, 5, 0)
+    assert not stalls.is_long(TP, 5, STALLED_MS - 1)
+    assert stalls.is_long(TP, 5, STALLED_MS)
+    assert not stalls.is_long(TP, 5, STALLED_MS), "it is counted anew"
+    assert not stalls.is_long(TP, 6, 2 * STALLED_MS), "something came"
+    assert not stalls.is_long(TP, 6, 3 * STALLED_MS - 1)
+    assert not stalls.is_long(TP, None, 3 * STALLED_MS)
+    assert not stalls.is_long(TP, 6, 3 * STALLED_MS), "no input waited meanwhile"
+    assert not stalls.is_long(TP, 6, 0), "the clock was set back"
+    assert not stalls.is_long(TP, 6, STALLED_MS - 1)
+    assert stalls.is_long(TP, 6, STALLED_MS)
+
+
+def test_topics_that_were_made_again_are_found_by_their_ids() -> None:
+    asked, answers = list[set[str]](), list[Future[dict[str, str]]]()
+
+    def ask(topics: set[str]) -> Future[dict[str, str]]:
+        asked.append(topics)
+        answers.append(Future())
+        return answers[-1]
+
+    replaced = ReplacedTopics(cast(Any, SimpleNamespace(ask_topic_ids=ask)))
+    inputs = {
+        TP: [LogInput("a", TP, 0, topic_id="old"), LogInput("b", TP, 0)],
+        TopicPartition("same", 0): [LogInput("a", TopicPartition("same", 0), 0, topic_id="id")],
+        TopicPartition("unknown", 0): [LogInput("a", TopicPartition("unknown", 0), 0)],
+    }
+    assert replaced.look(COMPARE_TOPICS_MS - 1, inputs) == []
+    assert asked == []
+    assert replaced.look(COMPARE_TOPICS_MS, inputs) == []
+    assert asked == [{"t", "same"}]
+    assert replaced.look(COMPARE_TOPICS_MS + 1, inputs) == []
+    answers[0].set_result({"t": "new", "same": "id", "unknown": "any"})
+    assert replaced.look(COMPARE_TOPICS_MS + 2, inputs) == [(TP, "new")]
+    assert replaced.look(2 * COMPARE_TOPICS_MS - 1, inputs) == []
+    assert len(asked) == 1
+    replaced.look(2 * COMPARE_TOPICS_MS, inputs)
+    assert len(asked) == 2
+
+
+def test_what_fails_is_tried_again_later_and_later_and_anew_after_it_has_worked_for_long() -> None:
+    waits, backoff, now = [], HEALTHY, 1_000
+    for _ in range(9):
+        backoff = backoff.after_failure(now)
+        waits.append(backoff.retry_at_ms - now)
+        now = backoff.retry_at_ms
+    assert waits == [min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2**n) for n in range(9)]
+    assert backoff.failures == 9
+    assert backoff.after_failure(now + HEALTHY_MS).failures == 10
+    again = backoff.after_failure(now + HEALTHY_MS + 1)
+    assert (again.failures, again.retry_at_ms) == (1, now + HEALTHY_MS + 1 + BACKOFF_MS_MIN)
+
+
+def test_unused_memory_is_given_back_near_the_budget_and_not_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, resident = list[int](), [0]
+    step = UnusedMemory(1_000)
+    monkeypatch.setattr(UnusedMemory, "give_back", lambda self: given.append(resident[0]))
+    monkeypatch.setattr(allocator, "resident_bytes", lambda: resident[0])
+    near = int(NEAR * 1_000)
+    waits = []
+    for resident[0] in (0, near - 1, near, near + 1):
+        waits.append(step.run_once(0))
+    assert (given, waits) == ([near, near + 1], [LOOK_MS, LOOK_MS, AGAIN_MS, AGAIN_MS])
+
+
+def test_members_are_known_until_they_leave() -> None:
+    log = MemoryLog()
+    reader = MemberReader(log, "app")
+    assert reader.read() == {}
+    one, two = MemberAddress("a", 1, "secret"), MemberAddress("b", 2, "hidden")
+    write_member(log, "app", "p1", one, 5)
+    write_member(log, "app", "p2", two, 6)
+    assert dict(reader.read()) == {"p1": one, "p2": two}
+    write_member(log, "app", "p1", two, 7)
+    write_member(log, "app", "p2", None, 8)
+    assert dict(reader.read()) == {"p1": two}
+    assert dict(MemberReader(log, "app").read()) == {"p1": two}
+    assert (str(one), "secret" in repr(one)) == ("a:1", False)
+
+
+def test_queries_that_hung_are_known_until_they_are_released() -> None:
+    log = MemoryLog()
+    reader = HungReader(log, "app")
+    reader.read_to_end()
+    assert reader.hung == []
+    first = HungMicroBatch("Q@2", "Q", "d1", "Q@2/0_1", "m2", 1_000, "f.py:3 slow")
+    other, third = (
+        HungMicroBatch("R", "R", "d2", "R/0_0", "m1", 2_000, ""),
+        HungMicroBatch("Q", "Q", "d", "Q/0_0", "m1", 3, "x"),
+    )
+    write_hung(log, "app", [first], None, 1)
+    write_hung(log, "app", [other, third], None, 2)
+    reader.read_to_end()
+    assert reader.hung == [third, other, first]
+    assert "Q/0_1" not in first.reason
+    assert "hung on member m2 at 1970-01-01 00:00:01 UTC (f.py:3 slow, task Q@2/0_1); flowql resume Q" in first.reason
+    assert "(unknown code, task R/0_0)" in other.reason
+    assert release(log, "app", "me", ["Q", "S"], 3) == ["Q"]
+    assert release(log, "app", "me", ["Q"], 4) == []
+    reader.read_on()
+    assert reader.hung == [other]
+    log.delete_topic(topic_of("app").topic)
+    reader.read_on()
+    assert reader.hung == []
+
+
+def test_other_applications_are_those_with_a_topic_of_plans() -> None:
+    topics = ["b-plan", "a-plan", "plan", "app-plan", "a-plan-of-mine", "my-app-plan"]
+    assert other_applications("app", topics) == ["a", "b", "my-app"]
