@@ -152,7 +152,7 @@ def test_a_query_that_cannot_go_on_is_rebuilt_by_any_deployment_and_one_whose_st
 
 
 def test_what_is_not_to_be_rebuilt_may_be_rebuilt_with_what_was_asked_for() -> None:
-    """`--forward` forbids a rebuild that nobody asked for; a refresh of its input asks for it, over however many queries."""
+    """`--forward` forbids a rebuild that was not asked for; a refresh of its input asks for it, over however many queries."""
     done = decide_change(serving(ALL), plan_of(ALL), refresh=["CSAS_B"], forward=["CTAS_D"])
     assert [c.query for c in done.changes if c.action == "change"] == list(BUILT)
     with pytest.raises(ForwardRefused, match="CTAS_D: it would be rebuilt: because of CTAS_C"):
