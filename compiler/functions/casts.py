@@ -189,8 +189,18 @@ _FROM_TEXT: dict[Kind, Cast] = {
     Kind.TIMESTAMP: parse_timestamp,
     Kind.MICROS: parse_micros,
 }
+
+
+def _day_of(ms: int) -> int:
+    """A DATE has 32 bits; a time in milliseconds, 64."""
+    day = ms // DAY_MS
+    if not -(1 << 31) <= day < 1 << 31:
+        raise ValueError(f"the day of a time of {ms} ms is outside the range of DATE")
+    return day
+
+
 _TEMPORAL: dict[tuple[Kind, Kind], Cast] = {
-    (Kind.TIMESTAMP, Kind.DATE): lambda v: v // DAY_MS,
+    (Kind.TIMESTAMP, Kind.DATE): _day_of,
     (Kind.TIMESTAMP, Kind.TIME): lambda v: v % DAY_MS,
     (Kind.DATE, Kind.TIMESTAMP): lambda v: v * DAY_MS,
     (Kind.TIMESTAMP, Kind.TIMESTAMP): _unchanged,  # with a time zone or without

@@ -41,3 +41,11 @@ CREATE VIEW v AS SELECT window_start, a, count(*) AS n FROM TUMBLE(t, ts, INTERV
     plan = compiled(text, "standard")
     assert isinstance(plan, Plan)
     assert [difference(text, plan, seed) for seed in range(3)] == [""] * 3
+
+
+def test_a_time_whose_day_no_date_holds_ends_the_same() -> None:
+    """The cast fails for the row, by rows and by columns."""
+    text = "CREATE STREAM a AS SELECT k, GREATEST(DATE '1970-01-01', CAST(FROM_UNIXTIME(v) AS DATE)) AS x FROM s EMIT CHANGES;"
+    plan = compiled(text, "ksql")
+    assert isinstance(plan, Plan)
+    assert [difference(text, plan, seed) for seed in range(5)] == [""] * 5
