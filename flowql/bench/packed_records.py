@@ -1,4 +1,4 @@
-"""PACKED rows, of files or of memory, as native queries read the records of a log."""
+"""PACKED rows, of files or of memory, as queries on Spark read the records of a log."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.spark.native.frames import BESIDE
 from flowql.runtime.spark.native.topics import Reading, rows_of
 from flowql.runtime.spark.shapes import from_ipc
+from flowql.runtime.spark.stage.envelope import ENVELOPE_DDL
+from flowql.runtime.spark.stage.layout import Layout
+from flowql.runtime.spark.stage.worker import begun
 
 Frame = Any  # pyspark.sql.DataFrame
 
@@ -26,6 +29,15 @@ def reader_of(packed: Frame) -> Callable[[Reading], Frame]:
         return mine.mapInArrow(partial(_rows, reading.dumps(), names), reading.ddl)
 
     return read
+
+
+def begun_of(packed: Frame, layout: Layout) -> Frame:
+    """What `stage.exact` takes as `sources`."""
+    return packed.mapInArrow(partial(_begun, layout.dumps()), ENVELOPE_DDL)
+
+
+def _begun(layout: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return begun(layout, _records(batches))
 
 
 def _rows(reading: str, names: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

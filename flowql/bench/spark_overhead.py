@@ -152,8 +152,7 @@ def _over_records(spark: Any, source: BenchInput, plan: Plan, query: str, *, nat
     def flowql(_out: Path) -> None:
         """As a bounded run does it: each time replacing the previous results."""
         partitions = {"bid": PARTITIONS, query: PARTITIONS}
-        layout = "" if native else layout_of(plan, compiled, partitions).dumps()
-        options = ReadOptions(str(source.folder / "log"), ("bid",), starting=starts, ending=ends, layout=layout)
+        options = ReadOptions(str(source.folder / "log"), ("bid",), starting=starts, ending=ends)
 
         def read(reading: Reading) -> Any:
             return read_log(spark, replace(options, reading=reading.dumps()))
@@ -161,7 +160,8 @@ def _over_records(spark: Any, source: BenchInput, plan: Plan, query: str, *, nat
         if native:
             made = native_bounded(plan, compiled, read, partitions, str(source.folder / "letters"))
         else:
-            made = Emitting(exact_bounded(spark, plan, compiled, read_log(spark, options), partitions))
+            layout = layout_of(plan, compiled, partitions)
+            made = Emitting(exact_bounded(layout, read_log(spark, replace(options, layout=layout.dumps()))))
         sink = SinkOptions(options.address, Staging(source.folder / "staging"), Target(query, new_run()), dict(ended))
         write_epoch(made.rows, sink, 0, emit=made.emit)
         ended.update(_bounds_after(source, query))

@@ -168,12 +168,14 @@ def _columns(keys: list[int], _first: int) -> pa.Table:
 
 
 def _pages(spark: Spark, folder: Path) -> Frame:
+    from flowql.bench.packed_records import begun_of
     from flowql.runtime.spark.shapes import PACKED_DDL
     from flowql.runtime.spark.stage.exact import exact_streaming
+    from flowql.runtime.spark.stage.layout import layout_of
 
     plan = compile_project([SourceText("bench.sql", SQL)]).plan
-    sources = spark.readStream.schema(PACKED_DDL).parquet(str(folder))
-    return exact_streaming(spark, plan, plan.queries[0], sources, {"a": PARTITIONS})
+    layout = layout_of(plan, plan.queries[0], {"a": PARTITIONS})
+    return exact_streaming(layout, begun_of(spark.readStream.schema(PACKED_DDL).parquet(str(folder)), layout))
 
 
 class _Counter:

@@ -23,11 +23,9 @@ from flowql.runtime.spark.log_address import Address
 from flowql.runtime.spark.log_offsets import Offsets
 from flowql.runtime.spark.log_source import ReadOptions, read_log
 from flowql.runtime.spark.shapes import NOTE
-from flowql.runtime.spark.stage.envelope import DONE, ENVELOPE_DDL
-from flowql.runtime.spark.stage.exact import BOUNDED_TASKS_MAX, group_number
+from flowql.runtime.spark.stage.envelope import DONE
+from flowql.runtime.spark.stage.exact import behind_stages
 from flowql.runtime.spark.stage.layout import layout_of
-from flowql.runtime.spark.stage.program import TaskOptions
-from flowql.runtime.spark.stage.worker import GroupedStage
 from flowql.runtime.state.computed_history import (
     DEAD,
     HISTORY_SCHEMA,
@@ -61,19 +59,12 @@ class History:
     ends: Offsets
 
 
-def compute_history(
-    spark: SparkSession, history: History, folder: Path, options: TaskOptions | None = None
-) -> HistoryManifest:
+def compute_history(spark: SparkSession, history: History, folder: Path) -> HistoryManifest:
     """Compute a history into `folder`, which must not exist. The folder is complete when this returns; before that it is of no use."""
-    options, query = options or TaskOptions(), history.query
+    query, topics = history.query, tuple(sorted(history.ends))
     layout = layout_of(history.plan, query, history.partitions, grouped=True)
-    text, topics = layout.dumps(), tuple(sorted(history.ends))
-    read = ReadOptions(history.address, topics, starting=history.starts, ending=history.ends, layout=text)
-    rows = read_log(spark, read)
-    for level in layout.grouped_levels():
-        count = min(len(layout.groups(level)), BOUNDED_TASKS_MAX)
-        rows = rows.repartitionById(count, group_number(layout, level))
-        rows = rows.mapInArrow(GroupedStage(text, level, options, hands_over=True), ENVELOPE_DDL)
+    read = ReadOptions(history.address, topics, starting=history.starts, ending=history.ends, layout=layout.dumps())
+    rows = behind_stages(layout, read_log(spark, read), hands_over=True)
     finished = rows.where((f.col("target") == DONE) & (f.col("kind") != NOTE)).select(*HISTORY_SCHEMA.names)
     folder.mkdir(parents=True)
     written = finished.mapInArrow(partial(_written, folder), "part BINARY").collect()

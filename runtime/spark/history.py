@@ -15,10 +15,6 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.spark.errors import FilesUnfit, SparkUnsupported
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
 
-ARRIVAL = (
-    "write `history: arrival` into the target, which reads the files through their topics in the order Spark lists them"
-)
-
 
 def outside_files(plan: Plan, settings: SparkSettings) -> dict[str, TopicFiles]:
     """The files of sources, by name. Those of a topic that a query writes are its results."""

@@ -78,13 +78,14 @@ def run_query(
     spark: SparkSession, plan: Plan, query: QueryPlan, topics: Mapping[str, list[Record]], ways: Counter[str]
 ) -> dict[str, list[Record]]:
     """The records a query writes, by topic, when it is run over these (topics have one partition)."""
-    from flowql.bench.packed_records import reader_of
+    from flowql.bench.packed_records import begun_of, reader_of
     from flowql.runtime.spark.choose import is_native
     from flowql.runtime.spark.errors import SparkUnsupported
     from flowql.runtime.spark.log_letters import FolderLetters
     from flowql.runtime.spark.over_topics import native_bounded
     from flowql.runtime.spark.shapes import DEAD, SINK, from_ipc
     from flowql.runtime.spark.stage.exact import exact_bounded
+    from flowql.runtime.spark.stage.layout import layout_of
 
     partitions = dict.fromkeys((s.topic for s in plan.sources), 1) | dict.fromkeys(topics, 1)
     packed = _packed(spark, topics)
@@ -97,7 +98,8 @@ def run_query(
                 ends = {TopicPartition(topic, 0): len(records) for topic, records in topics.items()}
                 ways[LETTERS] += len(letters.between({}, ends))
         else:
-            rows = exact_bounded(spark, plan, query, packed, partitions).collect()
+            layout = layout_of(plan, query, partitions)
+            rows = exact_bounded(layout, begun_of(packed, layout)).collect()
             ways[LETTERS] += sum(r.kind == DEAD for r in rows)
     except SparkUnsupported as error:
         raise NotSupported(f"{error.node}: {error.reason}") from error

@@ -45,7 +45,7 @@ class Rates:
 
 def query_status(site: Site, running: RunningQuery, rates: Rates) -> dict[str, Any]:
     """One entry of `status` of a live instance."""
-    found = with_state(_entry(site, running.plan, running.record), running)
+    found = with_state(stopped_status(site, running.plan, running.record), running)
     found["rate"] = found["rate_in"] = rates.of(running.plan.id)
     return found
 
@@ -56,11 +56,6 @@ def with_state(entry: dict[str, Any], running: RunningQuery, trouble: str = "") 
     return {**entry, "state": state, "errors": running.errors, "last_error": trouble or running.last_error or None}
 
 
-def stopped_status(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any]:
-    """One entry of `status` when nothing runs."""
-    return _entry(site, query, record)
-
-
 def functions_status(site: Site, plan: Plan, records: Mapping[str, Record | None]) -> list[dict[str, Any]]:
     """What calls of user-defined functions have cost the queries since their checkpoints began."""
     if not any(map(functions_in, plan.queries)):
@@ -69,7 +64,8 @@ def functions_status(site: Site, plan: Plan, records: Mapping[str, Record | None
     return function_figures(plan, [place.counters for place in found if place is not None])
 
 
-def _entry(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any]:
+def stopped_status(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any]:
+    """One entry of `status` when nothing runs."""
     place = site.place_of_record(query.id, record)
     counters: Mapping[str, int] = place.counters if place is not None else {}
     return {

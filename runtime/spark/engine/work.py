@@ -72,8 +72,9 @@ def run_batch(
         write_epoch(made.rows, sink, 0, site.log, emit=made.emit, letters=found)
         letters.drop(ends)
     else:
-        records = read_log(spark, replace(options, layout=layout_of(plan, query, site.partitions()).dumps()))
-        write_epoch(exact_bounded(spark, plan, query, records, site.partitions()), sink, 0, site.log)
+        layout = layout_of(plan, query, site.partitions())
+        records = read_log(spark, replace(options, layout=layout.dumps()))
+        write_epoch(exact_bounded(layout, records), sink, 0, site.log)
     for topic in topics_written(query):
         if topic in site.settings.files:
             _write_files(spark, site, plan, topic)
@@ -136,8 +137,8 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
             letters, semantics = _letters_of(site, query.id), site.settings.semantics
             made = native_streaming(plan, query, read, site.partitions(), letters.place, semantics)
         else:
-            records, counts = stream_log(spark, options), site.partitions()
-            made = Emitting(exact_streaming(spark, plan, query, records, counts, buckets=record.buckets))
+            layout = layout_of(plan, query, site.partitions(), buckets=record.buckets)
+            made = Emitting(exact_streaming(layout, stream_log(spark, replace(options, layout=layout.dumps()))))
     into = [s for s in plan.sources if s.topic in topics_written(query) and s.topic in site.settings.files]
     to_files = [] if is_feeder(query) else list({s.topic: s for s in into}.values())
     reach(spark, *(site.settings.files[s.topic].path for s in to_files))

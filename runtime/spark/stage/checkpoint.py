@@ -13,7 +13,7 @@ from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.spark.folders import Folder
 from flowql.runtime.spark.stage.durable import decode_head
 from flowql.runtime.spark.stage.layout import Layout
-from flowql.runtime.spark.stage.pages import PagedRows
+from flowql.runtime.spark.stage.pages import LoadedPages, PagedRows
 from flowql.runtime.spark.stage.processor import DIRECTORY, HEAD, PAGES
 from flowql.runtime.spark.stage.state import GroupState
 from flowql.runtime.state.chunks import chunked
@@ -26,19 +26,17 @@ if TYPE_CHECKING:
 
 
 class CheckpointSnapshot:
-    """Implements `flowql.runtime.state.store.Snapshot`. `sequence` is the micro-batch plus one; 0 when there is none yet.
+    """Implements `flowql.runtime.state.store.Snapshot`. `sequence` is the micro-batch plus one.
 
     Reading a task's pages is one Spark job per level of the query, done here; asking costs no more jobs. One thread.
     """
 
-    def __init__(self, spark: SparkSession, checkpoint: Folder, layout: Layout, batch: int | None = None) -> None:
+    def __init__(self, spark: SparkSession, checkpoint: Folder, layout: Layout, batch: int) -> None:
         self._layout = layout
         self._tasks: dict[str, GroupState] = {}
-        wanted = last_batch(checkpoint) if batch is None else batch
-        self.sequence = 0 if wanted is None else wanted + 1
-        if wanted is not None:
-            for operator in range(len(layout.grouped_levels())):
-                self._load(spark, checkpoint, operator, wanted)
+        self.sequence = batch + 1
+        for operator in range(len(layout.grouped_levels())):
+            self._load(spark, checkpoint, operator, batch)
 
     def stores(self) -> Sequence[StoreSpec]:
         return [s for sub in self._layout.subtopologies for op in sub.operators for s in op.stores]
@@ -86,23 +84,5 @@ class CheckpointSnapshot:
             slot = row.key.slot
             sub, _, partition = head.task.rpartition("/")[2].partition("_")
             stores = [s for op in self._layout.sub(int(sub)).operators for s in op.stores]
-            rows = PagedRows(_Loaded(pages.get(slot, {})), directories.get(slot))
+            rows = PagedRows(LoadedPages(pages.get(slot, {})), directories.get(slot))
             self._tasks[head.task] = GroupState(head.task, int(partition), stores, rows, head.metadata)
-
-
-class _Loaded:
-    """Implements `PageSource` over pages in memory."""
-
-    def __init__(self, pages: dict[int, bytes]) -> None:
-        self._pages = pages
-
-    def read(self, page: int) -> bytes:
-        return self._pages[page]
-
-
-def last_batch(checkpoint: Folder) -> int | None:
-    """The newest micro-batch that is committed, or None."""
-    try:
-        return max((int(f.name) for f in (checkpoint / "commits").iterdir() if f.name.isdigit()), default=None)
-    except FileNotFoundError:
-        return None

@@ -55,7 +55,12 @@ class Layout:
     @cached_property
     def writers(self) -> Mapping[str, int]:
         """Repartition -> the sub-topology that writes it."""
-        return {op.spec.topic: s.number for s in self.subtopologies for op in s.operators if _writes(op.spec)}  # type: ignore[union-attr]
+        return {
+            op.spec.topic: s.number
+            for s in self.subtopologies
+            for op in s.operators
+            if isinstance(op.spec, ExchangeSink)
+        }
 
     @cached_property
     def consumers(self) -> Mapping[str, int]:
@@ -146,10 +151,6 @@ def layout_of(
 def behind_repartitions(query: QueryPlan) -> list[int]:
     """Sub-topologies that read no topic, so that no topic decides the number of their tasks."""
     return [s.number for s in query.subtopologies if not any(isinstance(op.spec, Scan) for op in s.operators)]
-
-
-def _writes(spec: object) -> bool:
-    return isinstance(spec, ExchangeSink)
 
 
 def _is_free(sub: SubTopology) -> bool:

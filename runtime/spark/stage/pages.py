@@ -30,12 +30,11 @@ class PageSource(Protocol):
         ...
 
 
-class NoPages:
-    """The source of a state that begins empty."""
+class LoadedPages:
+    """Pages in memory: those of a checkpoint, or none of a state that begins empty."""
 
-    def read(self, page: int) -> bytes:
-        msg = f"page {page} was never written"
-        raise KeyError(msg)
+    def __init__(self, pages: dict[int, bytes]) -> None:
+        self.read = pages.__getitem__
 
 
 class Page:
@@ -87,10 +86,6 @@ class Changes:
 
     def __init__(self, written: dict[int, bytes], removed: list[int], directory: bytes | None) -> None:
         self.written, self.removed, self.directory = written, removed, directory
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(map(len, self.written.values())) + len(self.directory or b"")
 
 
 class PagedRows:

@@ -11,7 +11,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from flowql.runtime.spark.stage.durable import run_durable
 from flowql.runtime.spark.stage.envelope import ENVELOPE, Row
 from flowql.runtime.spark.stage.pages import Changes
-from flowql.runtime.spark.stage.program import TaskOptions
 from flowql.runtime.spark.stage.worker import layout_from, program_from
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ _make = SparkRow(*ENVELOPE.names)
 class TaskProcessor(StatefulProcessor):
     """One group = one task; rows of other levels pass. Holds plain data, for it is pickled with the query."""
 
-    def __init__(self, layout: str, level: int, options: TaskOptions) -> None:
-        self._layout, self._level, self._options = layout, level, options
+    def __init__(self, layout: str, level: int) -> None:
+        self._layout, self._level = layout, level
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._storage = _SparkStorage(
@@ -47,7 +46,7 @@ class TaskProcessor(StatefulProcessor):
         if mine:
             task = mine[0].target, mine[0].partition
             assert all((r.target, r.partition) == task for r in mine), f"two tasks share the group {key}"
-            for row in run_durable(program_from(self._layout, *task, self._options), self._storage, mine):
+            for row in run_durable(program_from(self._layout, *task), self._storage, mine):
                 yield _make(*row)
 
 

@@ -40,19 +40,11 @@ from flowql.runtime.topology.scans import Scans
 
 LOOK_S = 0.01  # between two looks whether a call is to be made again
 TOTALS = "totals"  # in a task's metadata
-ROWS_PER_RUN = 20_000
+CONFIG = InstanceConfig(rows_per_run=20_000, ticks=False)  # of every task
 # Merged updates of a table wait for the end of the batch, but not more of them than this between two merges.
 WAITING_ROWS_MAX = 500_000
 # A bounded run keeps what it wrote decoded in memory up to this many rows, then as pages.
 UNCUT_ROWS_MAX = 400_000
-
-
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
-    """rows_per_run: of the runtime's runs; vector: None chooses kernels by size, True and False force one form (tests)."""
-
-    rows_per_run: int = ROWS_PER_RUN
-    vector: bool | None = None
 
 
 @dataclass(slots=True)
@@ -86,14 +78,12 @@ class Totals:
 class StageProgram:
     """The compiled program of one task; `run` may be called for one batch after the other, each with its state."""
 
-    def __init__(self, layout: Layout, subtopology: int, partition: int, options: TaskOptions | None = None) -> None:
-        options = options or TaskOptions()
+    def __init__(self, layout: Layout, subtopology: int, partition: int) -> None:
         self.layout, self.id = layout, TaskId(layout.query, subtopology, partition)
         self.sub = layout.sub(subtopology)
         self.stores = [s for op in self.sub.operators for s in op.stores]
-        self._config = InstanceConfig(rows_per_run=options.rows_per_run, vector=options.vector, ticks=False)
         self._program = TaskProgram(
-            layout.query, self.sub.operators, partition, layout.partitions, Scans(Metrics()), self._config
+            layout.query, self.sub.operators, partition, layout.partitions, Scans(Metrics()), CONFIG
         )
         self._program.coalesce = layout.coalesce
 
@@ -123,7 +113,7 @@ class StageProgram:
         yield out.note(_remember(state, out.totals))
 
     def _task(self, state: GroupState, publisher: _Publisher) -> Task:
-        task = Task(self.id, self._program, state.task, publisher, SystemClock(), self._config)
+        task = Task(self.id, self._program, state.task, publisher, SystemClock(), CONFIG)
         positions = state.task.metadata.get("positions", {})
         partition = self.id.partition
         for op in self.sub.operators:

@@ -28,24 +28,20 @@ class GroupState:
         self, task_id: str, partition: int, stores: Sequence[StoreSpec], rows: PagedRows, metadata: bytes | None = None
     ) -> None:
         self.rows = rows
-        self._lock = NamedLock("epoch lock", guards="the one task of this group")
+        self.lock = NamedLock("epoch lock", guards="the one task of this group")
         self._stores = [
             TaskStore(e, partition, rows, detached=False, is_empty=not len(rows)) for e in entries_of(stores, partition)
         ]
         self._writes_cut = 0
         record = None if metadata is None else TaskRecord(partition, tuple(s.name for s in stores), metadata)
         self.task = ManagedTask(
-            task_id, partition, self._stores, record, self._lock, AbortCount(), lambda _task, _rows: None
+            task_id, partition, self._stores, record, self.lock, AbortCount(), lambda _task, _rows: None
         )
-
-    @property
-    def lock(self) -> NamedLock:
-        return self._lock
 
     def cut(self) -> tuple[Changes, bytes]:
         """Everything published since the last cut as changed pages, and the task's metadata."""
         assert self.task.is_dirty, "nothing was published"
-        with self._lock:
+        with self.lock:
             metadata = self.task.freeze()
             overlays = [(s, s.freeze()) for s in self._stores]
             frozen = [FrozenStore(self.task.id, s, o) for s, o in overlays if o is not None]

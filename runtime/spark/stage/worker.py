@@ -20,8 +20,8 @@ from flowql.runtime.spark.stage import layout as layouts
 from flowql.runtime.spark.stage.envelope import ENVELOPE, LOG, Row, read_rows, write_rows
 from flowql.runtime.spark.stage.handing import kept_rows
 from flowql.runtime.spark.stage.layout import Layout
-from flowql.runtime.spark.stage.pages import NoPages, PagedRows
-from flowql.runtime.spark.stage.program import StageProgram, TaskOptions
+from flowql.runtime.spark.stage.pages import LoadedPages, PagedRows
+from flowql.runtime.spark.stage.program import StageProgram
 from flowql.runtime.spark.stage.state import GroupState
 
 
@@ -35,30 +35,13 @@ def layout_from(text: str) -> Layout:
 
 
 @lru_cache(maxsize=512)
-def program_from(text: str, subtopology: int, partition: int, options: TaskOptions) -> StageProgram:
+def program_from(text: str, subtopology: int, partition: int) -> StageProgram:
     """The compiled program of a task; built once per process. Only one run of it is under way at a time."""
-    return StageProgram(layout_from(text), subtopology, partition, options)
+    return StageProgram(layout_from(text), subtopology, partition)
 
 
-@dataclass(frozen=True)
-class FreeStage:
-    """Free sub-topologies, wherever their records are: no grouping, no state. Other rows pass."""
-
-    layout: str
-    options: TaskOptions
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        free = sorted(layout_from(self.layout).free)
-        for batch in batches:
-            mine, others = split(batch, free)
-            yield from others
-            for (sub, partition), rows in grouped(mine):
-                yield from write_rows(self._run(program_from(self.layout, sub, partition, self.options), rows))
-
-    def _run(self, program: StageProgram, rows: list[Row]) -> Iterator[Row]:
-        first = min(r.seq for r in rows)
-        for row in program.run(empty_state(program), rows):
-            yield row._replace(seq=(first << SEQ_BITS) + row.seq)
+# Outputs of one run of records that was cut anywhere are ordered by where it began: so many rows fit behind one offset.
+SEQ_BITS = 20
 
 
 def begun(layout: str, records: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
@@ -66,16 +49,21 @@ def begun(layout: str, records: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
 
     What such a query filters out is never sent to Java and back.
     """
-    readers = layout_from(layout).readers
-    stage = FreeStage(layout, TaskOptions())
     for raw in records:
-        data = to_ipc(raw.records)
-        place = (raw.tp.topic, raw.tp.partition, 0, raw.first_offset, data, raw.next_offset)
-        yield from stage(write_rows(Row(sub, LOG, *place) for sub in readers.get(raw.tp.topic, ())))
+        yield from write_rows(_begun(layout, raw))
 
 
-# Outputs of one run of records that was cut anywhere are ordered by where it began: so many rows fit behind one offset.
-SEQ_BITS = 20
+def _begun(text: str, raw: RawBatch) -> Iterator[Row]:
+    layout, (topic, partition) = layout_from(text), raw.tp
+    data = to_ipc(raw.records)
+    for sub in layout.readers.get(topic, ()):
+        row = Row(sub, LOG, topic, partition, 0, raw.first_offset, data, raw.next_offset)
+        if sub in layout.free:
+            program = program_from(text, sub, partition)
+            for made in program.run(empty_state(program), [row]):
+                yield made._replace(seq=(row.seq << SEQ_BITS) + made.seq)
+        else:
+            yield row
 
 
 @dataclass(frozen=True)
@@ -87,7 +75,6 @@ class GroupedStage:
 
     layout: str
     level: int
-    options: TaskOptions
     hands_over: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -98,7 +85,7 @@ class GroupedStage:
             yield from others
             waiting += mine
         for (sub, partition), rows in grouped(waiting):
-            program = program_from(self.layout, sub, partition, self.options)
+            program = program_from(self.layout, sub, partition)
             state = empty_state(program)
             yield from write_rows(program.run(state, rows, cut_between=True))
             if self.hands_over:
@@ -107,7 +94,7 @@ class GroupedStage:
 
 def empty_state(program: StageProgram) -> GroupState:
     """State of a task that begins."""
-    return GroupState(str(program.id), program.id.partition, program.stores, PagedRows(NoPages()))
+    return GroupState(str(program.id), program.id.partition, program.stores, PagedRows(LoadedPages({})))
 
 
 def grouped(rows: Iterable[Row]) -> list[tuple[tuple[int, int], list[Row]]]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from flowql.bench.packed_records import begun_of
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.types import Kind, SqlType, spark_type
 from flowql.runtime.spark.frames.lower import lower
 from flowql.runtime.spark.stage.exact import exact_bounded
+from flowql.runtime.spark.stage.layout import layout_of
 from tests.runtime.spark.stage_world import Reference, comparable, events, packed_table, sink_of
 from tests.runtime.spark.test_native_share import PROJECTS, outside, plan_of
 
@@ -57,8 +59,8 @@ def write_inputs(session: SparkSession, lake: str, form: str = "parquet") -> Non
 def exact(session: SparkSession, reference: Reference) -> dict[int, list[Any]]:
     """The records that a query of the exact way gives of the input of `reference`, by partition."""
     sources = session.createDataFrame(packed_table(reference.packed()))
-    made = exact_bounded(session, reference.plan, reference.query, sources, reference.partitions(), coalesce=False)
-    return comparable(EXACT, sink_of(made.collect()))
+    layout = layout_of(reference.plan, reference.query, reference.partitions(), coalesce=False)
+    return comparable(EXACT, sink_of(exact_bounded(layout, begun_of(sources, layout)).collect()))
 
 
 def reference(width: int = 3, keys: int = 5) -> Reference:

@@ -11,11 +11,11 @@ import pyarrow as pa
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.spark.shapes import from_ipc
 from flowql.runtime.spark.stage.durable import run_durable
-from flowql.runtime.spark.stage.envelope import LOG, Row, read_rows, write_rows
+from flowql.runtime.spark.stage.envelope import Row, read_rows
 from flowql.runtime.spark.stage.layout import Layout
 from flowql.runtime.spark.stage.pages import Changes
-from flowql.runtime.spark.stage.program import StageProgram, TaskOptions
-from flowql.runtime.spark.stage.worker import FreeStage, GroupedStage, begun, grouped
+from flowql.runtime.spark.stage.program import StageProgram
+from flowql.runtime.spark.stage.worker import GroupedStage, begun, grouped
 
 
 class DictStorage:
@@ -49,38 +49,31 @@ class DictStorage:
 class LocalStages:
     """Micro-batches of one query with state between them."""
 
-    def __init__(self, layout: Layout, options: TaskOptions | None = None) -> None:
-        self.layout, self.options = layout, options or TaskOptions()
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
         self.storages: dict[tuple[int, int], DictStorage] = {}
         self._programs: dict[tuple[int, int], StageProgram] = {}
 
     def batch(self, packed: Sequence[dict[str, Any]]) -> list[Row]:
-        rows = self.addressed(packed)
-        if self.layout.free:
-            stage = FreeStage(self.layout.dumps(), self.options)
-            rows = [r for b in stage(write_rows(rows)) for r in read_rows(b)]
+        rows = [r for b in self.begun(packed) for r in read_rows(b)]
         for level in self.layout.grouped_levels():
             rows = self._level(level, rows)
         return rows
 
     def bounded(self, packed: Sequence[dict[str, Any]]) -> list[Row]:
-        text = self.layout.dumps()
-        batches: list[pa.RecordBatch] = list(write_rows(self.addressed(packed)))
-        if self.layout.free:
-            batches = list(FreeStage(text, self.options)(batches))
-        return self._grouped(batches)
+        return self._grouped(self.begun(packed))
 
-    def where_read(self, packed: Sequence[dict[str, Any]]) -> list[Row]:
-        """As `bounded`, free sub-topologies where the records are read."""
+    def begun(self, packed: Sequence[dict[str, Any]]) -> list[pa.RecordBatch]:
+        """What is read: free sub-topologies run with it."""
         raws = []
         for r in packed:
             records = from_ipc(r["ipc"])
             raws.append(RawBatch(TopicPartition(r["topic"], r["partition"]), records, r["next_offset"], records.nbytes))
-        return self._grouped(list(begun(self.layout.dumps(), raws)))
+        return list(begun(self.layout.dumps(), raws))
 
     def _grouped(self, batches: list[pa.RecordBatch]) -> list[Row]:
         for level in self.layout.grouped_levels():
-            batches = list(GroupedStage(self.layout.dumps(), level, self.options)(batches))
+            batches = list(GroupedStage(self.layout.dumps(), level)(batches))
         return [r for b in batches for r in read_rows(b)]
 
     def restart(self) -> None:
@@ -93,19 +86,12 @@ class LocalStages:
         self.batch(packed)
         self.storages = before
 
-    def addressed(self, packed: Sequence[dict[str, Any]]) -> list[Row]:
-        return [
-            Row(sub, LOG, r["topic"], r["partition"], 0, r["first_offset"], r["ipc"], r["next_offset"])
-            for r in packed
-            for sub in self.layout.readers.get(r["topic"], ())
-        ]
-
     def _level(self, level: int, rows: list[Row]) -> list[Row]:
         here = {sub for sub, _ in self.layout.groups(level)}
         out = [r for r in rows if r.target not in here]
         for task, mine in grouped(r for r in rows if r.target in here):
             program = self._programs.get(task)
             if program is None:
-                program = self._programs[task] = StageProgram(self.layout, *task, self.options)
+                program = self._programs[task] = StageProgram(self.layout, *task)
             out += run_durable(program, self.storages.setdefault(task, DictStorage()), mine)
         return out

@@ -26,7 +26,6 @@ from flowql.runtime.spark.log_sink import results_of
 from flowql.runtime.spark.log_staging import Staging, staging_of
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.shapes import NOTE, SINK
-from flowql.runtime.spark.stage.checkpoint import last_batch
 from tests.runtime.app.harness import plan_of
 from tests.runtime.spark.logs import emitted, records
 
@@ -58,10 +57,10 @@ def test_a_folder_at_an_address_is_read_as_one_of_this_machine(spark: SparkSessi
 def test_a_checkpoint_at_an_address_is_compared_with_its_query(spark: SparkSession, tmp_path: Path) -> None:
     """As one of this machine: FQ4111 where it is gone or older than the log, FQ4112 where the query is another one."""
     there = HadoopPath(lambda: spark, f"file://{tmp_path}/there")
-    assert (progress_of(there), last_batch(there)) == (Progress(), None)
+    assert progress_of(there) == Progress()
     for name in ("offsets/0", "offsets/1", "commits/0"):
         (there / name).write_bytes(b'v1\n{}\n{"s": {"0": 7}}')
-    assert (progress_of(there), last_batch(there)) == (Progress(1, 0), 0)
+    assert progress_of(there) == Progress(1, 0)
     assert (positions_after(there, 1), positions_after(there, 2)) == ({"s": {"0": 7}}, {})
     query = plan_of(
         "CREATE STREAM S (K STRING KEY, V BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON'); CREATE STREAM A AS SELECT K, V FROM S;"

@@ -17,7 +17,6 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.errors import HandoverUnfit
 from flowql.runtime.spark.stage.envelope import DONE, Row, read_rows, write_rows
 from flowql.runtime.spark.stage.layout import layout_of
-from flowql.runtime.spark.stage.program import TaskOptions
 from flowql.runtime.spark.stage.worker import GroupedStage
 from flowql.runtime.state.computed_history import (
     DEAD,
@@ -49,9 +48,9 @@ def computed(reference: Reference, folder: Path, *, coalesce: bool = False) -> C
     partitions = reference.partitions()
     layout = layout_of(plan, query, partitions, coalesce=coalesce, grouped=True)
     assert not layout.free
-    batches: list[pa.RecordBatch] = list(write_rows(LocalStages(layout).addressed(reference.packed())))
+    batches = LocalStages(layout).begun(reference.packed())
     for level in layout.grouped_levels():
-        batches = list(GroupedStage(layout.dumps(), level, TaskOptions(), hands_over=True)(batches))
+        batches = list(GroupedStage(layout.dumps(), level, hands_over=True)(batches))
     rows = [r._replace(ipc=bytes(r.ipc)) for b in batches for r in read_rows(b) if r.kind != "note"]
     assert all(r.target == DONE for r in rows)
     parts = tuple(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from flowql.bench.packed_records import begun_of
 from flowql.runtime.spark.shapes import EMITTED, PACKED_DDL
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.stage.slots import hash_int
@@ -28,7 +29,8 @@ def test_bounded_emits_what_the_runtime_emits(spark: SparkSession, shape: str) -
     reference = Reference(shape)
     reference.send(events(300, 1))
     sources = spark.createDataFrame(packed_table(reference.packed()))
-    emitted = exact_bounded(spark, reference.plan, reference.query, sources, reference.partitions(), coalesce=False)
+    layout = layout_of(reference.plan, reference.query, reference.partitions(), coalesce=False)
+    emitted = exact_bounded(layout, begun_of(sources, layout))
     assert emitted.columns == EMITTED.names
     rows: list[Any] = emitted.collect()
     assert comparable(shape, sink_of(rows)) == comparable(shape, reference.sink())
@@ -55,7 +57,7 @@ def _assert_same_state(spark: SparkSession, reference: Reference, checkpoint: Pa
     from flowql.runtime.spark.stage.checkpoint import CheckpointSnapshot
 
     layout = layout_of(reference.plan, reference.query, reference.partitions(), buckets=BUCKETS)
-    got, want = CheckpointSnapshot(spark, checkpoint, layout), reference.world.instance.snapshot()
+    got, want = CheckpointSnapshot(spark, checkpoint, layout, 2), reference.world.instance.snapshot()
     assert got.sequence == 3
     assert sum(task["totals"]["records_in"] for task in got.tasks().values()) > 0
     for store in got.stores():
@@ -71,10 +73,8 @@ def _run(spark: SparkSession, reference: Reference, folder: Path) -> list[list[A
 
     batches: list[list[Any]] = []
     sources = spark.readStream.schema(PACKED_DDL).parquet(str(folder / "in"))
-    partitions = reference.partitions()
-    emitted = exact_streaming(
-        spark, reference.plan, reference.query, sources, partitions, coalesce=False, buckets=BUCKETS
-    )
+    layout = layout_of(reference.plan, reference.query, reference.partitions(), coalesce=False, buckets=BUCKETS)
+    emitted = exact_streaming(layout, begun_of(sources, layout))
     writer = (
         emitted.writeStream.foreachBatch(lambda batch, _epoch: batches.append(batch.collect()))
         .outputMode("update")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowql.runtime.spark.stage.pages import NoPages, PagedRows
+from flowql.runtime.spark.stage.pages import LoadedPages, PagedRows
 from flowql.runtime.state.frozen import Writes
 
 keys = st.binary(min_size=1, max_size=3)
@@ -86,6 +86,6 @@ def test_a_range_delete_removes_whole_pages_unread() -> None:
 
 
 def test_a_state_that_begins_has_no_pages() -> None:
-    rows = PagedRows(NoPages())
+    rows = PagedRows(LoadedPages({}))
     assert rows.get(b"a") is None
     assert not list(rows.scan(b"", b"\xff"))

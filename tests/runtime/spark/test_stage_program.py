@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -11,11 +13,12 @@ from hypothesis import strategies as st
 
 from flowql.runtime.errors import StateError, TopicMissing
 from flowql.runtime.spark.shapes import NOTE
+from flowql.runtime.spark.stage import program
 from flowql.runtime.spark.stage.durable import Head, decode_head
 from flowql.runtime.spark.stage.envelope import DONE, Row
 from flowql.runtime.spark.stage.layout import layout_of, loads
-from flowql.runtime.spark.stage.program import TaskOptions
 from flowql.runtime.spark.stage.slots import hash_int, slots
+from flowql.runtime.spark.stage.worker import program_from
 from tests.runtime.spark.stage_local import LocalStages
 from tests.runtime.spark.stage_world import (
     FAILS_TWICE,
@@ -30,10 +33,10 @@ from tests.runtime.spark.stage_world import (
 )
 
 
-def local(reference: Reference, options: TaskOptions | None = None, buckets: int = 0) -> LocalStages:
+def local(reference: Reference, buckets: int = 0) -> LocalStages:
     partitions, coalesce = reference.partitions(), reference.coalesce
     layout = layout_of(reference.plan, reference.query, partitions, coalesce=coalesce, buckets=buckets)
-    return LocalStages(loads(layout.dumps()), options)
+    return LocalStages(loads(layout.dumps()))
 
 
 def joined(batches: list[list[Row]]) -> dict[int, list[Any]]:
@@ -50,9 +53,9 @@ def test_a_bounded_run_emits_what_the_runtime_emits(shape: str) -> None:
     reference.send(events(250, 3))
     want, stages = reference.sink(), local(reference)
     assert sum(map(len, want.values())) > 20
-    for rows in (stages.bounded(reference.packed()), stages.where_read(reference.packed())):
-        assert comparable(shape, sink_of(rows)) == comparable(shape, want)
-        assert all(r.target == DONE for r in rows)
+    rows = stages.bounded(reference.packed())
+    assert comparable(shape, sink_of(rows)) == comparable(shape, want)
+    assert all(r.target == DONE for r in rows)
 
 
 portions = st.lists(st.integers(1, 60), min_size=1, max_size=4)
@@ -80,17 +83,21 @@ def test_any_portions_with_restarts_and_given_up_batches(
     given_up: set[int],
 ) -> None:
     reference, batches = Reference(shape), list[list[Row]]()
-    stages = local(reference, TaskOptions(rows_per_run=rows_per_run, vector=vector))
+    stages = local(reference)
     feed = events(sum(sizes), seed)
-    for n, size in enumerate(sizes):
-        reference.send(feed[:size])
-        del feed[:size]
-        if n in restarts:
-            stages.restart()
-        packed = reference.packed(n, chunk)
-        if n in given_up:
-            stages.abandon(packed)
-        batches.append(stages.batch(packed))
+    program_from.cache_clear()
+    config = replace(program.CONFIG, rows_per_run=rows_per_run, vector=vector)
+    with mock.patch.object(program, "CONFIG", config):
+        for n, size in enumerate(sizes):
+            reference.send(feed[:size])
+            del feed[:size]
+            if n in restarts:
+                stages.restart()
+            packed = reference.packed(n, chunk)
+            if n in given_up:
+                stages.abandon(packed)
+            batches.append(stages.batch(packed))
+    program_from.cache_clear()
     assert comparable(shape, joined(batches)) == comparable(shape, reference.sink())
     query = reference.query.id
     assert sorted(map(str, [d for b in batches for d in dead_of(b)])) == sorted(
