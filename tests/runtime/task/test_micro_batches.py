@@ -11,11 +11,12 @@ import pytest
 from flowql.compiler.functions.registry import RunTooLong
 from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.errors import RuntimeFailure
-from flowql.runtime.operators.base import MicroBatchContext
+from flowql.runtime.operators.base import Looks, MicroBatchContext
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task.delivery import Delivery, DeliveryResult
+from flowql.runtime.task.lost import with_micro_batch
 from flowql.runtime.task.program import Output
-from flowql.runtime.task.task import TIMERS, MicroBatchResult, Task
+from flowql.runtime.task.task import STARTED, TIMERS, MicroBatchResult, Task
 from tests.runtime.task.test_task import SCHEMA, SLICE_NS, Program, made, push
 
 
@@ -197,3 +198,37 @@ def test_a_record_that_fails_alone_is_left_out_and_its_neighbours_are_processed(
     assert sum(result.source_rows for result in publisher.published) == 0, (
         "rows of repartitions are counted where they are read"
     )
+
+
+def test_rows_of_a_run_that_took_long_to_fail_are_processed_one_at_a_time() -> None:
+    """Thousands of records of which many fail after a timeout would take hours, and stopping the query would wait for them."""
+    program = Scripted(failing(RunTooLong("it took long")))
+    task, _ = made(program)
+    push(task, "a", *range(6))
+    while task.runnable:
+        task.process(SLICE_NS)
+    assert program.runs == [[0, 1, 2, 3, 4, 5], *([n] for n in range(6))]
+
+
+def test_a_task_that_has_given_its_results_of_no_rows_is_known_to_have_started() -> None:
+    program = Scripted()
+    program.starts = True
+    task, publisher = made(program)
+    task.process(SLICE_NS)
+    assert published(task)[STARTED] is True
+    assert [result.source_rows for result in publisher.published] == [0]
+
+
+def test_rows_that_are_delivered_before_any_time_is_known_are_not_older() -> None:
+    task, _ = made(Scripted())
+    given = delivery(1, 2)
+    task.deliver(given)
+    task.process(SLICE_NS)
+    assert result_of(given.done) == DeliveryResult(2, 0, 0)
+
+
+def test_what_the_first_rows_of_a_join_missed_is_kept_with_what_was_lost() -> None:
+    first = with_micro_batch({}, {}, {}, {}, 0, {"join-1": Looks(5, 0, 7, 9)})
+    assert first == {"looks": {"join-1": (5, 0, 7, 9)}}
+    again = with_micro_batch(first, {}, {}, {}, 2, {"join-1": Looks(3, 0, 4, 20), "join-2": Looks(1, 0, 2, 3)})
+    assert again == {"dead": 2, "looks": {"join-1": (8, 0, 7, 20), "join-2": (1, 0, 2, 3)}}
