@@ -105,6 +105,7 @@ def cluster(
             started.append(_start(command, {**common, **environment}, folder / f"worker{n}.log"))
         _await(page, workers, folder)
         conf = {
+            "spark.flowql.startTimeout": "2min",  # on a machine with other work
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.memory": "512m",

@@ -48,6 +48,7 @@ targets:
     memory: {memory} MiB
     spark:
       master: '{master}'
+      conf: {{spark.flowql.startTimeout: 5min}}
       streams: exact
       history: arrival
       files:
