@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 from zlib import crc32
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import LogError
@@ -25,6 +26,7 @@ from flowql.runtime.spark.log_append import EmittedRecords
 from flowql.runtime.spark.shapes import DEAD, from_ipc, to_ipc
 
 _SUFFIX = ".letters"
+_OFFSET = "offset"  # of the record of a letter, beside PRODUCE_SCHEMA
 _TOPIC = "topic:"  # how a place begins that is no folder
 PARTITIONS = 8
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "86400000"}
@@ -52,16 +54,17 @@ def put_letters(
     place: str, address: Address | None, query: str, raw: RawBatch, rows: Sequence[int], letters: pa.RecordBatch
 ) -> None:
     """Keeps the dead letters (PRODUCE_SCHEMA) of these rows of a batch of records. In a worker."""
+    found = raw.records.column("offset").take(pa.array(rows, pa.int64()))
     if not place.startswith(_TOPIC):
-        _put_file(Path(place), raw, to_ipc(letters))
+        _put_file(Path(place), raw, letters.append_column(_OFFSET, found))
         return
     assert address is not None, "letters in a topic are on the log that is read"
-    offsets, sent = raw.records.column("offset").to_pylist(), []
-    for n, row in enumerate(rows):
+    offsets, sent = found.to_pylist(), []
+    for n, offset in enumerate(offsets):
         data, now_ms = to_ipc(letters.slice(n, 1)), SystemClock().wall_ms()
         parts = [data[i : i + PIECE_BYTES] for i in range(0, len(data), PIECE_BYTES)]
         for i, part in enumerate(parts):
-            key = json.dumps([query, raw.tp.topic, raw.tp.partition, offsets[row], i, len(parts)]).encode()
+            key = json.dumps([query, raw.tp.topic, raw.tp.partition, offset, i, len(parts)]).encode()
             sent.append({"timestamp": now_ms, "key": key, "value": part, "headers": None})
     at = TopicPartition(place.removeprefix(_TOPIC), partition_of(query))
     write_plainly(address, at, pa.RecordBatch.from_pylist(sent, PRODUCE_SCHEMA))
@@ -139,11 +142,16 @@ class FolderLetters:
         return str(self._folder)
 
     def between(self, start: Ends, end: Ends) -> list[EmittedRecords]:
-        return [
-            EmittedRecords(DEAD, self._query, 0, tp.partition, first, from_ipc(path.read_bytes()))
-            for tp, first, after, path in sorted(self._kept())
-            if start.get(tp, 0) <= first and after <= end.get(tp, 0)
-        ]
+        """A task that ran again may have read its records in other portions: files overlap then."""
+        found, told = [], dict[TopicPartition, int]()
+        for tp, first, after, path in sorted(self._kept()):
+            if start.get(tp, 0) <= first and after <= end.get(tp, 0):
+                kept = from_ipc(path.read_bytes())
+                new = kept.filter(pc.greater_equal(kept.column(_OFFSET), told.get(tp, 0)))
+                told[tp] = max(after, told.get(tp, 0))
+                letters = new.select(PRODUCE_SCHEMA.names)
+                found.append(EmittedRecords(DEAD, self._query, 0, tp.partition, first, letters))
+        return [f for f in found if f.records.num_rows]
 
     def drop(self, end: Ends) -> None:
         for tp, _, after, path in self._kept():
@@ -156,10 +164,10 @@ class FolderLetters:
             yield TopicPartition(unquote(topic), int(partition)), int(first), int(after), path
 
 
-def _put_file(folder: Path, raw: RawBatch, letters: bytes) -> None:
+def _put_file(folder: Path, raw: RawBatch, letters: pa.RecordBatch) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     topic = quote(raw.tp.topic, safe="")
     path = folder / f"{topic}={raw.tp.partition}={raw.first_offset}={raw.next_offset}{_SUFFIX}"
     unready = path.with_suffix(f".{os.getpid()}")
-    unready.write_bytes(letters)
+    unready.write_bytes(to_ipc(letters))
     unready.replace(path)

@@ -252,3 +252,15 @@ def test_letters_wait_for_the_epoch_of_their_records(tmp_path: Path) -> None:
     kept.drop({tp: 20, other: 3})
     assert [p.name for p in tmp_path.iterdir()] == ["d=0=3=4.letters"]
     assert kept.between({}, {tp: 20}) == []
+
+
+def test_a_task_that_ran_again_leaves_each_letter_once(tmp_path: Path) -> None:
+    """It read its records in other portions, so letters of the first attempt stayed beside those of the second."""
+    tp, bad = TopicPartition("a", 0), (3, 99, 120, 160, 250)
+    for first, after in ((0, 100), (100, 200), (0, 150), (150, 300)):
+        rows = [{"offset": o, "timestamp": 0, "key": None, "value": b"", "headers": None} for o in range(first, after)]
+        raw = RawBatch(tp, pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA), after, 1)
+        found = [o for o in bad if first <= o < after]
+        put_letters(str(tmp_path), None, "Q", raw, [o - first for o in found], records([b"%d" % o for o in found]))
+    kept = FolderLetters(tmp_path, "Q").between({}, {tp: 300})
+    assert [int(v) for p in kept for v in p.records.column("value").to_pylist()] == list(bad)
