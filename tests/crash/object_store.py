@@ -14,6 +14,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -126,7 +127,9 @@ class Round:
         """Runs to the end of all files, and says what the results and DuckDB say differently."""
         (self.folder / "ended").touch()
         for _ in range(3):
-            self.driver.process.wait(WAIT_S)
+            with suppress(subprocess.TimeoutExpired):
+                self.driver.process.wait(WAIT_S)
+            assert self.driver.process.poll() is not None, f"it does not end: {self.driver.said()}"
             if self.driver.process.returncode == 0:
                 return self.differences()
             self.restarts += 1
