@@ -64,7 +64,8 @@ def rows_of_topic(packed: DataFrame, source: SourceDef) -> DataFrame:
 
 def _rows_of_results(results: Results, source: SourceDef) -> DataFrame:
     """The same of results that tasks read where they are staged."""
-    return results.rows().mapInArrow(partial(_of_emitted, source, results.emit), _rows_ddl(source))
+    made = results.rows()
+    return made.rows.mapInArrow(partial(_of_emitted, source, made.emit), _rows_ddl(source))
 
 
 def _rows_ddl(source: SourceDef) -> str:

@@ -1,6 +1,6 @@
 """EMITTED rows into the log from Spark: workers stage files, the driver appends them in one transaction.
 
-Small micro-batches of streams go without files, from the driver's memory (`gathered`): no Python process has to be started for them.
+Small micro-batches of streams go without files, from the driver's memory (`results_of`): no Python process has to be started for them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flowql.runtime.spark.log_address import Address, shared_log
 from flowql.runtime.spark.log_append import Appended, EmittedRecords, Target, append, split
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
 from flowql.runtime.spark.log_staging import Staged, Staging, pieces_of, stage, staging_of, sweep
-from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL, Emit, to_ipc
+from flowql.runtime.spark.shapes import EMITTED, EMITTED_DDL, Emit, Emitting, to_ipc
 from flowql.runtime.spark.storage import told_of_storage
 
 if TYPE_CHECKING:
@@ -76,14 +76,11 @@ def write_epoch(
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What EMITTED rows hold, good until they are swept. pieces and notes: in this process. rows: makes a frame by which tasks read the pieces
-    from where they are; emit: makes EMITTED rows of its rows, in the process of such a task. None: they are EMITTED rows.
-    """
+    """What EMITTED rows hold, good until they are swept. pieces and notes: in this process. rows: makes what tasks read the pieces by, from where they are."""
 
     pieces: Sequence[EmittedRecords]
     notes: Sequence[Mapping[str, Any]]
-    rows: Callable[[], DataFrame]
-    emit: Emit | None = None
+    rows: Callable[[], Emitting]
 
 
 @contextmanager
@@ -94,30 +91,27 @@ def results_of(
 
     staged: workers write them to files that are mapped here, so that no memory grows with their number. emit: as of `write_epoch`.
     """
+    made, spark = Emitting(emitted, emit), emitted.sparkSession
     if not staged:
-        table = _emitted(emitted, emit).toArrow()
-        yield Results(*split(table.to_batches()), partial(_frame_of, emitted.sparkSession, table))
+        table = made.emitted.select(*EMITTED.names).toArrow()
+        yield Results(*split(table.to_batches()), lambda: Emitting(_frame_of(spark, table)))
         return
     with ExitStack() as stack:
         stack.callback(sweep, staging.folder, query)
         if (at := staging.at_of(query)) is None:
-            yield _in_folder(emitted, staging.folder, query, emit)
+            yield _in_folder(made, staging.folder, query)
         else:
             there = at / os.urandom(8).hex()
             stack.callback(there.remove)
-            yield _at_address(_emitted(emitted, emit), there, staging.folder, query)
+            yield _at_address(made.emitted.select(*EMITTED.names), there, staging.folder, query)
 
 
-def _emitted(given: DataFrame, emit: Emit | None) -> DataFrame:
-    return (given if emit is None else given.mapInArrow(emit, EMITTED_DDL)).select(*EMITTED.names)
-
-
-def _in_folder(emitted: DataFrame, folder: Path, query: str, emit: Emit | None) -> Results:
+def _in_folder(made: Emitting, folder: Path, query: str) -> Results:
     """Workers write to a folder that is mapped here, and by the tasks that read it again."""
-    made = emitted.select(*EMITTED.names) if emit is None else emitted
-    told = made.mapInArrow(partial(_staged, folder, query, emit), "staged BINARY").toArrow()
+    rows = made.rows.select(*EMITTED.names) if made.emit is None else made.rows
+    told = rows.mapInArrow(partial(_staged, folder, query, made.emit), "staged BINARY").toArrow()
     pieces, notes = _gathered([pickle.loads(x.as_py()) for x in told.column("staged")])
-    return Results(pieces, notes, partial(_frame_of, emitted.sparkSession, told), _staged_rows)
+    return Results(pieces, notes, lambda: Emitting(_frame_of(rows.sparkSession, told), _staged_rows))
 
 
 def _at_address(rows: DataFrame, there: HadoopPath, folder: Path, query: str) -> Results:
@@ -127,7 +121,7 @@ def _at_address(rows: DataFrame, there: HadoopPath, folder: Path, query: str) ->
     files = [file for file in there.iterdir() if file.name.endswith(_PARQUET)]
     pieces, notes = _gathered([_fetch(file, folder, query) for file in files])
     reader = rows.sparkSession.read.schema(EMITTED_DDL)
-    return Results(pieces, notes, partial(reader.parquet, str(there)))
+    return Results(pieces, notes, lambda: Emitting(reader.parquet(str(there))))
 
 
 def _gathered(staged: Sequence[Staged]) -> tuple[list[EmittedRecords], list[Mapping[str, Any]]]:
