@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import typer
@@ -137,13 +138,22 @@ def _priority(query: dict[str, Any]) -> str:
 
 
 def _headline(instance: dict[str, Any]) -> str:
+    if silent := instance.get("silent"):
+        seconds = silent["for_ms"] / 1000
+        return f"no instance is running here; process {silent['pid']} on {silent['host']} has told nothing for {seconds:,.0f} s"
     if instance["pid"] is None:
         return "no instance is running; start it with:  flowql deploy"
     if instance["engine"] == "spark":
-        return f"process {instance['pid']}: Spark on {instance['master']}, log {instance['log']}"
+        where = f" on {instance['host']}, {_since(instance['at_ms'])} ago" if "host" in instance else ""
+        return f"process {instance['pid']}{where}: Spark on {instance['master']}, log {instance['log']}"
     clients, group = instance["clients"], instance.get("group")
     share = f", {group['partitions']} of {group['of']} partitions" if group else ""
     return (
         f"process {instance['pid']}: {instance['threads']} threads, log {instance['log']}, "
         f"{clients['consumers']} consumers, {clients['producers']} producer{share}"
     )
+
+
+def _since(at_ms: int) -> str:
+    """The age of a status that another machine has written, by its clock."""
+    return f"{max(0.0, time.time() - at_ms / 1000):.0f} s"

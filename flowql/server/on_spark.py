@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,18 @@ from flowql.runtime.spark.engine.deployed import Deployed, load
 from flowql.runtime.spark.engine.file_rows import rows_by_source
 from flowql.runtime.spark.engine.instance import SparkInstance, form_of
 from flowql.runtime.spark.engine.rebuild import decide_rebuild, ways
-from flowql.runtime.spark.engine.site import Site
+from flowql.runtime.spark.engine.site import Site, newest, root_of
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import functions_status, stopped_status
+from flowql.runtime.spark.folders import Folder
 from flowql.runtime.spark.log_address import Address, KafkaAddress
+from flowql.runtime.spark.session import master_to_read
+from flowql.runtime.spark.storage import is_remote, reach
+from flowql.runtime.spark.store_check import check_store
 from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.engine import Mode
 from flowql.server.process import process_metrics
+from flowql.server.spark_status import StatusTeller, read_told
 
 TOGETHER_S, _LOOK_S = 1.0, 0.02  # how long an interactive query waits for continuous queries to reach one commit
 
@@ -69,6 +75,8 @@ class SparkEngine:
 
     def __init__(self, instance: SparkInstance, settings: Settings) -> None:
         self.instance, self._settings = instance, settings
+        self._telling = threading.Lock()  # a status notes counters for the rates of the next
+        self._teller = StatusTeller(lambda: instance.site.root, self.status, SystemClock())
 
     @property
     def plan(self) -> Plan:
@@ -84,6 +92,7 @@ class SparkEngine:
 
     def start(self) -> None:
         self.instance.start()
+        self._teller.start()
 
     @property
     def deployed(self) -> Deployment:
@@ -153,7 +162,8 @@ class SparkEngine:
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         del detail  # there is no more to tell
-        found = self.instance.status()
+        with self._telling:
+            found = self.instance.status()
         instance = _instance(os.getpid(), self._settings) | process_metrics() | {"functions": found["functions"]}
         return {"instance": instance, "queries": found["queries"]}
 
@@ -190,6 +200,7 @@ class SparkEngine:
         raise of_spark()
 
     def stop(self) -> None:
+        self._teller.stop()
         self.instance.stop()
 
 
@@ -232,22 +243,31 @@ class SparkAtRest:
         return None
 
     def status(self) -> dict[str, Any]:
-        with self._site() as (site, deployed):
-            queries = (
-                [stopped_status(site, q, deployed.records.get(q.id)) for q in deployed.plan.queries]
-                if site is not None
-                else []
-            )
-            functions = functions_status(site, deployed.plan, deployed.records) if site is not None else []
-        return {"instance": _instance(None, self._settings) | {"functions": functions}, "queries": queries}
+        """What an instance on another machine tells as long as it does; else what its checkpoints and the log tell."""
+        s, now_ms = self._settings, SystemClock().wall_ms()
+        with self._opened(master_to_read()) as (site, deployed, root):
+            told = read_told(root)
+            if told is not None and told.is_current(now_ms):
+                return {**told.status, "instance": {**told.status["instance"], "host": told.host, "at_ms": told.at_ms}}
+            queries: list[Mapping[str, Any]] = []
+            functions: list[dict[str, Any]] = []
+            if site is not None:
+                queries = [stopped_status(site, q, deployed.records.get(q.id)) for q in deployed.plan.queries]
+                functions = functions_status(site, deployed.plan, deployed.records)
+            elif told is not None:  # the embedded log is on the other machine
+                queries = [{**q, "state": "stopped", "rate": 0.0, "rate_in": 0.0} for q in told.status["queries"]]
+        instance = _instance(None, s) | {"functions": functions}
+        if told is not None and told.running:
+            instance["silent"] = {"host": told.host, "pid": told.pid, "for_ms": now_ms - told.at_ms}
+        return {"instance": instance, "queries": queries}
 
     @contextmanager
     def commits(self) -> Iterator[Take]:
-        with self._site() as (site, deployed):
+        with self._opened(self._settings.spark.master) as (site, deployed, _root):
             if site is None or not deployed.plan.sources:
                 raise self._nothing_has_run()
             at, plan, sequence = site, deployed.plan, sequence_of(site, deployed)
-            with session_at_rest(at) as session:
+            with session_at_rest(at.settings, at.application_id, at.state_dir) as session:
                 yield lambda relations: SparkCommit(
                     plan,
                     SparkSnapshot(pin(at, deployed), sequence, reader(session, at, plan)),
@@ -267,15 +287,34 @@ class SparkAtRest:
         return QueryError(title, code=NOTHING, help="flowql deploy" + (notebooks if files else ""))
 
     @contextmanager
+    def _opened(self, master: str) -> Iterator[tuple[Site | None, Deployed, Folder]]:
+        """`_site` with what any machine has deployed last, and the folder of checkpoints. master: of the session that reads an address."""
+        s, place = self._settings, self._settings.spark.checkpoint
+        with (
+            self._site() as (site, known),
+            session_at_rest(replace(s.spark, master=master), s.application_id, s.state_dir) as session,
+        ):
+            root = root_of(s.spark, s.state_dir, s.application_id, session)
+            if is_remote(place):
+                check_store(s.spark.conf, place)
+                reach(session(), place)
+                known = newest(root, known)
+                if site is not None:
+                    site.use(session())
+            yield site, known, root
+
+    @contextmanager
     def _site(self) -> Iterator[tuple[Site | None, Deployed]]:
-        """The folders, if there are any."""
+        """The folders, if there are any, and what has been deployed as far as it is known without a session: at an address, by this machine."""
         s = self._settings
         if s.kafka is None and not s.log_dir.is_dir():
             yield None, Deployed()
             return
         log = log_at(s.log_dir, s.kafka, s.application_id)
         try:
-            yield Site(_address(s), s.state_dir, log, s.application_id, s.spark, s.dead_letters), load(s.state_dir)
+            site = Site(_address(s), s.state_dir, log, s.application_id, s.spark, s.dead_letters)
+            known = load(s.state_dir)
+            yield site, known if is_remote(s.spark.checkpoint) else newest(site.root, known)
         finally:
             log.close()
 

@@ -103,6 +103,11 @@ def open_session(settings: SparkSettings, app: str, state_dir: Path) -> SparkSes
     return session
 
 
+def master_to_read() -> str:
+    """Of a session that needs nothing but file systems: that of this process's Spark, else a local one, as no cluster has to give anything."""
+    return _running.settings.master if _running is not None and _alive() else "local[1]"
+
+
 def close_session(spark: SparkSession) -> None:
     """Stop the session's streams; the last one ends Spark and its JVM. A session that is closed already is left alone."""
     if _running is None or not any(s is spark for s in _running.sessions):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowql.compiler.plan.topology import Plan
@@ -13,6 +14,7 @@ from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import Pinned
 from flowql.runtime.spark.errors import CheckpointLost
 from flowql.runtime.spark.session import close_session, open_session
+from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.stage.checkpoint import CheckpointSnapshot
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.state.store import Snapshot
@@ -40,13 +42,15 @@ def reader(session: Callable[[], SparkSession], site: Site, plan: Plan) -> Calla
 
 
 @contextmanager
-def session_at_rest(site: Site) -> Iterator[Callable[[], SparkSession]]:
+def session_at_rest(
+    settings: SparkSettings, application_id: str, state_dir: Path
+) -> Iterator[Callable[[], SparkSession]]:
     """A session without a live instance: Spark is started when it is first asked for (some seconds)."""
     opened: list[SparkSession] = []
 
     def session() -> SparkSession:
         if not opened:
-            opened.append(open_session(site.settings, f"{site.application_id}-query", site.state_dir))
+            opened.append(open_session(settings, f"{application_id}-query", state_dir))
         return opened[0]
 
     try:

@@ -78,10 +78,8 @@ class Site:
 
     @property
     def root(self) -> Folder:
-        """Below it is what executors write: checkpoints, and staged results. A folder of this machine, or an address."""
-        if not self.settings.checkpoint:
-            return self.state_dir
-        return folder_at(self.settings.checkpoint, self._session, self.application_id)
+        """See `root_of`."""
+        return root_of(self.settings, self.state_dir, self.application_id, self._session)
 
     @property
     def writes_letters_to_topic(self) -> bool:
@@ -105,16 +103,13 @@ class Site:
         assert isinstance(root, HadoopPath)
         return Staging(staging_of(self.state_dir), staging_of(root) if self.settings.is_apart else None)
 
-    def newest(self, known: Deployed) -> Deployed:
-        """What was deployed, `known` by the folder of this machine. Beside checkpoints at an address there is what any machine has deployed."""
-        root = self.root
-        return known if isinstance(root, Path) else load_from(root) or known
-
     def save(self, deployed: Deployed) -> None:
-        """What the next start goes on with, on this machine and, with checkpoints at an address, on others."""
+        """What the next start goes on with, on this machine and, with `checkpoint` elsewhere, on others."""
         root = self.root
         if isinstance(root, HadoopPath):
             (root / FILE).write_bytes(dumps(deployed).encode())
+        elif isinstance(root, Path) and root != self.state_dir:
+            save(root, deployed)
         save(self.state_dir, deployed)
 
     def _session(self) -> SparkSession:
@@ -184,3 +179,15 @@ class Site:
             producer.commit()
         finally:
             producer.close()
+
+
+def root_of(
+    settings: SparkSettings, state_dir: Path, application_id: str, session: Callable[[], SparkSession]
+) -> Folder:
+    """Below it is what executors write: checkpoints, and staged results. A folder, or an address, which `session` reads."""
+    return folder_at(settings.checkpoint, session, application_id) if settings.checkpoint else state_dir
+
+
+def newest(root: Folder, known: Deployed) -> Deployed:
+    """What any machine has deployed last, which stands beside the checkpoints; else what is `known` by the folder of this machine."""
+    return load_from(root) or known

@@ -22,7 +22,7 @@ _SHOWN = {"waiting": "running", "done": "running"}
 
 
 class Rates:
-    """Records a second of each query over the last RATE_MS. Fed by who looks; one thread."""
+    """Records a second of each query over the last RATE_MS. Fed with each status; one thread at a time."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[tuple[int, int]]] = {}

@@ -317,6 +317,12 @@ def test_another_machine_goes_on_with_a_stream(world: World) -> None:
         found = {name: pc.sum(spent.column(name)).as_py() for name in ("N", "TOTAL")}
         assert {"BIG": world.s3.read("shop/BIG").num_rows, **found} == total
         shutil.rmtree(folder / ".flowql")
+        queries = json.loads(world.typed(folder, "status", "-o", "json"))["queries"]
+        assert {q["id"]: (q["state"], q["lag"]) for q in queries} == {
+            "CSAS_BIG": ("stopped", 0),
+            "CTAS_SPENT": ("stopped", 0),
+        }
+        shutil.rmtree(folder / ".flowql")
     (folder / "shop.sql").write_text(SHOP.replace("AMOUNT > 10", "AMOUNT > 20"))
     began = time.monotonic()
     text = world.typed(folder, "run", "--until-caught-up", code=1)

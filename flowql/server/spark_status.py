@@ -1,0 +1,123 @@
+"""`status.json` beside the checkpoints of a Spark target: what its running instance has told last, for machines that do not see its process.
+
+The instance replaces it every TOLD_MS; who reads it takes it for the present state until it is SILENT_MS old.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from flowql.runtime.clock import Clock
+from flowql.runtime.events import INFO, WARNING, say
+from flowql.runtime.spark.engine.thread import StepThread
+from flowql.runtime.spark.folders import Folder, HadoopPath
+from flowql.runtime.spark.storage import ends_within
+from flowql.server.address import is_alive
+
+FILE = "status.json"
+TOLD_MS, SILENT_MS = 5_000, 30_000
+WRITE_S = 10.0  # object stores may let a writer wait for minutes
+_FORMAT = 1
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A status of an instance. at_ms: wall clock of the host that wrote it. running: it had not been stopped.
+
+    started: when the process was, which tells it from a later one with the same number.
+    """
+
+    at_ms: int
+    host: str
+    pid: int
+    started: float
+    running: bool
+    status: Document
+    format: int = _FORMAT
+
+    def is_current(self, now_ms: int) -> bool:
+        """Whether the instance runs, as far as can be known. A process of this host is looked for; of others the age decides."""
+        if not self.running:
+            return False
+        if self.host == socket.gethostname():
+            return is_alive(self.pid, self.started)
+        return now_ms - self.at_ms < SILENT_MS
+
+
+def read_told(root: Folder) -> Told | None:
+    """What an instance has told last; None where none has, or its file is of another version. StorageFailed if an address does not answer."""
+    for _ in range(2):  # once more where it was being replaced
+        with suppress(ValueError, TypeError):
+            try:
+                told = Told(**json.loads((root / FILE).read_bytes()))
+            except FileNotFoundError:
+                return None
+            return told if told.format == _FORMAT else None
+    return None
+
+
+class StatusTeller:
+    """Writes the status of a running instance. A thread of its own, from `start` to `stop`; a store that fails stands in the way of no query."""
+
+    def __init__(self, root: Callable[[], Folder], status: Callable[[], Document], clock: Clock) -> None:
+        """root: asked for when the session is there."""
+        self._root, self._status, self._clock = root, status, clock
+        self._started = psutil.Process().create_time()
+        self._thread = StepThread(lambda _now_ms: self.tell_once(), clock, lambda _error: None, "spark-status")
+        self._failing = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """The last word is that the instance has stopped."""
+        self._thread.stop()
+        self._tell(running=False)
+
+    def tell_once(self) -> int:
+        """Returns the time until the next, in ms."""
+        failure = self._tell(running=True)
+        if failure and not self._failing:
+            say(WARNING, "status.trouble", f"other machines do not see the status of this instance: {failure}")
+        elif self._failing and not failure:
+            say(INFO, "status.told", "other machines see the status of this instance again")
+        self._failing = bool(failure)
+        return TOLD_MS
+
+    def _tell(self, *, running: bool) -> str:
+        """Why it was not written; empty if it was."""
+        failures: list[str] = []
+
+        def write() -> None:
+            try:
+                told = Told(
+                    self._clock.wall_ms(), socket.gethostname(), os.getpid(), self._started, running, self._status()
+                )
+                _replace(self._root() / FILE, json.dumps(asdict(told)).encode())
+            except Exception as error:  # of Java, of every kind
+                failures.append(str(error).partition("\n")[0])
+
+        if not ends_within(WRITE_S, write):
+            return f"{FILE} was not written within {WRITE_S:.0f} s"
+        return "".join(failures)
+
+
+def _replace(file: Folder, data: bytes) -> None:
+    if isinstance(file, HadoopPath):
+        file.write_bytes(data)
+        return
+    assert isinstance(file, Path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.new")
+    new.write_bytes(data)
+    new.replace(file)
