@@ -4,8 +4,8 @@
     python -m tests.mutants runtime/state/redo.py --tests tests/runtime/state
     python -m tests.mutants runtime/app --seed 7 --part 2/4 --limit 200
 
-Each mutant is tried in a copy of the tree, with `pytest -x` on the tests of its module (TESTS, or `--tests`) and 60 s (`--limit`). One that takes longer counts as
-noticed: the tests wait for something that does not come. The mutants of a seed are the same as long as the code is.
+Each mutant is tried in a copy of the tree, with `pytest -x` on the tests of its module (TESTS, or `--tests`) and 60 s (`--limit`), in a fork of this process
+(tests/mutants/judge.py). One that takes longer counts as noticed: the tests wait for something that does not come. The mutants of a seed are the same as long as the code is.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import argparse
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
+from tests.mutants.judge import Calls, judge, load_libraries, noticed, record
 from tests.mutants.mutate import Mutant, mutants
 from tests.tidy.tree import ROOT, own_files
 
 LIMIT_S = 60.0
+RECORDING = 4  # times as long take tests whose calls are written down
 # Where the tests of a package are not in the folder of its name.
 TESTS: dict[str, tuple[str, ...]] = {
     "runtime/commit": (
@@ -198,16 +198,6 @@ def copy_tree(into: Path) -> None:
             (into / "flowql" / link).symlink_to(os.path.join("..", link))
 
 
-def noticed(tree: Path, tests: Sequence[str], limit_s: float) -> bool:
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "TURNS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *tests]
-    try:
-        ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return True
-    return ran.returncode != 0
-
-
 def draw(package: str, number: int, seed: int) -> list[tuple[Path, Mutant]]:
     files = [p for p in own_files() if p.suffix == ".py" and (str(p) == package or str(p).startswith(f"{package}/"))]
     every = [(p, m) for p in files for m in mutants((ROOT / p).read_text(encoding="utf-8"))]
@@ -226,26 +216,31 @@ def main() -> int:
     package = asked.package.rstrip("/")
     part, parts = map(int, asked.part.split("/"))
     drawn = draw(package, asked.mutants, asked.seed)[part - 1 :: parts]
-    green: set[tuple[str, ...]] = set()
+    recorded: dict[tuple[str, ...], Calls] = {}
     survivors = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        tree = Path(folder)
+        tree = Path(folder).resolve()
         copy_tree(tree)
+        load_libraries()
         for path, mutant in drawn:
             tests = tuple(asked.tests or judges_of(str(path)))
-            if tests not in green and noticed(tree, tests, asked.limit):
-                print(
-                    f"{' '.join(tests)}: not green, or not within {asked.limit:.0f} s, without any mutant",
-                    file=sys.stderr,
-                )
-                return 2
-            green.add(tests)
-            source = (tree / path).read_text(encoding="utf-8")
-            (tree / path).write_text(mutant.apply(source), encoding="utf-8")
-            if not noticed(tree, tests, asked.limit):
+            if tests not in recorded:
+                calls = record(tree, tests, RECORDING * asked.limit)
+                if calls is None or noticed(tree, tests, asked.limit):
+                    print(
+                        f"{' '.join(tests)}: not green, or not within {asked.limit:.0f} s, without any mutant",
+                        file=sys.stderr,
+                    )
+                    return 2
+                recorded[tests] = calls
+            file = tree / path
+            source, times = file.read_text(encoding="utf-8"), file.stat()
+            file.write_text(mutant.apply(source), encoding="utf-8")
+            if not judge(tree, tests, asked.limit, recorded[tests], str(path), mutant.first):
                 survivors += 1
                 print(f"survived: {path}:{mutant.first} ({mutant.kind})\n{mutant.diff()}\n", flush=True)
-            (tree / path).write_text(source, encoding="utf-8")
+            file.write_text(source, encoding="utf-8")
+            os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # its bytecode is as before
     killed = len(drawn) - survivors
     print(f"{package}, seed {asked.seed}, part {asked.part}: {killed} of {len(drawn)} mutants noticed")
     return 1 if survivors else 0

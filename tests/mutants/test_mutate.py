@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.mutants.__main__ import draw, judges_of
+from tests.mutants.judge import Calls, first_line_of_function
 from tests.mutants.mutate import mutants
 from tests.tidy.tree import ROOT
 
@@ -55,3 +59,52 @@ def test_a_package_has_its_tests() -> None:
     assert judges_of("compiler/plan/diff.py")[0] == "tests/compiler/plan"
     assert judges_of("compiler/physical/plan_builder.py") == ["tests/compiler/physical"]
     assert "tests/simulation" in judges_of("runtime/scheduler/policy.py")
+
+
+def test_the_quick_tests_of_a_function_run_first() -> None:
+    calls = Calls(
+        {"slow": 2.0, "quick": 1.0, "beside": 0.5},
+        {"m.py": {3: {"slow", "quick"}, 9: {"slow", "beside"}}, "other.py": {1: {"far"}}},
+    )
+    assert calls.of_function("m.py", 3) == ["quick", "slow"]
+    assert calls.of_function("m.py", 4) == calls.of_function("new.py", 3) == calls.of_file("new.py") == []
+    assert calls.of_file("m.py") == ["beside", "quick", "slow"]
+
+
+def test_a_line_belongs_to_the_innermost_function_with_its_decorators() -> None:
+    source = "A = 1\n@cache\ndef f(\n    a=2,\n):\n    def g():\n        return 1\n    return [\n        x for x in a\n    ]\n"
+    found = [first_line_of_function(source, line) for line in range(1, 11)]
+    assert found == [None, None, None, None, None, 2, 6, 2, 2, 2]
+
+
+TREE = {
+    "flowql/__init__.py": "",
+    "runtime/__init__.py": "",
+    "runtime/m.py": "def half(a):\n    return a // 2\n\n\ndef wait(on):\n    while on:\n        pass\n\n\nclass A:\n    N = 0\n",
+    "tests/__init__.py": "",
+    "tests/test_m.py": "from flowql.runtime.m import half, wait\n\n\ndef test_wait():\n    wait(on=False)\n\n\ndef test_half():\n    assert half(4) == 2\n",
+}
+JUDGING = """
+import sys
+from pathlib import Path
+from tests.mutants.judge import judge, record
+tree, file = Path(sys.argv[1]), Path(sys.argv[1], "runtime/m.py")
+calls = record(tree, ["tests"], 60)
+print(calls.of_function("runtime/m.py", 1), calls.of_file("runtime/m.py"))
+source = file.read_text()
+for old, new, line, limit_s in [("2", "2", 2, 60), ("2", "3", 2, 60), ("while on", "while not on", 6, 2), ("N = 0", "N = 1 / 0", 11, 60)]:
+    file.write_text(source.replace(old, new))
+    print(judge(tree, ["tests"], limit_s, calls, "runtime/m.py", line))
+"""
+
+
+def test_a_mutant_is_noticed_by_a_test_that_fails_or_does_not_end(tmp_path: Path) -> None:
+    for name, text in TREE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "flowql/runtime").symlink_to(tmp_path / "runtime")  # as in this repository
+    ran = subprocess.run(
+        [sys.executable, "-c", JUDGING, tmp_path], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    half, wait = "tests/test_m.py::test_half", "tests/test_m.py::test_wait"
+    assert ran.stdout.splitlines() == [f"{[half]} {sorted([half, wait])}", "False", "True", "True", "True"]

@@ -1,0 +1,211 @@
+"""Runs the tests of a mutant in a fork of a process that has loaded the libraries: those that call what is changed, the quick ones first.
+
+A pytest process of its own took two to six seconds before its first test, and the test that notices a mutant was as likely the last as the first.
+The first run of the tests, without a mutant, writes down which test calls which function. A change within a function is judged by the tests that call it; one of a
+constant or a class, or of what only other processes call, by all tests, those that call anything of its file first.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+# What no mutant changes, and starts no thread when it is loaded (pyarrow does).
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+LIBRARIES = ("numpy", "duckdb", "rocksdict", "sqlglot", "confluent_kafka", "hypothesis", "typer")
+OWN = ("tests", "flowql")
+
+
+@dataclass(slots=True)
+class Calls:
+    """Of a run without mutants: seconds of each test, and the tests that called each function: by file, and the function's first line."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    by_file: dict[str, dict[int, set[str]]] = field(default_factory=dict)
+
+    def of_function(self, file: str, function: int) -> list[str]:
+        """The tests that called the function with this first line, the quick ones first."""
+        return self._quick_first(self.by_file.get(file, {}).get(function, set()))
+
+    def of_file(self, file: str) -> list[str]:
+        """The tests that called any function of the file, the quick ones first."""
+        return self._quick_first(set[str]().union(*self.by_file.get(file, {}).values()))
+
+    def _quick_first(self, tests: set[str]) -> list[str]:
+        return sorted(tests, key=lambda test: (self.seconds.get(test, 0.0), test))
+
+
+class Ordered:
+    """Plugin: the named tests first, in their order, and others only if they are asked for."""
+
+    def __init__(self, first: Sequence[str], *, others: bool) -> None:
+        self._rank = {test: n for n, test in enumerate(first)}
+        self._others = others
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: self._rank.get(item.nodeid, len(self._rank)))
+        if not self._others:
+            items[:] = [item for item in items if item.nodeid in self._rank]
+
+
+class Recording:
+    """Plugin: which test calls which function of the tree."""
+
+    def __init__(self, tree: Path) -> None:
+        self._tree = f"{tree}/flowql/"
+        self._seen: dict[str, set[CodeType]] = {}
+        self._seconds: dict[str, float] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        seen = self._seen[item.nodeid] = set[CodeType]()
+        add = seen.add
+
+        def trace(frame: FrameType, event: str, argument: Any) -> None:
+            add(frame.f_code)
+
+        begun = time.perf_counter()
+        threading.settrace(trace)
+        sys.settrace(trace)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)
+            self._seconds[item.nodeid] = time.perf_counter() - begun
+
+    def calls(self) -> Calls:
+        found = Calls(self._seconds)
+        for test, codes in self._seen.items():
+            for code in codes:
+                if code.co_filename.startswith(self._tree):
+                    file = code.co_filename.removeprefix(self._tree)
+                    file = file if file.startswith(("compiler/", "runtime/")) else f"flowql/{file}"
+                    found.by_file.setdefault(file, {}).setdefault(code.co_firstlineno, set()).add(test)
+        return found
+
+
+def load_libraries() -> None:
+    for name in LIBRARIES:
+        import_module(name)
+
+
+def record(tree: Path, tests: Sequence[str], limit_s: float) -> Calls | None:
+    """A run without mutants, None if it is not green within the limit."""
+    recording = Recording(tree)
+
+    def run() -> object:
+        if pytest.main(_arguments(tests), plugins=[recording]) != 0:
+            return None
+        calls = recording.calls()
+        return [calls.seconds, {f: {n: sorted(t) for n, t in lines.items()} for f, lines in calls.by_file.items()}]
+
+    answer = in_fork(tree, run, limit_s, {"PYTHONDONTWRITEBYTECODE": ""})
+    if answer is None:
+        return None
+    seconds, by_file = answer
+    return Calls(seconds, {f: {int(n): set(t) for n, t in lines.items()} for f, lines in by_file.items()})
+
+
+def noticed(
+    tree: Path, tests: Sequence[str], limit_s: float, first: Sequence[str] = (), *, others: bool = True
+) -> bool:
+    """Whether a test fails, the process ends, or the limit passes: of the tests `first`, or of all of them."""
+
+    def run() -> object:
+        return int(pytest.main(_arguments(tests), plugins=[Ordered(first, others=others)]))
+
+    ended = in_fork(tree, run, limit_s, {"PYTHONDONTWRITEBYTECODE": "1"})
+    return ended not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def judge(tree: Path, tests: Sequence[str], limit_s: float, calls: Calls, file: str, line: int) -> bool:
+    """Whether the tests notice the change of this line."""
+    function = first_line_of_function((tree / file).read_text(encoding="utf-8"), line)
+    if function is not None and (callers := calls.of_function(file, function)):
+        return noticed(tree, tests, limit_s, callers, others=False)
+    return noticed(tree, tests, limit_s, calls.of_file(file))
+
+
+def first_line_of_function(source: str, line: int) -> int | None:
+    """Of the innermost function that has the line in its body; its decorators belong to it, its defaults do not."""
+    found = None
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            if node.body[0].lineno <= line <= (node.end_lineno or node.lineno) and (found is None or first > found):
+                found = first
+    return found
+
+
+def _arguments(tests: Sequence[str]) -> list[str]:
+    # Libraries are loaded before pytest could rewrite their assertions.
+    quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    return ["-x", "-q", "-p", "no:cacheprovider", "--no-header", *quiet, *tests]
+
+
+def in_fork(tree: Path, run: Callable[[], object], limit_s: float, environment: Mapping[str, str]) -> Any:
+    """What `run` returns in a fork that imports from the tree; None if it ends otherwise, or not within the limit."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            _enter(tree, environment)
+            answer = json.dumps(run()).encode()
+            for thread in threading.enumerate():  # a process does not end before them
+                if thread is not threading.current_thread() and not thread.daemon:
+                    thread.join()
+            with os.fdopen(writing, "wb") as pipe:
+                pipe.write(answer)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    answer = _read(reading, time.monotonic() + limit_s)
+    os.close(reading)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # with the processes that its tests started
+    os.waitpid(child, 0)
+    return json.loads(answer) if answer else None
+
+
+def _enter(tree: Path, environment: Mapping[str, str]) -> None:
+    os.chdir(tree)
+    os.environ.update({"PYTHONPATH": str(tree), "TURNS": "1", **environment})
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(null, stream)
+    for name in [n for n in sys.modules if n.partition(".")[0] in OWN]:
+        del sys.modules[name]
+    own = {Path(__file__).resolve().parents[2], tree}
+    sys.path[:] = [str(tree), *(p for p in sys.path if Path(p).resolve() not in own)]
+
+
+def _read(pipe: int, until_s: float) -> bytes:
+    """All that comes until the other end is closed; empty if it is not in time."""
+    got = b""
+    while True:
+        ready, _, _ = select.select([pipe], [], [], max(0.0, until_s - time.monotonic()))
+        if not ready:
+            return b""
+        part = os.read(pipe, 1 << 16)
+        if not part:
+            return got
+        got += part
