@@ -100,16 +100,22 @@ class StatusTeller:
 
         def write() -> None:
             try:
-                told = Told(
-                    self._clock.wall_ms(), socket.gethostname(), os.getpid(), self._started, running, self._status()
-                )
-                _replace(self._root() / FILE, json.dumps(asdict(told)).encode())
+                _replace(self._root() / FILE, data)
             except Exception as error:  # of Java, of every kind
-                failures.append(str(error).partition("\n")[0])
+                failures.append(_first_line(error))
 
+        try:
+            host, now_ms = socket.gethostname(), self._clock.wall_ms()
+            data = json.dumps(asdict(Told(now_ms, host, os.getpid(), self._started, running, self._status()))).encode()
+        except Exception as error:  # of brokers and of Java
+            return _first_line(error)
         if not ends_within(WRITE_S, write):
             return f"{FILE} was not written within {WRITE_S:.0f} s"
         return "".join(failures)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _replace(file: Folder, data: bytes) -> None:

@@ -18,8 +18,9 @@ import pytest
 
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.runtime.clock import SystemClock, VirtualClock
+from flowql.runtime.errors import LogUnavailable
 from flowql.server import spark_status
-from flowql.server.spark_status import FILE, SILENT_MS, StatusTeller, Told, read_told
+from flowql.server.spark_status import FILE, SILENT_MS, Document, StatusTeller, Told, read_told
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_spark_targets import SQL
 
@@ -98,6 +99,17 @@ def test_a_store_that_fails_is_reported_once(tmp_path: Path, caplog: pytest.LogC
         for _ in range(2):
             teller.tell_once()
     assert caplog.messages[1:] == ["other machines see the status of this instance again"]
+
+
+def test_a_status_that_cannot_be_made_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def status() -> Document:
+        raise LogUnavailable("b1:9092 does not answer")
+
+    teller = StatusTeller(lambda: tmp_path, status, VirtualClock())
+    teller.tell_once()
+    teller.stop()
+    assert caplog.messages == ["other machines do not see the status of this instance: b1:9092 does not answer"]
+    assert read_told(tmp_path) is None
 
 
 @pytest.mark.parametrize("age_ms", [3_000, 4_000_000])
