@@ -135,7 +135,9 @@ class LogInput:
     arrivals: Arrivals | None = None
     since_ms: int = 0
     seen: tuple[int, int] = (0, 0)
-    sampled: tuple[int, int] = (0, 0)  # where `take_latency_samples` was last, and how many records are consumed since
+    sampled: tuple[int, int] = field(
+        init=False
+    )  # where `take_latency_samples` was last, and how many records are consumed since
     lock: threading.Lock = field(default_factory=threading.Lock)
     wake: Callable[[], object] = nothing_waits  # called after rows were added
 

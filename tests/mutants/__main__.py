@@ -5,7 +5,7 @@
     python -m tests.mutants runtime/app --seed 7 --part 2/4 --limit 200
 
 Each mutant is tried in a copy of the tree, with `pytest -x` on the tests of its module (TESTS, or `--tests`) and 60 s (`--limit`), in a fork of this process
-(tests/mutants/judge.py). One that takes longer counts as noticed: the tests wait for something that does not come. The mutants of a seed are the same as long as the code is.
+(tests/mutants/judge.py). One that takes longer counts as noticed: the tests wait for something that does not come. Those of tests/mutants/equivalent.py are not tried. The mutants of a seed are the same as long as the code is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.judge import Calls, judge, load_libraries, noticed, record
 from tests.mutants.mutate import Mutant, mutants
 from tests.tidy.tree import ROOT, own_files
@@ -216,13 +217,14 @@ def main() -> int:
     package = asked.package.rstrip("/")
     part, parts = map(int, asked.part.split("/"))
     drawn = draw(package, asked.mutants, asked.seed)[part - 1 :: parts]
+    judged = [(path, mutant) for path, mutant in drawn if mutant.after.strip() not in EQUIVALENT.get(str(path), {})]
     recorded: dict[tuple[str, ...], Calls] = {}
     survivors = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder).resolve()
         copy_tree(tree)
         load_libraries()
-        for path, mutant in drawn:
+        for path, mutant in judged:
             tests = tuple(asked.tests or judges_of(str(path)))
             if tests not in recorded:
                 calls = record(tree, tests, RECORDING * asked.limit)
@@ -241,8 +243,10 @@ def main() -> int:
                 print(f"survived: {path}:{mutant.first} ({mutant.kind})\n{mutant.diff()}\n", flush=True)
             file.write_text(source, encoding="utf-8")
             os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # its bytecode is as before
-    killed = len(drawn) - survivors
-    print(f"{package}, seed {asked.seed}, part {asked.part}: {killed} of {len(drawn)} mutants noticed")
+    killed, same = len(judged) - survivors, len(drawn) - len(judged)
+    print(
+        f"{package}, seed {asked.seed}, part {asked.part}: {killed} of {len(judged)} mutants noticed, {same} equivalent"
+    )
     return 1 if survivors else 0
 
 

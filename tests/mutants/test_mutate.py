@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.__main__ import draw, judges_of
+from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.judge import Calls, first_line_of_function
 from tests.mutants.mutate import mutants
 from tests.tidy.tree import ROOT
@@ -52,6 +53,12 @@ def test_a_seed_draws_the_same_ones() -> None:
     assert first == draw("runtime/commit", 20, 3) != draw("runtime/commit", 20, 4)
     for path, mutant in first:
         ast.parse(mutant.apply((ROOT / path).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("path", EQUIVALENT)
+def test_what_is_listed_as_equivalent_is_a_mutant_of_its_file(path: str) -> None:
+    known = {mutant.after.strip() for mutant in mutants((ROOT / path).read_text(encoding="utf-8"))}
+    assert set(EQUIVALENT[path]) <= known
 
 
 def test_a_package_has_its_tests() -> None:

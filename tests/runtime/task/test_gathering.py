@@ -45,6 +45,13 @@ def test_small_batches_are_one_run() -> None:
     assert (source.position, source.rows, source.size_bytes) == (600, 0, 0)
 
 
+def test_two_small_batches_are_enough() -> None:
+    source = LogInput("op", TP, 0)
+    for n in range(2):
+        source.add(fetched(n, 1))
+    assert taken(source).records.num_rows == 2
+
+
 @pytest.mark.parametrize("sizes", [(700, 300, 100, 2_000, 1), (1, GATHERED_ROWS, 1), (5_000,), (1, 1, 5_000)])
 def test_only_as_many_as_are_small_together(sizes: tuple[int, ...]) -> None:
     source = LogInput("op", TP, 0)

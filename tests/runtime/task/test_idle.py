@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from flowql.compiler.plan import types as t
+from flowql.compiler.plan.schema import Field, Schema
+from flowql.runtime.batch import from_rows
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.input_buffer import ConsumerChannels, LogInput
+from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
 from tests.runtime.task.test_gathering import fetched
 from tests.slt.session import Shape, SqlSession
 
@@ -50,6 +53,22 @@ def test_a_task_without_rows_asks_no_task_upstream(monkeypatch: pytest.MonkeyPat
         assert not asked
     finally:
         world.close()
+
+
+def test_channels_are_idle_when_all_tasks_before_them_are_and_nothing_has_come_meanwhile() -> None:
+    """A task that was publishing is idle only once its rows are here."""
+    first, second = (ExchangeInput("op", "x", 0, n) for n in range(2))
+    channels = ConsumerChannels.joined([first, second])
+    assert channels.idle_with({}, None)
+    second.upstream_idle = lambda _known: False
+    assert not channels.idle_with({}, None)
+
+    def publishes(_known: dict[TaskId, bool]) -> bool:
+        second.push(from_rows(Schema((Field("MS", t.BIGINT),)), [(1,)], [1], [0], [0]))
+        return True
+
+    second.upstream_idle = publishes
+    assert not channels.idle_with({}, None)
 
 
 def test_an_input_is_idle_only_when_it_was_read_to_the_end_of_its_partition() -> None:

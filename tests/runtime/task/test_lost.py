@@ -11,7 +11,8 @@ from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.batch import from_rows
 from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
-from flowql.runtime.operators.base import NO_TIME, Looks
+from flowql.runtime.operators.base import NO_TIME, DeadLetter, Looks
+from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once, records_of
 from flowql.runtime.task.isolate import RowLimit
 from flowql.runtime.task.lost import FIRST_ROWS, LateCount, losses_of, with_micro_batch
 from flowql.runtime.task.repartition import ENVELOPE_ROWS, channel_key, enclose, open_envelopes, topic_of
@@ -109,6 +110,27 @@ def test_after_a_failure_runs_take_half_and_after_successes_as_many_as_before() 
         sizes.append(limit.of(1_000))
     assert sizes == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000, 1_000]
     assert (limit.of(5), limit.of(10_000)) == (5, 10_000)
+
+
+def test_of_two_rows_that_fail_together_the_first_is_tried_alone_before_it_is_left_out() -> None:
+    limit = RowLimit()
+    assert limit.failed(2)
+    assert limit.of(1_000) == 1
+    assert not limit.failed(1)
+    limit.succeeded(2)
+    assert limit.of(1_000) == 1_000, "twice as many were all that was asked for"
+
+
+def test_letters_of_one_run_are_told_apart_by_record_and_by_row_where_that_is_not_known() -> None:
+    def letter(seq: int, message: str, origin: tuple[str, int, int] | None = None) -> LocatedDeadLetter:
+        return LocatedDeadLetter(DeadLetter(seq, "FQ4031", message), None, origin=origin)
+
+    record, next_record = ("t", 0, 7), ("t", 0, 8)
+    first, other = letter(0, "no number", record), letter(1, "no time", record)
+    of_next, unknown, unknown_too = letter(2, "no number", next_record), letter(3, "no number"), letter(4, "no number")
+    letters = [first, letter(5, "no number", record), other, of_next, unknown, unknown_too]
+    assert each_once(letters) == [first, other, of_next, unknown, unknown_too]
+    assert records_of(letters) == 4
 
 
 def test_after_a_run_that_took_long_to_fail_sixteen_rows_go_alone_before_more_are_tried() -> None:

@@ -11,12 +11,15 @@ import pytest
 from flowql.compiler.functions.registry import RunTooLong
 from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators.base import Looks, MicroBatchContext
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task.delivery import Delivery, DeliveryResult
+from flowql.runtime.task.input_buffer import ConsumerChannels, LogInput
 from flowql.runtime.task.lost import with_micro_batch
 from flowql.runtime.task.program import Output
 from flowql.runtime.task.task import STARTED, TIMERS, MicroBatchResult, Task
+from tests.runtime.task.test_gathering import TP, fetched
 from tests.runtime.task.test_task import SCHEMA, SLICE_NS, Program, made, push
 
 
@@ -163,6 +166,41 @@ def test_a_tick_publishes_timers_and_stream_times_and_its_results_are_checked() 
     with pytest.raises(OverflowError):
         tick(task)
     assert len(publisher.published) == 1
+
+
+def test_a_tick_counts_as_one_row_or_as_the_rows_that_have_waited() -> None:
+    task, _ = made(Ticking(lambda run: outputs("made"), lambda run: run.retired.extend(range(3)) or outputs("waited")))
+    assert [task._tick() for _ in range(3)] == [1, 3, 1]
+
+
+class Fused(Scripted):
+    """Takes raw records of one input."""
+
+    fused = True
+
+    def execute_raw(self, raw: RawBatch, run: MicroBatchContext) -> list[Output]:
+        self.contexts.append(run)
+        return self.script.pop(0)(run)
+
+
+def test_results_of_raw_records_are_checked_before_they_are_published() -> None:
+    task, publisher = made(Fused(*[lambda run: outputs("made")] * 9))
+    task.exchanges, task.channels = {}, ConsumerChannels()
+    source = LogInput("op", TP, 0)
+    task.logs = {"op": source}
+    source.add(fetched(0, 2))
+    checked: list[object] = []
+
+    def refuses_once(of: Task, made: object) -> None:
+        checked.append(made)
+        if len(checked) == 1:
+            raise OverflowError("too large")
+
+    task.check = refuses_once
+    task.process(0)
+    assert checked == [outputs("made")] * 2, "both records, then the first one alone"
+    assert [(r.outputs, r.source_rows) for r in publisher.published] == [(outputs("made"), 1)]
+    assert source.position == 1
 
 
 def test_a_batch_that_fails_because_its_state_was_dropped_is_not_taken_for_a_bad_record() -> None:

@@ -1,0 +1,18 @@
+"""Mutants that change no behaviour, each with the reason: by file, and the text after the change. They are not judged.
+
+A number that is one of many possible ones (a limit of memory, where an estimate begins) is here where its name is all that tests go by.
+"""
+
+from __future__ import annotations
+
+EQUIVALENT: dict[str, dict[str, str]] = {
+    "runtime/task/arrivals.py": {
+        "while records and at < len(ends) and (ends[at] <= end):": "the mark that ends where the range does has all records that are left, either way",
+    },
+    "runtime/task/input_buffer.py": {
+        "rows_max: int = 200001": "a limit of memory",
+    },
+    "runtime/task/sizing.py": {
+        "START_ROWS = 2001": "where an estimate begins",
+    },
+}
