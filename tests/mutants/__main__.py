@@ -77,6 +77,7 @@ TESTS: dict[str, tuple[str, ...]] = {
                 "pins",
                 "repairs",
                 "repartition",
+                "simulated_disk",
                 "transaction",
                 "what_a_log_keeps",
             )

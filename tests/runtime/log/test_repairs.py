@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any, cast
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import Consumer, Log, PartitionReader, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.log.repairs import CONFIG, Repair, RepairedLog, encode, topic_name
+from flowql.runtime.log.repairs import CONFIG, Repair, RepairedLog, _Consumer, _Reader, encode, marks, topic_name
 from tests.runtime.log.records import batch
 
 APP, TP = "app", TopicPartition("t", 0)
@@ -78,3 +81,82 @@ def test_records_of_other_partitions_are_as_they_were() -> None:
     batch = repaired.reader(TopicPartition("u", 0)).read(10, 1 << 20)
     assert batch is not None
     assert batch.records.column("value").to_pylist() == [b"v0", b"x"]
+
+
+def test_a_query_is_known_to_have_been_given_a_record_once_more() -> None:
+    log = MemoryLog()
+    log.create_topic(topic_name(APP), 1, CONFIG)
+    repaired = RepairedLog(log, APP)
+    send(log, TopicPartition(topic_name(APP), 0), marks(TP, [3, 5], "q@2", 70))
+    assert not repaired.repairs.is_delivered(TP, 3, "q@2"), "not read yet"
+    repaired.repairs.read_on()
+    asked = [(3, "q@2"), (5, "q@2"), (4, "q@2"), (3, "q@1")]
+    assert [repaired.repairs.is_delivered(TP, offset, query) for offset, query in asked] == [True, True, False, False]
+    assert (len(repaired.repairs), repaired.repairs.topics()) == (0, frozenset()), "a mark is no repair"
+    written = log.reader(TopicPartition(topic_name(APP), 0)).read(10, 1 << 20)
+    assert written is not None
+    assert written.records.column("timestamp").to_pylist() == [70, 70]
+
+
+def test_topics_have_repaired_records_until_their_last_repair_is_taken_back() -> None:
+    log = MemoryLog()
+    log.create_topic(topic_name(APP), 1, CONFIG)
+    repairs = RepairedLog(log, APP).repairs
+    repair = Repair(None, b"x", 5)
+    for written, topics in (({(TP, 1): repair}, {TP.topic}), ({(TP, 1): None}, set())):
+        send(log, TopicPartition(topic_name(APP), 0), encode(written, 1))
+        repairs.read_on()
+        assert repairs.topics() == topics
+        assert repairs.get(TP, 1) == written[TP, 1]
+    assert repairs.get(TopicPartition("other", 0), 1) is None
+
+
+class Noting:
+    """Answers every call with a value of its own, and notes it."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name, self.calls, self.made = name, list[tuple[str, tuple[object, ...]]](), dict[str, object]()
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: object) -> object:
+            self.calls.append((name, arguments))
+            return self.made.setdefault(name, object())
+
+        return call
+
+
+def calls_of(protocol: type) -> dict[str, tuple[int, bool]]:
+    """The calls of a protocol: how many arguments each needs, and whether it answers."""
+    found = {n: inspect.signature(f) for n, f in vars(protocol).items() if inspect.isfunction(f) and n[0] != "_"}
+    return {n: (len(f.parameters) - 1, f.return_annotation != "None") for n, f in found.items()}
+
+
+def test_all_other_calls_reach_the_log_and_give_its_answer() -> None:
+    log = MemoryLog()
+    repaired = RepairedLog(log, APP)
+    assert (repaired.supports_redo, repaired.drops_with_commits) == (log.supports_redo, log.drops_with_commits)
+    logs, reader, consumer = Noting(), Noting(), Noting()
+    repaired._log = cast(Any, logs)
+    cases: list[tuple[type, Any, Noting, set[str]]] = [
+        (Log, repaired, logs, {"reader", "consumer"}),
+        (PartitionReader, _Reader(cast(Any, reader), repaired.repairs), reader, {"read"}),
+        (Consumer, _Consumer(cast(Any, consumer), repaired.repairs), consumer, {"poll"}),
+    ]
+    for protocol, outer, noting, own in cases:
+        for name, (arguments, answers) in calls_of(protocol).items():
+            if name not in own:
+                given, before = tuple(object() for _ in range(arguments)), len(noting.calls)
+                answer = getattr(outer, name)(*given)
+                assert noting.calls[before:] == [(name, given)]
+                assert answer is (noting.made[name] if answers else None), name
+
+
+def test_readers_begin_and_stop_where_they_are_told() -> None:
+    log = MemoryLog()
+    log.create_topic(TP.topic, 1)
+    send(log, TP, plain_records(3))
+    reader = RepairedLog(log, APP).reader(TP, 1)
+    assert (reader.tp, reader.position) == (TP, 1)
+    batch = reader.read(1, 1 << 20)
+    assert batch is not None
+    assert (batch.first_offset, reader.position) == (1, 2)
