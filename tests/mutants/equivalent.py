@@ -9,6 +9,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/task/arrivals.py": {
         "while records and at < len(ends) and (ends[at] <= end):": "the mark that ends where the range does has all records that are left, either way",
     },
+    "runtime/task/dead_letters.py": {
+        "row = raw.records.slice(i, 2).to_pylist()[0] if raw is not None else {}": "only the first of the rows is taken",
+    },
     "runtime/task/input_buffer.py": {
         "rows_max: int = 200001": "a limit of memory",
     },

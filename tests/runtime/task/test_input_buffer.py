@@ -159,3 +159,16 @@ def test_segments_of_dead_letters_are_a_small_part_of_what_is_kept(
     config = topic_config(kept)
     assert (config["retention.ms"], config["retention.bytes"]) == (str(kept.age_ms), str(kept.size_bytes))
     assert (int(config["segment.ms"]), int(config["segment.bytes"])) == segment
+
+
+@pytest.mark.parametrize("buffered", [0, 1])
+def test_records_of_other_channels_are_passed_over(buffered: int) -> None:
+    """They would be fetched again and again, and its input would never be idle."""
+    source = LogInput("op", TP, 0, channel=b"k")
+    if buffered:
+        source.add(fetched(0, buffered))
+    other = LogInput("op", TP, 0, channel=b"j")
+    other.add(fetched(0, 3))
+    assert (other.next_fetch, other.position, other.rows, other.seen) == (3, 3, 0, (3, 0))
+    source.add(fetched(buffered, 2, after=4))
+    assert (source.next_fetch, source.position, source.rows) == (buffered + 6, 0, buffered + 2)

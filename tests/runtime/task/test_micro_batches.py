@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -19,6 +20,7 @@ from flowql.runtime.task.input_buffer import ConsumerChannels, LogInput
 from flowql.runtime.task.lost import with_micro_batch
 from flowql.runtime.task.program import Output
 from flowql.runtime.task.task import STARTED, TIMERS, MicroBatchResult, Task
+from tests.runtime.state.support import table
 from tests.runtime.task.test_gathering import TP, fetched
 from tests.runtime.task.test_task import SCHEMA, SLICE_NS, Program, made, push
 
@@ -158,6 +160,7 @@ def test_a_tick_publishes_timers_and_stream_times_and_its_results_are_checked() 
     tick(task)
     assert (published(task)[TIMERS], published(task)["stream_times"]) == ({"op": 5}, {"op": 7})
     assert checked == [(True, outputs("made"))]
+    assert publisher.published[0].source_rows == 0, "it has taken none"
 
     def refuses(of: Task, made: object) -> None:
         raise OverflowError("too large")
@@ -201,6 +204,56 @@ def test_results_of_raw_records_are_checked_before_they_are_published() -> None:
     assert checked == [outputs("made")] * 2, "both records, then the first one alone"
     assert [(r.outputs, r.source_rows) for r in publisher.published] == [(outputs("made"), 1)]
     assert source.position == 1
+
+
+def writing(row: str, error: Exception | None = None) -> Callable[[MicroBatchContext], list[Output]]:
+    def run(run: MicroBatchContext) -> list[Output]:
+        run.state.store("T").put((row,), (1,))
+        if error is not None:
+            run.retired.extend(range(2))
+            raise error
+        return outputs("made")
+
+    return run
+
+
+def rows_come(task: Task) -> None:
+    push(task, "a", 1, 2)
+    task.process(0)
+
+
+def rows_are_delivered(task: Task) -> None:
+    task.deliver(delivery(1, 2))
+    task.process(0)
+
+
+@pytest.mark.parametrize("error", [ValueError("no number"), RunTooLong("it took long"), KeyError("a mistake")])
+@pytest.mark.parametrize("begun", [rows_come, rows_are_delivered, tick])
+def test_nothing_that_a_failed_run_wrote_to_state_is_published(begun: Callable[[Task], None], error: Exception) -> None:
+    program = Scripted(writing("failed", error), writing("made"), writing("made"))
+    task, publisher = made(program, stores=[table()])
+    with suppress(KeyError, RunTooLong):
+        begun(task)
+    while not publisher.published:
+        begun(task)
+    store = task.state.store("T")
+    assert (store.get(("failed",)), store.get(("made",))) == (None, (1,))
+
+
+def test_nothing_that_a_failed_start_wrote_to_state_is_published() -> None:
+    class Starting(Program):
+        starts, attempts = True, 0  # type: ignore[assignment]
+
+        def start(self, run: MicroBatchContext) -> list[Output]:
+            self.attempts += 1
+            return writing("failed", KeyError("a mistake") if self.attempts == 1 else None)(run)
+
+    task, _ = made(Starting(), stores=[table()])
+    with pytest.raises(KeyError):
+        task.process(0)
+    assert task.state.store("T").get(("failed",)) is None
+    task.process(0)
+    assert task.state.store("T").get(("failed",)) == (1,)
 
 
 def test_a_batch_that_fails_because_its_state_was_dropped_is_not_taken_for_a_bad_record() -> None:

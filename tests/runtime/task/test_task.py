@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ import pytest
 
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.batch import Batch, from_rows
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
@@ -59,10 +60,12 @@ class Publisher:
         raise error
 
 
-def made(program: Program, clock: VirtualClock | None = None, **config: Any) -> tuple[Task, Publisher]:
+def made(
+    program: Program, clock: VirtualClock | None = None, stores: Sequence[StoreSpec] = (), **config: Any
+) -> tuple[Task, Publisher]:
     manager = manager_on()
     publisher = Publisher(manager.epoch_lock)
-    state = manager.open_task("q/0_0", 0, [])
+    state = manager.open_task("q/0_0", 0, stores)
     run_config = replace(InstanceConfig(), **config)
     task = Task(TaskId("q", 0, 0), cast(Any, program), state, publisher, clock or VirtualClock(1_000), run_config)
     task.exchanges = {name: ExchangeInput(name, name, 0, 0) for name in ("a", "b")}
