@@ -61,7 +61,7 @@ TESTS: dict[str, tuple[str, ...]] = {
             "model",
         )
     ),
-    # Without those that fail at each call of the disk in turn, which take a minute.
+    # Without those of power losses that fail at each call of the disk in turn, which take a minute.
     "runtime/log": (
         *(
             f"tests/runtime/log/test_{name}.py"
@@ -75,14 +75,17 @@ TESTS: dict[str, tuple[str, ...]] = {
                 "overlay",
                 "owners",
                 "pins",
+                "policy",
                 "repairs",
                 "repartition",
                 "simulated_disk",
                 "transaction",
+                "upkeep",
                 "what_a_log_keeps",
             )
         ),
         "tests/runtime/log/test_power_loss.py::test_power_loss_after_a_process_was_killed",
+        "tests/runtime/app/test_delivering.py",
         "tests/runtime/log/test_power_loss.py::test_a_frame_that_could_be_neither_written_nor_removed",
     ),
     "runtime/log/kafka": ("tests/runtime/log/kafka",),

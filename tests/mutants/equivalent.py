@@ -14,6 +14,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "runtime/task/input_buffer.py": {
         "rows_max: int = 200001": "a limit of memory",
+        "while (rows <= rows_max) and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used": "rows beyond the most are cut off",
     },
     "runtime/task/sizing.py": {
         "START_ROWS = 2001": "where an estimate begins",

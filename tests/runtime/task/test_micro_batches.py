@@ -204,6 +204,7 @@ def test_results_of_raw_records_are_checked_before_they_are_published() -> None:
     assert checked == [outputs("made")] * 2, "both records, then the first one alone"
     assert [(r.outputs, r.source_rows) for r in publisher.published] == [(outputs("made"), 1)]
     assert source.position == 1
+    assert not publisher.published[0].wants_commit
 
 
 def writing(row: str, error: Exception | None = None) -> Callable[[MicroBatchContext], list[Output]]:
@@ -307,7 +308,7 @@ def test_a_task_that_has_given_its_results_of_no_rows_is_known_to_have_started()
     task, publisher = made(program)
     task.process(SLICE_NS)
     assert published(task)[STARTED] is True
-    assert [result.source_rows for result in publisher.published] == [0]
+    assert [(result.source_rows, result.wants_commit) for result in publisher.published] == [(0, False)]
 
 
 def test_rows_that_are_delivered_before_any_time_is_known_are_not_older() -> None:
