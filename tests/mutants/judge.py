@@ -23,6 +23,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import psutil
 import pytest
 
 # What no mutant changes, and starts no thread when it is loaded (pyarrow does).
@@ -174,13 +175,16 @@ def in_fork(tree: Path, run: Callable[[], object], limit_s: float, environment: 
                     thread.join()
             with os.fdopen(writing, "wb") as pipe:
                 pipe.write(answer)
+            signal.pause()  # until it is ended, with the processes that its tests started and did not end
         finally:
             os._exit(0)
     os.close(writing)
     answer = _read(reading, time.monotonic() + limit_s)
     os.close(reading)
-    with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # with the processes that its tests started
+    process = psutil.Process(child)
+    for left in (*process.children(recursive=True), process):
+        with suppress(psutil.NoSuchProcess):
+            left.kill()
     os.waitpid(child, 0)
     return json.loads(answer) if answer else None
 

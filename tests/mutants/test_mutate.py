@@ -115,3 +115,20 @@ def test_a_mutant_is_noticed_by_a_test_that_fails_or_does_not_end(tmp_path: Path
     )
     half, wait = "tests/test_m.py::test_half", "tests/test_m.py::test_wait"
     assert ran.stdout.splitlines() == [f"{[half]} {sorted([half, wait])}", "False", "True", "True", "True"]
+
+
+LEAVING = """
+import subprocess, sys
+from contextlib import suppress
+from pathlib import Path
+import psutil
+from tests.mutants.judge import in_fork
+pid = in_fork(Path(sys.argv[1]), lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True).pid, 60, {})
+with suppress(psutil.NoSuchProcess):
+    psutil.Process(pid).wait(30)
+"""
+
+
+def test_processes_that_tests_left_end_with_the_mutant(tmp_path: Path) -> None:
+    """Brokers would stay, one for each mutant that is noticed by the limit."""
+    subprocess.run([sys.executable, "-c", LEAVING, tmp_path], cwd=ROOT, check=True)
