@@ -138,9 +138,9 @@ def _priority(query: dict[str, Any]) -> str:
 
 
 def _headline(instance: dict[str, Any]) -> str:
-    if silent := instance.get("silent"):
-        seconds = silent["for_ms"] / 1000
-        return f"no instance is running here; process {silent['pid']} on {silent['host']} has told nothing for {seconds:,.0f} s"
+    if last := instance.get("last_heartbeat"):
+        age_s = last["age_ms"] / 1000
+        return f"no instance is running here; the last heartbeat of process {last['pid']} on {last['host']} is {age_s:,.0f} s old"
     if instance["pid"] is None:
         return "no instance is running; start it with:  flowql deploy"
     if instance["engine"] == "spark":

@@ -47,7 +47,7 @@ from flowql.runtime.spark.store_check import check_store
 from flowql.runtime.topology.table_statements import carry_out
 from flowql.server.engine import Mode
 from flowql.server.process import process_metrics
-from flowql.server.spark_status import StatusTeller, read_told
+from flowql.server.spark_heartbeat import HeartbeatWriter, read_heartbeat
 
 TOGETHER_S, _LOOK_S = 1.0, 0.02  # how long an interactive query waits for continuous queries to reach one commit
 
@@ -76,7 +76,7 @@ class SparkEngine:
     def __init__(self, instance: SparkInstance, settings: Settings) -> None:
         self.instance, self._settings = instance, settings
         self._telling = threading.Lock()  # a status notes counters for the rates of the next
-        self._teller = StatusTeller(lambda: instance.site.root, self.status, SystemClock())
+        self._heartbeat = HeartbeatWriter(lambda: instance.site.root, self.status, SystemClock())
 
     @property
     def plan(self) -> Plan:
@@ -92,7 +92,7 @@ class SparkEngine:
 
     def start(self) -> None:
         self.instance.start()
-        self._teller.start()
+        self._heartbeat.start()
 
     @property
     def deployed(self) -> Deployment:
@@ -200,7 +200,7 @@ class SparkEngine:
         raise of_spark()
 
     def stop(self) -> None:
-        self._teller.stop()
+        self._heartbeat.stop()
         self.instance.stop()
 
 
@@ -243,22 +243,22 @@ class SparkAtRest:
         return None
 
     def status(self) -> dict[str, Any]:
-        """What an instance on another machine tells as long as it does; else what its checkpoints and the log tell."""
+        """The heartbeat of an instance that runs, on any machine; else what was committed."""
         s, now_ms = self._settings, SystemClock().wall_ms()
         with self._opened(master_to_read()) as (site, deployed, root):
-            told = read_told(root)
-            if told is not None and told.is_current(now_ms):
-                return {**told.status, "instance": {**told.status["instance"], "host": told.host, "at_ms": told.at_ms}}
+            beat = read_heartbeat(root)
+            if beat is not None and beat.is_current(now_ms):
+                return {**beat.status, "instance": {**beat.status["instance"], "host": beat.host, "at_ms": beat.at_ms}}
             queries: list[Mapping[str, Any]] = []
             functions: list[dict[str, Any]] = []
             if site is not None:
                 queries = [stopped_status(site, q, deployed.records.get(q.id)) for q in deployed.plan.queries]
                 functions = functions_status(site, deployed.plan, deployed.records)
-            elif told is not None:  # the embedded log is on the other machine
-                queries = [{**q, "state": "stopped", "rate": 0.0, "rate_in": 0.0} for q in told.status["queries"]]
+            elif beat is not None:  # the embedded log is on the other machine
+                queries = [{**q, "state": "stopped", "rate": 0.0, "rate_in": 0.0} for q in beat.status["queries"]]
         instance = _instance(None, s) | {"functions": functions}
-        if told is not None and told.running:
-            instance["silent"] = {"host": told.host, "pid": told.pid, "for_ms": now_ms - told.at_ms}
+        if beat is not None and beat.running:
+            instance["last_heartbeat"] = {"host": beat.host, "pid": beat.pid, "age_ms": now_ms - beat.at_ms}
         return {"instance": instance, "queries": queries}
 
     @contextmanager

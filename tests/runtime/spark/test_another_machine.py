@@ -14,7 +14,7 @@ import pytest
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.server.choice import at_rest, open_engine
-from flowql.server.spark_status import FILE
+from flowql.server.spark_heartbeat import FILE
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_spark_targets import SQL
 

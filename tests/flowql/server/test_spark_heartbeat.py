@@ -19,8 +19,8 @@ import pytest
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.runtime.clock import SystemClock, VirtualClock
 from flowql.runtime.errors import LogUnavailable
-from flowql.server import spark_status
-from flowql.server.spark_status import FILE, SILENT_MS, Document, StatusTeller, Told, read_told
+from flowql.server import spark_heartbeat
+from flowql.server.spark_heartbeat import FILE, TIMEOUT_MS, Document, Heartbeat, HeartbeatWriter, read_heartbeat
 from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_spark_targets import SQL
 
@@ -39,65 +39,65 @@ STATUS = {
         {**QUERY, "records_out": 5, "late_records": 0, "dead_letters": 0, "errors": 0, "batch": 3, "rate": 2.5}
     ],
 }
-TOLD = Told(0, "node-3", 4711, 1.0, True, STATUS)
+BEAT = Heartbeat(0, "node-3", 4711, 1.0, True, STATUS)
 
 
-def put(folder: Path, told: Told) -> None:
+def put(folder: Path, beat: Heartbeat) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FILE).write_text(json.dumps(asdict(told)))
+    (folder / FILE).write_text(json.dumps(asdict(beat)))
 
 
 def test_another_machine_is_believed_until_it_is_silent() -> None:
-    assert TOLD.is_current(SILENT_MS - 1)
-    assert not TOLD.is_current(SILENT_MS)
-    assert not replace(TOLD, running=False).is_current(0)
+    assert BEAT.is_current(TIMEOUT_MS - 1)
+    assert not BEAT.is_current(TIMEOUT_MS)
+    assert not replace(BEAT, running=False).is_current(0)
 
 
 def test_of_this_machine_the_process_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_status.socket, "gethostname", lambda: "node-3")
+    monkeypatch.setattr(spark_heartbeat.socket, "gethostname", lambda: "node-3")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ended:
         started = psutil.Process(ended.pid).create_time()
-        theirs = replace(TOLD, pid=ended.pid, started=started)
-        assert theirs.is_current(100 * SILENT_MS), "its store may be away"
+        theirs = replace(BEAT, pid=ended.pid, started=started)
+        assert theirs.is_current(100 * TIMEOUT_MS), "its store may be away"
         assert not replace(theirs, started=started - 60).is_current(0), "a later process with the same number"
     assert not theirs.is_current(0), "it was killed a moment ago"
 
 
-def test_a_status_is_told_until_the_instance_stops(tmp_path: Path) -> None:
+def test_a_status_is_beat_until_the_instance_stops(tmp_path: Path) -> None:
     clock = VirtualClock(5_000)
-    teller = StatusTeller(lambda: tmp_path / "new", lambda: STATUS, clock)
-    assert read_told(tmp_path) is None
-    teller.start()
+    writer = HeartbeatWriter(lambda: tmp_path / "new", lambda: STATUS, clock)
+    assert read_heartbeat(tmp_path) is None
+    writer.start()
     limit = time.monotonic() + 30
-    while (told := read_told(tmp_path / "new")) is None:
+    while (beat := read_heartbeat(tmp_path / "new")) is None:
         assert time.monotonic() < limit
-    assert (told.status, told.at_ms, told.pid, told.running) == (STATUS, 5_000, os.getpid(), True)
-    teller.stop()
-    told = read_told(tmp_path / "new")
-    assert told is not None
-    assert not told.running
+    assert (beat.status, beat.at_ms, beat.pid, beat.running) == (STATUS, 5_000, os.getpid(), True)
+    writer.stop()
+    beat = read_heartbeat(tmp_path / "new")
+    assert beat is not None
+    assert not beat.running
 
 
 def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
-    put(tmp_path, replace(TOLD, format=2))
-    assert read_told(tmp_path) is None
+    put(tmp_path, replace(BEAT, format=2))
+    assert read_heartbeat(tmp_path) is None
     for damaged in (b"", b'{"at_ms": 1}', b"\xff"):
         (tmp_path / FILE).write_bytes(damaged)
-        assert read_told(tmp_path) is None
+        assert read_heartbeat(tmp_path) is None
 
 
 def test_a_store_that_fails_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = tmp_path / "place"
     place.write_text("a file is in its way")
-    teller = StatusTeller(lambda: place, lambda: STATUS, VirtualClock())
+    writer = HeartbeatWriter(lambda: place, lambda: STATUS, VirtualClock())
     with caplog.at_level(logging.INFO, "flowql"):
         for _ in range(3):
-            teller.tell_once()
+            writer.write_once()
         (said,) = caplog.messages
         assert said.startswith("other machines do not see the status of this instance: ")
         place.unlink()
         for _ in range(2):
-            teller.tell_once()
+            writer.write_once()
     assert caplog.messages[1:] == ["other machines see the status of this instance again"]
 
 
@@ -105,11 +105,11 @@ def test_a_status_that_cannot_be_made_ends_nothing(tmp_path: Path, caplog: pytes
     def status() -> Document:
         raise LogUnavailable("b1:9092 does not answer")
 
-    teller = StatusTeller(lambda: tmp_path, status, VirtualClock())
-    teller.tell_once()
-    teller.stop()
+    writer = HeartbeatWriter(lambda: tmp_path, status, VirtualClock())
+    writer.write_once()
+    writer.stop()
     assert caplog.messages == ["other machines do not see the status of this instance: b1:9092 does not answer"]
-    assert read_told(tmp_path) is None
+    assert read_heartbeat(tmp_path) is None
 
 
 @pytest.mark.parametrize("age_ms", [3_000, 4_000_000])
@@ -122,14 +122,14 @@ def test_the_status_on_a_machine_that_runs_nothing(
     said = {"name": "shop", "sql": ["shop.sql"], "targets": {"spark": {"engine": "spark", "spark": spark}}}
     Path("flowql.yaml").write_text(json.dumps(said))
     Path("shop.sql").write_text(SQL)
-    put(tmp_path / "shared" / "shop", replace(TOLD, at_ms=SystemClock().wall_ms() - age_ms))
+    put(tmp_path / "shared" / "shop", replace(BEAT, at_ms=SystemClock().wall_ms() - age_ms))
     shown = flowql("status", "-t", "spark")
     found: dict[str, Any] = json.loads(flowql("status", "-t", "spark", "-o", "json").out)
-    if age_ms < SILENT_MS:
+    if age_ms < TIMEOUT_MS:
         assert re.search(r"process 4711 on node-3, \d+ s ago: Spark on spark://m:7077, log embedded", shown.err)
         assert found["instance"]["host"] == "node-3"
     else:
-        assert "no instance is running here; process 4711 on node-3 has told nothing for 4,00" in shown.err
+        assert "no instance is running here; the last heartbeat of process 4711 on node-3 is 4,00" in shown.err
         assert (found["instance"]["pid"], found["queries"][0]["rate"]) == (None, 0.0)
-    state = "running" if age_ms < SILENT_MS else "stopped"
+    state = "running" if age_ms < TIMEOUT_MS else "stopped"
     assert shown.out.splitlines()[-1].split()[:4] == ["CTAS_SPENT", state, "normal", "7"]

@@ -1,6 +1,6 @@
-"""`status.json` beside the checkpoints of a Spark target: what its running instance has told last, for machines that do not see its process.
+"""Heartbeats of a Spark target: `status.json` beside its checkpoints, for machines that do not see the process of its instance.
 
-The instance replaces it every TOLD_MS; who reads it takes it for the present state until it is SILENT_MS old.
+The instance replaces the file every HEARTBEAT_MS. A reader takes it for the present status until it is TIMEOUT_MS old.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from flowql.runtime.spark.storage import ends_within
 from flowql.server.address import is_alive
 
 FILE = "status.json"
-TOLD_MS, SILENT_MS = 5_000, 30_000
+HEARTBEAT_MS, TIMEOUT_MS = 5_000, 30_000
 WRITE_S = 10.0  # object stores may let a writer wait for minutes
 _FORMAT = 1
 Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A status of an instance. at_ms: wall clock of the host that wrote it. running: it had not been stopped.
+class Heartbeat:
+    """The status of an instance at a time. at_ms: wall clock of the host that wrote it. running: it had not been stopped.
 
     started: when the process was, which tells it from a later one with the same number.
     """
@@ -51,50 +51,50 @@ class Told:
             return False
         if self.host == socket.gethostname():
             return is_alive(self.pid, self.started)
-        return now_ms - self.at_ms < SILENT_MS
+        return now_ms - self.at_ms < TIMEOUT_MS
 
 
-def read_told(root: Folder) -> Told | None:
-    """What an instance has told last; None where none has, or its file is of another version. StorageFailed if an address does not answer."""
+def read_heartbeat(root: Folder) -> Heartbeat | None:
+    """The last heartbeat; None without one, or for a file of another version. Raises StorageFailed if an address does not answer."""
     for _ in range(2):  # once more where it was being replaced
         with suppress(ValueError, TypeError):
             try:
-                told = Told(**json.loads((root / FILE).read_bytes()))
+                found = Heartbeat(**json.loads((root / FILE).read_bytes()))
             except FileNotFoundError:
                 return None
-            return told if told.format == _FORMAT else None
+            return found if found.format == _FORMAT else None
     return None
 
 
-class StatusTeller:
-    """Writes the status of a running instance. A thread of its own, from `start` to `stop`; a store that fails stands in the way of no query."""
+class HeartbeatWriter:
+    """Writes heartbeats of a running instance, in a thread of its own, from `start` to `stop`. A store that fails delays no query."""
 
     def __init__(self, root: Callable[[], Folder], status: Callable[[], Document], clock: Clock) -> None:
         """root: asked for when the session is there."""
         self._root, self._status, self._clock = root, status, clock
         self._started = psutil.Process().create_time()
-        self._thread = StepThread(lambda _now_ms: self.tell_once(), clock, lambda _error: None, "spark-status")
+        self._thread = StepThread(lambda _now_ms: self.write_once(), clock, lambda _error: None, "spark-heartbeat")
         self._failing = False
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """The last word is that the instance has stopped."""
+        """The last heartbeat says that the instance has stopped."""
         self._thread.stop()
-        self._tell(running=False)
+        self._write(running=False)
 
-    def tell_once(self) -> int:
-        """Returns the time until the next, in ms."""
-        failure = self._tell(running=True)
+    def write_once(self) -> int:
+        """Returns the time until the next heartbeat, in ms."""
+        failure = self._write(running=True)
         if failure and not self._failing:
             say(WARNING, "status.trouble", f"other machines do not see the status of this instance: {failure}")
         elif self._failing and not failure:
-            say(INFO, "status.told", "other machines see the status of this instance again")
+            say(INFO, "status.published", "other machines see the status of this instance again")
         self._failing = bool(failure)
-        return TOLD_MS
+        return HEARTBEAT_MS
 
-    def _tell(self, *, running: bool) -> str:
+    def _write(self, *, running: bool) -> str:
         """Why it was not written; empty if it was."""
         failures: list[str] = []
 
@@ -106,7 +106,9 @@ class StatusTeller:
 
         try:
             host, now_ms = socket.gethostname(), self._clock.wall_ms()
-            data = json.dumps(asdict(Told(now_ms, host, os.getpid(), self._started, running, self._status()))).encode()
+            data = json.dumps(
+                asdict(Heartbeat(now_ms, host, os.getpid(), self._started, running, self._status()))
+            ).encode()
         except Exception as error:  # of brokers and of Java
             return _first_line(error)
         if not ends_within(WRITE_S, write):
