@@ -6,6 +6,13 @@ A number that is one of many possible ones (a limit of memory, where an estimate
 from __future__ import annotations
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "runtime/state/keys.py": {
+        "if (t.kind is not Kind.STRING):": "other values have no `encode`, and texts are encoded one by one",
+        "_EXACT = Context(prec=101)  # the default context would round a DECIMAL(38, s)": "any precision of 38 and more",
+    },
+    "runtime/state/sizes.py": {
+        "ROWS = 501  # looked at in one go: about a millisecond": "a number of rows looked at in one go",
+    },
     "runtime/task/arrivals.py": {
         "while records and at < len(ends) and (ends[at] <= end):": "the mark that ends where the range does has all records that are left, either way",
     },

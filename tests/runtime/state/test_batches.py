@@ -26,6 +26,15 @@ class Noted(MemoryPhysical):
         super().write_batch(keys, values, ranges)
 
 
+def test_a_batch_is_as_large_as_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(physical, "BATCH_BYTES_MAX", 100)
+    store = Noted()
+    guard = WriteGuard(store)
+    with guard.permit("apply"):
+        guard.write([b"%d" % n for n in range(6)], [bytes(50)] * 6)
+    assert [len(batch) for batch, _ in store.batches] == [2, 2, 2]
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_batches_are_bounded_in_rows_and_in_bytes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """RocksDB's client holds the interpreter lock during a write: batches of a repartition, of 200 KB each, held it for 12 ms."""

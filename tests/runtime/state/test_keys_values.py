@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from flowql.compiler.plan import types as T
 from flowql.runtime.state.keys import decode, decode_time, encode, encode_time, key_codec
+from flowql.runtime.state.layout import segment_length
 from flowql.runtime.state.values import decode_metadata, decode_value, decode_values, encode_metadata, encode_value
+from tests.runtime.state.support import window
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 LEAVES = {
@@ -188,3 +190,19 @@ def test_metadata_comes_back(metadata):
 def test_what_is_no_value_is_refused():
     with pytest.raises(TypeError, match="set"):
         encode_value((1, {1, 2}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "retention_ms", "segment_ms"),
+    [
+        ("table", 180_000, None),
+        ("session", 180_000, None),
+        ("window", None, 86_400_000),
+        ("window", 0, 60_000),
+        ("window", 180_000, 60_000),
+        ("window", 180_001, 120_000),
+        ("join", 3_600_000, 1_200_000),
+    ],
+)
+def test_a_segment_is_whole_minutes_of_about_a_third_of_the_retention(kind, retention_ms, segment_ms):
+    assert segment_length(window(kind=kind, retention_ms=retention_ms)) == segment_ms

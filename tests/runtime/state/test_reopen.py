@@ -243,6 +243,22 @@ def test_the_state_is_as_it_was_and_open_tasks_go_on():
     state.apply(committed(state, task, 4), 4)
 
 
+def test_without_redo_and_changelogs_the_state_is_as_of_the_commit_that_was_flushed():
+    physical, state, _task, _redo = prepared()
+    physical.break_down()
+    state.reopen(None)
+    assert state.applied_sequence == 1
+    with state.snapshot() as snapshot:
+        assert (snapshot.sequence, list(snapshot.scan("T"))) == (1, [(("k",), (1,))])
+    lost = LossyPhysical()
+    state = StateManager(lost)
+    state.apply(committed(state, state.open_task("q/0_0", 0, [table("T")]), 1), 1)
+    assert list(state.committed_stores()) == ["T"]
+    lost.break_down()
+    state.reopen(None)
+    assert (state.applied_sequence, list(state.committed_stores())) == (0, [])
+
+
 def test_redo_that_is_missing_is_not_passed_over():
     physical, state, _, _ = prepared()
     physical.break_down()

@@ -4,6 +4,7 @@ import pytest
 
 from flowql.compiler.plan import types as T
 from flowql.runtime.errors import StateError
+from flowql.runtime.state import reader
 from flowql.runtime.state.copy import copy_of
 from flowql.runtime.state.keys import key_codec
 from flowql.runtime.state.layout import TaskRecord
@@ -63,6 +64,16 @@ def test_a_stopped_instance_is_read_from_its_directory_and_redo(tmp_path, flushe
     manager.close()
 
 
+def test_a_stopped_instance_whose_redo_has_a_gap_is_closed_again(tmp_path, monkeypatch):
+    closed, base = [], MemoryPhysical()
+    base.close = lambda: closed.append("base")
+    (tmp_path / "CURRENT").touch()
+    monkeypatch.setattr(reader, "open_rocks", lambda path, read_only: base)
+    with pytest.raises(StateError, match="redo of commit 1 is missing"):
+        open_readonly(tmp_path, [(0, b""), (2, b"")])
+    assert closed == ["base"]
+
+
 def test_a_copy_is_of_the_last_commit_and_its_files_go_with_it(tmp_path):
     manager = manager_on(open_rocks(tmp_path / "db"))
     task = manager.open_task("q", 0, [table()])
@@ -72,6 +83,7 @@ def test_a_copy_is_of_the_last_commit_and_its_files_go_with_it(tmp_path):
         put(manager, task, "T", {("k0",): (9,)}, {"at": 2})
         commit(manager)
         assert (copy.sequence, copy.tasks(), dict(copy.scan("T"))) == (1, {"q": {"at": 1}}, rows(3))
+        assert copy.get_many("T", [("k1",), ("none",)]) == [(1,), None]
     assert [p.name for p in tmp_path.iterdir()] == ["db"]
     manager.close()
 

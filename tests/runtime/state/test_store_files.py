@@ -1,14 +1,17 @@
 """Files of a physical store: copies of a commit, files of rows that are taken over, and stores that are opened anew and closed."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
+from flowql.runtime.state.frozen import Writes
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.reader import RedoReader
+from flowql.runtime.state.restore import RowFile
 from flowql.runtime.state.rocks import open_rocks, write_row_file
-from tests.runtime.state.support import commit, put, table
+from tests.runtime.state.support import commit, manager_on, put, table
 
 
 def test_a_checkpoint_is_of_one_commit_and_the_next_is_not_applied_before_it_is_known(tmp_path):
@@ -75,3 +78,23 @@ def test_rows_and_deletes_of_a_file_are_newer_than_those_that_exist(tmp_path):
     assert physical.multi_get([b"a", b"b", b"c", b"d", b"e", b"f"]) == [b"old", None, b"new", b"new", b"1", b"2"]
     assert [key for key, _ in physical.scan(b"a", b"z")] == [b"a", b"c", b"d", b"e", b"f"]
     physical.close()
+
+
+@pytest.mark.parametrize("clears", [False, True])
+def test_a_store_is_flushed_before_a_file_that_deletes_rows_is_taken(clears):
+    """The ingestion would flush while it holds the locks of commits."""
+
+    class Noted(MemoryPhysical):
+        def flush(self):
+            calls.append("flush")
+
+        def ingest(self, path):
+            calls.append("ingest")
+
+    calls: list[str] = []
+    manager = manager_on(Noted())
+    entry = manager.expect_files(table(), 0)
+    assert calls == ["flush"], "that its task is not whole is on disk first"
+    ranges = [entry.partition_range(0)] if clears else []
+    assert manager.restore_file(entry, 0, RowFile(Path("rows"), Writes(ranges, [], []), 1, 1))
+    assert calls == ["flush", *["flush"] * clears, "ingest"]

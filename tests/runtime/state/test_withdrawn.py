@@ -4,6 +4,7 @@ import pytest
 
 from flowql.runtime.errors import StateError
 from flowql.runtime.state.changelog import Changelogs, WrittenTask
+from flowql.runtime.state.drops import Drops
 from flowql.runtime.state.frozen import BOUND_RECORD, DROP_RECORD
 from flowql.runtime.state.layout import TaskRecord, encode_number
 from flowql.runtime.state.manager import StateManager
@@ -65,6 +66,24 @@ def test_after_an_abort_nothing_counts_as_uncommitted_and_drops_wait_for_the_nex
     assert list(manager.committed_tasks()) == ["q1/0_0"]
     with pytest.raises(StateError, match="there is no store T0"):
         shown(manager, "T0")
+
+
+def test_drops_of_an_aborted_commit_and_newer_ones_are_made_together():
+    manager = manager_on()
+    specs = {name: table(name) for name in ("A", "B")}
+    entries = {name: manager.expect_files(spec, 0) for name, spec in specs.items()}
+    older, newer = Drops(), Drops()
+    older.add_task("q/0_0")
+    older.add_partition(entries["A"], 0)
+    newer.add_task("q/0_1")
+    newer.add_partition(entries["B"], 1)
+    both = older.merged(newer)
+    assert list(both.tasks) == ["q/0_0", "q/0_1"]
+    assert both.partitions == {("A", 0): specs["A"], ("B", 1): specs["B"]}
+    assert both.ranges == older.ranges | newer.ranges
+    assert both.rows == older.rows | newer.rows
+    assert [both.has_partition(entries[name], p) for name, p in (("A", 0), ("A", 1), ("B", 1))] == [True, False, True]
+    assert not Drops()
 
 
 def test_an_abandoned_epoch_leaves_no_drop_behind():
