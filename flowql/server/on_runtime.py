@@ -36,7 +36,7 @@ from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.errors import StateError
 from flowql.runtime.functions.metrics import function_metrics
 from flowql.runtime.log.appending import Redelivery
-from flowql.runtime.spark.log_append import places_topic
+from flowql.runtime.spark.log_append import epochs_topic
 from flowql.runtime.state.changelog import metadata_topic
 from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.state.copy import copy_of
@@ -62,7 +62,7 @@ def open_runtime(settings: Settings, mode: Mode) -> RuntimeEngine:
     last = metadata_topic(app) if settings.guarantee == "at_least_once" else None
     log = log_at(settings.log_dir, settings.kafka, app, at_least_once=last)
     if settings.kafka is not None:
-        check_engine(log, app, places_topic(app), "a target with `engine: spark`")
+        check_engine(log, app, epochs_topic(app), "a target with `engine: spark`")
     engine = RuntimeEngine(open_on(log, settings.state_dir, config_of(settings)))
     unpin_left(settings.data_dir)
     shutil.rmtree(copies_in(settings.data_dir), ignore_errors=True)

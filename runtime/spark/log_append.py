@@ -1,9 +1,9 @@
-"""An epoch of a Spark query into the log: all its records, its place and its counters in one transaction. No pyspark.
+"""An epoch of a Spark query into the log: all its records, its number and its counters in one transaction. No pyspark.
 
-The place of query Q is the position of group `<application id>-spark-Q` at the one partition of topic `<application id>-places`:
+The committed epochs of query Q are the position of group `<application id>-spark-Q` at the one partition of topic `<application id>-places`:
 its offset is the next epoch, its metadata say which run (checkpoint) counts so and what has been counted. What Q has read are
 the group's other positions. An epoch that is there already is skipped, so Spark may give it again after a crash. Two writers of one
-query cannot both commit an epoch: the producer of the second fences that of the first, and the place is read after that. All of
+query cannot both commit an epoch: the producer of the second fences that of the first, and the committed epochs are read after that. All of
 this is the same on the embedded log and on Kafka.
 """
 
@@ -29,8 +29,8 @@ from flowql.runtime.task import dead_letters
 _FENCED_TRIES = 5  # each means that another writer of the same query came in between
 
 
-def places_topic(application_id: str) -> str:
-    """The topic at which places are positions."""
+def epochs_topic(application_id: str) -> str:
+    """The topic of one partition at which the positions of queries are their epochs."""
     return f"{application_id}-places"
 
 
@@ -44,12 +44,12 @@ class Target:
 
     @property
     def group(self) -> str:
-        """The group of its place and of what it has read, and the transactional id of its writer."""
+        """The group of its epochs and of what it has read, and the transactional id of its writer."""
         return f"{self.application_id}-spark-{self.query}"
 
     @property
-    def places(self) -> TopicPartition:
-        return TopicPartition(places_topic(self.application_id), 0)
+    def epochs(self) -> TopicPartition:
+        return TopicPartition(epochs_topic(self.application_id), 0)
 
     @property
     def dead_letters(self) -> TopicPartition:
@@ -57,7 +57,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommittedEpochs:
     """How far a query's results are in the log. counters: sums over all its epochs, `records_in`, `late`, ..."""
 
     run: str
@@ -85,20 +85,20 @@ class Appended:
     skipped: bool
 
 
-def place_of(log: Log, target: Target) -> Place | None:
-    """The committed place of a query; None if it never committed an epoch to this log."""
-    position = log.admin().stable_positions(target.group, [target.places]).get(target.places)
+def committed_epochs(log: Log, target: Target) -> CommittedEpochs | None:
+    """What a query has committed; None if it never committed an epoch to this log."""
+    position = log.admin().stable_positions(target.group, [target.epochs]).get(target.epochs)
     if position is None:
         return None
     said = json.loads(position.metadata)
-    return Place(said["run"], position.offset, said["counters"])
+    return CommittedEpochs(said["run"], position.offset, said["counters"])
 
 
 def ensure_own_topics(admin: Admin, application_id: str) -> None:
     """The topics that epochs need beside those of the plan. How long dead letters are kept a deployment says."""
     wanted: dict[str, dict[str, str]] = {
         dead_letters.topic_name(application_id): dead_letters.topic_config(LetterRetention()),
-        places_topic(application_id): {"cleanup.policy": "compact"},
+        epochs_topic(application_id): {"cleanup.policy": "compact"},
     }
     for name in wanted.keys() - admin.partition_counts(list(wanted)).keys():
         admin.create_topic(name, 1, wanted[name])
@@ -125,7 +125,7 @@ def append(
 class Writer:
     """Commits epochs of one query. One thread at a time.
 
-    It keeps its producer, as on Kafka making one takes longer than a commit, and with it what it knows of its place: who
+    It keeps its producer, as on Kafka making one takes longer than a commit, and with it what it knows of its epochs: who
     commits another epoch has fenced the producer.
     """
 
@@ -133,7 +133,7 @@ class Writer:
         self.target = target
         self._log = log
         self._producer: Producer | None = None
-        self._place: Place | None = None
+        self._committed: CommittedEpochs | None = None
 
     def append(
         self,
@@ -172,7 +172,7 @@ class Writer:
             ensure_own_topics(self._log.admin(), self.target.application_id)
             self._producer = self._log.producer(self.target.group)
             # After the producer was made: who committed before that is seen, who comes later is fenced.
-            self._place = place_of(self._log, self.target)
+            self._committed = committed_epochs(self._log, self.target)
         return self._producer
 
     def _append(
@@ -184,9 +184,9 @@ class Writer:
         positions: Mapping[TopicPartition, int],
         replaces: Mapping[TopicPartition, int],
     ) -> Appended:
-        target, place = self.target, self._place
-        counted = Counter(_continued(place, target, epoch))
-        if place is not None and place.run == target.run and epoch < place.next_epoch:
+        target, committed = self.target, self._committed
+        counted = Counter(_continued(committed, target, epoch))
+        if committed is not None and committed.run == target.run and epoch < committed.next_epoch:
             return Appended(0, skipped=True)
         producer.begin()
         if replaces:
@@ -206,26 +206,28 @@ class Writer:
         counted.update(records_appended=records, dead_letters=sum(told) if told else letters)
         metadata = json.dumps({"run": target.run, "counters": counted}, separators=(",", ":"))
         read = {tp: Position(at) for tp, at in positions.items()}
-        producer.send_positions(target.group, {target.places: Position(epoch + 1, metadata), **read})
+        producer.send_positions(target.group, {target.epochs: Position(epoch + 1, metadata), **read})
         producer.commit()
-        self._place = Place(target.run, epoch + 1, counted)
+        self._committed = CommittedEpochs(target.run, epoch + 1, counted)
         return Appended(records, skipped=False)
 
 
-def _continued(place: Place | None, target: Target, epoch: int) -> Mapping[str, int]:
+def _continued(committed: CommittedEpochs | None, target: Target, epoch: int) -> Mapping[str, int]:
     """The counters to go on from. A new run begins with epoch 0."""
-    if place is None or place.run != target.run:
+    if committed is None or committed.run != target.run:
         if epoch:
-            found = "none" if place is None else f"run {place.run or '(unnamed)'} at epoch {place.next_epoch}"
+            found = (
+                "none" if committed is None else f"run {committed.run or '(unnamed)'} at epoch {committed.next_epoch}"
+            )
             raise StateError(
                 f"query {target.query}: epoch {epoch} of run {target.run or '(unnamed)'} cannot be the first in this log (found: {found})"
             )
         return {}
-    if epoch > place.next_epoch:
+    if epoch > committed.next_epoch:
         raise StateError(
-            f"query {target.query}: epoch {epoch} comes after {place.next_epoch - 1}: results between are missing"
+            f"query {target.query}: epoch {epoch} comes after {committed.next_epoch - 1}: results between are missing"
         )
-    return place.counters
+    return committed.counters
 
 
 def _counters(note: Mapping[str, Any]) -> dict[str, int]:

@@ -26,7 +26,7 @@ from flowql.config.storage import log_at
 from flowql.deploy.settings import settings_of
 from flowql.kafka.broker import Broker
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
-from flowql.runtime.spark.log_append import Target, place_of
+from flowql.runtime.spark.log_append import Target, committed_epochs
 from tests.crash import object_store
 from tests.crash.contents import records_of
 from tests.crash.lake import EXPECTED, SQL, differences
@@ -103,8 +103,8 @@ class Round(object_store.Round):
 
     def commits(self) -> int:
         with closing(self.log()) as log:
-            places = [place_of(log, Target(q, application_id=APP)) for q in QUERIES]
-        return sum(p.next_epoch for p in places if p is not None)
+            found = [committed_epochs(log, Target(q, application_id=APP)) for q in QUERIES]
+        return sum(p.next_epoch for p in found if p is not None)
 
     def kill(self, kind: str, outage_s: float) -> None:
         if kind != "broker":

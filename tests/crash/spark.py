@@ -25,7 +25,7 @@ from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.log_address import Address, KafkaAddress, open_log
-from flowql.runtime.spark.log_append import Target, place_of
+from flowql.runtime.spark.log_append import Target, committed_epochs
 from tests.crash.contents import DEAD_LETTERS, CommittedContents, differences, records_of
 from tests.crash.driver import Driver
 from tests.crash.project import APPENDED, UPSERTED, Part, append, compiled, create_topics, customers, orders
@@ -132,8 +132,8 @@ def portions_of(count: int, seed: int) -> list[list[list[Part]]]:
 def _epochs(address: Address) -> int:
     """How many batches of all queries are in the log."""
     with closing(open_log(address)) as log:
-        places = [place_of(log, Target(q.id, application_id=APP)) for q in compiled().queries]
-    return sum(p.next_epoch for p in places if p is not None)
+        found = [committed_epochs(log, Target(q.id, application_id=APP)) for q in compiled().queries]
+    return sum(p.next_epoch for p in found if p is not None)
 
 
 def feed(address: Address, parts: Sequence[list[Part]]) -> None:

@@ -16,7 +16,7 @@ from flowql.runtime.errors import StateError
 from flowql.runtime.spark.engine.deployed import Record
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
 from flowql.runtime.spark.folders import Folder
-from flowql.runtime.spark.log_append import Place
+from flowql.runtime.spark.log_append import CommittedEpochs
 from flowql.runtime.spark.log_offsets import Offsets
 
 NONE = -1  # no batch yet
@@ -53,15 +53,15 @@ def positions_after(checkpoint: Folder, batch: int) -> Offsets:
     return found
 
 
-def check_fits(query: QueryPlan, record: Record | None, place: Place | None, checkpoint: Folder) -> None:
+def check_fits(query: QueryPlan, record: Record | None, committed: CommittedEpochs | None, checkpoint: Folder) -> None:
     """Whether a stream of the query may start on its checkpoint; raises what stands against it.
 
-    record: of the query in `plan.json`; place: of its results in the log.
+    record: of the query in `plan.json`; committed: of its results in the log.
     """
     if record is None:
-        if place is not None and place.next_epoch:
+        if committed is not None and committed.next_epoch:
             title = (
-                f"{query.id} has results in the log (up to batch {place.next_epoch - 1}), but its checkpoint is gone "
+                f"{query.id} has results in the log (up to batch {committed.next_epoch - 1}), but its checkpoint is gone "
                 f"({checkpoint})"
             )
             raise CheckpointLost(title, help=REBUILD)
@@ -73,7 +73,7 @@ def check_fits(query: QueryPlan, record: Record | None, place: Place | None, che
         title = f"{query.id} has changed since its checkpoint was made ({checkpoint})"
         raise CheckpointOfOtherQuery(title, help=REBUILD)
     done = progress_of(checkpoint)
-    logged = place.next_epoch - 1 if place is not None and place.run == record.run else NONE
+    logged = committed.next_epoch - 1 if committed is not None and committed.run == record.run else NONE
     if done.committed in (logged, logged - 1) and (logged == NONE or done.planned >= logged):
         return
     has = f"it ends with batch {done.committed}" if done.committed > NONE else "it is gone"

@@ -31,9 +31,9 @@ def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, Spa
         try:
             if form == "stream":
                 _check_topics(query, record, ids)
-                check_fits(query, record, site.place(query.id), site.checkpoint(query.id))
+                check_fits(query, record, site.committed_epochs(query.id), site.checkpoint(query.id))
                 _check_buckets(site, query, record)
-            elif record is not None and record.form == "stream" and site.place_of_record(query.id, record) is not None:
+            elif record is not None and record.form == "stream" and site.epochs_of_record(query.id, record) is not None:
                 title = f"{query.id} has been running as a stream here, and a batch would take the place of its results"
                 raise ResultsOfBatch(title, help=f"leave out --bounded to go on with it; {REBUILD}")
         except SparkFailure as failure:
@@ -98,7 +98,7 @@ def prepare(
 
     rebuild: queries that begin anew; those that read them do, too. Batches always begin anew. how: of queries that begin. Results
     of streams that begin anew are taken away here; those of batches stay until others take their place. A crash halfway leaves
-    queries whose place in the log is nowhere: their checkpoints fit no more, and the same deployment is to be made again.
+    queries without committed epochs in the log: their checkpoints fit no more, and the same deployment is to be made again.
     """
     refuse_unfit_files(plan, site.settings)
     if form == "stream":

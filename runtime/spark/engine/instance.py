@@ -213,7 +213,7 @@ class SparkInstance:
         return rows_by_source(self.site, self._deployed.plan, self._session)
 
     def apart(self, queries: Collection[str]) -> str:
-        """Why results of these queries are not at one place of the input they share; empty if they are."""
+        """Why results of these queries are not at one position of the input they share; empty if they are."""
         return apart(self.site, self._deployed, queries)
 
     @property
@@ -338,8 +338,8 @@ class SparkInstance:
 
     def _epochs(self) -> dict[str, int]:
         """How many epochs each run has in the log."""
-        places = [self.site.place_of_record(q, r) for q, r in self._deployed.records.items()]
-        return {p.run: p.next_epoch for p in places if p is not None}
+        found = [self.site.epochs_of_record(q, r) for q, r in self._deployed.records.items()]
+        return {p.run: p.next_epoch for p in found if p is not None}
 
     def _outside_ends(self) -> Offsets:
         known = self.site.log.admin().partition_counts(outside_topics(self.plan))

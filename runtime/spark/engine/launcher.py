@@ -77,8 +77,8 @@ class SparkLauncher:
         sessions.setActiveSession(self._spark._jsparkSession)
 
     def epoch(self, query: RunningQuery) -> int:
-        place = self._site.place_of_record(query.plan.id, query.record)
-        return NONE if place is None else place.next_epoch - 1
+        committed = self._site.epochs_of_record(query.plan.id, query.record)
+        return NONE if committed is None else committed.next_epoch - 1
 
     def behind(self, query: RunningQuery) -> int:
         topics = set(topics_followed(query.plan, query.record)) - outside_topics(self.plan)

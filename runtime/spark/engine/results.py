@@ -19,7 +19,7 @@ from flowql.runtime.spark.engine.deployed import Deployed
 from flowql.runtime.spark.engine.feeders import is_feeder, topic_fed_by
 from flowql.runtime.spark.engine.order import topics_written
 from flowql.runtime.spark.engine.site import Site
-from flowql.runtime.spark.log_append import places_topic
+from flowql.runtime.spark.log_append import epochs_topic
 from flowql.runtime.spark.log_offsets import Offsets, bounds, partition_offsets
 from flowql.runtime.spark.log_replace import replace_with, replaced
 from flowql.runtime.topology.query import build_inserts
@@ -30,7 +30,7 @@ _CHUNK_ROWS, _CHUNK_BYTES = 1_000, 16 << 20
 
 def topics_with_results(site: Site, before: Deployed) -> tuple[str, ...]:
     """Topics with records to which queries of this target have written, queries that were removed included."""
-    found = {t for t, queries in _writers(before).items() if any(site.place(q) is not None for q in queries)}
+    found = {t for t, queries in _writers(before).items() if any(site.committed_epochs(q) is not None for q in queries)}
     there = sorted({*before.topics, *found} & site.partitions().keys())
     first, after = bounds(site.log, there)
     return tuple(t for t in there if first[t] != after[t])
@@ -55,12 +55,12 @@ def take_away(site: Site, plan: Plan, ends: Offsets, anew: Collection[str], now_
     """Records below `ends` go, and no epoch of the queries `anew` counts any more; rows of INSERT VALUES that are new or went with
     those records are written: in one transaction. Where a log deletes nothing with a transaction it does so right after.
     """
-    at, known = TopicPartition(places_topic(site.application_id), 0), _inserted(site)
+    at, known = TopicPartition(epochs_topic(site.application_id), 0), _inserted(site)
     wanted = {_digest(i): i for i in plan.inserts}
     topics = {s.name: s.topic for s in plan.sources}
     rows = [i for d, i in wanted.items() if d not in known or topics[i.target] in ends]
     away = partition_offsets(ends)
-    anew = [q for q in anew if site.place(q) is not None]
+    anew = [q for q in anew if site.committed_epochs(q) is not None]
     if not (rows or away or anew) and wanted.keys() == known:
         return
     records = build_inserts(plan, rows, site.log.admin(), now_ms)
@@ -71,7 +71,7 @@ def take_away(site: Site, plan: Plan, ends: Offsets, anew: Collection[str], now_
         for tp, batch in records:
             producer.send(tp, batch)
         for query in anew:
-            producer.send_positions(site.target(query).group, site.nowhere(query))
+            producer.send_positions(site.target(query).group, site.no_epochs(query))
         said = {"timestamp": now_ms, "key": _INSERTED, "value": json.dumps(sorted(wanted)).encode(), "headers": None}
         producer.send(at, pa.RecordBatch.from_pylist([said], schema=PRODUCE_SCHEMA))
         producer.commit()
@@ -82,8 +82,8 @@ def take_away(site: Site, plan: Plan, ends: Offsets, anew: Collection[str], now_
 
 def _is_lost(site: Site, before: Deployed, query: str) -> bool:
     """It has results in the log, and `plan.json` does not know of it."""
-    place = site.place(query)
-    return query not in before.records and place is not None and place.next_epoch > 0
+    committed = site.committed_epochs(query)
+    return query not in before.records and committed is not None and committed.next_epoch > 0
 
 
 def _writers(before: Deployed) -> dict[str, set[str]]:
@@ -117,7 +117,7 @@ def _refuse_outside(site: Site, topic: str, queries: Collection[str], *, owned: 
 def _inserted(site: Site) -> set[str]:
     """Digests of the inserts that were written."""
     found: set[str] = set()
-    reader = site.log.reader(TopicPartition(places_topic(site.application_id), 0))
+    reader = site.log.reader(TopicPartition(epochs_topic(site.application_id), 0))
     while (raw := reader.read(_CHUNK_ROWS, _CHUNK_BYTES)) is not None:
         for row in raw.records.to_pylist():
             if row["key"] == _INSERTED:

@@ -26,7 +26,7 @@ from flowql.runtime.spark.engine.deployed import (
 from flowql.runtime.spark.engine.order import topics_read
 from flowql.runtime.spark.folders import Folder, HadoopPath, folder_at
 from flowql.runtime.spark.log_address import Address, KafkaAddress
-from flowql.runtime.spark.log_append import Place, Target, Writer, place_of
+from flowql.runtime.spark.log_append import CommittedEpochs, Target, Writer, committed_epochs
 from flowql.runtime.spark.log_offsets import Offsets
 from flowql.runtime.spark.log_replace import drop_all
 from flowql.runtime.spark.log_staging import Staging
@@ -117,18 +117,18 @@ class Site:
         found: SparkSession = self._sessions[0]
         return found
 
-    def place(self, query: str) -> Place | None:
+    def committed_epochs(self, query: str) -> CommittedEpochs | None:
         """How far the results of a query are in the log, whatever run they are of."""
-        return self._newest(f"place of {query}", lambda: place_of(self.log, self.target(query)))
+        return self._newest(f"epochs of {query}", lambda: committed_epochs(self.log, self.target(query)))
 
-    def place_of_record(self, query: str, record: Record | None) -> Place | None:
+    def epochs_of_record(self, query: str, record: Record | None) -> CommittedEpochs | None:
         """The same, if they are of this record's run."""
-        place = self.place(query)
-        return place if place is not None and record is not None and place.run == record.run else None
+        committed = self.committed_epochs(query)
+        return committed if committed is not None and record is not None and committed.run == record.run else None
 
     def positions(self, query: QueryPlan, record: Record | None) -> Offsets:
         """What a query has read and whose results are in the log: next offset by topic and partition."""
-        if self.place_of_record(query.id, record) is None:
+        if self.epochs_of_record(query.id, record) is None:
             return {}
         counts = self.log.admin().partition_counts(topics_read(query))
         tps = [TopicPartition(topic, p) for topic, n in counts.items() for p in range(n)]
@@ -160,12 +160,12 @@ class Site:
     def forget(self, query: str) -> None:
         """The query is gone: one of the same name begins anew. Its results stay."""
         self.close_writer(query)
-        if self.place(query) is not None:
-            self._move(self.target(query).group, self.nowhere(query))
+        if self.committed_epochs(query) is not None:
+            self._move(self.target(query).group, self.no_epochs(query))
 
-    def nowhere(self, query: str) -> dict[TopicPartition, Position]:
-        """The place of a query of which no epoch counts any more, whatever checkpoint there is."""
-        return {self.target(query).places: Position(0, json.dumps({"run": "", "counters": {}}))}
+    def no_epochs(self, query: str) -> dict[TopicPartition, Position]:
+        """The positions of a query of which no epoch counts any more, whatever checkpoint exists."""
+        return {self.target(query).epochs: Position(0, json.dumps({"run": "", "counters": {}}))}
 
     def drop_results(self, topic: str) -> None:
         """All records there are in a topic are gone."""

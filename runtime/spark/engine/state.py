@@ -29,8 +29,8 @@ class Pinned:
 
 def sequence_of(site: Site, deployed: Deployed) -> int:
     """How many batches all queries have committed: equal numbers mean that nothing was committed in between."""
-    places = (site.place_of_record(q.id, deployed.records.get(q.id)) for q in deployed.plan.queries)
-    return sum(p.next_epoch for p in places if p is not None)
+    found = (site.epochs_of_record(q.id, deployed.records.get(q.id)) for q in deployed.plan.queries)
+    return sum(p.next_epoch for p in found if p is not None)
 
 
 def pin(site: Site, deployed: Deployed) -> list[Pinned]:
@@ -39,8 +39,8 @@ def pin(site: Site, deployed: Deployed) -> list[Pinned]:
     for query in deployed.plan.queries:
         record = deployed.records.get(query.id)
         if record is not None and (record.form, record.how) == ("stream", "exact"):
-            place = site.place_of_record(query.id, record)
-            found.append(Pinned(query, NONE if place is None else place.next_epoch - 1, record.buckets))
+            committed = site.epochs_of_record(query.id, record)
+            found.append(Pinned(query, NONE if committed is None else committed.next_epoch - 1, record.buckets))
     return found
 
 

@@ -60,14 +60,14 @@ def functions_status(site: Site, plan: Plan, records: Mapping[str, Record | None
     """What calls of user-defined functions have cost the queries since their checkpoints began."""
     if not any(map(functions_in, plan.queries)):
         return []
-    found = (site.place_of_record(query, record) for query, record in records.items())
-    return function_figures(plan, [place.counters for place in found if place is not None])
+    found = (site.epochs_of_record(query, record) for query, record in records.items())
+    return function_figures(plan, [each.counters for each in found if each is not None])
 
 
 def stopped_status(site: Site, query: QueryPlan, record: Record | None) -> dict[str, Any]:
     """One entry of `status` when nothing runs."""
-    place = site.place_of_record(query.id, record)
-    counters: Mapping[str, int] = place.counters if place is not None else {}
+    committed = site.epochs_of_record(query.id, record)
+    counters: Mapping[str, int] = committed.counters if committed is not None else {}
     return {
         "id": query.id,
         "state": "stopped",
@@ -82,7 +82,7 @@ def stopped_status(site: Site, query: QueryPlan, record: Record | None) -> dict[
         "ties": counters.get("ties", 0),
         "errors": 0,
         "last_error": None,
-        "batch": place.next_epoch - 1 if place is not None else None,
+        "batch": committed.next_epoch - 1 if committed is not None else None,
         "rate": 0.0,
         "rate_in": 0.0,
         "latency_target_ms": query.latency_target_ms,

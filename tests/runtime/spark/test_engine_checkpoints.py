@@ -24,7 +24,7 @@ from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import Pinned, SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import Rates, stopped_status
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
-from flowql.runtime.spark.log_append import EmittedRecords, Place, Target, append
+from flowql.runtime.spark.log_append import CommittedEpochs, EmittedRecords, Target, append
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.state.store import Snapshot
 from tests.crash.contents import records_of
@@ -85,23 +85,23 @@ def test_checkpoint_and_log_must_be_at_one_place(
     tmp_path: Path, query: QueryPlan, record: Record, planned: int, committed: int, logged: int | None, fits: bool
 ) -> None:
     checkpoint = batches(tmp_path / "c", planned, committed)
-    place = None if logged is None else Place("run 1", logged + 1)
+    committed = None if logged is None else CommittedEpochs("run 1", logged + 1)
     if fits:
-        check_fits(query, record, place, checkpoint)
+        check_fits(query, record, committed, checkpoint)
         return
     with pytest.raises(CheckpointLost, match="--rebuild"):
-        check_fits(query, record, place, checkpoint)
+        check_fits(query, record, committed, checkpoint)
 
 
 def test_what_else_stands_against_going_on(tmp_path: Path, query: QueryPlan, record: Record) -> None:
     checkpoint = batches(tmp_path / "c", 1, 1)
-    place = Place("run 1", 2)
+    committed = CommittedEpochs("run 1", 2)
     with pytest.raises(CheckpointOfOtherQuery, match=f"{query.id} has changed since its checkpoint was made"):
-        check_fits(replace(query, definition="another"), record, place, checkpoint)
+        check_fits(replace(query, definition="another"), record, committed, checkpoint)
     with pytest.raises(ResultsOfBatch, match="as a batch"):
-        check_fits(query, replace(record, form="batch"), place, checkpoint)
+        check_fits(query, replace(record, form="batch"), committed, checkpoint)
     with pytest.raises(CheckpointLost, match="its checkpoint is gone"):
-        check_fits(query, None, place, tmp_path / "nowhere")
+        check_fits(query, None, committed, tmp_path / "nowhere")
     check_fits(query, None, None, tmp_path / "nowhere")
 
 
@@ -197,7 +197,7 @@ def test_a_query_that_is_built_anew_takes_with_it_who_reads_it(site: Site) -> No
     assert [values(site, t) for t in ("A", "N", "ALONE")] == [[], [None], [b"{}"]], "a follower of N sees the key go"
     same = {q for q in before.records if before.records[q] == after.records[q]}
     assert same == {"CTAS_ALONE"}
-    assert site.place_of_record("CSAS_A", after.records["CSAS_A"]) is None
+    assert site.epochs_of_record("CSAS_A", after.records["CSAS_A"]) is None
     assert not site.checkpoint("CSAS_A").exists()
     assert site.checkpoint("CTAS_ALONE").exists()
     assert check(site, after, after.plan, "stream") == {}

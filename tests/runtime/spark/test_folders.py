@@ -21,7 +21,7 @@ from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
 from flowql.runtime.spark.folders import HadoopPath, folder_at, remove
 from flowql.runtime.spark.log_address import KafkaAddress
-from flowql.runtime.spark.log_append import Place
+from flowql.runtime.spark.log_append import CommittedEpochs
 from flowql.runtime.spark.log_sink import results_of
 from flowql.runtime.spark.log_staging import Staging, staging_of
 from flowql.runtime.spark.settings import SparkSettings
@@ -66,11 +66,11 @@ def test_a_checkpoint_at_an_address_is_compared_with_its_query(spark: SparkSessi
         "CREATE STREAM S (K STRING KEY, V BIGINT) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON'); CREATE STREAM A AS SELECT K, V FROM S;"
     ).queries[0]
     record = Record(query.definition, "run", "stream")
-    check_fits(query, record, Place("run", 1), there)
+    check_fits(query, record, CommittedEpochs("run", 1), there)
     with pytest.raises(CheckpointLost, match="does not fit its results in the log"):
-        check_fits(query, record, Place("run", 3), there)
+        check_fits(query, record, CommittedEpochs("run", 3), there)
     with pytest.raises(CheckpointOfOtherQuery, match="has changed since its checkpoint was made"):
-        check_fits(query, replace(record, definition="other"), Place("run", 1), there)
+        check_fits(query, replace(record, definition="other"), CommittedEpochs("run", 1), there)
 
 
 def test_results_pass_through_an_address(spark: SparkSession, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.spark import log_append
 from flowql.runtime.spark.engine.causes import runtime_failure
-from flowql.runtime.spark.log_append import Target, append, place_of, split
+from flowql.runtime.spark.log_append import Target, append, committed_epochs, split
 from flowql.runtime.spark.log_staging import Staging, pieces_of, stage, staging_of, sweep
 from flowql.runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK
 from flowql.runtime.task import dead_letters
@@ -52,9 +52,9 @@ def test_a_repeated_epoch_counts_once_and_its_place_is_kept(log: EmbeddedLog) ->
     for epoch in (0, 0, 1, 0, 1):
         append_emitted(log, TARGET, epoch, [emitted(row(f"e{epoch}"))])
     assert values(log, "out")[0] == [b"e0", b"e1"]
-    place = place_of(log, TARGET)
-    assert place is not None
-    assert (place.run, place.next_epoch) == ("run-a", 2)
+    committed = committed_epochs(log, TARGET)
+    assert committed is not None
+    assert (committed.run, committed.next_epoch) == ("run-a", 2)
     assert append_emitted(log, TARGET, 1, [emitted(row("again"))]).skipped
 
 
@@ -74,11 +74,11 @@ def test_an_epoch_takes_the_place_of_earlier_results(log: EmbeddedLog) -> None:
 
 
 def test_an_epoch_without_rows_moves_the_place(log: EmbeddedLog) -> None:
-    assert place_of(log, TARGET) is None
+    assert committed_epochs(log, TARGET) is None
     append_emitted(log, TARGET, 0, [])
-    place = place_of(log, TARGET)
-    assert place is not None
-    assert place.next_epoch == 1
+    committed = committed_epochs(log, TARGET)
+    assert committed is not None
+    assert committed.next_epoch == 1
 
 
 def test_missing_epochs_and_another_checkpoint_are_refused(log: EmbeddedLog) -> None:
@@ -99,15 +99,15 @@ def test_counters_are_summed_with_the_epochs(log: EmbeddedLog) -> None:
     letters = (DEAD, "Q", 0, 0, 1, records([b"{}"]))
     for epoch in (0, 1, 1):
         append_emitted(log, TARGET, epoch, [emitted(row("a"), note, letters)])
-    place = place_of(log, TARGET)
-    assert place is not None
-    assert place.counters == {"records_in": 6, "late": 6, "records_appended": 2, "dead_letters": 2}
+    committed = committed_epochs(log, TARGET)
+    assert committed is not None
+    assert committed.counters == {"records_in": 6, "late": 6, "records_appended": 2, "dead_letters": 2}
     assert values(log, "app-dead-letters") == [[b"{}", b"{}"]]
     of_one_record = [(DEAD, "Q", 0, 0, 1, records([b"{}", b"{}"])), (NOTE, "Q", 0, 0, 2, '{"query": "Q", "dead": 1}')]
     append_emitted(log, TARGET, 2, [emitted(*of_one_record)])
-    place = place_of(log, TARGET)
-    assert place is not None
-    assert place.counters["dead_letters"] == 3
+    committed = committed_epochs(log, TARGET)
+    assert committed is not None
+    assert committed.counters["dead_letters"] == 3
 
 
 def test_what_was_read_is_committed_with_it(log: EmbeddedLog) -> None:
@@ -126,21 +126,21 @@ def test_nothing_of_an_epoch_that_fails_is_there(log: EmbeddedLog) -> None:
     with pytest.raises(LogError, match="nowhere"):
         append_emitted(log, TARGET, 0, [emitted(row("x"), bad)])
     assert values(log, "out") == [[], []]
-    assert place_of(log, TARGET) is None
+    assert committed_epochs(log, TARGET) is None
 
 
 def test_a_second_writer_that_came_in_between_is_noticed(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two drivers on one query: the one that was overtaken finds the epoch there and leaves it."""
-    real, overtaken = log_append.place_of, []
+    real, overtaken = log_append.committed_epochs, []
 
-    def place(of: EmbeddedLog, target: Target) -> log_append.Place | None:
+    def committed(of: EmbeddedLog, target: Target) -> log_append.CommittedEpochs | None:
         seen = real(of, target)
         if not overtaken:
             overtaken.append(1)
             append_emitted(log, target, 0, [emitted(row("theirs"))])
         return seen
 
-    monkeypatch.setattr(log_append, "place_of", place)
+    monkeypatch.setattr(log_append, "committed_epochs", committed)
     assert append_emitted(log, TARGET, 0, [emitted(row("mine"))]).skipped
     assert values(log, "out")[0] == [b"theirs"]
 

@@ -16,7 +16,7 @@ from flowql.runtime.log.kafka.log import KafkaLog
 from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark import log_append
 from flowql.runtime.spark.log_address import KafkaAddress
-from flowql.runtime.spark.log_append import Target, append, place_of, split
+from flowql.runtime.spark.log_append import Target, append, committed_epochs, split
 from flowql.runtime.spark.log_letters import TopicLetters, put_letters
 from flowql.runtime.spark.log_offsets import LogRange, bounds, read_range
 from flowql.runtime.spark.log_replace import drop_all
@@ -55,16 +55,16 @@ def world(kafka: str) -> Iterator[World]:
 
 def test_an_epoch_counts_once_whoever_writes_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     log, target = world.log, world.target
-    assert place_of(log, target) is None
+    assert committed_epochs(log, target) is None
     for epoch in (0, 0, 1, 0, 1):
         append_emitted(log, target, epoch, [emitted(world.row(b"e%d" % epoch))], {world.stream: epoch + 5})
-    place = place_of(log, target)
-    assert place is not None
-    assert (place.run, place.next_epoch, place.counters["records_appended"]) == ("run-a", 2, 2)
+    committed = committed_epochs(log, target)
+    assert committed is not None
+    assert (committed.run, committed.next_epoch, committed.counters["records_appended"]) == ("run-a", 2, 2)
     assert log.stable_positions(target.group, [world.stream])[world.stream].offset == 6
-    real, overtaken = log_append.place_of, []
+    real, overtaken = log_append.committed_epochs, []
 
-    def overtake(of: KafkaLog, wanted: Target) -> log_append.Place | None:
+    def overtake(of: KafkaLog, wanted: Target) -> log_append.CommittedEpochs | None:
         """Another driver commits the epoch after this one has looked."""
         seen = real(of, wanted)
         if not overtaken:
@@ -72,7 +72,7 @@ def test_an_epoch_counts_once_whoever_writes_it(world: World, monkeypatch: pytes
             append_emitted(of, wanted, 2, [emitted(world.row(b"theirs"))])
         return seen
 
-    monkeypatch.setattr(log_append, "place_of", overtake)
+    monkeypatch.setattr(log_append, "committed_epochs", overtake)
     assert append_emitted(log, target, 2, [emitted(world.row(b"mine"))]).skipped
     assert world.values(world.stream) == [b"e0", b"e1", b"theirs"]
 

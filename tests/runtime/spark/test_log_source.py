@@ -15,7 +15,7 @@ from flowql.runtime.errors import OffsetOutOfRange, StateError, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.spark.engine.causes import runtime_failure
-from flowql.runtime.spark.log_append import Target, place_of
+from flowql.runtime.spark.log_append import Target, committed_epochs
 from flowql.runtime.spark.log_sink import SinkOptions, write_epoch
 from flowql.runtime.spark.log_source import ReadOptions, read_log, register, stream_log
 from flowql.runtime.spark.log_staging import Staging, staging_of
@@ -105,9 +105,9 @@ def test_a_stream_in_three_portions_with_restarts(session: SparkSession, log: Em
         assert (len(batches) > 1) == bool(rows_max)
     expected = [[f"p{p}-{n}".encode() for n in range(30)] for p in range(2)]
     assert values(log, "out") == expected
-    place = place_of(log, TARGET)
-    assert place is not None
-    assert place.counters["records_in"] == place.counters["records_appended"] == 60
+    committed = committed_epochs(log, TARGET)
+    assert committed is not None
+    assert committed.counters["records_in"] == committed.counters["records_appended"] == 60
     assert json.loads(query.recentProgress[-1]["sources"][0]["endOffset"]) == {"t": {"0": 30, "1": 30}}
 
     # The last batch is given again, as after a crash between its commit to the log and Spark's own.
