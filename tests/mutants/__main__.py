@@ -69,6 +69,7 @@ TESTS: dict[str, tuple[str, ...]] = {
                 "conformance",
                 "embedded",
                 "checksums",
+                "disk_files",
                 "links",
                 "murmur2",
                 "only_member",

@@ -6,6 +6,13 @@ A number that is one of many possible ones (a limit of memory, where an estimate
 from __future__ import annotations
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "runtime/log/murmur2.py": {
+        "chunk = offsets[row : row + _CHUNK_ROWS + 2]": "the next chunk writes the last row of each once more",
+    },
+    "runtime/log/policy.py": {
+        "SEGMENT_BYTES = 64 << 21": "a size of files",
+        "SEGMENT_BYTES = 65 << 20": "a size of files",
+    },
     "runtime/state/keys.py": {
         "if (t.kind is not Kind.STRING):": "other values have no `encode`, and texts are encoded one by one",
         "_EXACT = Context(prec=101)  # the default context would round a DECIMAL(38, s)": "any precision of 38 and more",
