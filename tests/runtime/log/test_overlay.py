@@ -3,9 +3,10 @@
 import pytest
 
 from flowql.runtime.errors import LogError, TopicMissing
-from flowql.runtime.log.base import EARLIEST, LATEST, Position, TopicPartition
+from flowql.runtime.log.base import EARLIEST, LATEST, Position, Producer, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
-from flowql.runtime.log.overlay import OverlayLog
+from flowql.runtime.log.overlay import OverlayLog, _Producer
+from tests.runtime.log.noting import Noting, calls_of
 from tests.runtime.log.records import batch, produce, values
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
@@ -72,3 +73,89 @@ def test_memory_forgets_what_is_dropped():
     log.drop_before(A0, 20)
     produce(log, "p", (A0, [b"new"]))
     assert values(log, A0) == [b"new"]
+
+
+def test_what_is_asked_of_a_topic_is_answered_by_the_log_that_has_it(below):
+    log = OverlayLog(below, {A0: 2, A1: 0})
+    log.create_topic("B", 1, {"retention.ms": "5"})
+    produce(log, "p", (B0, [b"x", b"y"]))
+    log.drop_before(B0, 1)
+    every = [A0, A1, B0]
+    assert log.begin_offsets(every) == {tp: log.begin_offset(tp) for tp in every} == {A0: 2, A1: 0, B0: 1}
+    ends = {A0: 3, A1: 1, B0: 2}
+    assert log.end_offsets(every) == {tp: log.end_offset(tp) for tp in every} == ends
+    assert {tp: log.written_offset(tp) for tp in every} == log.ask_end_offsets(every).result(0) == ends
+    assert log.partition_counts(["A", "B", "none"]) == {"A": 2, "B": 1}
+    assert [log.is_own(tp) for tp in every] == [False, False, True]
+    assert [log.writers(tp) for tp in every] == [below.writers(A0), below.writers(A1), log.own.writers(B0)]
+    assert log.alter_topic("B", {"retention.ms": "6"}).config == log.topics()["B"].config == {"retention.ms": "6"}
+    assert log.ask_topic_ids(["A", "B"]).result(0) == {}
+    assert (log.last_sequence("p"), below.last_sequence("p")) == (1, 1)
+    assert (log.key_values(A0).read(9, 1_000).values, log.key_values(B0).read(9, 1_000).values) == ([b"3"], [b"y"])
+    assert values(OverlayLog(below, {A0: -5}), A0) == [b"1", b"2", b"3"], "never below the first record"
+
+
+def test_nothing_of_an_overlay_is_kept_or_shared(below):
+    log = OverlayLog(below)
+    log.create_topic("B", 1)
+    producer = log.producer("p")
+    producer.begin()
+    producer.send_positions("g", {A0: Position(3)})
+    with pytest.raises(AssertionError):
+        producer.attach_redo(b"x")
+    producer.abort()
+    assert (log.committed("g"), log.stable_positions("g", [A0]), list(log.redo_after("p", 0))) == ({}, {}, [])
+    assert (log.opener(), log.record_bytes_max("A")) == (None, None)
+    with pytest.raises(LogError):
+        log.redo_place("p", 1)
+    consumer = log.consumer("c")
+    with pytest.raises(LogError, match="joins no group"):
+        consumer.subscribe("g", ["A"], lambda: None)
+    assert consumer.group_events() == []
+
+
+def test_calls_of_a_consumer_go_to_the_log_that_has_the_partition(below):
+    log = OverlayLog(below)
+    log.create_topic("B", 1)
+    produce(log, "p", (B0, [b"x"]))
+    consumer = log.consumer("c")
+    consumer.assign({A0: 0, B0: 0})
+
+    def polled():
+        return sorted(v for b in consumer.poll(10, 1000) for v in b.records["value"].to_pylist())
+
+    assert polled() == [b"1", b"2", b"3", b"x"]
+    consumer.pause([A0, B0])
+    for tp in (A0, B0):
+        consumer.seek(tp, 0)
+    assert polled() == []
+    consumer.resume([B0])
+    assert polled() == [b"x"]
+    consumer.resume([A0])
+    assert polled() == [b"1", b"2", b"3"]
+    consumer.close()
+    with pytest.raises(LogError):
+        consumer.seek(A0, 0)
+    with pytest.raises(LogError):
+        consumer.seek(B0, 0)
+
+
+def test_calls_of_a_producer_reach_that_of_the_log_in_memory():
+    own = Noting()
+    producer = _Producer(own)
+    for name, (arguments, answers) in calls_of(Producer).items():
+        if name not in ("send_positions", "attach_redo", "repartition"):
+            given, before = tuple(object() for _ in range(arguments)), len(own.calls)
+            answer = getattr(producer, name)(*given)
+            assert own.calls[before:] == [(name, given)]
+            assert answer is (own.made[name] if answers else None), name
+    producer.repartition("B", 4, 9, keeps=True)
+    assert own.calls[-1] == ("repartition", ("B", 4, 9, True))
+
+
+def test_both_logs_are_closed(below):
+    closed = []
+    log = OverlayLog(below)
+    below.close, log.own.close = (lambda: closed.append("below")), (lambda: closed.append("own"))
+    log.close()
+    assert sorted(closed) == ["below", "own"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, cast
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from flowql.runtime.log.base import Consumer, Log, PartitionReader, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.repairs import CONFIG, Repair, RepairedLog, _Consumer, _Reader, encode, marks, topic_name
+from tests.runtime.log.noting import Noting, calls_of
 from tests.runtime.log.records import batch
 
 APP, TP = "app", TopicPartition("t", 0)
@@ -109,26 +109,6 @@ def test_topics_have_repaired_records_until_their_last_repair_is_taken_back() ->
         assert repairs.topics() == topics
         assert repairs.get(TP, 1) == written[TP, 1]
     assert repairs.get(TopicPartition("other", 0), 1) is None
-
-
-class Noting:
-    """Answers every call with a value of its own, and notes it."""
-
-    def __init__(self, name: str = "") -> None:
-        self.name, self.calls, self.made = name, list[tuple[str, tuple[object, ...]]](), dict[str, object]()
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: object) -> object:
-            self.calls.append((name, arguments))
-            return self.made.setdefault(name, object())
-
-        return call
-
-
-def calls_of(protocol: type) -> dict[str, tuple[int, bool]]:
-    """The calls of a protocol: how many arguments each needs, and whether it answers."""
-    found = {n: inspect.signature(f) for n, f in vars(protocol).items() if inspect.isfunction(f) and n[0] != "_"}
-    return {n: (len(f.parameters) - 1, f.return_annotation != "None") for n, f in found.items()}
 
 
 def test_all_other_calls_reach_the_log_and_give_its_answer() -> None:
