@@ -57,6 +57,7 @@ def test_a_task_without_rows_asks_no_task_upstream(monkeypatch: pytest.MonkeyPat
 
 def test_channels_are_idle_when_all_tasks_before_them_are_and_nothing_has_come_meanwhile() -> None:
     """A task that was publishing is idle only once its rows are here."""
+    assert ConsumerChannels().idle_with({}, None)
     first, second = (ExchangeInput("op", "x", 0, n) for n in range(2))
     channels = ConsumerChannels.joined([first, second])
     assert channels.idle_with({}, None)

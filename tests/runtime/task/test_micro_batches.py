@@ -271,6 +271,7 @@ def test_a_batch_that_fails_because_its_state_was_dropped_is_not_taken_for_a_bad
         with pytest.raises(RuntimeFailure if isinstance(error, RuntimeFailure) else BatchRevoked):
             task.process(SLICE_NS)
         assert publisher.published == []
+        assert len(cast(Scripted, task.program).runs) == 1, "it is not tried once more"
 
 
 def test_a_record_that_fails_alone_is_left_out_and_its_neighbours_are_processed() -> None:
