@@ -18,6 +18,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_EXACT = Context(prec=101)  # the default context would round a DECIMAL(38, s)": "any precision of 38 and more",
     },
     "runtime/state/sizes.py": {
+        "REST = 101": "a share of a processor",
         "ROWS = 501  # looked at in one go: about a millisecond": "a number of rows looked at in one go",
     },
     "runtime/task/arrivals.py": {

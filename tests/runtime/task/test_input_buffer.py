@@ -15,7 +15,7 @@ from flowql.runtime.log.base import RawBatch
 from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
 from flowql.runtime.task.dead_letters import SEGMENT_AGE_MS, SEGMENT_BYTES, SEGMENT_BYTES_MIN, topic_config
-from flowql.runtime.task.input_buffer import DecodedRows, LogInput, Probes
+from flowql.runtime.task.input_buffer import DecodedRows, LogInput, Probes, positions_of_input, topic_named
 from tests.runtime.task.test_gathering import TP, fetched
 
 SCHEMA = Schema((Field("V", BIGINT),))
@@ -172,3 +172,18 @@ def test_records_of_other_channels_are_passed_over(buffered: int) -> None:
     assert (other.next_fetch, other.position, other.rows, other.seen) == (3, 3, 0, (3, 0))
     source.add(fetched(buffered, 2, after=4))
     assert (source.next_fetch, source.position, source.rows) == (buffered + 6, 0, buffered + 2)
+
+
+def test_every_input_of_a_partition_has_a_position_of_its_own() -> None:
+    first, second = (LogInput("op", TP, 0, ordinal=n) for n in range(2))
+    channels = [LogInput("op", TP, 0, channel=b"k", source=n) for n in range(2)]
+    names = [i.name for i in (first, second, *channels)]
+    assert names == ["t", "t#1", "t#0", "t#1"], "a task reads a topic in channels or as a whole"
+    assert {topic_named(name) for name in names} == {"t"}
+    assert [second.name_in("u"), channels[0].name_in("u")] == ["u#1", "u#0"]
+    positions = {"t": 5, "t#1": 7, "u": 3}
+    assert [i.position_in(positions, 9) for i in (first, second)] == [5, 7]
+    assert second.position_in({"t": 5}, 9) == 5, "an older version wrote one for all"
+    assert second.position_in({}, 9) == 9
+    assert positions_of_input(positions, 0) == {"t": 5, "u": 3}
+    assert positions_of_input(positions, 1) == {"t": 7, "u": 3}

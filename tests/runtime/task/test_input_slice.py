@@ -89,17 +89,19 @@ def test_of_a_run_over_a_topic_and_a_repartition(monkeypatch):
     assert len(looks) == 2, "each input once, however many letters there are"
 
 
-def test_the_record_behind_a_row_and_behind_a_dead_letter():
+@pytest.mark.parametrize("in_topic", [False, True])
+def test_the_record_behind_a_row_and_behind_a_dead_letter(in_topic):
     """Of a row of a topic its bytes, of a row of a repartition its place, of a row that no input has nothing."""
     columns = [[10, 11, 13], [1, 2, 3], [b"k", None, b"m"], [b"x", b"y", None], [None] * 3]
     arrays = [pa.array(c, f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)]
     raw = RawBatch(TopicPartition("t", 2), pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA), 14, 0)
     decoded = DecodedRows(batch(3), np.array([0, 1, 2]), 3, [], raw)
     channel = batch(2, known([("a", 0, 5), None]))
+    through = DecodedRows(channel, np.array([0, 0]), 1, [], raw) if in_topic else None  # records of a repartition topic
     taken = [
         InputSlice("u", "scan", 3, np.array([], np.int64), decoded=decoded),
         InputSlice("t", "scan", 1, np.array([0, 3]), PeekedRows([decoded.batch], 1, np.zeros(2), more=False), decoded),
-        InputSlice("x#0", "exchange", 0, np.array([1, 2]), PeekedRows([channel], 0, np.zeros(2), more=False)),
+        InputSlice("x#0", "exchange", 0, np.array([1, 2]), PeekedRows([channel], 0, np.zeros(2), more=False), through),
     ]
     origins = origins_of(taken)
     behind = [
