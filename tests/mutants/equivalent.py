@@ -13,6 +13,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "SEGMENT_BYTES = 64 << 21": "a size of files",
         "SEGMENT_BYTES = 65 << 20": "a size of files",
     },
+    "runtime/state/cleaner.py": {
+        "RANGES_MIN = 17  # a compaction rewrites files: not for every expired segment": "how many ranges are worth a compaction",
+    },
     "runtime/state/keys.py": {
         "if (t.kind is not Kind.STRING):": "other values have no `encode`, and texts are encoded one by one",
         "_EXACT = Context(prec=101)  # the default context would round a DECIMAL(38, s)": "any precision of 38 and more",

@@ -181,3 +181,31 @@ def test_ranges_are_deleted_and_properties_are_told_by_the_physical_store(tmp_pa
     assert physical.property("rocksdb.num-immutable-mem-table") == 0
     assert physical.accepts_files()
     physical.close()
+
+
+def test_segments_go_with_each_bound_that_leaves_one_behind():
+    manager = manager_on()
+    task = manager.open_task("q", 0, [window(retention_ms=60_000)])
+    put(manager, task, "W", {("a", minute * 60_000): (minute,) for minute in range(6)})
+    commit(manager)
+    left = []
+    for bound_ms in (60_001, 110_000, 120_000, 300_000):
+        task.store("W").expire(bound_ms)
+        with manager.epoch_lock:
+            task.publish({})
+        frozen = manager.cut()
+        ranges = len(frozen.writes().ranges)
+        manager.apply(frozen, manager.applied_sequence + 1)
+        left.append((ranges, len(list(manager._physical.scan(*task.store("W").entry.partition_range(0))))))
+    assert left == [(1, 5), (0, 5), (1, 4), (1, 1)]
+
+
+def test_what_is_here_of_an_open_task_is_not_cleared():
+    manager = manager_on()
+    task, _ = two_tasks(manager)
+    with pytest.raises(StateError, match="q0/0_0 is open"):
+        manager.rebuild({"q0/0_0": None})
+    assert dict(task.store("T0").scan()) == {("a",): (1,)}
+    manager.close_task("q0/0_0")
+    manager.rebuild({"q0/0_0": None})
+    assert shown(manager, "T0") == {}
