@@ -6,6 +6,9 @@ A number that is one of many possible ones (a limit of memory, where an estimate
 from __future__ import annotations
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "runtime/app/swapping.py": {
+        "if (at > limit):": "what is read from there on is cut off at the limit, so that nothing is left of it",
+    },
     "runtime/log/murmur2.py": {
         "chunk = offsets[row : row + _CHUNK_ROWS + 2]": "the next chunk writes the last row of each once more",
     },
