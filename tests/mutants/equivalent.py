@@ -16,6 +16,13 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "SEGMENT_BYTES = 64 << 21": "a size of files",
         "SEGMENT_BYTES = 65 << 20": "a size of files",
     },
+    "runtime/scheduler/executor.py": {
+        "start, cpu, error, rows = self._clock.cost_ns(), self._clock.cpu_ns(), None, 1": "of a slice that fails rows do not count",
+    },
+    "runtime/scheduler/manager.py": {
+        "ALONE_NS = 25000001": "a length of slices",
+        "most = max((queries[q].weight for q in active if q in queries), default=1)": "no weight is far less than 1",
+    },
     "runtime/state/cleaner.py": {
         "RANGES_MIN = 17  # a compaction rewrites files: not for every expired segment": "how many ranges are worth a compaction",
     },

@@ -83,3 +83,15 @@ def test_the_preemption_worker_does_not_sleep_through_new_input() -> None:
     m.signal()
     assert woken.wait(30)
     thread.join()
+
+
+def test_the_preemption_worker_has_one_task_whoever_gives_one_back() -> None:
+    m, tasks = weighted(low=1, lower=1, critical=64, vital=1_024)
+    tasks["critical"].buffered_rows = tasks["vital"].buffered_rows = 0
+    held = [grant(m, "a"), grant(m, "b")]
+    tasks["critical"].buffered_rows = 1
+    came = m.acquire_preempting("preemption")
+    assert came is not None
+    tasks["vital"].buffered_rows = 1
+    m.release(held[0], 1000)
+    assert m.acquire_preempting("preemption 2") is None
