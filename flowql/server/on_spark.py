@@ -75,7 +75,7 @@ class SparkEngine:
 
     def __init__(self, instance: SparkInstance, settings: Settings) -> None:
         self.instance, self._settings = instance, settings
-        self._telling = threading.Lock()  # a status notes counters for the rates of the next
+        self._status_lock = threading.Lock()  # a status notes counters for the rates of the next
         self._heartbeat = HeartbeatWriter(lambda: instance.site.root, self.status, SystemClock())
 
     @property
@@ -162,7 +162,7 @@ class SparkEngine:
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
         del detail  # there is no more to tell
-        with self._telling:
+        with self._status_lock:
             found = self.instance.status()
         instance = _instance(os.getpid(), self._settings) | process_metrics() | {"functions": found["functions"]}
         return {"instance": instance, "queries": found["queries"]}
@@ -257,7 +257,7 @@ class SparkAtRest:
             elif beat is not None:  # the embedded log is on the other machine
                 queries = [{**q, "state": "stopped", "rate": 0.0, "rate_in": 0.0} for q in beat.status["queries"]]
         instance = _instance(None, s) | {"functions": functions}
-        if beat is not None and beat.running:
+        if beat is not None and beat.running and not beat.is_of_this_host:
             instance["last_heartbeat"] = {"host": beat.host, "pid": beat.pid, "age_ms": now_ms - beat.at_ms}
         return {"instance": instance, "queries": queries}
 

@@ -49,9 +49,11 @@ class Heartbeat:
         """Whether the instance runs, as far as can be known. A process of this host is looked for; of others the age decides."""
         if not self.running:
             return False
-        if self.host == socket.gethostname():
-            return is_alive(self.pid, self.started)
-        return now_ms - self.at_ms < TIMEOUT_MS
+        return is_alive(self.pid, self.started) if self.is_of_this_host else now_ms - self.at_ms < TIMEOUT_MS
+
+    @property
+    def is_of_this_host(self) -> bool:
+        return self.host == socket.gethostname()
 
 
 def read_heartbeat(root: Folder) -> Heartbeat | None:
@@ -74,15 +76,17 @@ class HeartbeatWriter:
         self._root, self._status, self._clock = root, status, clock
         self._started = psutil.Process().create_time()
         self._thread = StepThread(lambda _now_ms: self.write_once(), clock, lambda _error: None, "spark-heartbeat")
-        self._failing = False
+        self._is_writing = self._failing = False
 
     def start(self) -> None:
         self._thread.start()
+        self._is_writing = True
 
     def stop(self) -> None:
-        """The last heartbeat says that the instance has stopped."""
-        self._thread.stop()
-        self._write(running=False)
+        """The last heartbeat says that the instance has stopped. One that never started leaves that of another machine as it is."""
+        if self._is_writing:
+            self._thread.stop()
+            self._write(running=False)
 
     def write_once(self) -> int:
         """Returns the time until the next heartbeat, in ms."""

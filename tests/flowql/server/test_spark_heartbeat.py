@@ -78,6 +78,12 @@ def test_a_status_is_beat_until_the_instance_stops(tmp_path: Path) -> None:
     assert not beat.running
 
 
+def test_an_instance_that_was_refused_at_its_start_leaves_heartbeats_of_others(tmp_path: Path) -> None:
+    put(tmp_path, BEAT)
+    HeartbeatWriter(lambda: tmp_path, lambda: STATUS, VirtualClock()).stop()
+    assert read_heartbeat(tmp_path) == BEAT
+
+
 def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
     put(tmp_path, replace(BEAT, format=2))
     assert read_heartbeat(tmp_path) is None
@@ -107,7 +113,6 @@ def test_a_status_that_cannot_be_made_ends_nothing(tmp_path: Path, caplog: pytes
 
     writer = HeartbeatWriter(lambda: tmp_path, status, VirtualClock())
     writer.write_once()
-    writer.stop()
     assert caplog.messages == ["other machines do not see the status of this instance: b1:9092 does not answer"]
     assert read_heartbeat(tmp_path) is None
 
@@ -131,5 +136,7 @@ def test_the_status_on_a_machine_that_runs_nothing(
     else:
         assert "no instance is running here; the last heartbeat of process 4711 on node-3 is 4,00" in shown.err
         assert (found["instance"]["pid"], found["queries"][0]["rate"]) == (None, 0.0)
+    monkeypatch.setattr(spark_heartbeat.socket, "gethostname", lambda: "node-3")
+    assert flowql("status", "-t", "spark").err.startswith("no instance is running; start it"), "it was killed"
     state = "running" if age_ms < TIMEOUT_MS else "stopped"
     assert shown.out.splitlines()[-1].split()[:4] == ["CTAS_SPENT", state, "normal", "7"]
