@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -216,7 +217,7 @@ class Aggregates:
             return [within.expr], ()
         if _is_null(args[0]):
             return [within.expr], (None,)
-        fraction = float(_constant(args[0], node, function))
+        fraction = _fraction(args[0], node, function)
         return [within.expr], (1 - fraction if within.descending else fraction,)
 
 
@@ -325,6 +326,15 @@ def _constant(e: Expr, node: t.Call, function: str) -> Any:
     if not isinstance(e, Literal) or e.value is None:
         unsupported(f"{function} with an argument that is no constant", node.span, "write a constant")
     return float(e.value) if isinstance(e.value, Decimal) else e.value
+
+
+def _fraction(e: Expr, node: t.Call, function: str) -> float:
+    """Of a percentile. A text that is a number counts as one, as in PostgreSQL."""
+    value = _constant(e, node, function)
+    with suppress(TypeError, ValueError):  # of texts, dates and others
+        if not isinstance(value, bool) and 0 <= float(value) <= 1:
+            return float(value)
+    raise mistake("FQ2005", f"{function} takes a fraction from 0 to 1, not {value!r}", node.span)
 
 
 def _is_null(e: Expr) -> bool:

@@ -162,3 +162,19 @@ def test_names_in_an_order_without_a_limit_are_looked_up(query: str, code: str) 
     text = f"CREATE TABLE t (a INT PRIMARY KEY, b INT); CREATE VIEW v AS {query};"
     compiled = compile_project([SourceText("a.sql", text)], dialect="standard")
     assert [d.code for d in compiled.diagnostics if d.severity == "error"] == ([code] if code else [])
+
+
+@pytest.mark.parametrize("fraction", ["'half'", "1.5", "-0.1", "DATE '2024-01-01'", "TRUE", "'NaN'"])
+def test_the_fraction_of_a_percentile_is_a_number_from_0_to_1(fraction: str) -> None:
+    """A text ended the compiler with an internal error; 1.5 was accepted. A text that is a number counts as one, as in PostgreSQL."""
+
+    def compiled(fraction: str) -> list[str]:
+        view = (
+            f"CREATE MATERIALIZED VIEW v AS SELECT PERCENTILE_CONT({fraction}) WITHIN GROUP (ORDER BY b) AS p FROM u;"
+        )
+        found = compile_project([SourceText("v.sql", f"{U};\n{view}")], dialect="standard")
+        return [f"{d.code} {d.title}" for d in found.diagnostics]
+
+    (said,) = compiled(fraction)
+    assert said.startswith("FQ2005 PERCENTILE_CONT takes a fraction from 0 to 1, not ")
+    assert compiled("0") == compiled("1.0") == compiled("'0.5'") == []
