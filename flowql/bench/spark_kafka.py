@@ -19,7 +19,7 @@ import json
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -72,6 +72,8 @@ EXPECTED: Mapping[str, str] = {
     "exact": f'SELECT count(*), sum(n), sum(start * n + total) FROM (SELECT bidder, "dateTime" // {SIZE_MS} * {SIZE_MS} AS start, '
     "count(*) AS n, sum(price) AS total FROM bids GROUP BY ALL)",
 }
+
+Comparison = Callable[[str, Path, str, argparse.Namespace], Pair]  # bootstrap, folder, query, options
 
 
 def compare(bootstrap: str, folder: Path, query: str, options: argparse.Namespace) -> Pair:
@@ -201,30 +203,40 @@ def _json(columns: str) -> str:
     return f"CAST(to_json(struct({columns})) AS BINARY) AS value"
 
 
-def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--queries", default="native,exact")
+def command_line(doc: str, queries: str, words: Sequence[str]) -> argparse.Namespace:
+    """The options of a comparison on a broker. doc: of its module; queries: the default."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--queries", default=queries)
     parser.add_argument("--events", type=int, default=500_000, help="bids")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--buckets", type=int, default=4)
+    parser.add_argument("--buckets", type=int, default=4, help="of exact streams")
     parser.add_argument("--guarded", action="store_true", help="jobs by hand give the same guarantees")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--jars", default="", help="of Spark's connector, with commas between them")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--by-hand", help=argparse.SUPPRESS)
-    options = parser.parse_args(words)
-    if options.by_hand:
-        run_by_hand(json.loads(options.by_hand))
-        return 0
+    return parser.parse_args(words)
+
+
+def compare_all(options: argparse.Namespace, topics: Iterable[str], compare: Comparison) -> None:
+    """Each query on a broker that has these topics, printed and, with --json, written."""
     found: dict[str, Pair] = {}
     with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name, broker_in(Path(name) / "broker") as bootstrap:
         with closing(log_at(Path(name), KafkaSettings(bootstrap), "bench-input")) as log:
-            write_topics(log, options.events, ["bid"])
+            write_topics(log, options.events, topics)
         for query in options.queries.split(","):
             found[query] = compare(bootstrap, Path(name), query, options)
             print(f"{query}: {found[query]}", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps({q: asdict(pair) for q, pair in found.items()}, indent=1) + "\n")
+
+
+def main(words: Sequence[str]) -> int:
+    options = command_line(__doc__ or "", ",".join(QUERIES), words)
+    if options.by_hand:
+        run_by_hand(json.loads(options.by_hand))
+    else:
+        compare_all(options, ["bid"], compare)
     return 0
 
 

@@ -17,10 +17,8 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,13 +27,13 @@ import pyarrow as pa
 
 from flowql.bench.engines import NEXMARK
 from flowql.bench.measuring import BenchFailed
-from flowql.bench.nexmark_input import PARTITIONS, write_topics
+from flowql.bench.nexmark_input import PARTITIONS
 from flowql.bench.nexmark_people import SCHEMAS
 from flowql.bench.oracle import EXPECTED
 from flowql.bench.results import wrong
-from flowql.bench.run import broker_in
 from flowql.bench.spark_exact import MEMORY_MB, Pair, Side, in_turns
 from flowql.bench.spark_jobs import over_columns
+from flowql.bench.spark_kafka import command_line, compare_all
 from flowql.bench.spark_transactions import Transactions
 from flowql.config.storage import log_at
 from flowql.runtime.log.kafka.connection import Connection
@@ -139,28 +137,11 @@ def _rows(spark: Any, broker: Mapping[str, str], topic: str) -> Any:
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--queries", default=",".join(EXPECTED))
-    parser.add_argument("--events", type=int, default=500_000, help="bids")
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--guarded", action="store_true", help="jobs by hand give the same guarantees")
-    parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--jars", default="", help="of Spark's connector, with commas between them")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--by-hand", help=argparse.SUPPRESS)
-    options = parser.parse_args(words)
+    options = command_line(__doc__ or "", ",".join(EXPECTED), words)
     if options.by_hand:
         run_by_hand(json.loads(options.by_hand))
-        return 0
-    found: dict[str, Pair] = {}
-    with tempfile.TemporaryDirectory(prefix="flowql-bench-") as name, broker_in(Path(name) / "broker") as bootstrap:
-        with closing(log_at(Path(name), KafkaSettings(bootstrap), "bench-input")) as log:
-            write_topics(log, options.events)
-        for query in options.queries.split(","):
-            found[query] = compare(bootstrap, Path(name), query, options)
-            print(f"{query}: {found[query]}", flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps({q: asdict(pair) for q, pair in found.items()}, indent=1) + "\n")
+    else:
+        compare_all(options, SCHEMAS, compare)
     return 0
 
 
