@@ -30,16 +30,15 @@ from flowql.runtime.app.plan_topic import topic_name
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import Superseded
 from flowql.runtime.log.appending import Redelivery
-from flowql.runtime.spark.engine.checkpoint_state import reader, session_at_rest
+from flowql.runtime.spark.engine.checkpoint_state import LazySession, reader, session_at_rest
 from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import Deployed, load
 from flowql.runtime.spark.engine.file_rows import rows_by_source
 from flowql.runtime.spark.engine.instance import SparkInstance, form_of
 from flowql.runtime.spark.engine.rebuild import decide_rebuild, ways
-from flowql.runtime.spark.engine.site import Site, newest, root_of
+from flowql.runtime.spark.engine.site import Site, root_of
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import functions_status, stopped_status
-from flowql.runtime.spark.folders import Folder
 from flowql.runtime.spark.log_address import Address, KafkaAddress
 from flowql.runtime.spark.session import master_to_read
 from flowql.runtime.spark.storage import is_remote, reach
@@ -245,8 +244,8 @@ class SparkAtRest:
     def status(self) -> dict[str, Any]:
         """The heartbeat of an instance that runs, on any machine; else what was committed."""
         s, now_ms = self._settings, SystemClock().wall_ms()
-        with self._opened(master_to_read()) as (site, deployed, root):
-            beat = read_heartbeat(root)
+        with self._opened(master_to_read()) as (site, deployed, session):
+            beat = read_heartbeat(root_of(s.spark, s.state_dir, s.application_id, session))
             if beat is not None and beat.is_current(now_ms):
                 return {**beat.status, "instance": {**beat.status["instance"], "host": beat.host, "at_ms": beat.at_ms}}
             queries: list[Mapping[str, Any]] = []
@@ -263,20 +262,19 @@ class SparkAtRest:
 
     @contextmanager
     def commits(self) -> Iterator[Take]:
-        with self._opened(self._settings.spark.master) as (site, deployed, _root):
+        with self._opened(self._settings.spark.master) as (site, deployed, session):
             if site is None or not deployed.plan.sources:
                 raise self._nothing_has_run()
             at, plan, sequence = site, deployed.plan, sequence_of(site, deployed)
-            with session_at_rest(at.settings, at.application_id, at.state_dir) as session:
-                yield lambda relations: SparkCommit(
-                    plan,
-                    SparkSnapshot(pin(at, deployed), sequence, reader(session, at, plan)),
-                    at.log,
-                    at.application_id,
-                    apart(at, deployed, queries_behind(plan, relations)),
-                    newest=lambda: sequence_of(at, deployed),
-                    files=rows_by_source(at, plan, session),
-                )
+            yield lambda relations: SparkCommit(
+                plan,
+                SparkSnapshot(pin(at, deployed), sequence, reader(session, at, plan)),
+                at.log,
+                at.application_id,
+                apart(at, deployed, queries_behind(plan, relations)),
+                newest=lambda: sequence_of(at, deployed),
+                files=rows_by_source(at, plan, session),
+            )
 
     def _nothing_has_run(self) -> QueryError:
         title = f"nothing has run in {self._settings.data_dir} yet"
@@ -287,21 +285,20 @@ class SparkAtRest:
         return QueryError(title, code=NOTHING, help="flowql deploy" + (notebooks if files else ""))
 
     @contextmanager
-    def _opened(self, master: str) -> Iterator[tuple[Site | None, Deployed, Folder]]:
-        """`_site` with what any machine has deployed last, and the folder of checkpoints. master: of the session that reads an address."""
+    def _opened(self, master: str) -> Iterator[tuple[Site | None, Deployed, LazySession]]:
+        """`_site` with what any machine has deployed last, and a session with this master, which is started when it is asked for."""
         s, place = self._settings, self._settings.spark.checkpoint
         with (
             self._site() as (site, known),
             session_at_rest(replace(s.spark, master=master), s.application_id, s.state_dir) as session,
         ):
-            root = root_of(s.spark, s.state_dir, s.application_id, session)
             if is_remote(place):
                 check_store(s.spark.conf, place)
                 reach(session(), place)
-                known = newest(root, known)
                 if site is not None:
                     site.use(session())
-            yield site, known, root
+                    known = site.newest(known)
+            yield site, known, session
 
     @contextmanager
     def _site(self) -> Iterator[tuple[Site | None, Deployed]]:
@@ -314,7 +311,7 @@ class SparkAtRest:
         try:
             site = Site(_address(s), s.state_dir, log, s.application_id, s.spark, s.dead_letters)
             known = load(s.state_dir)
-            yield site, known if is_remote(s.spark.checkpoint) else newest(site.root, known)
+            yield site, known if is_remote(s.spark.checkpoint) else site.newest(known)
         finally:
             log.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.spark.engine.causes import cause_of
@@ -22,8 +22,10 @@ from flowql.runtime.state.store import Snapshot
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LazySession: TypeAlias = "Callable[[], SparkSession]"  # started when it is first called
 
-def reader(session: Callable[[], SparkSession], site: Site, plan: Plan) -> Callable[[Pinned], Snapshot]:
+
+def reader(session: LazySession, site: Site, plan: Plan) -> Callable[[Pinned], Snapshot]:
     """Opens the state of a query at a batch; some Spark jobs. session: asked for then."""
 
     def read(at: Pinned) -> Snapshot:
@@ -42,9 +44,7 @@ def reader(session: Callable[[], SparkSession], site: Site, plan: Plan) -> Calla
 
 
 @contextmanager
-def session_at_rest(
-    settings: SparkSettings, application_id: str, state_dir: Path
-) -> Iterator[Callable[[], SparkSession]]:
+def session_at_rest(settings: SparkSettings, application_id: str, state_dir: Path) -> Iterator[LazySession]:
     """A session without a live instance: Spark is started when it is first asked for (some seconds)."""
     opened: list[SparkSession] = []
 

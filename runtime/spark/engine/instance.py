@@ -29,7 +29,7 @@ from flowql.runtime.spark.engine.launcher import SparkLauncher
 from flowql.runtime.spark.engine.log_watch import ANSWER_S, LogWatch
 from flowql.runtime.spark.engine.order import outside_topics, topics_followed
 from flowql.runtime.spark.engine.rebuild import decide_rebuild, ways
-from flowql.runtime.spark.engine.site import Site, newest
+from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.state import SparkSnapshot, pin, sequence_of
 from flowql.runtime.spark.engine.status import Rates, functions_status, query_status, with_state
 from flowql.runtime.spark.engine.streams import RunningQuery
@@ -145,7 +145,7 @@ class SparkInstance:
         self._launcher = SparkLauncher(spark, self.site)
         # With a cluster as well: each stream begins with Python processes of this machine.
         self._supervisor = Supervisor(self._launcher, max(STREAMS_MIN, settings.cores(cores_here()) or cores_here()))
-        self._deployed = newest(self.site.root, self._deployed)
+        self._deployed = self.site.newest(self._deployed)
         self._adopt(self._deployed)
         self._epochs_before = self._epochs()
         if self.mode == "continuous":

@@ -103,6 +103,10 @@ class Site:
         assert isinstance(root, HadoopPath)
         return Staging(staging_of(self.state_dir), staging_of(root) if self.settings.is_apart else None)
 
+    def newest(self, known: Deployed) -> Deployed:
+        """What any machine has deployed last, which stands beside the checkpoints; else what is `known` by the folder of this machine."""
+        return (load_from(self.root) or known) if self.settings.checkpoint else known
+
     def save(self, deployed: Deployed) -> None:
         """What the next start goes on with, on this machine and, with `checkpoint` elsewhere, on others."""
         root = self.root
@@ -186,8 +190,3 @@ def root_of(
 ) -> Folder:
     """Below it is what executors write: checkpoints, and staged results. A folder, or an address, which `session` reads."""
     return folder_at(settings.checkpoint, session, application_id) if settings.checkpoint else state_dir
-
-
-def newest(root: Folder, known: Deployed) -> Deployed:
-    """What any machine has deployed last, which stands beside the checkpoints; else what is `known` by the folder of this machine."""
-    return load_from(root) or known

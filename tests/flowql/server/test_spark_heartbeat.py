@@ -1,4 +1,4 @@
-"""What an instance on Spark tells other machines: who believes it, and for how long. No Spark."""
+"""Heartbeats of an instance on Spark, and how long other machines take them for the present status. No Spark."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_of_this_machine_the_process_is_looked_for(monkeypatch: pytest.MonkeyPat
     assert not theirs.is_current(0), "it was killed a moment ago"
 
 
-def test_a_status_is_beat_until_the_instance_stops(tmp_path: Path) -> None:
+def test_heartbeats_go_on_until_the_instance_stops(tmp_path: Path) -> None:
     clock = VirtualClock(5_000)
     writer = HeartbeatWriter(lambda: tmp_path / "new", lambda: STATUS, clock)
     assert read_heartbeat(tmp_path) is None

@@ -85,12 +85,12 @@ def test_checkpoint_and_log_must_be_at_one_place(
     tmp_path: Path, query: QueryPlan, record: Record, planned: int, committed: int, logged: int | None, fits: bool
 ) -> None:
     checkpoint = batches(tmp_path / "c", planned, committed)
-    committed = None if logged is None else CommittedEpochs("run 1", logged + 1)
+    in_log = None if logged is None else CommittedEpochs("run 1", logged + 1)
     if fits:
-        check_fits(query, record, committed, checkpoint)
+        check_fits(query, record, in_log, checkpoint)
         return
     with pytest.raises(CheckpointLost, match="--rebuild"):
-        check_fits(query, record, committed, checkpoint)
+        check_fits(query, record, in_log, checkpoint)
 
 
 def test_what_else_stands_against_going_on(tmp_path: Path, query: QueryPlan, record: Record) -> None:

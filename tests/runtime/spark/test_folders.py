@@ -17,7 +17,7 @@ from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark import folders
 from flowql.runtime.spark.engine.checkpoints import Progress, check_fits, positions_after, progress_of
 from flowql.runtime.spark.engine.deployed import Deployed, Record, load
-from flowql.runtime.spark.engine.site import Site, newest
+from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
 from flowql.runtime.spark.folders import HadoopPath, folder_at, remove
 from flowql.runtime.spark.log_address import KafkaAddress
@@ -105,8 +105,8 @@ def test_what_is_deployed_stands_beside_checkpoints_at_an_address(
     assert first.shared == first.state_dir, "dead letters of native streams go through it, as the log is embedded"
     over_kafka = replace(first, address=KafkaAddress(KafkaSettings("localhost:9092"), "app"))
     assert (str(over_kafka.shared), over_kafka.writes_letters_to_topic) == (f"{address}/app", True)
-    assert newest(first.root, Deployed()) == Deployed()
+    assert first.newest(Deployed()) == Deployed()
     first.save(deployed)
-    assert newest(other.root, load(other.state_dir)) == deployed
+    assert other.newest(load(other.state_dir)) == deployed
     assert str(other.checkpoint("Q/1")) == f"{address}/app/queries/Q%2F1"
     log.close()
