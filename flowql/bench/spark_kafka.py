@@ -203,19 +203,18 @@ def _json(columns: str) -> str:
     return f"CAST(to_json(struct({columns})) AS BINARY) AS value"
 
 
-def command_line(doc: str, queries: str, words: Sequence[str]) -> argparse.Namespace:
+def command_line(doc: str, queries: str) -> argparse.ArgumentParser:
     """The options of a comparison on a broker. doc: of its module; queries: the default."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--queries", default=queries)
     parser.add_argument("--events", type=int, default=500_000, help="bids")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--buckets", type=int, default=4, help="of exact streams")
     parser.add_argument("--guarded", action="store_true", help="jobs by hand give the same guarantees")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--jars", default="", help="of Spark's connector, with commas between them")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--by-hand", help=argparse.SUPPRESS)
-    return parser.parse_args(words)
+    return parser
 
 
 def compare_all(options: argparse.Namespace, topics: Iterable[str], compare: Comparison) -> None:
@@ -232,7 +231,9 @@ def compare_all(options: argparse.Namespace, topics: Iterable[str], compare: Com
 
 
 def main(words: Sequence[str]) -> int:
-    options = command_line(__doc__ or "", ",".join(QUERIES), words)
+    parser = command_line(__doc__ or "", ",".join(QUERIES))
+    parser.add_argument("--buckets", type=int, default=4)
+    options = parser.parse_args(words)
     if options.by_hand:
         run_by_hand(json.loads(options.by_hand))
     else:

@@ -137,7 +137,7 @@ def _rows(spark: Any, broker: Mapping[str, str], topic: str) -> Any:
 
 
 def main(words: Sequence[str]) -> int:
-    options = command_line(__doc__ or "", ",".join(EXPECTED), words)
+    options = command_line(__doc__ or "", ",".join(EXPECTED)).parse_args(words)
     if options.by_hand:
         run_by_hand(json.loads(options.by_hand))
     else:
