@@ -9,7 +9,7 @@ import pytest
 
 from flowql.runtime.errors import StateDamaged, StateError, StateFull
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.state.physical import WriteGuard
+from flowql.runtime.state.physical import BATCH_ROWS_MAX, WriteGuard
 from flowql.runtime.state.rocks import open_rocks, write_row_file
 from tests.runtime.state.support import raised_in_thread
 
@@ -228,6 +228,30 @@ def test_look_ups_in_a_large_file_read_blocks_and_not_its_filter(tmp_path):
     before = bytes_read()
     assert store.multi_get(wanted) == [b"value"] * len(wanted)
     assert (bytes_read() - before) / len(wanted) < 20_000
+    store.close()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="Linux counts what a process reads")
+def test_a_database_opened_again_has_its_cache_and_filters(tmp_path, read_only):
+    """rocksdict gives options to the column families that it makes: an existing one had a cache of 8 MB and no filters."""
+    cache, rows = 100 << 20, 100_000
+    keys, value = [b"k%06d" % i for i in range(rows)], os.urandom(200)
+    open_rocks(tmp_path / "db").close()
+    store = open_rocks(tmp_path / "db", cache_bytes=cache)
+    for start in range(0, rows, BATCH_ROWS_MAX):
+        some = keys[start : start + BATCH_ROWS_MAX]
+        store.write_batch(some, [value] * len(some))
+    store.flush()  # a file with a filter
+    store.close()
+    del store  # a last reference keeps the database locked
+    store = open_rocks(tmp_path / "db", cache_bytes=cache, read_only=read_only)
+    assert store.property("rocksdb.block-cache-capacity") == cache
+    absent = [k + b"x" for k in keys[:: rows // 2_000]]
+    store.multi_get(absent[::2])  # reads the filter
+    before = bytes_read()
+    assert not any(store.multi_get(absent[1::2]))
+    assert (bytes_read() - before) / len(absent[1::2]) < 300, "a look-up of an absent key reads a block"
     store.close()
 
 
