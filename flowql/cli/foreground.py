@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from flowql.deploy.settings import Settings
 from flowql.server.engine import Mode
 from flowql.server.host import Host
 
+FILES_WANTED = 65_536  # of state and log that stay open; systems give a process 256 or 1,024 until it asks for more
+
 
 @contextmanager
 def hosting(settings: Settings, mode: Mode = "continuous") -> Iterator[Host]:
     """A started host; closed, with everything processed committed, when the block ends. Main thread only."""
+    permit_open_files()
     host = Host(settings, mode)
     before = {n: signal.signal(n, lambda *_: host.request_stop()) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -25,3 +29,12 @@ def hosting(settings: Settings, mode: Mode = "continuous") -> Iterator[Host]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def permit_open_files() -> None:
+    """As many as the system lets a process of this user open, if it lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # macOS has a limit of its own below the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -20,6 +20,7 @@ Measured on rocksdict 0.3.29:
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import threading
 from collections import deque
@@ -56,6 +57,7 @@ from flowql.runtime.state.physical import BATCH_ROWS_MAX, ByteRange
 MIB = 1 << 20
 _BLOOM_BITS = 10  # 1 % false positives: a look-up of an absent key costs 0.6 us instead of 1.5
 _BLOCK_BYTES = 4096  # RocksDB's default
+_FILES_LEAST, _FILES_MANY = 64, 65_536
 _INCOMING = "incoming"
 _LOG_BYTES_MAX, _LOG_FILES = 4 * MIB, 2  # RocksDB's own LOG
 _REOPEN_WAIT_S = 10.0  # so long a reader waits for a database that is being opened again
@@ -146,9 +148,16 @@ def _options(cache_bytes: int, write_buffer_bytes: int) -> Options:
     options.set_compression_type(DBCompressionType.lz4())
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.05)
+    options.set_max_open_files(_files_open_max())
     options.set_max_log_file_size(_LOG_BYTES_MAX)
     options.set_keep_log_file_num(_LOG_FILES)
     return options
+
+
+def _files_open_max() -> int:
+    """Half of what the process may open: RocksDB would keep each file of 64 MB open, and fail at the limit; -1 for no limit of its own."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return -1 if limit == resource.RLIM_INFINITY or limit >= _FILES_MANY else max(_FILES_LEAST, limit // 2)
 
 
 class RocksPhysical:

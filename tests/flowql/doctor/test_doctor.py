@@ -126,10 +126,14 @@ def test_an_instance_that_was_killed_and_one_that_does_not_answer(shop):
 
 
 def test_few_open_files(monkeypatch):
-    monkeypatch.setattr(machine.resource, "getrlimit", lambda which: (256, 4096))
-    found = next(f for f in machine.examine_machine() if f.check == "open files")
-    assert (found.state, found.fix) == ("warning", "ulimit -n 4096")
-    assert resource.RLIMIT_NOFILE
+    limits = {"hard": 4096}
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda which: (256, limits["hard"]))
+    found = {}
+    for limits["hard"] in (256, 4096, resource.RLIM_INFINITY):
+        found[limits["hard"]] = next(f for f in machine.examine_machine() if f.check == "open files")
+    assert [f.state for f in found.values()] == ["warning", "ok", "ok"]
+    assert "LimitNOFILE" in found[256].fix
+    assert found[4096].says == "up to 4,096 in a process"
 
 
 def test_a_package_that_is_too_old(monkeypatch):

@@ -255,5 +255,24 @@ def test_a_database_opened_again_has_its_cache_and_filters(tmp_path, read_only):
     store.close()
 
 
+def test_a_state_has_more_files_than_a_process_may_open(tmp_path):
+    count, here = 300, len(os.listdir("/dev/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (here + 200, hard))
+    try:
+        store = open_rocks(tmp_path / "db")
+        for i in range(count):
+            write_row_file(tmp_path / "rows", [key(i)], [b"value"])
+            store.ingest(tmp_path / "rows")
+        assert len(list(store.scan(key(0), key(count)))) == count
+        store.close()
+        del store  # a last reference keeps the database locked
+        store = open_rocks(tmp_path / "db")
+        assert store.multi_get([key(i) for i in range(count)]) == [b"value"] * count
+        store.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def bytes_read() -> int:
     return next(int(line.split()[1]) for line in Path("/proc/self/io").read_text().splitlines() if "rchar" in line)
