@@ -3,8 +3,9 @@
     python -m flowql.bench.state_sizes [--views count-distinct,join] [--rows 10000,100000,1000000] [--changes 5000] [--memory 1024] [--plot costs.png]
 
 Each view runs alone, in a process of its own and in one thread, over a table that grows to each of the sizes. When the files of
-its state rest, random rows get new values, five times; the first time, which fills caches, does not count. Time is that of the processor: commits
-count, and what compacts files in the background. Emitted rows are the records that the changes add to the view's topic.
+its state rest, random rows get new values, again and again, so that files are compacted some times; the first time, which fills
+caches, does not count. Time is that of the processor: commits count, and what compacts files in the background. Emitted rows are the
+records that the changes add to the view's topic.
 The cost may grow by the logarithm of the rows; a view that looks through its state grows by the rows. What does not fit into the
 caches of --memory (MiB) is read from files.
 """
@@ -50,7 +51,7 @@ VIEWS = {
     "over": "SELECT id, SUM(x) OVER (PARTITION BY g ORDER BY id ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS s FROM t",
 }
 BATCH = 50_000
-ROUNDS = 5
+ROUNDS = 20  # the files of joins are compacted after each six or seven of them, which takes as much time as those
 REST_S = 0.05
 BACKGROUND = tuple(
     f"rocksdb.{p}"
