@@ -143,7 +143,6 @@ TESTS: dict[str, tuple[str, ...]] = {
                 "hung_topic",
                 "member_tasks",
                 "member_topic",
-                "plan_topic",
                 "plan_writer",
                 "swapping",
             )
@@ -165,11 +164,18 @@ TESTS: dict[str, tuple[str, ...]] = {
             "tests/runtime/app/test_threads_trouble.py",
             "tests/runtime/app/test_rebuilding.py",
             "tests/runtime/app/test_consistent_snapshot.py",
+            "tests/runtime/app/test_careful.py",
         ),
     ),
     **dict.fromkeys(
         (f"runtime/app/{name}.py" for name in ("restoration", "restore_process", "restore_worker")),
         ("tests/runtime/restoration",),
+    ),
+    "runtime/app/careful.py": ("tests/runtime/app/test_careful.py", "tests/runtime/app/test_one_bad_record.py"),
+    "runtime/app/handover.py": ("tests/runtime/spark/test_handover.py",),
+    "runtime/app/plan_topic.py": tuple(
+        f"tests/runtime/app/test_{name}.py"
+        for name in ("small_steps", "forward", "other_applications", "deploy", "group")
     ),
     "runtime/app/recovery.py": (
         "tests/runtime/app/test_recovery.py",
@@ -222,7 +228,7 @@ def main() -> int:
     package = asked.package.rstrip("/")
     part, parts = map(int, asked.part.split("/"))
     drawn = draw(package, asked.mutants, asked.seed)[part - 1 :: parts]
-    judged = [(path, mutant) for path, mutant in drawn if mutant.after.strip() not in EQUIVALENT.get(str(path), {})]
+    judged = [(path, mutant) for path, mutant in drawn if mutant.name not in EQUIVALENT.get(str(path), {})]
     recorded: dict[tuple[str, ...], Calls] = {}
     survivors = 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:

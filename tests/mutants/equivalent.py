@@ -1,4 +1,4 @@
-"""Mutants that change no behaviour, each with the reason: by file, and the text after the change. They are not judged.
+"""Mutants that change no behaviour, each with the reason: by file, and its name (`Mutant.name`). They are not judged.
 
 A number that is one of many possible ones (a limit of memory, where an estimate begins) is here where its name is all that tests go by.
 """
@@ -6,8 +6,14 @@ A number that is one of many possible ones (a limit of memory, where an estimate
 from __future__ import annotations
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "runtime/app/query_rates.py": {
+        "RATE_MS = 10001  # rates and shares look back as far": "a length of time",
+    },
     "runtime/app/swapping.py": {
         "if (at > limit):": "what is read from there on is cut off at the limit, so that nothing is left of it",
+    },
+    "runtime/app/watchdog.py": {
+        "causes = [s for s in stuck if s.step not in STAYS and (leaves or (s.for_ms > LEAVE_MS))]": "one millisecond of two minutes",
     },
     "runtime/log/murmur2.py": {
         "chunk = offsets[row : row + _CHUNK_ROWS + 2]": "the next chunk writes the last row of each once more",
@@ -26,9 +32,23 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/state/cleaner.py": {
         "RANGES_MIN = 17  # a compaction rewrites files: not for every expired segment": "how many ranges are worth a compaction",
     },
+    "runtime/state/computed_history.py": {
+        "(sub.number, [_without_target(op) for op in sub.operators]) for sub in at_generation(query, 2).subtopologies": "any one generation that is the same for all",
+        "return hashlib.blake2b(json.dumps(to_data(subs), sort_keys=True).encode(), digest_size=17).hexdigest()": "a length of checksums",
+        "return hashlib.blake2b(json.dumps(to_data(subs), sort_keys=False).encode(), digest_size=16).hexdigest()": "fields are in the order of their class, and no operator has a mapping",
+    },
     "runtime/state/keys.py": {
         "if (t.kind is not Kind.STRING):": "other values have no `encode`, and texts are encoded one by one",
         "_EXACT = Context(prec=101)  # the default context would round a DECIMAL(38, s)": "any precision of 38 and more",
+    },
+    "runtime/state/manager.py": {
+        "self._generation.number += 2": "tasks only ask whether it is another one",
+        "self._openings += 2": "it is only asked whether it is another one",
+        'self._guard.write([], [], [(b"", b"\\xff" * 17)], marker(sequence))': "no key is as high as either end",
+    },
+    "runtime/state/memory.py": {
+        "pass for self._sorted = True": "the next scan sorts once more what is sorted",
+        "self._sorted = False": "the next scan sorts once more what is sorted",
     },
     "runtime/state/sizes.py": {
         "REST = 101": "a share of a processor",
@@ -48,6 +68,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "START_ROWS = 2001": "where an estimate begins",
     },
     "runtime/task/task.py": {
+        "self._tried = 1  # known when its rows are": "neither no row nor one can be tried with fewer",
         "self._ticked_at_ms = 1  # by the wall clock; when that has been set back, timers are looked at anew": "any time of long ago",
     },
 }

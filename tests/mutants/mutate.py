@@ -24,6 +24,7 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotIn: ast.In,
 }
 CHECKS = {"frozen", "slots", "strict", "repr"}  # arguments that only forbid something, or say it
+LEFT_OUT = {"statement", "return"}  # kinds whose text says nothing of what it was
 SAYS = {"say", "cast", "suppress", "suppress_errors"}  # calls that only say something, or what a type is
 
 
@@ -40,6 +41,11 @@ class Mutant:
     def apply(self, source: str) -> str:
         lines = source.splitlines(keepends=True)
         return "".join([*lines[: self.first - 1], self.after, *lines[self.last :]])
+
+    @property
+    def name(self) -> str:
+        """The text after the change; of a statement or a result that is left out also the text before it."""
+        return f"{self.after.strip()} for {self.before.strip()}" if self.kind in LEFT_OUT else self.after.strip()
 
     def diff(self) -> str:
         old = [f"-{line}" for line in self.before.splitlines()]
