@@ -132,6 +132,13 @@ def test_the_shape_of_a_query_is_that_of_its_state_and_not_of_where_it_writes() 
     assert len({shape_of(q) for q in plans[0].queries}) == len(plans[0].queries)
 
 
+def test_the_shape_of_a_query_is_that_of_its_operators() -> None:
+    columns = ("S", "A"), ("S", "B"), ("T", "A")
+    statement = "CREATE STREAM {0} (K STRING KEY, A INT, B INT) WITH (KAFKA_TOPIC='{0}', VALUE_FORMAT='JSON');\n"
+    sql = statement.format("S") + statement.format("T") + "CREATE STREAM R AS SELECT K, {1} FROM {0};"
+    assert len({shape_of(plan_of(sql.format(*named)).queries[0]) for named in columns}) == len(columns)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_redo_over_a_directory_reads_as_if_it_had_been_written(seed: int) -> None:
     chance = random.Random(seed)

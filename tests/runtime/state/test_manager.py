@@ -239,6 +239,13 @@ def test_a_snapshot_in_memory_ends_before_its_upper_bound():
     assert physical.accepts_files()
 
 
+@pytest.mark.parametrize("takes", [True, False])
+def test_whether_the_disk_takes_files_is_told_by_the_physical_store(takes, monkeypatch):
+    physical = MemoryPhysical()
+    monkeypatch.setattr(physical, "accepts_files", lambda: takes)
+    assert manager_on(physical).accepts_files() is takes
+
+
 def test_files_wait_while_the_store_has_many_that_are_not_merged():
     class Piled(MemoryPhysical):
         files = FILES_ON_TOP_MAX

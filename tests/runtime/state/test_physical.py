@@ -60,6 +60,13 @@ def test_many_scans_at_once_keep_their_bounds(store):
         assert [k for k, _ in rows] == [key(i), key(i + 1), key(i + 2)]
 
 
+def test_after_a_compaction_rows_are_in_order_as_before(store):
+    store.write_batch([key(3), key(1), key(2)], [b"old"] * 3)
+    store.write_batch([key(2)], [None])
+    store.compact(b"", b"z")
+    assert [k for k, _ in store.scan(key(0), key(9))] == [key(1), key(3)]
+
+
 def test_a_snapshot_does_not_move(store):
     fill(store, 600)
     old = store.snapshot()

@@ -259,6 +259,31 @@ def test_without_redo_and_changelogs_the_state_is_as_of_the_commit_that_was_flus
     assert (state.applied_sequence, list(state.committed_stores())) == (0, [])
 
 
+def test_a_commit_under_way_that_the_log_has_not_is_written_when_it_comes():
+    physical, state, task, redo = prepared()
+    frozen = committed(state, task, 3)
+    physical.break_down()
+    state.reopen(lambda after: [r for r in redo if r[0] > after])
+    assert state.applied_sequence == 2
+    state.apply(frozen, 3)
+    assert StateManager(physical).applied_sequence == 3
+    task.store("T").forget()
+    assert task.store("T").get(("k",)) == (3,)
+
+
+def test_a_snapshot_taken_after_the_opening_can_be_read(tmp_path):
+    """The one that was current had been of the database that was closed."""
+    physical = open_rocks(tmp_path)
+    state = StateManager(physical)
+    frozen = committed(state, state.open_task("q/0_0", 0, [table("T")]), 1)
+    redo = frozen.redo()
+    state.apply(frozen, 1)
+    state.reopen(lambda after: [r for r in [(1, redo)] if r[0] > after])
+    with state.snapshot() as snapshot:
+        assert list(snapshot.scan("T")) == [(("k",), (1,))]
+    state.close()
+
+
 def test_redo_that_is_missing_is_not_passed_over():
     physical, state, _, _ = prepared()
     physical.break_down()
@@ -390,3 +415,4 @@ def test_rows_of_tasks_that_the_store_has_whole_are_not_cleared_when_others_are_
     assert rows == [(("k0",), (2,)), (("k1",), (1,))]
     with state.snapshot() as snapshot:
         assert list(snapshot.scan("T")) == rows
+    assert state.compact() == 1, "the rows of the other task were cleared"

@@ -13,7 +13,7 @@ from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.reader import open_readonly
 from flowql.runtime.state.rocks import open_rocks
 from flowql.runtime.state.values import encode_metadata, encode_value
-from tests.runtime.state.support import commit, manager_on, put, rows, table, window
+from tests.runtime.state.support import Forgetful, commit, manager_on, put, rows, table, window
 
 
 def test_snapshots_outlive_later_commits_and_tell_their_sequence():
@@ -138,7 +138,7 @@ def test_a_snapshot_of_one_of_many_instances_holds_no_task_that_is_being_restore
 
 def test_after_a_reset_nothing_of_the_old_state_is_seen():
     """Neither in answers nor by the tasks that are opened for the state that is made anew. No restoration goes on."""
-    physical = MemoryPhysical()
+    physical = Forgetful()
     before = manager_on(physical)
     put(before, before.open_task("q", 0, [table()]), "T", rows(5), {"at": 1})
     commit(before)
@@ -148,6 +148,8 @@ def test_after_a_reset_nothing_of_the_old_state_is_seen():
     assert list(manager.restoring()) == ["r"]
     manager.reset(7)
     assert manager.applied_sequence == 7
+    crashed = manager_on(physical.after_crash(0))  # no redo would bring this about once more
+    assert (crashed.applied_sequence, crashed.committed_tasks()) == (7, [])
     assert not manager.committed_stores()
     assert manager.committed_tasks() == []
     with manager.snapshot() as snapshot:

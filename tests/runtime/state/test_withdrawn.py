@@ -49,6 +49,16 @@ def test_a_withdrawn_task_is_as_it_was_committed_and_the_epoch_has_the_others_al
     assert [tasks[0].store("T0").get((key,)) for key in "ab"] == [(1,), None]
 
 
+def test_a_withdrawal_needs_the_epoch_lock():
+    manager = manager_on()
+    put(manager, two_tasks(manager)[0], "T0", {("a",): (2,)})
+    frozen = manager.cut()
+    with pytest.raises(AssertionError, match="epoch lock must be held"):
+        manager.withdraw(frozen, ["q0/0_0"])
+    manager.apply(frozen, 2)
+    assert shown(manager, "T0") == {("a",): (2,)}
+
+
 def test_after_an_abort_nothing_counts_as_uncommitted_and_drops_wait_for_the_next_commit():
     manager = manager_on()
     tasks = two_tasks(manager)
