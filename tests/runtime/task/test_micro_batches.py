@@ -293,6 +293,25 @@ def test_a_record_that_fails_alone_is_left_out_and_its_neighbours_are_processed(
     )
 
 
+def test_a_batch_that_cannot_be_decoded_is_not_tried_with_fewer_rows() -> None:
+    """How many it has is not known, and those of the run before say nothing of it."""
+    program, asked = Scripted(), list[object]()
+
+    def decode(*of: object) -> None:
+        asked.append(of)
+        raise ValueError("no batch")
+
+    program.decode = decode  # type: ignore[attr-defined]
+    task, _ = made(program)
+    push(task, "a", 1, 2, 3)
+    assert task.process(SLICE_NS) == 3
+    task.logs = {"op": LogInput("op", TP, 0)}
+    task.logs["op"].add(fetched(0, 2))
+    with pytest.raises(ValueError, match="no batch"):
+        task.process(SLICE_NS)
+    assert len(asked) == 2, "and once more as one record"
+
+
 def test_rows_of_a_run_that_took_long_to_fail_are_processed_one_at_a_time() -> None:
     """Thousands of records of which many fail after a timeout would take hours, and stopping the query would wait for them."""
     program = Scripted(failing(RunTooLong("it took long")))
