@@ -8,10 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from flowql.compiler.plan.topology import InsertValues
+from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan
+from flowql.runtime.app import deployment
+from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.progress import query_status
-from flowql.runtime.errors import PartitionsDiffer, TopicMissing
+from flowql.runtime.app.query_state import SUSPENDED
+from flowql.runtime.errors import LogUnavailable, PartitionsDiffer, TopicMissing
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.topology.query import BuiltQuery
 from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows, sums
 
@@ -119,6 +123,25 @@ def test_a_plan_that_cannot_run_changes_nothing() -> None:
     world.send("s", rows(50, 50))
     world.settle()
     assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 101))
+
+
+def test_a_new_query_for_which_brokers_do_not_answer_is_begun_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the reconciler: the deployment is on record, and nobody repeats it."""
+    world = InstanceHarness(BASE + COPY, tick_ms=10)
+    world.send("s", rows(0, 50))
+    world.settle()
+    build, silent = deployment.build, [LogUnavailable("no answer")]
+
+    def built(host: QueryHost, query: QueryPlan, plan: Plan) -> BuiltQuery | None:
+        if query.id == "CTAS_GOOD" and silent:
+            raise silent.pop()
+        return build(host, query, plan)
+
+    monkeypatch.setattr(deployment, "build", built)
+    world.deploy(BASE + COPY + GOOD)
+    assert world.instance.query_states.of("CTAS_GOOD").state is SUSPENDED
+    world.settle()
+    assert world.table("GOOD") == sums(50)
 
 
 def test_a_query_is_removed_while_its_task_is_running() -> None:

@@ -228,6 +228,7 @@ def test_the_offsets_are_on_record() -> None:
     assert read_deployed(world.log, "flowql") == world.instance.deployed
     entry = read_entries(world.log, "flowql")[-1]
     assert (entry.forwards, entry.changes) == ((begun,), (("CSAS_BIG", "forward", "asked for"),))
+    assert read_entries(MemoryLog(), "flowql") == [], "where nothing was deployed"
     forward(world, big(30))
     assert world.instance.deployed.forwards == (begun,), "nothing has changed"
 
@@ -270,6 +271,8 @@ def test_a_topic_with_records_of_others_is_kept() -> None:
     other.begin()
     other.send(TopicPartition("BIG", 0), world.encode([(1, {"V": 7}, 0)]))
     other.commit()
+    with pytest.raises(OutsideRecords, match="flowql deploy --forward"):
+        world.instance.deploy(plan_of(big(30), world.instance.plan), dry_run=True)
     with pytest.raises(OutsideRecords, match="flowql deploy --forward"):
         world.deploy(big(30))
     forward(world, big(30))
@@ -316,7 +319,7 @@ def test_a_query_that_cannot_come_to_rest_goes_on_with_its_old_text(monkeypatch:
     fed()
     world.instance.await_step = fed
     monkeypatch.setattr(forwarding, "REST_MS", -1)
-    with pytest.raises(ForwardUnsupported, match="deploy again"):
+    with pytest.raises(ForwardUnsupported, match="rows are between the tasks of CTAS_BY_REST after"):
         forward(world, by_rest(80))
     world.instance.await_step = step
     world.settle()

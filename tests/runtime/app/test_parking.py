@@ -112,6 +112,23 @@ def test_a_query_that_is_parked_without_tasks_goes_on_when_the_swap_is_taken_bac
     assert same(world, as_from_the_beginning(CHAIN.format(over=0), 80)), "nothing is lost or doubled"
 
 
+def test_a_member_that_has_parked_a_query_without_tasks_can_start_over() -> None:
+    log = Refusing()
+    world = member(log)
+    log.refused = {"BIG"}
+    world.send("s", sent(40, 20))
+    rounds(world, lambda: world.instance.query_states.of("CSAS_BIG").state is SUSPENDED)
+    world.deploy(CHAIN.format(over=15))
+    rounds(world, lambda: world.instance.deployer.rebuilt)
+    log.refused = set()
+    assert world.instance.group is not None
+    world.instance.group.lose()
+    for _ in range(20):
+        world.driver.round()
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=15), 60))
+
+
 def test_a_swap_does_not_begin_where_nobody_knows_what_would_have_to_stop() -> None:
     other = "CREATE STREAM T (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC='t', VALUE_FORMAT='JSON', PARTITIONS=2);\n"
     world = InstanceHarness(

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from flowql.runtime.app import threads
 from flowql.runtime.errors import RuntimeFailure
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, SOURCE, rows
@@ -33,3 +34,16 @@ def test_every_loop_is_a_named_thread_and_all_end() -> None:
     assert [n for n in names if n.startswith("processing")] == ["processing-0", "processing-1", "processing-2"]
     assert {"consumer-main", "consumer-restore", "polling", "commit", "cleanup", "memory", "watchdog"} <= set(names)
     assert world.instance.stop() == []
+
+
+def test_a_commit_that_is_asked_for_does_not_wait_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "WAIT_MS_MAX", 1_000)
+    with InstanceHarness(SOURCE.format(n=1) + COPY, live=True, latency_target_ms=3_000) as world:
+        world.settle()
+        waited = 0.0
+        for _ in range(5):
+            time.sleep(0.05)  # its thread waits again
+            start = time.monotonic()
+            world.instance.wait(world.instance.commit.request())
+            waited += time.monotonic() - start
+        assert waited < 3, "five times between two commits are five seconds"
