@@ -6,6 +6,9 @@ A number that is one of many possible ones (a limit of memory, where an estimate
 from __future__ import annotations
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "runtime/app/group_swap.py": {
+        "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
+    },
     "runtime/app/query_rates.py": {
         "RATE_MS = 10001  # rates and shares look back as far": "a length of time",
     },
@@ -15,12 +18,35 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/app/watchdog.py": {
         "causes = [s for s in stuck if s.step not in STAYS and (leaves or (s.for_ms > LEAVE_MS))]": "one millisecond of two minutes",
     },
+    "runtime/log/embedded/compaction.py": {
+        "age = (True, 1) if is_past else (False, cleaned_ms)": "the same for all whose tombstones have had their time",
+    },
+    "runtime/log/embedded/segment.py": {
+        "pass for file.close()": "a file that nobody refers to any more is closed (`DiskFile.__del__`)",
+        "window, size = self._windows.get(key, (None, 1))": "without a window its size is not asked for",
+    },
+    "runtime/log/files.py": {
+        "if (self._fd > 0):": "0 is the standard input",
+    },
+    "runtime/log/kafka/reading.py": {
+        "self._position = 1": "`seek` sets it at once",
+    },
+    "runtime/log/kafka/consumer.py": {
+        "self._turn = 1": "with which of its partitions it begins",
+        "pass for self._turn = 0": "with which of its partitions it begins",
+    },
     "runtime/log/murmur2.py": {
         "chunk = offsets[row : row + _CHUNK_ROWS + 2]": "the next chunk writes the last row of each once more",
     },
     "runtime/log/policy.py": {
         "SEGMENT_BYTES = 64 << 21": "a size of files",
         "SEGMENT_BYTES = 65 << 20": "a size of files",
+    },
+    "runtime/log/repartition.py": {
+        "READ_ROWS, READ_BYTES = 50001, 64 << 20": "a size of reads",
+        "READ_ROWS, READ_BYTES = 50_000, 65 << 20": "a size of reads",
+        "READ_ROWS, READ_BYTES = 50_000, 64 << 21": "a size of reads",
+        "WRITE_ROWS = 50001": "a size of batches",
     },
     "runtime/scheduler/executor.py": {
         "start, cpu, error, rows = self._clock.cost_ns(), self._clock.cpu_ns(), None, 1": "of a slice that fails rows do not count",

@@ -176,3 +176,13 @@ def test_a_look_changes_nothing():
     assert ({p: bytes(n.data) for p, n in disk._nodes.items()}, disk.calls) == (before, calls)
     with held_still(disk, "/nothing") as state:
         assert state is None
+
+
+def test_topics_without_a_commit_log_are_not_taken_for_no_log():
+    disk = SimulatedDisk()
+    filled(disk).close()
+    for name in disk.listdir("/log"):
+        if name.startswith("commits"):
+            disk.unlink(f"/log/{name}")
+    with pytest.raises(LogCorrupt, match="has topics, but no commit log"), held_still(disk, "/log"):
+        pass

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
+from flowql.runtime.log import transaction as transactions
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
-from flowql.runtime.log.transaction import Transaction
+from flowql.runtime.log.transaction import Transaction, join_small
 
 
 def test_small_batches_of_unlike_schemas_are_stored_as_one() -> None:
@@ -25,3 +27,13 @@ def test_small_batches_of_unlike_schemas_are_stored_as_one() -> None:
     assert len(stored) == 1
     assert stored[0].schema.equals(PRODUCE_SCHEMA, check_metadata=True)
     assert stored[0].to_pylist() == every.to_pylist()
+
+
+@pytest.mark.parametrize(("limit", "of_rows"), [("_JOINED_ROWS_MAX", 1), ("_JOINED_BYTES_MAX", 8)])
+def test_small_batches_are_joined_up_to_the_most_rows_and_bytes(
+    limit: str, of_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, limit, 10 * of_rows)
+    monkeypatch.setattr(transactions, "PRODUCE_SCHEMA", pa.schema([("timestamp", pa.int64())]))
+    batches = [pa.RecordBatch.from_arrays([pa.array(range(n))], names=["timestamp"]) for n in (4, 6, 7, 3, 1)]
+    assert [b.num_rows for b in join_small(batches)] == [10, 10, 1]

@@ -146,9 +146,10 @@ def test_a_commit_that_is_not_answered_ends_the_producer(client):
         client.producer.begin()
 
 
+@pytest.mark.parametrize("kind", ["fatal", "abort"])  # as brokers and clients of different versions say it
 @pytest.mark.parametrize("code", [KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH])
-def test_a_fenced_producer_is_at_its_end(client, code):
-    client.fail = {"commit_transaction": [error(code, fatal=True)]}
+def test_a_fenced_producer_is_at_its_end(client, code, kind):
+    client.fail = {"commit_transaction": [error(code, **{kind: True})]}
     for call in (client.producer.commit, client.producer.begin, client.producer.abort):
         with pytest.raises(Fenced):
             call()
