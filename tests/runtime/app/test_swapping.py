@@ -90,6 +90,25 @@ def test_where_a_commit_cannot_replace_records_a_swap_is_a_recorded_procedure(
     assert world.instance.plan.queries[0].generation == 4
 
 
+def test_status_says_how_many_records_a_new_generation_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First behind where the serving one was, then behind where it is."""
+    monkeypatch.setattr(group_swap, "FAR_MS", 0)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, rows_per_run=7, **MEMBER)
+    assert world.driver is not None
+    world.send("s", sent(0, 40))
+    world.settle()
+    said = list[str]()
+    with monkeypatch.context() as never:
+        never.setattr(group_swap, "NEAR_RECORDS", -1)
+        world.deploy(CHAIN.format(over=15))
+        for _ in range(200):
+            world.driver.round()
+            said += {s["building"]["why"] for s in statuses(world.instance) if s["building"]} - set(said[-1:])
+    assert ("40 records behind" in said, said[-1]) == (True, "0 records behind")
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=15), 40))
+
+
 def leftovers(world: InstanceHarness) -> list[str]:
     """Staging topics, when there was time to delete them."""
     assert world.driver is not None
