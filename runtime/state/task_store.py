@@ -185,10 +185,6 @@ class TaskStore:
         self._committed_bound = self._read_bound()
 
     @property
-    def is_dirty(self) -> bool:
-        return bool(self._active) or self._frozen is not None
-
-    @property
     def committed_bound_ms(self) -> int:
         return self._committed_bound
 

@@ -59,6 +59,7 @@ TESTS: dict[str, tuple[str, ...]] = {
             "sizes",
             "snapshots",
             "model",
+            "whole_stores",
         )
     ),
     # Without those of power losses that fail at each call of the disk in turn, which take a minute.

@@ -55,6 +55,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "ALONE_NS = 25000001": "a length of slices",
         "most = max((queries[q].weight for q in active if q in queries), default=1)": "no weight is far less than 1",
     },
+    "runtime/state/changelog.py": {
+        "back *= 9": "by how much more is read when the last commit was not in what was read",
+    },
     "runtime/state/cleaner.py": {
         "RANGES_MIN = 17  # a compaction rewrites files: not for every expired segment": "how many ranges are worth a compaction",
     },
@@ -66,6 +69,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/state/keys.py": {
         "if (t.kind is not Kind.STRING):": "other values have no `encode`, and texts are encoded one by one",
         "_EXACT = Context(prec=101)  # the default context would round a DECIMAL(38, s)": "any precision of 38 and more",
+    },
+    "runtime/state/layers.py": {
+        "return encoded.endswith(encode_time(key[-1])) if isinstance(key[-1], int) else True": "the last part of a key of a store with segments is a time",
     },
     "runtime/state/manager.py": {
         "self._generation.number += 2": "tasks only ask whether it is another one",

@@ -118,6 +118,14 @@ def test_many_prefixes_of_keys_are_encoded_as_each_is():
         assert codec.encode_many(keys) == [codec.encode(k) for k in keys]
 
 
+def test_numbers_next_to_each_other_have_keys_in_their_order():
+    for near in (-1e300, -1.0, 0.0, 1.0, 1e300):
+        numbers = [math.nextafter(near, -math.inf), near, math.nextafter(near, math.inf)]
+        keys = [encode((number,), (T.DOUBLE,)) for number in numbers]
+        assert keys == sorted(set(keys))
+        assert [decode(key, (T.DOUBLE,)) for key in keys] == [(number,) for number in numbers]
+
+
 def test_decimal_keeps_scale_and_nan_is_one_key():
     assert str(decode(encode((Decimal("0.00"),), [T.decimal(5, 2)]), [T.decimal(5, 2)])[0]) == "0.00"
     codec = key_codec((T.DOUBLE,))

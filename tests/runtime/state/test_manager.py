@@ -105,8 +105,9 @@ def test_a_task_that_was_withdrawn_stays_so_when_its_batch_is_discarded():
     with manager.epoch_lock:
         manager.withdraw(frozen, ["q"])
     task.discard()
-    with pytest.raises(BatchRevoked):
+    with pytest.raises(BatchRevoked) as revoked:
         publish(manager, task, {"at": 2})
+    assert revoked.value.retriable, "the task begins again"
 
 
 def test_only_one_epoch_is_frozen_and_sequences_rise():

@@ -369,6 +369,22 @@ def test_redo_that_is_damaged_is_not_asked_for_again_for_ever():
         state.reopen(damaged)
 
 
+def test_a_crash_while_rows_are_read_again_leaves_tasks_that_are_known_to_lack_them():
+    physical, state, _, _ = prepared()
+    found = []
+
+    def read(store, partition):
+        crashed = StateManager(physical.after_crash(0))
+        found.append((crashed.applied_sequence, list(crashed.restoring())))
+        return [KeyValues(TopicPartition("t", 0), [b"\x01k\0\0"], [b"\x91\x02"], 1, 0)]
+
+    physical.break_down()
+    state.reopen(None, lambda: Changelogs(2, {"q/0_0": WrittenTask(2, TaskRecord(0, ("T",), b""))}, read))
+    assert found == [(2, ["q/0_0"])]
+    crashed = StateManager(physical.after_crash(0))
+    assert (crashed.applied_sequence, crashed.restoring()) == (2, {})
+
+
 def test_redo_of_another_format_is_not_asked_for_again_for_ever():
     physical, state, _, _ = prepared()
     physical.break_down()

@@ -120,6 +120,18 @@ def test_a_snapshot_of_one_of_many_instances_holds_the_tasks_it_has():
     assert len(list(manager.snapshot().scan(spec.name))) == 1
 
 
+def test_a_task_that_was_kept_and_came_back_is_shown_no_more_once_others_have_it():
+    """A parked task is shown while it is closed; when it has run again and is given away, what is here of it is old."""
+    manager = StateManager(MemoryPhysical(), shared=True)
+    put(manager, manager.open_task("Q/0_0", 0, [table()]), "T", rows(1))
+    commit(manager)
+    manager.close_task("Q/0_0", owned=True)
+    assert list(manager.snapshot().tasks()) == ["Q/0_0"]
+    manager.open_task("Q/0_0", 0, [table()])
+    manager.close_task("Q/0_0")
+    assert list(manager.snapshot().tasks()) == []
+
+
 def test_a_snapshot_of_one_of_many_instances_holds_no_task_that_is_being_restored():
     manager = StateManager(MemoryPhysical(), shared=True)
     spec = table()
