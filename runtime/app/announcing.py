@@ -29,7 +29,8 @@ def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange |
         with (
             suppress(TopicMissing) if query.id in runs else nullcontext()
         ):  # what reads a topic that is gone stands still
-            ensure_changelogs(query, host)
+            if query.id not in runs:  # another, empty one must not take the place of one that is gone
+                ensure_changelogs(query, host)
             ensure_repartitions(query, host)
     records = inserted(host, after)
     writer = PlanWriter(host.log, app)

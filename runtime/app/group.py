@@ -9,11 +9,12 @@ commit, else with state from the changelogs. A failed attempt is repeated.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
+from flowql.compiler.plan.generations import user_id
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
 from flowql.runtime.app.deployment import delete_leftovers
@@ -29,9 +30,14 @@ from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import changelog_is_gone
 from flowql.runtime.app.watchdog import StuckStep
 from flowql.runtime.commit.positions import commit_in
-from flowql.runtime.errors import LogError, LogUnavailable
+from flowql.runtime.errors import LogError, LogUnavailable, StateLost
 from flowql.runtime.log.base import GroupChange, GroupEvent, TopicPartition
-from flowql.runtime.state.changelog import WrittenTask, WrittenTasks
+from flowql.runtime.state.changelog import (
+    WrittenTask,
+    WrittenTasks,
+    changelogs_of,
+    lost_records,
+)
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
@@ -375,6 +381,8 @@ class GroupStep(Reconciler):
         if self._next_plan is not None or any(self.swap.forbids(t) for t in wanted):
             return
         rebuild, drop = self._compare(wanted, written)
+        if self._stop_without_rows({t: r for t, r in rebuild.items() if r is not None and t not in drop}):
+            return  # the next step begins the others
         host.state.rebuild(rebuild)
         if drop:
             yield host.commit.request(lambda: self._drop(drop))
@@ -436,6 +444,18 @@ class GroupStep(Reconciler):
             elif self._host.state.local_record(name) != there or name in self._host.state.restoring():
                 rebuild[name] = there
         return rebuild, drop
+
+    def _stop_without_rows(self, restored: Mapping[str, TaskRecord]) -> bool:
+        """Stops the queries of tasks whose rows are neither here nor in the log; True if there are any."""
+        held = {task: changelogs_of(self._group, record) for task, record in restored.items()}
+        lost = lost_records(self._host.admin, (tp for tps in held.values() for tp in tps)) if held else {}
+        gone = {task: lost[tp] for task, tps in held.items() for tp in tps if tp in lost}
+        for task, why in gone.items():
+            query = self._host.running.query(task.rpartition("/")[0])
+            assert query is not None, f"the query of {task} is not in the plan"
+            way = f"flowql deploy --full-refresh {user_id(query.id, query.generation)}  computes it anew"
+            self._host.query_states.stop(query.id, StateLost(f"rows of {task} are not here, and {why}; {way}"))
+        return bool(gone)
 
     def _drop(self, names: Iterable[str]) -> None:
         """Drops state, changelogs and records of closed tasks. Called at a cut."""

@@ -28,7 +28,7 @@ from flowql.runtime.app.query_rates import RateSampler
 from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED, QueryStates
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
-from flowql.runtime.app.recovery import check_mode, recover
+from flowql.runtime.app.recovery import check_mode, check_records, recover
 from flowql.runtime.app.restoration import RestorationStep
 from flowql.runtime.app.restore_process import restore_process
 from flowql.runtime.app.running import RunningQuery, positions_of
@@ -54,7 +54,9 @@ from flowql.runtime.state.changelog import (
     ChangelogWriter,
     RecordUnreadable,
     changelog_topic,
+    changelogs_of,
     is_complete,
+    lost_records,
     metadata_topic,
 )
 from flowql.runtime.state.cleaner import Cleaner
@@ -100,7 +102,11 @@ class Instance:
         self.admin = log.admin()
         self.state = StateManager(physical, budget.state, changelog=lambda _: config.changelogs, shared=config.shared)
         check_mode(log, config)
-        if not config.shared:  # else task by task, when it is known which are here (`GroupStep`)
+        if config.shared:
+            check_records(
+                log, config.application_id
+            )  # state comes task by task, when it is known which are here (`GroupStep`)
+        else:
             try:
                 recover(log, self.state, config)
             except StateLost as error:
@@ -199,9 +205,18 @@ class Instance:
         except RecordUnreadable as error:  # the changelogs cannot be restored from
             say(WARNING, "state.redo", f"{error}; from here on changelogs alone do not bring the state back")
             complete = False
+        if complete and (lost := self._lost_records()):
+            say(WARNING, "state.redo", f"{lost}; from here on changelogs alone do not bring the state back")
+            complete = False
         self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
         self.admin.create_topic(changelog_topic(app, EXCHANGE_STORE.name), 1, COMPACTED)
         return ChangelogWriter(app, complete=complete)
+
+    def _lost_records(self) -> str:
+        """What the log has lost of the state that is here; empty if nothing."""
+        records = (self.state.local_record(task) for task in self.state.committed_tasks())
+        held = [tp for r in records if r is not None for tp in changelogs_of(self.config.application_id, r)]
+        return next(iter(lost_records(self.admin, held).values()), "")
 
     @property
     def plan(self) -> Plan:

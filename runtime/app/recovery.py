@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from flowql.runtime.app import exchanges
+from flowql.runtime.app.plan_topic import deployment_lost, read_deployed
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogCorrupt, OtherMode, StateError, StateLost
 from flowql.runtime.events import WARNING, say
@@ -11,7 +14,9 @@ from flowql.runtime.state.changelog import (
     RecordUnreadable,
     WrittenTasks,
     changelog_topic,
+    changelogs_of,
     is_complete,
+    lost_records,
     metadata_topic,
     read_tasks,
 )
@@ -35,6 +40,18 @@ def check_mode(log: Log, config: InstanceConfig) -> None:
             raise OtherMode(f"{app} is shared by many instances: take another app_id to have one do all of it")
 
 
+def check_records(log: Log, application_id: str) -> None:
+    """StateLost where the log does not know any more what the members of an application have done, or of which texts."""
+    metadata, admin = TopicPartition(metadata_topic(application_id), 0), log.admin()
+    if metadata.topic not in admin.topics():
+        return
+    for why in lost_records(admin, [metadata]).values():
+        way = "give the application another app_id, and it computes all anew"
+        raise StateLost(f"what the members of {application_id} have done is not known any more, as {why}; {way}")
+    if admin.end_offset(metadata) and read_deployed(log, application_id) is None:
+        raise StateLost(deployment_lost(application_id))
+
+
 def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
     """Afterwards `state` is at the last commit, but for the tasks that `state.restoring` names.
 
@@ -51,6 +68,9 @@ def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
     _redo(log, state, config, last)
     if state.applied_sequence < last:
         _begin_restoration(log, state, config, last)
+    if restoring := state.restoring():
+        held = (tp for record in restoring.values() for tp in changelogs_of(app, record))
+        _check(log, held, f"rows of {min(restoring)} are missing here")
     if exchanges.TASK in state.restoring():
         _restore_exchanges(log, state, app)
 
@@ -76,6 +96,7 @@ def _begin_restoration(log: Log, state: StateManager, config: InstanceConfig, la
     missing = _missing(state, last)
     if not config.changelogs:
         raise StateLost(missing)
+    _check(log, [TopicPartition(metadata_topic(config.application_id), 0)], missing)
     try:
         complete, written = is_complete(log, config.application_id), read_tasks(log, config.application_id)
     except RecordUnreadable as error:
@@ -84,6 +105,12 @@ def _begin_restoration(log: Log, state: StateManager, config: InstanceConfig, la
         raise StateLost(f"{missing}, and changelogs were not written by all commits since the first")
     stale = [task for task, w in written.items() if w.sequence > state.applied_sequence]
     state.begin_restore({task: w.record for task, w in written.items()}, stale, last)
+
+
+def _check(log: Log, partitions: Iterable[TopicPartition], missing: str) -> None:
+    """Raises StateLost where the log does not hold what is missing here."""
+    for why in lost_records(log.admin(), partitions).values():
+        raise StateLost(f"{missing}, and {why}")
 
 
 def _missing(state: StateManager, last: int) -> str:

@@ -15,13 +15,14 @@ from typing import Any
 import pyarrow as pa
 
 from flowql.runtime.errors import LogUnavailable, StateError, StateLost, TopicMissing
-from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, KeyValues, Log, RawBatch, TopicPartition
+from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, Admin, KeyValues, Log, RawBatch, TopicPartition
 from flowql.runtime.state.frozen import FrozenEpoch
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.store import Frozen
 from flowql.runtime.state.values import decode_value, encode_value
 
-COMPACTED = {"cleanup.policy": "compact"}
+_POLICY = "cleanup.policy"
+COMPACTED = {_POLICY: "compact"}
 FORMAT = 1
 _READ_ROWS, _READ_BYTES = 20_000, 16 << 20
 _TAIL_RECORDS = 64  # the last commit record is looked for among so many records first
@@ -139,6 +140,9 @@ def whole_changelogs(log: Log, application_id: str) -> Changelogs:
         raise LogUnavailable(f"commit {last} is not to be seen yet")
     if last and not written.complete[application_id]:
         raise StateLost("changelogs were not written by all commits since the first: start again")
+    held = [tp for task in written.tasks.values() for tp in changelogs_of(application_id, task.record)]
+    for why in lost_records(log.admin(), [TopicPartition(metadata_topic(application_id), 0), *held]).values():
+        raise StateLost(f"{why}: start again")
     return Changelogs(last, written.tasks, partial(_changelog, log, application_id))
 
 
@@ -178,6 +182,34 @@ def is_complete(log: Log, application_id: str) -> bool:
         return False
     sequence, complete = _fields(found, f"{tp}, the last commit")
     return bool(complete) and sequence >= last  # at least once, a commit may be written and not be counted yet
+
+
+def changelogs_of(application_id: str, record: TaskRecord) -> list[TopicPartition]:
+    """Where the rows of a task are in the log."""
+    return [TopicPartition(changelog_topic(application_id, store), record.partition) for store in record.stores]
+
+
+def lost_records(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+    """Those of compacted topics that do not hold all that was written to them, each with what is wrong.
+
+    Brokers delete nothing from the begin of a topic that is only compacted. One that is not was altered, or made by somebody else.
+    """
+    wanted, topics = sorted(set(partitions)), admin.topics()
+    # A broker that has just come back may not list a topic yet.
+    gone = {tp.topic for tp in wanted} - topics.keys() - admin.partition_counts({tp.topic for tp in wanted}).keys()
+    begins = admin.begin_offsets([tp for tp in wanted if tp.topic not in gone])
+    found: dict[TopicPartition, str] = {}
+    for tp in wanted:
+        policy = topics[tp.topic].config.get(_POLICY, "compact") if tp.topic in topics else "compact"
+        if tp.topic in gone:
+            found[tp] = f"the topic {tp.topic} is gone"
+        elif "compact" not in policy:
+            found[tp] = f"the topic {tp.topic} has {_POLICY}={policy} and not compact"
+        elif tp not in begins:
+            found[tp] = f"{tp} is gone"
+        elif begins[tp]:
+            found[tp] = f"{tp} has lost its records before offset {begins[tp]}"
+    return found
 
 
 def changes(batch: RawBatch) -> list[tuple[bytes, bytes | None]]:

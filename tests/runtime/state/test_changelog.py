@@ -103,6 +103,16 @@ def test_changelogs_are_whole_where_every_commit_was_covered_and_can_be_seen() -
         whole_changelogs(site.log, APP)
 
 
+@pytest.mark.parametrize("topic", [METADATA.topic, changelog_topic(APP, "T")])
+def test_changelogs_that_have_lost_records_are_not_whole(topic: str) -> None:
+    site = Site()
+    for n in range(3):
+        site.commit({("a",): (n,)})
+    site.log.admin().drop_before(TopicPartition(topic, 0), 1)
+    with pytest.raises(StateLost, match=f"{topic}-0 has lost its records before offset 1"):
+        whole_changelogs(site.log, APP)
+
+
 def test_nothing_is_complete_without_the_topic_and_the_last_commit_is_found_far_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
