@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from flowql.runtime.app import exchanges
 from flowql.runtime.app.plan_topic import deployment_lost, read_deployed
@@ -16,6 +17,7 @@ from flowql.runtime.state.changelog import (
     changelog_topic,
     changelogs_of,
     is_complete,
+    last_written,
     lost_records,
     metadata_topic,
     read_tasks,
@@ -59,6 +61,8 @@ def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
     """
     app = config.application_id
     last, applied = log.last_sequence(app), state.applied_sequence
+    if config.changelogs and not last:
+        _check_positions(log, app)
     if applied > last:
         msg = (
             f"the state is at commit {applied}, the log only at {last}: they do not belong together; "
@@ -73,6 +77,17 @@ def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
         _check(log, held, f"rows of {min(restoring)} are missing here")
     if exchanges.TASK in state.restoring():
         _restore_exchanges(log, state, app)
+
+
+def _check_positions(log: Log, application_id: str) -> None:
+    """Raises StateError if commits are on record that the log does not count: all input would be processed a second time."""
+    with suppress(RecordUnreadable):
+        written, _complete = last_written(log, application_id)
+        if written:
+            raise StateError(
+                f"the committed positions of {application_id} are gone, after commit {written}: Kafka deletes those of a group that was inactive for "
+                "offsets.retention.minutes (7 days); give the application another app_id, and it computes all anew from what its topics still have"
+            )
 
 
 def _redo(log: Log, state: StateManager, config: InstanceConfig, last: int) -> None:

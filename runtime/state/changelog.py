@@ -167,8 +167,14 @@ def is_complete(log: Log, application_id: str) -> bool:
     last = log.last_sequence(application_id)
     if last == 0:
         return True
+    sequence, complete = last_written(log, application_id)
+    return complete and sequence >= last  # at least once, a commit may be written and not be counted yet
+
+
+def last_written(log: Log, application_id: str) -> tuple[int, bool]:
+    """The last commit in the metadata topic, 0 if there is none, and whether it says that changelogs are complete. RecordUnreadable."""
     if metadata_topic(application_id) not in log.admin().topics():
-        return False
+        return 0, False
     tp, key = TopicPartition(metadata_topic(application_id), 0), _commit_key(application_id)
     begin, end = log.admin().begin_offset(tp), log.admin().end_offset(tp)
     back, found = _TAIL_RECORDS, None
@@ -179,9 +185,9 @@ def is_complete(log: Log, application_id: str) -> bool:
             break
         back *= 8
     if found is None:
-        return False
+        return 0, False
     sequence, complete = _fields(found, f"{tp}, the last commit")
-    return bool(complete) and sequence >= last  # at least once, a commit may be written and not be counted yet
+    return int(sequence), bool(complete)
 
 
 def changelogs_of(application_id: str, record: TaskRecord) -> list[TopicPartition]:

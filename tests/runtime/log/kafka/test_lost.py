@@ -1,4 +1,4 @@
-"""Changelogs that somebody deletes or empties on a real broker: state that only they had is computed anew, from the inputs."""
+"""What an instance needs on a real broker and somebody deletes: it computes anew or says so, and does not go on from nothing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
 from flowql.deploy.engine import open_on
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import StateError
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Admin, TopicPartition
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
@@ -88,3 +90,20 @@ def test_counts_do_not_begin_at_nothing(kafka: str, tmp_path: Path, damage: Call
             assert "changelog" in instance.state_lost
             send(outside, app)
             until_counted(instance, 2)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_input_is_not_processed_again_when_positions_are_gone(kafka: str, tmp_path: Path, kept: bool) -> None:
+    """Brokers delete those of a group that was inactive for a week."""
+    app = f"lost{uuid.uuid4().hex[:8]}"
+    with closing(KafkaLog(Connection(kafka), f"{app}-outside")) as outside:
+        with running(kafka, app, tmp_path / "one") as instance:
+            send(outside, app)
+            until_counted(instance, 1)
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.delete_consumer_groups([app])[app].result(WAIT_S)
+        with (
+            pytest.raises(StateError, match="committed positions of"),
+            running(kafka, app, tmp_path / ("one" if kept else "two")),
+        ):
+            pass
