@@ -6,6 +6,9 @@ A number that is one of many possible ones (a limit of memory, where an estimate
 from __future__ import annotations
 
 EQUIVALENT: dict[str, dict[str, str]] = {
+    "compiler/plan/forward.py": {
+        "return fmt.name not in POSITIONAL and (fmt.wrap or all(len(columns) > 2 for columns in declared))": "only a single value can be without its wrapping (FQ2011)",
+    },
     "runtime/app/group_swap.py": {
         "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
     },
@@ -17,6 +20,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "runtime/app/watchdog.py": {
         "causes = [s for s in stuck if s.step not in STAYS and (leaves or (s.for_ms > LEAVE_MS))]": "one millisecond of two minutes",
+    },
+    "runtime/commit/coordinator.py": {
+        "self._losses = [at for at in self._losses if (now - at <= LOSSES_MS)] + [now]": "one millisecond more in which losses are counted",
     },
     "runtime/log/embedded/compaction.py": {
         "age = (True, 1) if is_past else (False, cleaned_ms)": "the same for all whose tombstones have had their time",

@@ -53,3 +53,11 @@ def test_what_is_known_of_parts_goes_with_them() -> None:
     del made
     gc.collect()
     assert (len(codec._texts), len(codec._parts)) == before
+
+
+def test_a_repartition_without_watermarks_is_written_as_before_there_were_any() -> None:
+    sql = """CREATE STREAM A (K INT KEY, V INT) WITH (KAFKA_TOPIC='a', VALUE_FORMAT='JSON', PARTITIONS=1);
+    CREATE TABLE B AS SELECT V, COUNT(*) AS N FROM A GROUP BY V;"""
+    line = codec.line(compile_project([SourceText("a.sql", sql)]).plan)
+    assert "exchange" in line.lower()
+    assert "marks" not in line

@@ -21,6 +21,7 @@ from flowql.compiler.plan.deployed import (
     without,
 )
 from flowql.compiler.plan.diff import ForwardRefused, decide_change
+from flowql.compiler.plan.generations import writers_of
 from flowql.compiler.plan.topology import PLAN_FORMAT, Plan
 from tests.compiler.plan.test_diff import ALL, SOURCE, A, B, E, generations, serving
 from tests.flowql.query.harness import plan_of
@@ -36,6 +37,16 @@ def rows(plan: Plan) -> list[tuple[str, str]]:
 
 def inserted(plan: Plan) -> list[str]:
     return [i.target for i in plan.inserts]
+
+
+def test_of_those_who_write_a_topic_the_one_that_creates_it_comes_first() -> None:
+    inserts = "".join(f"INSERT INTO R SELECT K, V FROM {n};\n" for n in ("T", "U"))
+    plan = plan_of("".join(map(OWN.format, "STU")) + "CREATE STREAM R AS SELECT K, V FROM S;\n" + inserts)
+    create, *others = (q.id for q in plan.queries)
+    assert create == "CSAS_R"
+    for queries in (plan.queries, plan.queries[1:] + plan.queries[:1]):
+        (writers,) = writers_of(replace(plan, queries=queries)).values()
+        assert [q.id for q in writers] == [create, *others]
 
 
 def test_a_group_that_is_built_leaves_the_serving_plan_of_its_topics_as_it_is() -> None:
