@@ -11,11 +11,12 @@ import random
 import traceback
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import ModuleType
 
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app import group as group_step
@@ -42,8 +43,16 @@ TICK_MS, HEARTBEAT_MS, LOOK_MS = 20, 90, 30
 CHAOS_MS = 2_000
 QUIET_MS = 60_000  # everything is done within so long after the last fault
 PURGE_MS = 400  # of repartitions, every 30 s in earnest
-TIDY_MS = 300  # of staging topics, 5 s in earnest
-STALE_MAX = 5  # refusals of a proof, 25 in earnest: they take their time, and nothing happens meanwhile
+# Constants of modules that simulations shorten; `tests/sim/conftest.py` gives other tests of the process the real ones.
+SHORTENED: Sequence[tuple[ModuleType, str, int]] = (
+    (group_step, "PURGE_MS", PURGE_MS),
+    (group_step, "TIDY_MS", 300),  # 5 s in earnest
+    (group_swap, "TOGETHER_MS", 1_500),
+    (group_swap, "DRAIN_MS", 150),
+    (group_swap, "AGAIN_MS_MAX", 1_000),
+    (coordinator, "STALE_MAX", 5),  # rejections of group metadata take their time, and nothing happens meanwhile
+    (swapping, "CHUNK_ROWS", 4),
+)
 SLOW_MS = 30  # so long wait threads of a slow machine at most, unless they want to wait longer
 DEPTH_MAX = 2  # interludes within interludes
 TRACE = 80
@@ -143,14 +152,8 @@ class SimulatedCluster:
 
     def begin(self) -> Process:
         """One process, and the plan."""
-        group_step.PURGE_MS, coordinator.STALE_MAX = PURGE_MS, STALE_MAX
-        group_step.TIDY_MS, group_swap.TOGETHER_MS, group_swap.DRAIN_MS, group_swap.AGAIN_MS_MAX = (
-            TIDY_MS,
-            1_500,
-            150,
-            1_000,
-        )
-        swapping.CHUNK_ROWS = 4
+        for module, name, value in SHORTENED:
+            setattr(module, name, value)
         first = self.start()
         assert first is not None
         self.deploy(first, project.plan())
