@@ -103,10 +103,8 @@ class Instance:
         self.state = StateManager(physical, budget.state, changelog=lambda _: config.changelogs, shared=config.shared)
         check_mode(log, config)
         if config.shared:
-            check_records(
-                log, config.application_id
-            )  # state comes task by task, when it is known which are here (`GroupStep`)
-        else:
+            check_records(log, config.application_id)
+        else:  # that of a member comes task by task, when it is known which are here (`GroupStep`)
             try:
                 recover(log, self.state, config)
             except StateLost as error:
