@@ -36,21 +36,14 @@ from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.other_applications import refuse_other_applications
-from flowql.runtime.app.plan_topic import deployment_lost, read_deployed
+from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import CoroutineRequest, Reconciler
+from flowql.runtime.app.recovery import check_deployment_lost
 from flowql.runtime.app.swapping import all_wait
 from flowql.runtime.app.unrecorded import made_by, unrecorded
-from flowql.runtime.errors import (
-    CommitsBlocked,
-    HandoverUnfit,
-    LogError,
-    RuntimeFailure,
-    StaleMember,
-    StateLost,
-    Superseded,
-)
+from flowql.runtime.errors import CommitsBlocked, HandoverUnfit, LogError, RuntimeFailure, StaleMember, Superseded
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.serde.registry import KNOWN
@@ -89,8 +82,8 @@ class Deployer:
             return host.deployed.serving
         app = host.config.application_id
         stored = read_deployed(host.log, app)
-        if stored is None and host.log.last_sequence(app):
-            raise StateLost(deployment_lost(app))
+        if stored is None and host.config.changelogs:
+            check_deployment_lost(host.log, app)
         if stored is not None:
             stored = self._after_others(stored)
             if host.state_lost:

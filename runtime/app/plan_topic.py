@@ -119,14 +119,6 @@ def read_deployed(log: Log, application_id: str) -> Deployed | None:
     return deployed
 
 
-def deployment_lost(application_id: str) -> str:
-    """Of an application that has committed: its state may be of other texts than those that are deployed next."""
-    return (
-        f"what was deployed as {application_id} is not known any more, as its record in the topic {topic_name(application_id)} is gone; "
-        "give the application another app_id, and it computes all anew"
-    )
-
-
 def _newest(log: Log, application_id: str) -> Deployed | None:
     """The newest record of a topic of plans that exists."""
     newest: bytes | None = None

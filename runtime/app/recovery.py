@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from flowql.runtime.app import exchanges
-from flowql.runtime.app.plan_topic import deployment_lost, read_deployed
+from flowql.runtime.app.plan_topic import read_deployed, topic_name
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogCorrupt, OtherMode, StateError, StateLost
 from flowql.runtime.events import WARNING, say
@@ -50,8 +50,17 @@ def check_records(log: Log, application_id: str) -> None:
     for why in lost_records(admin, [metadata]).values():
         way = "give the application another app_id, and it computes all anew"
         raise StateLost(f"what the members of {application_id} have done is not known any more, as {why}; {way}")
-    if admin.end_offset(metadata) and read_deployed(log, application_id) is None:
-        raise StateLost(deployment_lost(application_id))
+    if read_deployed(log, application_id) is None:
+        check_deployment_lost(log, application_id)
+
+
+def check_deployment_lost(log: Log, application_id: str) -> None:
+    """StateLost if an application without a deployment on record has tasks: their state may be of other texts than those that are deployed next."""
+    if metadata_topic(application_id) in log.admin().topics() and read_tasks(log, application_id):
+        raise StateLost(
+            f"what was deployed as {application_id} is not known any more, as its record in the topic {topic_name(application_id)} is gone; "
+            "give the application another app_id, and it computes all anew"
+        )
 
 
 def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
@@ -72,7 +81,7 @@ def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
     _redo(log, state, config, last)
     if state.applied_sequence < last:
         _begin_restoration(log, state, config, last)
-    if restoring := state.restoring():
+    if config.changelogs and (restoring := state.restoring()):
         held = (tp for record in restoring.values() for tp in changelogs_of(app, record))
         _check(log, held, f"rows of {min(restoring)} are missing here")
     if exchanges.TASK in state.restoring():

@@ -9,7 +9,7 @@ import pytest
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.query_state import STOPPED
-from flowql.runtime.clock import VirtualClock
+from flowql.runtime.clock import SystemClock, VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import StateLost
 from flowql.runtime.log.base import Log, TopicPartition
@@ -184,3 +184,15 @@ def test_a_member_does_not_begin_without_the_record_of_its_deployment() -> None:
     log.delete_topic("flowql-plan")
     with pytest.raises(StateLost, match="what was deployed as flowql is not known"):
         member(log)
+
+
+def test_an_instance_that_ended_before_its_first_deployment_can_be_deployed_to() -> None:
+    log = no_redo()
+    first = Instance(log, MemoryPhysical(), SystemClock(), InstanceConfig("flowql", changelogs=True))
+    first.start()
+    assert first.stop() == []
+    assert log.last_sequence("flowql") == 1, "the last thing that it does is a commit"
+    life = Life(log, COUNTS)
+    life.feed(0, 50)
+    life.settle()
+    assert life.table("C") == undisturbed(COUNTS, (0, 50)).table("C")
