@@ -196,9 +196,10 @@ def changelogs_of(application_id: str, record: TaskRecord) -> list[TopicPartitio
 
 
 def lost_records(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-    """Those of compacted topics that do not hold all that was written to them, each with what is wrong.
+    """Partitions of topics that were created compacted and do not hold all that was written to them, each with what is wrong.
 
-    Brokers delete nothing from the begin of a topic that is only compacted. One that is not was altered, or made by somebody else.
+    Compaction keeps the log start offset at 0: one above it shows that a retention deleted records. A topic with another policy was
+    altered, or created by somebody else.
     """
     wanted, topics = sorted(set(partitions)), admin.topics()
     # A broker that has just come back may not list a topic yet.

@@ -116,17 +116,23 @@ def rounds(driver: Driver) -> None:
         driver.round()
 
 
-@DAMAGE
-def test_a_member_stops_the_query_whose_rows_are_gone(damage: Callable[[Log, str], None]) -> None:
-    log, changelog = MemoryLog(), "flowql-CTAS_COUNTS-aggregate-1-changelog"
+def left_by_a_member(records: int) -> MemoryLog:
+    """The log of a member that has counted so many records, each with a commit of its own, and ended."""
+    log = MemoryLog()
     for topic in ("input", "other"):
         log.create_topic(topic, 1)
     first, driver = member(log)
     first.deploy(plan(ONE_GROUP))
-    for _ in range(2):
+    for _ in range(records):
         produce(log, "input", 1)
         rounds(driver)
     first.close()
+    return log
+
+
+@DAMAGE
+def test_a_member_stops_the_query_whose_rows_are_gone(damage: Callable[[Log, str], None]) -> None:
+    log, changelog = left_by_a_member(records=2), "flowql-CTAS_COUNTS-aggregate-1-changelog"
     damage(log, changelog)
     before = dict(log.topics())
     second, driver = member(log)
@@ -147,14 +153,7 @@ def test_a_member_stops_the_query_whose_rows_are_gone(damage: Callable[[Log, str
 
 @pytest.mark.parametrize("damage", [emptied, replaced, altered])
 def test_a_member_does_not_begin_without_records_of_its_tasks(damage: Callable[[Log, str], None]) -> None:
-    log = MemoryLog()
-    for topic in ("input", "other"):
-        log.create_topic(topic, 1)
-    first, driver = member(log)
-    first.deploy(plan(ONE_GROUP))
-    produce(log, "input", 1)
-    rounds(driver)
-    first.close()
+    log = left_by_a_member(records=1)
     damage(log, METADATA)
     with pytest.raises(StateLost, match=METADATA):
         member(log)
@@ -173,14 +172,7 @@ def test_state_is_not_continued_by_texts_that_may_be_others(kept: bool) -> None:
 
 
 def test_a_member_does_not_begin_without_the_record_of_its_deployment() -> None:
-    log = MemoryLog()
-    for topic in ("input", "other"):
-        log.create_topic(topic, 1)
-    first, driver = member(log)
-    first.deploy(plan(ONE_GROUP))
-    produce(log, "input", 1)
-    rounds(driver)
-    first.close()
+    log = left_by_a_member(records=1)
     log.delete_topic("flowql-plan")
     with pytest.raises(StateLost, match="what was deployed as flowql is not known"):
         member(log)
