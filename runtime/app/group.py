@@ -448,7 +448,7 @@ class GroupStep(Reconciler):
     def _stop_without_rows(self, restored: Mapping[str, TaskRecord]) -> bool:
         """Stops the queries of tasks whose rows are neither here nor in the log; True if there are any."""
         held = {task: changelogs_of(self._group, record) for task, record in restored.items()}
-        lost = lost_records(self._host.admin, (tp for tps in held.values() for tp in tps)) if held else {}
+        lost = lost_records(self._host.admin, (tp for tps in held.values() for tp in tps))
         gone = {task: lost[tp] for task, tps in held.items() for tp in tps if tp in lost}
         for task, why in gone.items():
             query = self._host.running.query(task.rpartition("/")[0])

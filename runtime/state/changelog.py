@@ -199,11 +199,16 @@ def lost_records(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[Top
     """Partitions of topics that were created compacted and do not hold all that was written to them, each with what is wrong.
 
     Compaction keeps the log start offset at 0: one above it shows that a retention deleted records. A topic with another policy was
-    altered, or created by somebody else.
+    altered, or a broker created it at the first record.
     """
-    wanted, topics = sorted(set(partitions)), admin.topics()
-    # A broker that has just come back may not list a topic yet.
-    gone = {tp.topic for tp in wanted} - topics.keys() - admin.partition_counts({tp.topic for tp in wanted}).keys()
+    wanted = sorted(set(partitions))
+    if not wanted:
+        return {}
+    topics = admin.topics()
+    unlisted = {tp.topic for tp in wanted} - topics.keys()
+    gone = (
+        unlisted - admin.partition_counts(unlisted).keys()
+    )  # a broker that has just come back may not list a topic yet
     begins = admin.begin_offsets([tp for tp in wanted if tp.topic not in gone])
     found: dict[TopicPartition, str] = {}
     for tp in wanted:

@@ -11,9 +11,10 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.clock import SystemClock, VirtualClock
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import StateLost
+from flowql.runtime.errors import StateError, StateLost
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.changelog import last_written
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.engine import COUNTS as ONE_GROUP
 from tests.runtime.app.engine import OTHERS, plan, produce, read
@@ -176,6 +177,26 @@ def test_a_member_does_not_begin_without_the_record_of_its_deployment() -> None:
     log.delete_topic("flowql-plan")
     with pytest.raises(StateLost, match="what was deployed as flowql is not known"):
         member(log)
+
+
+def test_commits_that_the_log_does_not_count_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    life = ran()
+    assert life.log.last_sequence("flowql") > 1
+    monkeypatch.setattr(life.log, "last_sequence", lambda _: 0)
+    with pytest.raises(StateError, match="the committed positions of flowql are gone"):
+        life.again()
+
+
+def test_a_crash_in_the_first_commit_may_leave_it_uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least once, its record is written before it is counted."""
+    log = no_redo()
+    config = InstanceConfig("flowql", changelogs=True)
+    first = Instance(log, MemoryPhysical(), SystemClock(), config)
+    first.start()
+    assert first.stop() == []
+    assert last_written(log, "flowql") == (1, True)
+    monkeypatch.setattr(log, "last_sequence", lambda _: 0)
+    Instance(log, MemoryPhysical(), SystemClock(), config).close()
 
 
 def test_an_instance_that_ended_before_its_first_deployment_can_be_deployed_to() -> None:
