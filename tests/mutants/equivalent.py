@@ -59,7 +59,12 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "runtime/scheduler/manager.py": {
         "ALONE_NS = 25000001": "a length of slices",
+        "LATELY_NS = 5000000001": "a length of time",
+        "since_ns: int = 1": "it is only asked of tasks that are held, and a grant sets it",
         "most = max((queries[q].weight for q in active if q in queries), default=1)": "no weight is far less than 1",
+    },
+    "runtime/scheduler/policy.py": {
+        "if (f.virtual_runtime <= floor):": "at the floor it is set to what it is already",
     },
     "runtime/state/changelog.py": {
         "back *= 9": "by how much more is read when the last commit was not in what was read",

@@ -285,6 +285,23 @@ def test_who_had_nothing_to_do_is_owed_no_more_than_a_slice() -> None:
     for _ in range(50):
         m.release(grant(m), SLICE_NS_DEFAULT)
     assert m.entitled_ns() == {"busy": 50 * SLICE_NS_DEFAULT}, "time without work entitles to nothing"
+    assert_is_owed_a_slice_at_most(m, late)
+
+
+def test_a_query_whose_work_has_ended_is_owed_no_more_than_a_slice() -> None:
+    late = fake("late")
+    m = manager(fake("busy"), late, threads=1)
+    for _ in range(2):
+        m.release(grant(m), SLICE_NS_DEFAULT)
+    late.buffered_rows = 0
+    before = m.entitled_ns()
+    for _ in range(50):
+        m.release(grant(m), SLICE_NS_DEFAULT)
+    assert m.entitled_ns() == before | {"busy": before["busy"] + 50 * SLICE_NS_DEFAULT}
+    assert_is_owed_a_slice_at_most(m, late)
+
+
+def assert_is_owed_a_slice_at_most(m: TaskManager, late: Any) -> None:
     late.buffered_rows = 1_000
     turns = []
     for _ in range(8):

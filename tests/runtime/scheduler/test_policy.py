@@ -7,9 +7,9 @@ from flowql.runtime.scheduler.policy import QueryFacts, TaskFacts, weighted_fair
 SLICE_NS = 5_000_000
 
 
-def chosen(**queries: QueryFacts) -> str:
+def chosen(virtual_time: float = 1.0, /, **queries: QueryFacts) -> str:
     tasks = [TaskFacts(f"{name}_0_0", name, 10, rows_ahead=0) for name in queries]
-    found = weighted_fair(tasks, queries, virtual_time=1.0)
+    found = weighted_fair(tasks, queries, virtual_time)
     assert found is not None
     return found.query
 
@@ -18,6 +18,11 @@ def test_of_equal_accounts_the_query_of_more_weight_is_first() -> None:
     """Its virtual deadline is earlier: the same slice is less of its share."""
     assert chosen(a=QueryFacts(1, SLICE_NS), z=QueryFacts(64, SLICE_NS)) == "z"
     assert chosen(a=QueryFacts(64, SLICE_NS), z=QueryFacts(1, SLICE_NS)) == "a"
+
+
+def test_at_the_start_all_are_within_their_share() -> None:
+    """Virtual time and all accounts are 0: a query that is not ahead of virtual time is eligible."""
+    assert chosen(0.0, a=QueryFacts(1, SLICE_NS), z=QueryFacts(64, SLICE_NS)) == "z"
 
 
 def test_of_equal_weights_the_shorter_slice_is_first() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+
+import pytest
 
 from tests.runtime.scheduler.test_manager import fake, grant, weighted
 
@@ -95,3 +98,15 @@ def test_the_preemption_worker_has_one_task_whoever_gives_one_back() -> None:
     tasks["vital"].buffered_rows = 1
     m.release(held[0], 1000)
     assert m.acquire_preempting("preemption 2") is None
+
+
+@pytest.mark.parametrize("waiting", [1, 64])
+def test_the_preemption_worker_sleeps_while_nothing_of_more_weight_waits(waiting: int) -> None:
+    """Else it would look for work without a pause while all threads are held."""
+    m, tasks = weighted(critical=64, vital=64, waiting=waiting)
+    tasks["waiting"].buffered_rows = 0
+    grant(m, "a"), grant(m, "b")
+    tasks["waiting"].buffered_rows = 1
+    start = time.monotonic()
+    m.wait_preempting("preemption", 0.2)
+    assert time.monotonic() - start >= 0.2
