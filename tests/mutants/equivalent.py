@@ -104,8 +104,12 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "row = raw.records.slice(i, 2).to_pylist()[0] if raw is not None else {}": "only the first of the rows is taken",
     },
     "runtime/task/input_buffer.py": {
+        "if (batch.next_offset < self.next_fetch):": "all of a batch that ends where the buffered ones do is cut off below",
         "rows_max: int = 200001": "a limit of memory",
         "while (rows <= rows_max) and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used": "rows beyond the most are cut off",
+    },
+    "runtime/task/repartition.py": {
+        "if (len(batch) >= ENVELOPE_ROWS):": "one piece is all of the batch",
     },
     "runtime/task/sizing.py": {
         "START_ROWS = 2001": "where an estimate begins",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flowql.runtime.app.delivering import _prepared, _shares
+import pytest
+
+from flowql.runtime.app.delivering import _prepared, _shares, deliver
 from flowql.runtime.app.instance import Instance
+from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.appending import Redelivery, redelivery_of
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.repairs import Repair
@@ -77,6 +80,37 @@ def test_a_delivery_that_is_published_in_part_is_never_committed() -> None:
     for _ in range(40):
         driver.round()
     assert world.values("t")[-1]["N"] == 3
+
+
+def test_what_was_delivered_once_is_not_delivered_by_another_call() -> None:
+    with InstanceHarness(SQL, live=True) as world:
+        world.send("s", [(1, {"V": 1}, 1), (1, {"V": "x"}, 2), (1, {"V": 1}, 3)])
+        world.settle()
+        wanted = [given(world.instance)]
+        assert deliver(world.instance, wanted) == {"CTAS_T": {"rows": 1, "late": 0, "older": 0, "table": False}}
+        assert deliver(world.instance, wanted) == {}
+        world.settle()
+        assert world.values("t")[-1]["N"] == 3
+
+
+def test_nothing_is_delivered_while_a_query_takes_what_it_was_given() -> None:
+    """A request that ran into its time limit may be published all the same."""
+    world = InstanceHarness(SQL)
+    world.instance.admin.create_topic("flowql-repairs", 1, {"cleanup.policy": "compact"})
+    world.send("s", [(1, {"V": 1}, 1), (1, {"V": "x"}, 2), (1, {"V": 1}, 3)])
+    world.driver.run_until_caught_up()
+    refused: list[str] = []
+
+    def mark() -> None:
+        with pytest.raises(RuntimeFailure) as failure:
+            deliver(world.instance, [given(world.instance)])
+        refused.append(str(failure.value))
+
+    (share,) = _shares(world.instance, [given(world.instance)])
+    task, delivery, _ = _prepared(world.instance, share)
+    task.deliver(replace(delivery, mark=mark))
+    world.driver.commit()
+    assert refused == ["a query is taking what it was given before: ask again when it is done"]
 
 
 def test_what_is_asked_for_travels_as_json() -> None:

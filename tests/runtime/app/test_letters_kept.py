@@ -68,6 +68,13 @@ def test_letters_take_no_more_space_than_they_are_given() -> None:
     instance.close()
 
 
+def test_segments_are_an_eighth_of_what_is_kept_within_what_brokers_take() -> None:
+    """Kafka 4 takes no segments of less than a mebibyte."""
+    for kept_mib, segment_mib in ((1, 1), (8, 1), (80, 10), (8_000, 64)):
+        config = topic_config(LetterRetention(size_bytes=kept_mib * MIB))
+        assert config["segment.bytes"] == str(segment_mib * MIB)
+
+
 def test_letters_of_an_older_version_do_not_go_the_moment_retention_begins() -> None:
     log = EmbeddedLog("/log", SimulatedDisk())
     log.create_topic(LETTERS.topic, 1)

@@ -11,7 +11,7 @@ from flowql.compiler.plan import types as t
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.runtime.batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, from_rows
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.input_buffer import DecodedRows, ExchangeInput, LogInput
+from flowql.runtime.task.input_buffer import ConsumerChannels, DecodedRows, ExchangeInput, LogInput
 from flowql.runtime.task.peeked import peeked_rows
 from tests.runtime.task.test_gathering import fetched
 
@@ -64,6 +64,17 @@ def test_times_of_consumed_rows_are_those_of_their_batches() -> None:
     channel.consume(22)
     assert channel.take_latency_samples() == [(5, 3), (5, 7), (7, 5)]
     assert (channel.first, channel.consumed, channel.rows, channel.next_ms) == (2, 5, 5, 25)
+
+
+def test_the_rows_of_all_channels_of_a_task_are_counted_together() -> None:
+    first, second = (ExchangeInput("op", "a", 0, source) for source in range(2))
+    first.push(batch(range(5)))
+    channels = ConsumerChannels.joined([first, second])
+    second.push(batch(range(10)))
+    assert (channels.rows, channels.waiting) == (15, 2)
+    first.consume(5)
+    second.consume(4)
+    assert (channels.rows, channels.waiting) == (6, 1)
 
 
 def test_a_log_input_gives_rows_up_to_the_record_that_has_to_wait() -> None:
