@@ -16,7 +16,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from flowql.compiler.plan.event_times import LATEST_MS
-from flowql.compiler.plan.topology import Plan
+from flowql.compiler.plan.expr import ROWTIME
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.types import spark_type
 from flowql.deploy.selection import select
 from flowql.query.spark import SparkCommit
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
@@ -24,6 +26,8 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.spark.engine.instance import SparkInstance
 from flowql.runtime.spark.errors import CheckpointOfOtherQuery
 from flowql.runtime.spark.log_letters import FolderLetters, put_letters
+from flowql.runtime.spark.native.frames import HEADERS, NO_VALUE, PARTITION
+from flowql.runtime.spark.native.topics import encode
 from flowql.runtime.spark.settings import SparkSettings
 from tests.crash.contents import DEAD_LETTERS, differences, records_of
 from tests.crash.kills import prepare
@@ -165,6 +169,25 @@ def test_records_pass_as_on_the_runtime(spark: SparkSession, tmp_path: Path) -> 
         log.close()
     assert found["native"] == found["exact"]
     assert all(found["native"].values())
+
+
+@pytest.mark.turns("spark")
+@pytest.mark.spark
+def test_no_list_of_headers_goes_to_workers(spark: SparkSession) -> None:
+    """A list that is NULL in each row of an Arrow batch costs Spark as long as the batch has rows, for each of them."""
+    query = plan_of(STATELESS).queries[0]
+    columns = ", ".join(f"CAST(NULL AS {t}) AS `{name}`" for name, t in _columns_of(query))
+    from pyspark.sql.types import ArrayType
+
+    rows = encode(query, spark.sql(f"SELECT {columns}"), {"PASSED": 2}).rows
+    assert {HEADERS, PARTITION, NO_VALUE} < set(rows.columns)
+    assert not [f.name for f in rows.schema if isinstance(f.dataType, ArrayType)]
+
+
+def _columns_of(query: QueryPlan) -> list[tuple[str, str]]:
+    headers = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    beside = [(ROWTIME, "BIGINT"), (PARTITION, "INT"), (HEADERS, headers), (NO_VALUE, "BOOLEAN")]
+    return [*((f.name, spark_type(f.type)) for f in query.logical.schema), *beside]
 
 
 PAIRED = """
