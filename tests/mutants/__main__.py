@@ -173,6 +173,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         ("tests/runtime/restoration",),
     ),
     "runtime/app/careful.py": ("tests/runtime/app/test_careful.py", "tests/runtime/app/test_one_bad_record.py"),
+    "runtime/app/driver.py": (
+        "tests/runtime/app/test_driver.py",
+        "tests/runtime/app/test_small_steps.py",
+        "tests/runtime/app/test_policies.py",
+        "tests/runtime/app/test_exchanges.py",
+        "tests/runtime/app/test_waits.py",
+        "tests/runtime/app/test_refused.py",
+    ),
     "runtime/app/handover.py": ("tests/runtime/spark/test_handover.py",),
     "runtime/app/plan_topic.py": tuple(
         f"tests/runtime/app/test_{name}.py"
