@@ -173,6 +173,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         ("tests/runtime/restoration",),
     ),
     "runtime/app/careful.py": ("tests/runtime/app/test_careful.py", "tests/runtime/app/test_one_bad_record.py"),
+    # State of a history that no record followed goes with the next start.
+    "runtime/app/deployment.py": (
+        *(
+            f"tests/runtime/app/test_{name}.py"
+            for name in ("status", "deploy", "deployer", "rebuilding", "refused", "forward", "policies", "troubles")
+        ),
+        "tests/runtime/spark/test_handover.py::test_a_takeover_that_is_killed_leaves_what_serves_and_can_be_repeated",
+    ),
     "runtime/app/driver.py": (
         "tests/runtime/app/test_driver.py",
         "tests/runtime/app/test_small_steps.py",
@@ -186,11 +194,17 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"tests/runtime/app/test_{name}.py"
         for name in ("small_steps", "forward", "other_applications", "deploy", "group")
     ),
+    "runtime/app/progress.py": tuple(
+        f"tests/runtime/app/test_{name}.py"
+        for name in ("status", "query_state", "deploy", "refused", "event_times", "catch_up_readers", "waits")
+    ),
     "runtime/app/recovery.py": (
         "tests/runtime/app/test_recovery.py",
         "tests/runtime/app/test_redo_formats.py",
         "tests/runtime/restoration",
     ),
+    "runtime/app/status.py": tuple(f"tests/runtime/app/test_{name}.py" for name in ("status", "shadow", "parking")),
+    "runtime/app/without_pandas.py": ("tests/runtime/app/test_without_pandas.py",),
     "runtime/scheduler": ("tests/runtime/scheduler", "tests/simulation"),
     "runtime/output": ("tests/runtime/output", "tests/runtime/test_budget.py", "tests/runtime/app/test_refused.py"),
 }

@@ -12,7 +12,14 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/app/group_swap.py": {
         "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
     },
+    "runtime/app/instance.py": {
+        "return ChangelogWriter(app, complete=False, writer=self.config.transactional_id)": "it is asked of instances that are alone, not of members",
+    },
+    "runtime/app/progress.py": {
+        "times[task.id.partition] = max([times.get(task.id.partition, 1), *found])": "a time of 1970 is not ahead of the clock",
+    },
     "runtime/app/query_rates.py": {
+        "entitled_ns: float = 1.0": "one nanosecond of ten seconds",
         "RATE_MS = 10001  # rates and shares look back as far": "a length of time",
     },
     "runtime/app/swapping.py": {

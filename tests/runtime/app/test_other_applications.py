@@ -52,14 +52,16 @@ def test_a_new_result_is_not_written_behind_those_of_another_application(kind: s
     with pytest.raises(OutsideRecords, match=r"flowql has written a row of INSERT VALUES to s that renamed would"):
         world.deploy(SOURCE + OWN + ROW)
     assert (world.values("BIG"), world.values("s")) == before
-    assert {c.action for c in world.deploy(SOURCE + OWN)} == {"add"}
+    assert {c.action for c in world.deploy(SOURCE + OWN)} == {"add"}, "no application has written what is in its topic"
     world.settle()
     assert {c.action for c in world.deploy(SOURCE + OWN + ROW.replace("1000", "1"))} == {"none"}, "a row of its own"
 
 
 def _put_in_the_way(world: InstanceHarness) -> None:
-    """Topics with names like those of plans, which hold something else."""
+    """Topics with names like those of plans, which hold something else, and one of a result to come with a record of another program."""
     admin = world.log.admin()
+    admin.create_topic("OWN", 2)
+    world.send("OWN", [(1, {"M": 7}, 0)])
     admin.create_topic("garden-plan", 3)
     admin.create_topic("house-plan", 1, {"cleanup.policy": "compact"})
     world.producer.begin()

@@ -245,16 +245,36 @@ def test_a_topic_that_others_have_written_to_is_not_replaced() -> None:
     world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()
-    other = world.log.producer("by-hand")
-    other.begin()
-    other.send(TopicPartition("BIG", 0), world.encode([(1, {"V": 7}, 0)]))
-    other.commit()
+    write_by_hand(world)
     world.settle()
     before = world.instance.deployed, world.values("BIG")
     with pytest.raises(OutsideRecords, match="BIG holds records that by-hand has written"):
         world.deploy(CHAIN.format(over=10))
     assert (world.instance.deployed, world.values("BIG")) == before
     assert {c.action for c in world.deploy(CHAIN.format(over=0))} == {"none"}
+
+
+def write_by_hand(world: InstanceHarness) -> None:
+    other = world.log.producer("by-hand")
+    other.begin()
+    other.send(TopicPartition("BIG", 0), world.encode([(1, {"V": 7}, 0)]))
+    other.commit()
+
+
+def test_records_of_others_are_not_lost_with_the_state_of_an_instance() -> None:
+    """Without its state all that was deployed is rebuilt, and its topics are replaced."""
+    world = InstanceHarness(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    write_by_hand(world)
+    before = world.values("BIG")
+    world.instance.close()  # its redo is not needed any more
+    again = Instance(world.log, MemoryPhysical(), VirtualClock(2_000_000), InstanceConfig())
+    Driver(again)
+    assert "trimmed" in again.state_lost
+    with pytest.raises(OutsideRecords, match="BIG holds records that by-hand has written"):
+        again.resume()
+    assert world.values("BIG") == before
 
 
 def test_who_writes_to_a_topic_in_the_moment_of_its_swap_is_noticed() -> None:

@@ -12,7 +12,7 @@ from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.errors import LogDenied, LogUnavailable, RecordRefused, TopicMissing
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
-from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, make, plan, produce, read, resume, threaded
+from tests.runtime.app.engine import APP, COUNTS, DOUBLED, IN, OTHERS, make, plan, produce, read, resume, threaded
 
 BY_VALUE = """CREATE TABLE BY_VALUE WITH (KAFKA_TOPIC='by_value') AS
   SELECT V % 3 AS R, COUNT(*) AS N, SUM(V) AS T FROM INPUT GROUP BY V % 3 EMIT CHANGES;"""
@@ -96,6 +96,7 @@ def test_one_refused_from_its_first_record_begins_at_the_first():
     produce(log, "other", 1)
     rounds(driver)
     assert read(log, "others") == [{"V": 2}]
+    assert log.stable_positions(APP, [IN])[IN].offset == 0, "where another process would begin"
     log.refused = {}
     driver.run_until_caught_up()
     assert read(log, "by_value")[-1] == {"N": 3, "T": 12}
