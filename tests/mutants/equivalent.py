@@ -31,6 +31,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/commit/coordinator.py": {
         "self._losses = [at for at in self._losses if (now - at <= LOSSES_MS)] + [now]": "one millisecond more in which losses are counted",
     },
+    "runtime/log/clients.py": {
+        "self._turn = 1": "with which of its partitions it begins",
+        "while position < end and rows < max_records and (not pieces or (size <= max_bytes)):": "no record fits into no bytes",
+    },
     "runtime/log/embedded/compaction.py": {
         "age = (True, 1) if is_past else (False, cleaned_ms)": "the same for all whose tombstones have had their time",
     },

@@ -331,6 +331,7 @@ def test_keys_and_values_alone_are_those_of_the_records(log):
     produce(log, "p", (A0, first))
     produce(log, "p", (A0, then))
     whole, bare = log.reader(A0), log.key_values(A0)
+    assert whole.tp == bare.tp == A0
     keys, values = [], []
     while len(values) < 33:
         arrival(bare)

@@ -39,6 +39,7 @@ def started(*commits: int) -> ProducerState:
         (10, 1, ""),
         (10, 2, ""),
         (9, 2, ""),
+        (10, 7, "made from another log"),
         (15, 3, "made from another log"),
         (15, 7, "made from another log"),
         (15, 0, ""),
@@ -51,6 +52,11 @@ def test_a_state_belongs_to_a_log_whose_start_it_was_last_opened_by(sequence: in
     assert [begin for _, begin in producer.runs] == [10, 10, 20], "a producer that is renewed is the same start"
     found = producer.why_foreign(sequence, run)
     assert (bool(found), foreign in found) == (bool(foreign), True)
+
+
+def test_after_one_start_a_state_is_of_it_or_of_another_log() -> None:
+    producer = started(10)
+    assert [producer.why_foreign(12, run) != "" for run in (1, 7)] == [False, True]
 
 
 def test_the_last_starts_are_remembered() -> None:
