@@ -289,6 +289,7 @@ def test_a_damaged_or_incomplete_history_is_refused(tmp_path: Path) -> None:
 CHANGED: dict[str, dict[str, Any]] = {
     "edited": {"definition": "another"},
     "had 2 partitions": {"partitions": {"a": 2}},
+    "had 2 partitions, and has 3": {"partitions": {"a": 2}, "ends": {"a": {"0": 0, "1": 0}}},
     "has no offset": {"ends": {"a": {"0": 10_000, "1": 0, "2": 0}}},
     "the history of .* begins": {"starts": {"a": {"0": 1, "1": 0, "2": 0}}},
 }
