@@ -175,10 +175,10 @@ def test_records_pass_as_on_the_runtime(spark: SparkSession, tmp_path: Path) -> 
 @pytest.mark.spark
 def test_no_list_of_headers_goes_to_workers(spark: SparkSession) -> None:
     """A list that is NULL in each row of an Arrow batch costs Spark as long as the batch has rows, for each of them."""
-    query = plan_of(STATELESS).queries[0]
-    columns = ", ".join(f"CAST(NULL AS {t}) AS `{name}`" for name, t in _columns_of(query))
     from pyspark.sql.types import ArrayType
 
+    query = plan_of(STATELESS).queries[0]
+    columns = ", ".join(f"CAST(NULL AS {t}) AS `{name}`" for name, t in _columns_of(query))
     rows = encode(query, spark.sql(f"SELECT {columns}"), {"PASSED": 2}).rows
     assert {HEADERS, PARTITION, NO_VALUE} < set(rows.columns)
     assert not [f.name for f in rows.schema if isinstance(f.dataType, ArrayType)]
