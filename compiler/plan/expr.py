@@ -7,7 +7,7 @@ Spans are for messages: they take no part in equality or in the plan codec.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -80,11 +80,13 @@ def children(e: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def walk(e: Expr) -> Iterator[Expr]:
+def walk(e: Expr) -> list[Expr]:
     """`e` and every expression below it, parents first."""
-    yield e
-    for c in children(e):
-        yield from walk(c)
+    found, left = [], [e]
+    while left:
+        found.append(first := left.pop())
+        left.extend(reversed(children(first)))
+    return found
 
 
 def columns_of(*exprs: Expr) -> frozenset[str]:

@@ -11,7 +11,6 @@ updates travel as adjacent UPDATE_BEFORE, UPDATE_AFTER rows and whose DELETE row
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -315,8 +314,10 @@ class Node:
     change: ChangeKind = "append"
 
 
-def walk_nodes(node: Node) -> Iterator[Node]:
-    """`node` and all nodes below, inputs first (so a list of them is a topological order)."""
-    for i in node.inputs:
-        yield from walk_nodes(i)
-    yield node
+def walk_nodes(node: Node) -> list[Node]:
+    """`node` and all nodes below, inputs first: a topological order."""
+    found, left = [], [node]
+    while left:
+        found.append(last := left.pop())
+        left.extend(last.inputs)
+    return found[::-1]
