@@ -50,9 +50,6 @@ class MemoryPhysical:
             for key, value in zip(keys, values, strict=True):
                 self._set(key, value)
 
-    def delete_range(self, low: bytes, high: bytes) -> None:
-        self.write_batch((), (), [(low, high)])
-
     def ingest(self, path: Path) -> None:
         raise StateError("a store in memory takes no files")
 

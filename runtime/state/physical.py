@@ -54,8 +54,6 @@ class Physical(PhysicalReader, Protocol):
         """Atomically: delete the ranges, then put the rows (None deletes). At most BATCH_ROWS_MAX rows."""
         ...
 
-    def delete_range(self, low: bytes, high: bytes) -> None: ...
-
     def ingest(self, path: Path) -> None:
         """Takes over a file of rows at once, as newer than all existing rows; None as a value deletes the row.
 

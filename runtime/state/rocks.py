@@ -238,9 +238,6 @@ class RocksPhysical:
         self._kept[key] = value
         self.write_batch([key], [value])
 
-    def delete_range(self, low: bytes, high: bytes) -> None:
-        self.write_batch((), (), [(low, high)])
-
     def ingest(self, path: Path) -> None:
         options = IngestExternalFileOptions()
         options.set_move_files(True)

@@ -88,7 +88,11 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "return hashlib.blake2b(json.dumps(to_data(subs), sort_keys=True).encode(), digest_size=17).hexdigest()": "a length of checksums",
         "return hashlib.blake2b(json.dumps(to_data(subs), sort_keys=False).encode(), digest_size=16).hexdigest()": "fields are in the order of their class, and no operator has a mapping",
     },
+    "runtime/state/copy.py": {
+        "_CACHE_BYTES = 9 * MIB  # each block is read once": "a size of a cache",
+    },
     "runtime/state/keys.py": {
+        "if self._single is Kind.STRING and joined.count(1) == n and _NULL not in data:  # nothing is escaped": "each key has two of these bytes, so that keys are decoded one by one",
         "if (t.kind is not Kind.STRING):": "other values have no `encode`, and texts are encoded one by one",
         "_EXACT = Context(prec=101)  # the default context would round a DECIMAL(38, s)": "any precision of 38 and more",
     },
@@ -120,6 +124,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "while (rows <= rows_max) and len(batches) < len(self.queue):  # it grows meanwhile, so that no iterator can be used": "rows beyond the most are cut off",
     },
     "runtime/task/repartition.py": {
+        "ENVELOPE_ROWS = 1001  # well below the megabyte that brokers take by default, unless rows are large": "a number of rows of one record",
         "if (len(batch) >= ENVELOPE_ROWS):": "one piece is all of the batch",
     },
     "runtime/task/sizing.py": {

@@ -14,6 +14,7 @@ from flowql.runtime.state.changelog import (
     WrittenTasks,
     changelog_topic,
     is_complete,
+    lost_records,
     metadata_topic,
     read_tasks,
     records_of,
@@ -109,6 +110,7 @@ def test_changelogs_that_have_lost_records_are_not_whole(topic: str) -> None:
     for n in range(3):
         site.commit({("a",): (n,)})
     site.log.admin().drop_before(TopicPartition(topic, 0), 1)
+    assert lost_records(site.log.admin(), []) == {}
     with pytest.raises(StateLost, match=f"{topic}-0 has lost its records before offset 1"):
         whole_changelogs(site.log, APP)
 

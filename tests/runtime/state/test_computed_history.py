@@ -68,8 +68,9 @@ def folder(path: Path) -> HistoryManifest:
 
 
 def test_a_folder_is_read_as_it_was_written_in_the_order_of_its_sources(tmp_path: Path) -> None:
-    made = folder(tmp_path)
-    found = ComputedHistory(tmp_path)
+    path = tmp_path / "first" / "history"
+    made = folder(path)
+    found = ComputedHistory(path)
     assert found.manifest == made
     assert found.metadata() == {(0, 0): b"meta"}
     records = {p: [r["key"] for b in bs for r in b.to_pylist()] for p, bs in found.records(SINK).items()}

@@ -131,6 +131,8 @@ def test_decimal_keeps_scale_and_nan_is_one_key():
     codec = key_codec((T.DOUBLE,))
     assert {codec.canonical((float("nan"),)): 1}[codec.canonical((-float("nan"),))] == 1
     assert math.isnan(codec.decode(codec.encode((float("nan"),)))[0])
+    mixed = key_codec((T.DOUBLE, T.STRING, T.array(T.DOUBLE)))
+    assert mixed.canonical((-float("nan"), "a", (1.0, float("nan")))) == (math.nan, "a", (1.0, math.nan))
 
 
 @given(I64)

@@ -160,6 +160,7 @@ def test_rows_that_are_taken_out_of_an_epoch_are_as_they_were_committed():
     frozen = manager.cut()
     put(manager, task, "T", {("k1",): (9,), ("k2",): (10,)})
     store.put(("k0",), (11,))
+    assert store.get_many([("k0",), ("k1",), ("k2",)]) == [(11,), (9,), (10,)], "and what is read is remembered"
     with manager.epoch_lock:
         store.revert_rows(lambda key: key in (("k0",), ("k2",)))
     assert dict(store.scan()) == {("k0",): (0,), ("k1",): (9,), ("k2",): (2,)}

@@ -1,5 +1,8 @@
 """What leaves an epoch that is withdrawn, aborted or abandoned, what stays for the next, and what of it readers see."""
 
+import errno
+import os
+
 import pytest
 
 from flowql.runtime.errors import StateError
@@ -10,7 +13,7 @@ from flowql.runtime.state.layout import TaskRecord, encode_number
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.state.restore import place_records
-from flowql.runtime.state.rocks import open_rocks
+from flowql.runtime.state.rocks import MIB, open_rocks
 from flowql.runtime.state.values import encode_metadata
 from tests.runtime.state.support import commit, manager_on, put, table, window
 
@@ -183,13 +186,28 @@ def test_partitions_that_the_next_commit_was_to_drop_are_gone_when_a_store_is_ro
     assert (shown(manager, "T"), list(manager.committed_tasks())) == ({("k0",): (1,)}, ["q/0_0"])
 
 
-def test_ranges_are_deleted_and_properties_are_told_by_the_physical_store(tmp_path):
+def test_a_disk_accepts_files_where_what_is_written_reaches_it(tmp_path, monkeypatch):
+    """A file system that allocates late takes the bytes of a full disk, and refuses them when they are to be durable."""
     physical = open_rocks(tmp_path)
-    physical.write_batch([b"a", b"b", b"c"], [b"1"] * 3)
-    physical.delete_range(b"a", b"c")
-    assert [key for key, _ in physical.scan(b"a", b"z")] == [b"c"]
     assert physical.property("rocksdb.num-immutable-mem-table") == 0
     assert physical.accepts_files()
+
+    def full(_file):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        assert not physical.accepts_files()
+    assert physical.accepts_files()
+    physical.close()
+
+
+def test_rows_that_are_not_flushed_count_against_the_cache(tmp_path):
+    physical = open_rocks(tmp_path, cache_bytes=64 * MIB, write_buffer_bytes=32 * MIB)
+    before = physical.property("rocksdb.block-cache-usage")
+    keys = [b"k%04d" % n for n in range(1000)]
+    physical.write_batch(keys, [os.urandom(8_000) for _ in keys])
+    assert physical.property("rocksdb.block-cache-usage") - before >= 8_000_000
     physical.close()
 
 

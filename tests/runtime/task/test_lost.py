@@ -12,7 +12,7 @@ from flowql.runtime.batch import from_rows
 from flowql.runtime.config import ROWS_PER_RUN_MAX, ROWS_PER_RUN_MIN
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.operators.base import NO_TIME, DeadLetter, Looks
-from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once, records_of
+from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once, encode, records_of, written_at
 from flowql.runtime.task.isolate import RowLimit
 from flowql.runtime.task.lost import FIRST_ROWS, LateCount, losses_of, with_micro_batch
 from flowql.runtime.task.repartition import ENVELOPE_ROWS, channel_key, enclose, open_envelopes, topic_of
@@ -131,6 +131,13 @@ def test_letters_of_one_run_are_told_apart_by_record_and_by_row_where_that_is_no
     letters = [first, letter(5, "no number", record), other, of_next, unknown, unknown_too]
     assert each_once(letters) == [first, other, of_next, unknown, unknown_too]
     assert records_of(letters) == 4
+
+
+def test_letters_that_were_encoded_before_get_the_time_when_they_are_written() -> None:
+    records = encode("Q", [LocatedDeadLetter(DeadLetter(n, "FQ4031", "no number"), None) for n in range(2)])
+    written = written_at(records, 1_900_000_000_000)
+    assert written.column("timestamp").to_pylist() == [1_900_000_000_000] * 2
+    assert written.drop_columns("timestamp") == records.drop_columns("timestamp")
 
 
 def test_after_a_run_that_took_long_to_fail_sixteen_rows_go_alone_before_more_are_tried() -> None:
