@@ -2,7 +2,8 @@
 
 A pytest process of its own took two to six seconds before its first test, and the test that notices a mutant was as likely the last as the first.
 The first run of the tests, without a mutant, writes down which test calls which function. A change within a function is judged by the tests that call it; one of a
-constant or a class, or of what only other processes call, by all tests, those that call anything of its file first.
+constant or a class, or of what only other processes call, by all tests, those that call anything of its file first. Of them as many are run as
+took half of the limit, so that only a test that hangs comes to its end.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -47,22 +49,28 @@ class Calls:
         """The tests that called any function of the file, the quick ones first."""
         return self._quick_first(set[str]().union(*self.by_file.get(file, {}).values()))
 
+    def others(self, file: str) -> list[str]:
+        """The tests that called nothing of the file, the quick ones first: other processes may call it."""
+        return self._quick_first(set(self.seconds).difference(self.of_file(file)))
+
+    def within(self, tests: Sequence[str], limit_s: float) -> list[str]:
+        """The first of these tests, as many as took no longer, and at least one."""
+        took = accumulate(self.seconds.get(test, 0.0) for test in tests)
+        return [test for n, (test, s) in enumerate(zip(tests, took, strict=True)) if n == 0 or s <= limit_s]
+
     def _quick_first(self, tests: set[str]) -> list[str]:
         return sorted(tests, key=lambda test: (self.seconds.get(test, 0.0), test))
 
 
-class Ordered:
-    """Plugin: the named tests first, in their order, and others only if they are asked for."""
+class Chosen:
+    """Plugin: the named tests in their order, and no others."""
 
-    def __init__(self, first: Sequence[str], *, others: bool) -> None:
-        self._rank = {test: n for n, test in enumerate(first)}
-        self._others = others
+    def __init__(self, tests: Sequence[str]) -> None:
+        self._rank = {test: n for n, test in enumerate(tests)}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: self._rank.get(item.nodeid, len(self._rank)))
-        if not self._others:
-            items[:] = [item for item in items if item.nodeid in self._rank]
+        items[:] = sorted((i for i in items if i.nodeid in self._rank), key=lambda item: self._rank[item.nodeid])
 
 
 class Recording:
@@ -124,24 +132,18 @@ def record(tree: Path, tests: Sequence[str], limit_s: float) -> Calls | None:
     return Calls(seconds, {f: {int(n): set(t) for n, t in lines.items()} for f, lines in by_file.items()})
 
 
-def noticed(
-    tree: Path, tests: Sequence[str], limit_s: float, first: Sequence[str] = (), *, others: bool = True
-) -> bool:
-    """Whether a test fails, the process ends, or the limit passes: of the tests `first`, or of all of them."""
+def judge(tree: Path, limit_s: float, calls: Calls, file: str, line: int) -> bool:
+    """Whether a test that is chosen for this line fails, the process ends, or the limit passes."""
+    function = first_line_of_function((tree / file).read_text(encoding="utf-8"), line)
+    tests = calls.of_function(file, function) if function is not None else []
+    chosen = calls.within(tests or [*calls.of_file(file), *calls.others(file)], limit_s / 2)
+    files = sorted({test.partition("::")[0] for test in chosen})
 
     def run() -> object:
-        return int(pytest.main(_arguments(tests), plugins=[Ordered(first, others=others)]))
+        return int(pytest.main(_arguments(files), plugins=[Chosen(chosen)]))
 
     ended = in_fork(tree, run, limit_s, {"PYTHONDONTWRITEBYTECODE": "1"})
     return ended not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-
-
-def judge(tree: Path, tests: Sequence[str], limit_s: float, calls: Calls, file: str, line: int) -> bool:
-    """Whether the tests notice the change of this line."""
-    function = first_line_of_function((tree / file).read_text(encoding="utf-8"), line)
-    if function is not None and (callers := calls.of_function(file, function)):
-        return noticed(tree, tests, limit_s, callers, others=False)
-    return noticed(tree, tests, limit_s, calls.of_file(file))
 
 
 def first_line_of_function(source: str, line: int) -> int | None:

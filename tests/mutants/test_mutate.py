@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,10 @@ def test_the_quick_tests_of_a_function_run_first() -> None:
     assert calls.of_function("m.py", 3) == ["quick", "slow"]
     assert calls.of_function("m.py", 4) == calls.of_function("new.py", 3) == calls.of_file("new.py") == []
     assert calls.of_file("m.py") == ["beside", "quick", "slow"]
+    assert calls.others("other.py") == ["beside", "quick", "slow"]
+    assert calls.others("m.py") == []
+    assert calls.within(["beside", "quick", "slow"], 2.0) == ["beside", "quick"]
+    assert calls.within(["slow", "beside"], 1.0) == ["slow"], "a change is judged by one test at least"
 
 
 def test_a_line_belongs_to_the_innermost_function_with_its_decorators() -> None:
@@ -105,7 +110,7 @@ print(calls.of_function("runtime/m.py", 1), sorted(calls.of_file("runtime/m.py")
 source = file.read_text()
 for old, new, line, limit_s in [("2", "2", 2, 60), ("2", "3", 2, 60), ("while on", "while not on", 6, 2), ("N = 0", "N = 1 / 0", 11, 60)]:
     file.write_text(source.replace(old, new))
-    print(judge(tree, ["tests"], limit_s, calls, "runtime/m.py", line))
+    print(judge(tree, limit_s, calls, "runtime/m.py", line))
 """
 
 
@@ -113,6 +118,7 @@ def test_a_mutant_is_noticed_by_a_test_that_fails_or_does_not_end(tmp_path: Path
     for name, text in TREE.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
+        os.utime(tmp_path / name, (0, 0))  # bytecode is known by size and second
     (tmp_path / "flowql/runtime").symlink_to(tmp_path / "runtime")  # as in this repository
     ran = subprocess.run(
         [sys.executable, "-c", JUDGING, tmp_path], cwd=ROOT, capture_output=True, text=True, check=True
