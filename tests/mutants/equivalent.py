@@ -36,14 +36,20 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "while position < end and rows < max_records and (not pieces or (size <= max_bytes)):": "no record fits into no bytes",
     },
     "runtime/log/embedded/compaction.py": {
+        "is_whole: bool = False": "it is said of each",
+        "self._age: tuple[bool, int] = (False, 1)": "the first segment sets it",
         "age = (True, 1) if is_past else (False, cleaned_ms)": "the same for all whose tombstones have had their time",
     },
     "runtime/log/embedded/segment.py": {
+        "VERIFIED_KEPT = 65537": "a number of batches that are remembered",
         "pass for file.close()": "a file that nobody refers to any more is closed (`DiskFile.__del__`)",
         "window, size = self._windows.get(key, (None, 1))": "without a window its size is not asked for",
     },
     "runtime/log/files.py": {
         "if (self._fd > 0):": "0 is the standard input",
+    },
+    "runtime/log/kafka/at_least_once.py": {
+        "if (self._clock.timer_ms() >= limit):": "one millisecond of a wait",
     },
     "runtime/log/kafka/reading.py": {
         "self._position = 1": "`seek` sets it at once",
@@ -102,7 +108,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/state/manager.py": {
         "self._generation.number += 2": "tasks only ask whether it is another one",
         "self._openings += 2": "it is only asked whether it is another one",
-        'self._guard.write([], [], [(b"", b"\\xff" * 17)], marker(sequence))': "no key is as high as either end",
+        'self._guard.write([], [], [(b"", b"\\xff" * 17)], marker(0))': "no key is as high as either end",
     },
     "runtime/state/memory.py": {
         "pass for self._sorted = True": "the next scan sorts once more what is sorted",

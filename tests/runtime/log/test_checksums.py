@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from flowql.runtime.errors import BatchDamaged, LogCorrupt, LogError, LogIOError
-from flowql.runtime.log.base import RECORD_SCHEMA, Position
+from flowql.runtime.log.base import RECORD_SCHEMA, Position, TopicPartition
 from flowql.runtime.log.embedded import checksum, journal, segment, writer
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.verify import Damage
@@ -125,6 +125,23 @@ def test_verify_names_damage_and_what_is_skipped_stays_so(
     consumer = again.consumer("c")
     consumer.assign({A0: 12})
     assert consumer.poll(100, 1 << 20)[0].first_offset == 15
+
+
+def test_a_partition_that_cannot_be_read_fails_the_next_poll_while_others_have_records(
+    damaged: tuple[EmbeddedLog, str, int],
+) -> None:
+    """What was read before it in the same poll is given first; nobody would hear of the damage while the others go on."""
+    log, _, _ = damaged
+    log.create_topic("B", 1)
+    b0 = TopicPartition("B", 0)
+    produce(log, "p", (b0, [b"1"]))
+    consumer = log.consumer("c")
+    consumer.assign({b0: 0, A0: 12})
+    assert [batch.tp for batch in consumer.poll(100, 1 << 20)] == [b0]
+    produce(log, "p", (b0, [b"2"]))
+    with pytest.raises(LogCorrupt):
+        consumer.poll(100, 1 << 20)
+    assert [batch.tp for batch in consumer.poll(100, 1 << 20)] == [b0]
 
 
 def test_a_reader_passes_a_skipped_end(tmp_path: Path) -> None:

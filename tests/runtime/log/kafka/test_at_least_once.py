@@ -26,7 +26,7 @@ class Groups:
 
     def commit_positions(self, group, positions):
         self.steps.append(("positions", sorted(positions)))
-        self.sequence = positions[COUNTER].offset
+        self.sequence = positions[COUNTER].offset if COUNTER in positions else self.sequence
 
 
 class Client:
@@ -75,6 +75,14 @@ def test_positions_come_after_tasks_and_tasks_after_records(made):
     assert client.steps == ["A", "flush", LAST.topic, "flush", ("positions", [A0, COUNTER])]
     producer.begin()
     assert producer.commit() == 6
+
+
+def test_a_commit_is_counted_after_the_positions_of_all_groups(made):
+    producer, client, _ = made
+    for group in ("a-group", "z-group"):
+        producer.send_positions(group, {A0: Position(7)})
+    producer.commit()
+    assert client.steps[-3:] == [("positions", [A0]), ("positions", [A0]), ("positions", [A0, COUNTER])]
 
 
 def test_a_record_that_is_not_taken_moves_no_position(made):

@@ -261,6 +261,12 @@ def test_a_queue_that_stays_full_ends_the_transaction(client, monkeypatch):
         client.producer.begin()
 
 
+def test_a_producer_that_is_closed_aborts_what_it_has_begun(client):
+    client.producer.send(A0, batch([b"2"]))
+    client.producer.close()
+    assert client.calls.count("abort_transaction") == 1
+
+
 def test_rights_and_absence_have_their_own_errors():
     assert isinstance(failure(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "x"), LogDenied)
     assert isinstance(failure(KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED), "x"), LogDenied)
