@@ -112,7 +112,7 @@ class Deployment:
             text = f"all its results are made with the text that came forward in deployment {forward.deployment}"
             say(WARNING, "query.remade", text, query=forward.query)
         host.serve(stored, host.commit.next_sequence - 1)
-        gone = {q.id: why for q in plan.queries if (why := self._unreadable_history(plan, q))}
+        gone = {q.id: why for q in plan.queries if (why := self._unreadable_history(plan, q) or _kept_result(host, q))}
         unbuilt = replace(stored, wanted=None)  # no generation goes on whose tasks have lost their positions
         change = decide_change(unbuilt, plan, refresh=[q.id for q in plan.queries if q.id not in gone], why=STATE_LOST)
         lost = tuple((runtime_name(q), gone.get(q.id, "")) for q in change.deployed.serving.queries)
@@ -451,22 +451,37 @@ def _refuse_policies(after: Deployed, group: SwapGroup, admin: Admin) -> None:
 
 def refuse_outside_records(host: PlanHost, after: Deployed) -> None:
     """OutsideRecords if a topic that is to be replaced holds records that others than its queries have written."""
-    known, own = host.admin.topics(), {host.config.application_id, writer_id(host.config.application_id)}
+    known = host.admin.topics()
     begun = {t: n for g in groups_of(host.deployed) for t, n in g.topics.items()}
     for group in groups_of(after):
         for topic, number in group.topics.items():
             if topic not in known or begun.get(topic) == number:
                 continue
-            for p in range(known[topic].partitions):
-                others = (host.admin.writers(TopicPartition(topic, p)) or frozenset()) - own
-                if others:
-                    queries = ", ".join(q.id for q in group.queries if topic_written(q) == topic)
-                    raise OutsideRecords(
-                        f"{topic} holds records that {', '.join(sorted(others))} has written, not its queries: "
-                        f"to rebuild {queries} would lose them; "
-                        "flowql deploy --forward  applies the change to what comes and keeps them, or give the result another topic "
-                        "(KAFKA_TOPIC)"
-                    )
+            if others := _outside_writers(host, topic, known[topic].partitions):
+                queries = ", ".join(q.id for q in group.queries if topic_written(q) == topic)
+                raise OutsideRecords(
+                    f"{topic} holds records that {others} has written, not its queries: to rebuild {queries} would lose them; "
+                    "flowql deploy --forward  applies the change to what comes and keeps them, or give the result another topic "
+                    "(KAFKA_TOPIC)"
+                )
+
+
+def _kept_result(host: PlanHost, query: QueryPlan) -> str:
+    """Why the result of a query cannot be replaced, or nothing: others have written to its topic, too."""
+    topic = topic_written(query)
+    known = host.admin.topics().get(topic)
+    others = _outside_writers(host, topic, known.partitions) if known is not None else ""
+    if not others:
+        return ""
+    return f"{topic} holds records that {others} has written, which a rebuild would lose: give the result another topic (KAFKA_TOPIC)"
+
+
+def _outside_writers(host: PlanHost, topic: str, partitions: int) -> str:
+    """Who else has written to a topic, for messages. Empty on Kafka, whose brokers do not say it."""
+    own, found = {host.config.application_id, writer_id(host.config.application_id)}, set[str]()
+    for p in range(partitions):
+        found |= host.admin.writers(TopicPartition(topic, p)) or frozenset()
+    return ", ".join(sorted(found - own))
 
 
 def is_same(a: Deployed, b: Deployed) -> bool:

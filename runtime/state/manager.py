@@ -350,11 +350,11 @@ class StateManager:
         self._renew_snapshot()
 
     def reset(self, sequence: int) -> None:
-        """At start-up: what is here is of no more use and is deleted; the state of commit `sequence` is to be made anew."""
+        """At start-up: deletes what is here, to be made anew as of commit `sequence`. The disk says 0, so that a crash before the next commit finds it lost, too."""
         assert not self._tasks, "a reset comes before tasks are opened"
         with self._commit_lock:
             with self._guard.permit("restore"):
-                self._guard.write([], [], [(b"", b"\xff" * 16)], marker(sequence))
+                self._guard.write([], [], [(b"", b"\xff" * 16)], marker(0))
             self._physical.flush()  # no redo leads here
             self.applied_sequence = sequence
         self._reread()

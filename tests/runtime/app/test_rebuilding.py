@@ -262,19 +262,33 @@ def write_by_hand(world: InstanceHarness) -> None:
 
 
 def test_records_of_others_are_not_lost_with_the_state_of_an_instance() -> None:
-    """Without its state all that was deployed is rebuilt, and its topics are replaced."""
+    """Without its state all that was deployed is rebuilt, and its topics are replaced. Nothing could be deployed, as no instance came up."""
     world = InstanceHarness(CHAIN.format(over=0))
     world.send("s", sent(0, 40))
     world.settle()
+    own = world.values("BIG")
     write_by_hand(world)
     before = world.values("BIG")
     world.instance.close()  # its redo is not needed any more
     again = Instance(world.log, MemoryPhysical(), VirtualClock(2_000_000), InstanceConfig())
-    Driver(again)
+    driver = Driver(again)
     assert "trimmed" in again.state_lost
-    with pytest.raises(OutsideRecords, match="BIG holds records that by-hand has written"):
-        again.resume()
+    again.resume()
+    driver.run_until_caught_up()
     assert world.values("BIG") == before
+    shown = query_status(again, "CSAS_BIG")
+    assert shown["state"] == "error"
+    assert (
+        "its state is lost, and BIG holds records that by-hand has written, which a rebuild would lose"
+        in shown["last_error"]
+    )
+    assert query_status(again, "CTAS_OTHER@2")["state"] == "running"
+    moved = CHAIN.format(over=0).replace("CREATE STREAM BIG", "CREATE STREAM BIG WITH (KAFKA_TOPIC='elsewhere')")
+    again.deploy(plan_of(moved, again.plan))
+    driver.run_until_caught_up()
+    assert {query_status(again, name)["state"] for name in again.queries} == {"running"}
+    world.instance = again
+    assert world.values("elsewhere") == own
 
 
 def test_who_writes_to_a_topic_in_the_moment_of_its_swap_is_noticed() -> None:
@@ -420,6 +434,18 @@ def test_lost_state_is_made_anew_although_the_process_dies_meanwhile() -> None:
     assert {c.because for c in world.deploy(CHAIN.format(over=10)) if c.action == "change"} <= {"its state is lost"}
     world.settle()
     assert not world.instance.deployed.reasons
+    assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))
+
+
+def test_lost_state_is_still_lost_after_a_process_that_ended_before_its_first_commit() -> None:
+    """All was processed once more, behind the results that were there."""
+    world = without_state(CHAIN.format(over=10), 40)
+    physical = MemoryPhysical()
+    Instance(world.log, physical, VirtualClock(2_000_000), InstanceConfig())
+    world.log.crash()
+    world = reopened(world, physical)
+    assert "state commits 1 to" in world.instance.state_lost
+    world.settle()
     assert same(world, as_from_the_beginning(CHAIN.format(over=10), 40))
 
 

@@ -161,7 +161,7 @@ def test_after_a_reset_nothing_of_the_old_state_is_seen():
     manager.reset(7)
     assert manager.applied_sequence == 7
     crashed = manager_on(physical.after_crash(0))  # no redo would bring this about once more
-    assert (crashed.applied_sequence, crashed.committed_tasks()) == (7, [])
+    assert (crashed.applied_sequence, crashed.committed_tasks()) == (0, []), "and it is known that the state is lost"
     assert not manager.committed_stores()
     assert manager.committed_tasks() == []
     with manager.snapshot() as snapshot:
