@@ -12,6 +12,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/app/group_swap.py": {
         "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
     },
+    "runtime/app/hung_topic.py": {
+        "producer.send_positions(application_id, {tp: Position(1)}, group_metadata)": "nobody reads from the position: it is moved so that brokers check who writes",
+    },
     "runtime/app/instance.py": {
         "return ChangelogWriter(app, complete=False, writer=self.config.transactional_id)": "it is asked of instances that are alone, not of members",
     },
@@ -22,10 +25,16 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "entitled_ns: float = 1.0": "one nanosecond of ten seconds",
         "RATE_MS = 10001  # rates and shares look back as far": "a length of time",
     },
+    "runtime/app/restoration.py": {
+        "ready = [e for e in self._tasks.values() if (now_ms > e.backoff.retry_at_ms)]": "one millisecond of a wait",
+    },
     "runtime/app/swapping.py": {
+        "CHUNK_ROWS, CHUNK_BYTES = 20_000, 9 << 20  # of one transaction": "a size of transactions",
+        'found.append(Move(staging, letters, 0, "append", 1, end))': "what is appended leaves what was there, up to wherever that is",
         "if (at > limit):": "what is read from there on is cut off at the limit, so that nothing is left of it",
     },
     "runtime/app/watchdog.py": {
+        "STUCK_MS = 30001  # far longer than the slowest step that makes progress": "one millisecond of half a minute",
         "causes = [s for s in stuck if s.step not in STAYS and (leaves or (s.for_ms > LEAVE_MS))]": "one millisecond of two minutes",
     },
     "runtime/commit/coordinator.py": {

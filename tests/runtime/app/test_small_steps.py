@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +13,12 @@ import pytest
 from flowql.runtime.app import allocator
 from flowql.runtime.app.allocator import AGAIN_MS, LOOK_MS, NEAR, UnusedMemory
 from flowql.runtime.app.backoff import BACKOFF_MS_MAX, BACKOFF_MS_MIN, HEALTHY, HEALTHY_MS
+from flowql.runtime.app.coroutines import in_polling
 from flowql.runtime.app.hung_topic import HungMicroBatch, HungReader, release, topic_of, write_hung
 from flowql.runtime.app.member_topic import MemberAddress, MemberReader, write_member
 from flowql.runtime.app.plan_topic import other_applications
+from flowql.runtime.app.polling import PollingStep
+from flowql.runtime.app.threads import SWITCH_ALONE_S, SWITCH_SHARED_S, share_interpreter
 from flowql.runtime.app.troubles import (
     COMPARE_TOPICS_MS,
     CURRENT_MS,
@@ -23,7 +28,7 @@ from flowql.runtime.app.troubles import (
     StallDetector,
     Troubles,
 )
-from flowql.runtime.errors import LogError
+from flowql.runtime.errors import LogError, LogUnavailable
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.task.input_buffer import LogInput
@@ -131,6 +136,41 @@ def test_unused_memory_is_given_back_near_the_budget_and_not_again_at_once(monke
     for resident[0] in (0, near - 1, near, near + 1):
         waits.append(step.run_once(0))
     assert (given, waits) == ([near, near + 1], [LOOK_MS, LOOK_MS, AGAIN_MS, AGAIN_MS])
+
+
+def test_what_is_done_in_the_polling_thread_is_waited_for_with_its_error() -> None:
+    polling, done = Commands(), list[str]()
+
+    def fails() -> None:
+        raise LogUnavailable("no broker")
+
+    works, broken = in_polling(polling, lambda: done.append("done")), in_polling(polling, fails)
+    assert not works.done()
+    for command in polling.commands:
+        command()
+    assert (works.result(0), done) == (None, ["done"])
+    with pytest.raises(LogUnavailable, match="no broker"):
+        broken.result(0)
+
+
+class Commands(PollingStep):
+    """Keeps what the polling thread is asked to do."""
+
+    def __init__(self) -> None:
+        self.commands: list[Callable[[], None]] = []
+
+    def command(self, action: Callable[[], None]) -> None:
+        self.commands.append(action)
+
+
+def test_threads_give_up_the_interpreter_by_whether_queries_share_it() -> None:
+    before = sys.getswitchinterval()
+    try:
+        for queries, interval_s in [(1, SWITCH_ALONE_S), (2, SWITCH_SHARED_S)]:
+            share_interpreter(queries)
+            assert sys.getswitchinterval() == pytest.approx(interval_s)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_members_are_known_until_they_leave() -> None:
