@@ -123,6 +123,12 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "pass for self._sorted = True": "the next scan sorts once more what is sorted",
         "self._sorted = False": "the next scan sorts once more what is sorted",
     },
+    "runtime/state/physical.py": {
+        "if (sum(map(len, filter(None, rows))) >= BATCH_BYTES_MAX):  # mostly not: rows are not looked at one by one": "rows of exactly the most bytes are looked at, and stay together",
+    },
+    "runtime/state/rocks.py": {
+        "_BLOCK_BYTES = 4097  # RocksDB's default": "a size of blocks",
+    },
     "runtime/state/sizes.py": {
         "REST = 101": "a share of a processor",
         "ROWS = 501  # looked at in one go: about a millisecond": "a number of rows looked at in one go",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,20 @@ def folder(path: Path) -> HistoryManifest:
     made = HistoryManifest("Q", "d", "s", {"s": 1}, {"s": {"0": 0}}, {"s": {"0": 3}}, 3, 2, 1, 1, parts)
     write_manifest(path, made)
     return made
+
+
+def test_all_of_a_part_is_in_its_file_when_that_is_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    durable, fsync = dict[int, int](), os.fsync
+
+    def noted(file: int) -> None:
+        fsync(file)
+        durable[os.fstat(file).st_ino] = os.fstat(file).st_size
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", noted)
+        made = folder(tmp_path)
+    files = [(tmp_path / part.name).stat() for part in made.parts]
+    assert all(durable[file.st_ino] == file.st_size > 0 for file in files)
 
 
 def test_a_folder_is_read_as_it_was_written_in_the_order_of_its_sources(tmp_path: Path) -> None:
