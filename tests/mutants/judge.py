@@ -1,4 +1,4 @@
-"""Runs the tests of a mutant in a fork of a process that has loaded the libraries: those that call what is changed, the quick ones first.
+"""Runs the tests of a mutant in a fork of a process that has loaded the libraries: those that call what is changed, those of its module and then the quick ones first.
 
 A pytest process of its own took two to six seconds before its first test, and the test that notices a mutant was as likely the last as the first.
 The first run of the tests, without a mutant, writes down which test calls which function. A change within a function is judged by the tests that call it; one of a
@@ -42,8 +42,9 @@ class Calls:
     by_file: dict[str, dict[int, set[str]]] = field(default_factory=dict)
 
     def of_function(self, file: str, function: int) -> list[str]:
-        """The tests that called the function with this first line, the quick ones first."""
-        return self._quick_first(self.by_file.get(file, {}).get(function, set()))
+        """The tests that called the function with this first line: those of the module, then the quick ones first."""
+        found = self._quick_first(self.by_file.get(file, {}).get(function, set()))
+        return sorted(found, key=lambda test: not _is_of(test, file))
 
     def of_file(self, file: str) -> list[str]:
         """The tests that called any function of the file, the quick ones first."""
@@ -60,6 +61,12 @@ class Calls:
 
     def _quick_first(self, tests: set[str]) -> list[str]:
         return sorted(tests, key=lambda test: (self.seconds.get(test, 0.0), test))
+
+
+def _is_of(test: str, file: str) -> bool:
+    """Whether a test is in a file with the name of the module: tests/runtime/app/test_deploy.py::... for runtime/app/deployment.py."""
+    subject, module = Path(test.partition("::")[0]).stem.removeprefix("test_"), Path(file).stem
+    return subject.startswith(module) or module.startswith(subject)
 
 
 class Chosen:

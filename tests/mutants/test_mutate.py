@@ -88,6 +88,13 @@ def test_the_quick_tests_of_a_function_run_first() -> None:
     assert calls.within(["slow", "beside"], 1.0) == ["slow"], "a change is judged by one test at least"
 
 
+def test_the_tests_of_a_module_run_before_quicker_ones() -> None:
+    """What each deployment calls has hundreds of quick tests, and few that look at what it does."""
+    tests = ["t/test_small_steps.py::a", "t/test_deploy.py::b", "t/test_deploy.py::c", "t/test_status.py::d"]
+    calls = Calls(dict(zip(tests, (1.0, 4.0, 3.0, 2.0), strict=True)), {"runtime/deployment.py": {3: set(tests)}})
+    assert calls.of_function("runtime/deployment.py", 3) == [tests[2], tests[1], tests[0], tests[3]]
+
+
 def test_a_line_belongs_to_the_innermost_function_with_its_decorators() -> None:
     source = "A = 1\n@cache\ndef f(\n    a=2,\n):\n    def g():\n        return 1\n    return [\n        x for x in a\n    ]\n"
     found = [first_line_of_function(source, line) for line in range(1, 11)]

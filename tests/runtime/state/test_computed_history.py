@@ -68,7 +68,9 @@ def folder(path: Path) -> HistoryManifest:
     return made
 
 
-def test_all_of_a_part_is_in_its_file_when_that_is_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_of_a_part_is_in_its_file_when_that_is_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     durable, fsync = dict[int, int](), os.fsync
 
     def noted(file: int) -> None:
