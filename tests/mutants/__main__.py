@@ -57,6 +57,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/runtime/restoration",
         "tests/runtime/task/test_publishing.py",
         "tests/sim/test_hung.py",
+        "tests/sim/test_scenarios.py",
         "tests/runtime/spark/test_handover.py",
     ),
     "runtime/scheduler": ("tests/runtime/scheduler", "tests/simulation"),

@@ -25,6 +25,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "entitled_ns: float = 1.0": "one nanosecond of ten seconds",
         "RATE_MS = 10001  # rates and shares look back as far": "a length of time",
     },
+    "runtime/app/replacing.py": {
+        "if end is not None and (batch.next_offset >= end):": "a batch that ends there is given whole, and is the last",
+    },
     "runtime/app/restoration.py": {
         "ready = [e for e in self._tasks.values() if (now_ms > e.backoff.retry_at_ms)]": "one millisecond of a wait",
     },

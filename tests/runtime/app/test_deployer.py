@@ -75,6 +75,22 @@ def test_pause_and_resume_act_at_once_and_are_committed_later():
     assert read(log, "counts")[-1] == {"N": 2}
 
 
+def test_a_deployment_that_changes_one_query_pauses_and_resumes_others():
+    log = FullLog()
+    instance, driver = make(log, DOUBLED, COUNTS)
+    more = COUNTS.replace("COUNTS", "MORE").replace("counts", "more")
+    produce(log, "input", 1)
+    driver.run_until_caught_up()
+    instance.deploy(replace(plan(DOUBLED, COUNTS, more), paused=("CTAS_COUNTS",)))
+    produce(log, "input", 2)
+    driver.run_until_idle()
+    driver.commit()
+    assert (read(log, "counts")[-1], read(log, "more")[-1]) == ({"N": 1}, {"N": 2})
+    instance.deploy(plan(DOUBLED, COUNTS))
+    driver.run_until_caught_up()
+    assert read(log, "counts")[-1] == {"N": 2}
+
+
 def test_what_waits_behind_another_deployment_is_taken_back():
     """The first one's cut has been made, so its commit comes; the second one has not begun."""
     log, instance, driver = blocked(DOUBLED)
