@@ -49,7 +49,7 @@ from flowql.runtime.errors import (
     TopicMissing,
 )
 from flowql.runtime.events import WARNING, say
-from flowql.runtime.log.base import Admin, Log, TopicPartition
+from flowql.runtime.log.base import Admin, Log, TopicInfo, TopicPartition
 from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.task.dead_letters import staging_topic
 from flowql.runtime.task.status import TaskStatus
@@ -112,7 +112,13 @@ class Deployment:
             text = f"all its results are made with the text that came forward in deployment {forward.deployment}"
             say(WARNING, "query.remade", text, query=forward.query)
         host.serve(stored, host.commit.next_sequence - 1)
-        gone = {q.id: why for q in plan.queries if (why := self._unreadable_history(plan, q) or _kept_result(host, q))}
+        known = host.admin.topics()
+        gone = {
+            q.id: why
+            for q in plan.queries
+            if (why := self._unreadable_history(plan, q) or _kept_result(host, q, known))
+        }
+        gone = _with_upstream(plan, gone)
         unbuilt = replace(stored, wanted=None)  # no generation goes on whose tasks have lost their positions
         change = decide_change(unbuilt, plan, refresh=[q.id for q in plan.queries if q.id not in gone], why=STATE_LOST)
         lost = tuple((runtime_name(q), gone.get(q.id, "")) for q in change.deployed.serving.queries)
@@ -466,11 +472,23 @@ def refuse_outside_records(host: PlanHost, after: Deployed) -> None:
                 )
 
 
-def _kept_result(host: PlanHost, query: QueryPlan) -> str:
-    """Why the result of a query cannot be replaced, or nothing: others have written to its topic, too."""
+def _with_upstream(plan: Plan, gone: Mapping[str, str]) -> dict[str, str]:
+    """Adds the queries whose results these read: a rebuild of those would rebuild these, too."""
+    found = dict(gone)
+    while more := {
+        q.id: f"{reader.id} reads its results and cannot be rebuilt (afterwards:  flowql deploy --full-refresh {q.id})"
+        for q in plan.queries
+        for reader in plan.queries
+        if q.id not in found and reader.id in found and topic_written(q) in topics_read(reader)
+    }:
+        found |= more
+    return found
+
+
+def _kept_result(host: PlanHost, query: QueryPlan, known: Mapping[str, TopicInfo]) -> str:
+    """Why the result of a query cannot be replaced, or nothing: others have written to its topic, too. known: the topics of the log."""
     topic = topic_written(query)
-    known = host.admin.topics().get(topic)
-    others = _outside_writers(host, topic, known.partitions) if known is not None else ""
+    others = _outside_writers(host, topic, known[topic].partitions) if topic in known else ""
     if not others:
         return ""
     return f"{topic} holds records that {others} has written, which a rebuild would lose: give the result another topic (KAFKA_TOPIC)"

@@ -254,10 +254,10 @@ def test_a_topic_that_others_have_written_to_is_not_replaced() -> None:
     assert {c.action for c in world.deploy(CHAIN.format(over=0))} == {"none"}
 
 
-def write_by_hand(world: InstanceHarness) -> None:
+def write_by_hand(world: InstanceHarness, topic: str = "BIG") -> None:
     other = world.log.producer("by-hand")
     other.begin()
-    other.send(TopicPartition("BIG", 0), world.encode([(1, {"V": 7}, 0)]))
+    other.send(TopicPartition(topic, 0), world.encode([(1, {"V": 7}, 0)]))
     other.commit()
 
 
@@ -289,6 +289,32 @@ def test_records_of_others_are_not_lost_with_the_state_of_an_instance() -> None:
     assert {query_status(again, name)["state"] for name in again.queries} == {"running"}
     world.instance = again
     assert world.values("elsewhere") == own
+
+
+def test_what_a_query_reads_that_cannot_be_rebuilt_is_not_rebuilt_either() -> None:
+    """A rebuild takes along all that reads its results."""
+    world = InstanceHarness(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    write_by_hand(world, "COUNTS")
+    world.settle()
+    before = {topic: world.values(topic) for topic in ("BIG", "COUNTS")}
+    world.instance.commit.flush()
+    world.instance.close()
+    world = reopened(world, MemoryPhysical())
+    assert "trimmed" in world.instance.state_lost
+    world.settle()
+    assert {topic: world.values(topic) for topic in before} == before
+    states = {name: query_status(world.instance, name)["state"] for name in world.instance.queries}
+    assert states == {"CSAS_BIG": "error", "CTAS_COUNTS": "error", "CTAS_SOME@2": "running", "CTAS_OTHER@2": "running"}
+    said = query_status(world.instance, "CSAS_BIG")["last_error"]
+    assert "its state is lost, and CTAS_COUNTS reads its results and cannot be rebuilt" in said
+    assert "flowql deploy --full-refresh CSAS_BIG" in said
+    moved = CHAIN.format(over=0).replace("TABLE COUNTS", "TABLE COUNTS WITH (KAFKA_TOPIC='elsewhere')")
+    world.instance.deploy(plan_of(moved, world.instance.plan), refresh=["CSAS_BIG"])
+    world.settle()
+    assert {query_status(world.instance, name)["state"] for name in world.instance.queries} == {"running"}
+    assert folded(world, "elsewhere") == folded(as_from_the_beginning(CHAIN.format(over=0), 40), "COUNTS")
 
 
 def test_who_writes_to_a_topic_in_the_moment_of_its_swap_is_noticed() -> None:
