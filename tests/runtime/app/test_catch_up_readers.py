@@ -77,6 +77,19 @@ def test_a_query_whose_buffer_is_full_is_detached_catches_up_and_joins_again(see
     assert world.instance.metrics.fetched["s"] == 1050
 
 
+def test_the_head_goes_on_in_the_same_look_in_which_a_full_query_is_detached(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = InstanceHarness(SOURCE.format(n=1) + COPY + GOOD)
+    world.instance.manager.hold("CTAS_GOOD")
+    world.send("s", rows(0, 50))
+    for _ in range(10):
+        world.driver.round()  # type: ignore[union-attr]
+    (full,), (starving,) = inputs(world, "CTAS_GOOD"), inputs(world, "CSAS_COPY")
+    assert (full.rows, full.attached, starving.has_rows) == (50, True, False)
+    monkeypatch.setattr(polling, "ROWS_HIGH", 50)
+    assert world.instance.polling._wants(TopicPartition("s", 0)) is True
+    assert (full.attached, starving.attached) == (False, True)
+
+
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.usefixtures("small_buffers")
 def test_the_head_goes_back_to_those_that_stay_when_the_front_query_is_removed(seed: int) -> None:

@@ -16,6 +16,7 @@ from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.status import statuses
+from flowql.runtime.app.swapping import MoveExecutor
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import Fenced, RebuildUnsupported, StaleMember
 from flowql.runtime.log.base import EARLIEST, TopicPartition
@@ -229,6 +230,30 @@ def test_a_swap_whose_tasks_do_not_stop_is_taken_back(monkeypatch: pytest.Monkey
         assert len(why) == 3
     world.settle()
     assert same(world, as_from_the_beginning(CHAIN.format(over=15), 60))
+
+
+def test_a_member_that_starts_over_while_records_move_begins_what_the_swap_is_not_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others are begun when the moves are carried out: until then their positions are those in staging topics."""
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
+    world.send("s", sent(0, 40))
+    world.settle()
+    driver, member = world.driver, world.instance.group
+    assert driver is not None
+    assert member is not None
+    with monkeypatch.context() as slow:
+        slow.setattr(MoveExecutor, "step", lambda _executor, _now_ms: False)
+        world.deploy(CHAIN.format(over=15))
+        while world.instance.deployed.swap is None or world.instance.deployed.swap.moves is None:
+            driver.round()
+        member.lose()
+        for _ in range(50):
+            driver.round()
+        begun = {task.id.query for q in world.instance.queries.values() for task in q.built.tasks}
+        assert begun == {"CTAS_OTHER"}
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=15), 40))
 
 
 def test_a_deployment_while_tasks_are_parked_lets_them_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
