@@ -55,6 +55,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "runtime/app": (
         "tests/runtime/app",
         "tests/runtime/restoration",
+        "tests/runtime/test_budget.py",
         "tests/runtime/task/test_publishing.py",
         "tests/sim/test_hung.py",
         "tests/sim/test_scenarios.py",

@@ -9,14 +9,23 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "compiler/plan/forward.py": {
         "return fmt.name not in POSITIONAL and (fmt.wrap or all(len(columns) > 2 for columns in declared))": "only a single value can be without its wrapping (FQ2011)",
     },
+    "runtime/app/driver.py": {
+        "if (self.instance.publisher.has_reserve() and (not (self._room is None or self._room.done()))):": "nothing waits for room where it is free, and a request beside one that waits is of the same commit",
+    },
     "runtime/app/group_swap.py": {
         "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
+        "if (now_ms <= at_ms):": "one millisecond of a wait",
     },
     "runtime/app/hung_topic.py": {
         "producer.send_positions(application_id, {tp: Position(1)}, group_metadata)": "nobody reads from the position: it is moved so that brokers check who writes",
     },
     "runtime/app/instance.py": {
         "return ChangelogWriter(app, complete=False, writer=self.config.transactional_id)": "it is asked of instances that are alone, not of members",
+    },
+    "runtime/app/plan_topic.py": {
+        "batch = log.reader(tp, end - 1).read(1, 1 << 27)": "a size of reads",
+        "batch = log.reader(tp, end - 1).read(1, 2 << 26)": "a size of reads",
+        "batch = log.reader(tp, end - 1).read(2, 1 << 26)": "there is one record",
     },
     "runtime/app/progress.py": {
         "times[task.id.partition] = max([times.get(task.id.partition, 1), *found])": "a time of 1970 is not ahead of the clock",
@@ -27,6 +36,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "runtime/app/replacing.py": {
         "if end is not None and (batch.next_offset >= end):": "a batch that ends there is given whole, and is the last",
+        "READ_ROWS, READ_BYTES = 50001, 64 << 20": "a size of reads",
+        "READ_ROWS, READ_BYTES = 50_000, 65 << 20": "a size of reads",
+        "READ_ROWS, READ_BYTES = 50_000, 64 << 21": "a size of reads",
     },
     "runtime/app/restoration.py": {
         "ready = [e for e in self._tasks.values() if (now_ms > e.backoff.retry_at_ms)]": "one millisecond of a wait",
