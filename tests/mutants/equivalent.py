@@ -66,7 +66,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "runtime/log/embedded/segment.py": {
         "VERIFIED_KEPT = 65537": "a number of batches that are remembered",
-        "pass for file.close()": "a file that nobody refers to any more is closed (`DiskFile.__del__`)",
         "window, size = self._windows.get(key, (None, 1))": "without a window its size is not asked for",
     },
     "runtime/log/files.py": {

@@ -179,12 +179,28 @@ def test_reopened_log_is_the_same(tmp_path, monkeypatch):
 
 
 def test_closed_log_refuses(tmp_path):
+    """Each call says so: an error of the system for a closed file would be tried again."""
     log = EmbeddedLog(tmp_path)
     log.create_topic("A", 1)
-    reader = log.reader(A0)
+    produce(log, "p", (A0, [b"1"]), redo=b"r")
+    reader, producer = log.reader(A0), log.producer("p")
+    producer.begin()
     log.close()
-    for call in (lambda: reader.read(1, 1), log.topics, lambda: log.producer("p")):
-        with pytest.raises(LogError, match="closed"):
+    for call in (
+        lambda: reader.read(1, 1),
+        log.topics,
+        lambda: log.producer("p"),
+        lambda: log.create_topic("B", 1),
+        lambda: log.alter_topic("A", {"retention.ms": "1"}),
+        lambda: log.delete_topic("A"),
+        lambda: log.drop_before(A0, 1),
+        lambda: log.trim_redo("p", 1),
+        lambda: log.skip_damaged([]),
+        lambda: log.maintain(0),
+        log.verify,
+        producer.commit,
+    ):
+        with pytest.raises(LogError, match="cannot be used: it was closed"):
             call()
 
 

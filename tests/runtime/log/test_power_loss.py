@@ -202,6 +202,9 @@ def test_a_frame_that_could_be_neither_written_nor_removed(first, other):
     for seen in (log, second, EmbeddedLog("/log", disk), EmbeddedLog("/log", disk.after_power_loss("none"))):
         assert values(seen, C0) == found
         assert seen.last_sequence("1") == (first == "fsync")
+    produce(EmbeddedLog("/log", disk), "3", (C0, [b"3"]))
+    for seen in (log, second):  # and what others write from now on is seen
+        assert values(seen, C0) == [*found, b"3"]
 
 
 def test_process_killed_at_every_call_while_another_goes_on():

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from flowql.runtime.errors import Fenced, LogError, LogUnavailable, RecordRefused
-from flowql.runtime.log.base import Position, TopicPartition
+from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
 from flowql.runtime.log.kafka import at_least_once
 from flowql.runtime.log.kafka.at_least_once import AtLeastOnceProducer
 from flowql.runtime.log.kafka.connection import Connection
@@ -51,7 +51,11 @@ class Client:
 
 
 class Admin:
-    def create_topic(self, name, partitions, config=None): ...
+    made = ()
+
+    def create_topic(self, name, partitions, config=None):
+        Admin.made = (name, partitions, config)
+
     def check_partition(self, tp): ...
     def forget(self, topic): ...
 
@@ -67,6 +71,33 @@ def made(monkeypatch):
     producer.send(A0, batch([b"1"]))
     producer.send_positions("app", {A0: Position(7)})
     return producer, Client.made, groups
+
+
+def test_what_is_counted_has_one_partition_and_calls_belong_to_a_commit(made):
+    assert Admin.made == (COUNTER.topic, 1, {"cleanup.policy": "compact"})
+    producer, client, _ = made
+    with pytest.raises(LogError, match="a commit is open already"):
+        producer.begin()
+    producer.abort()
+    for call in (
+        producer.abort,
+        producer.commit,
+        lambda: producer.send(A0, batch([b"1"])),
+        lambda: producer.send_positions("app", {A0: Position(7)}),
+    ):
+        with pytest.raises(LogError, match="no commit is open"):
+            call()
+    producer.begin()
+    client.steps.clear()
+    assert producer.commit() == 5
+    assert client.steps == ["flush", "flush", ("positions", [COUNTER])], "nothing is left of what was aborted"
+    producer.begin()
+    with pytest.raises(LogError, match="members of a group commit exactly once"):
+        producer.send_positions("app", {A0: Position(7)}, GroupMetadata("app", "m"))
+    producer.close()
+    assert producer.closed
+    with pytest.raises(LogError, match="no commit is open"):
+        producer.commit()
 
 
 def test_positions_come_after_tasks_and_tasks_after_records(made):
