@@ -68,3 +68,31 @@ def test_near_the_budget_threads_return_memory_they_do_not_use() -> None:
     if returned < 0:
         pytest.skip("the C library of this machine has no mallopt")
     assert returned > 50 << 20
+
+
+_COLUMNS = """
+import pyarrow as pa
+from flowql.runtime.app.allocator import UnusedMemory, resident_bytes
+pool = pa.default_memory_pool()
+if pool.backend_name == "system":
+    print(-1)
+    raise SystemExit
+columns = [pa.allocate_buffer(50_000) for _ in range(2_000)]
+for column in columns:
+    memoryview(column).cast("B")[:] = bytes([1]) * 50_000
+del column, columns
+memory = UnusedMemory(1)
+memory._trim = None  # what the C library keeps is another matter
+before = resident_bytes()
+assert pool.bytes_allocated() == 0
+memory.give_back()
+print(before - resident_bytes())
+"""
+
+
+def test_memory_of_columns_is_returned_as_well() -> None:
+    """Arrow has an allocator of its own."""
+    returned = int(subprocess.run([sys.executable, "-c", _COLUMNS], capture_output=True, text=True, check=True).stdout)
+    if returned < 0:
+        pytest.skip("Arrow uses the C library here")
+    assert returned > 50 << 20

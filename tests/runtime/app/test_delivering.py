@@ -117,3 +117,26 @@ def test_what_is_asked_for_travels_as_json() -> None:
     for value in (None, b"\xff\0", b"{}"):
         asked = Redelivery(S0, 7, Repair(None, value, -1), ("A", "B"), False)
         assert redelivery_of(asked.to_data()) == asked
+
+
+def test_a_record_that_a_query_has_not_come_to_is_not_given_to_it() -> None:
+    """It would be processed twice."""
+    world = InstanceHarness(SQL)
+    world.instance.admin.create_topic("flowql-repairs", 1, {"cleanup.policy": "compact"})
+    world.send("s", [(1, {"V": 1}, 1), (1, {"V": "x"}, 2), (1, {"V": 1}, 3)])
+    world.driver.run_until_caught_up()
+    world.instance.manager.hold("CTAS_T")
+    world.send("s", [(1, {"V": 1}, 4)])
+    for offset, refused in ((2, False), (3, True), (4, True)):
+        (share,) = _shares(world.instance, [replace(given(world.instance), offset=offset)])
+        if refused:
+            with pytest.raises(RuntimeFailure, match=f"CTAS_T has not come to s-0@{offset} yet: it will read it there"):
+                _prepared(world.instance, share)
+        else:
+            _prepared(world.instance, share)
+
+
+def test_a_record_is_given_to_queries_that_there_are_alone() -> None:
+    world = InstanceHarness(SQL)
+    with pytest.raises(RuntimeFailure, match="there is no query CTAS_U"):
+        _shares(world.instance, [replace(given(world.instance), queries=("CTAS_U",))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from flowql.runtime.app.polling import ANSWER_MS, END_REFRESH_MS
 from flowql.runtime.app.query_rates import SAMPLE_MS, RateSampler
 from flowql.runtime.app.restoration import FILES_MS, IDLE_MS, RESTING_MS
 from flowql.runtime.app.restore_process import RestoreProcess
-from flowql.runtime.app.threads import FRAMES_MAX, WAIT_MS_MAX, NamedStep, ThreadGroup, named
+from flowql.runtime.app.threads import FRAMES_MAX, GC_THRESHOLD, WAIT_MS_MAX, NamedStep, ThreadGroup, named
 from flowql.runtime.app.watchdog import LOOK_MS, Watchdog
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import StateError
@@ -175,6 +176,20 @@ def test_a_thread_waits_as_its_step_says_and_not_for_ever() -> None:
     assert group.stop(10) == []
     assert waited[:3] == [0.007, (WAIT_MS_MAX - 1) / 1000, WAIT_MS_MAX / 1000]
     assert died == []
+
+
+def test_what_is_loaded_is_not_looked_through_for_garbage_while_threads_run() -> None:
+    before = gc.get_threshold()
+    try:
+        assert gc.get_freeze_count() == 0
+        step = Repeated()
+        group, _ = run(step, lambda _seconds: step.ran.wait(0.01))
+        assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold()[0] == GC_THRESHOLD
+        assert group.stop(10) == []
+        assert gc.get_freeze_count() == 0, "native modules complain at exit otherwise"
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_a_step_that_raises_ends_its_thread_with_its_name_and_error() -> None:

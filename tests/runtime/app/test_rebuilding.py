@@ -70,6 +70,19 @@ def test_a_filter_is_changed_and_rolled_back(seed: int) -> None:
     assert untouched == ["CTAS_OTHER", "CTAS_OTHER"], "its generation is the first"
 
 
+def test_after_a_swap_positions_are_those_in_the_topics_alone() -> None:
+    world = InstanceHarness(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.deploy(CHAIN.format(over=15))
+    world.settle()
+    for running in world.instance.queries.values():
+        for task in running.built.tasks:
+            assert task.state.metadata["positions"].keys() == {i.name for i in task.logs.values()}, task.id
+    (some, *_) = world.instance.queries["CTAS_SOME@2"].built.tasks
+    assert [i.tp.topic for i in some.logs.values()] == ["COUNTS"]
+
+
 def test_changes_say_why() -> None:
     world = InstanceHarness(CHAIN.format(over=0))
     found = {c.query: (c.action, c.because, c.generation) for c in world.deploy(CHAIN.format(over=5))}

@@ -28,10 +28,13 @@ from flowql.runtime.app.troubles import (
     StallDetector,
     Troubles,
 )
+from flowql.runtime.budget import StateLimits
 from flowql.runtime.errors import LogError, LogUnavailable
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.task.input_buffer import LogInput
+from tests.runtime.app.harness import InstanceHarness
+from tests.runtime.app.test_isolation import GOOD, SOURCE, rows
 
 TP = TopicPartition("t", 0)
 
@@ -217,3 +220,30 @@ def test_queries_that_hung_are_known_until_they_are_released() -> None:
 def test_other_applications_are_those_with_a_topic_of_plans() -> None:
     topics = ["b-plan", "a-plan", "plan", "app-plan", "a-plan-of-mine", "my-app-plan"]
     assert other_applications("app", topics) == ["a", "b", "my-app"]
+
+
+@pytest.mark.parametrize("part", ["outputs", "state"])
+def test_room_for_what_is_not_committed_is_that_of_the_fuller_part(part: str) -> None:
+    world = InstanceHarness(SOURCE.format(n=1) + GOOD)
+    world.send("s", rows(0, 50))
+    world.driver.run_until_idle()  # type: ignore[union-attr]
+    publisher, collector, state = (
+        world.instance.publisher,
+        world.instance.collector,
+        world.instance.state.uncommitted,
+    )
+    assert (publisher.may_run(), publisher.has_reserve()) == (True, True)
+    size = collector.size_bytes if part == "outputs" else state.size_bytes
+    assert size > 0
+    found = []
+    for room in (2 * size + 1, 2 * size, size + 1, size):
+        if part == "outputs":
+            collector._bytes_max = room
+        else:
+            state._limits = StateLimits(room)
+        found.append((publisher.may_run(), publisher.has_reserve()))
+    assert found == [(True, True), (True, False), (True, False), (False, False)]
+    world.settle()
+    assert (publisher.may_run(), publisher.has_reserve()) == (True, True)
+    world.instance.fatal = ValueError("a bug")
+    assert (publisher.may_run(), publisher.has_reserve()) == (False, True)
