@@ -1,0 +1,139 @@
+"""Parts of deployments: names of staging topics, which of them are left over, and which records are the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flowql.compiler.plan.deployed import Deployed, Swap, TopicHistory
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app.deployer import _only_pauses
+from flowql.runtime.app.deployment import (
+    STAGING,
+    WHOLE,
+    _at_once,
+    _has_begun,
+    delete_leftovers,
+    is_same,
+    with_names_for,
+)
+from flowql.runtime.errors import Superseded
+from flowql.runtime.log.memory import MemoryLog
+from tests.runtime.app.harness import InstanceHarness, plan_of
+from tests.runtime.app.test_rebuilding import CHAIN, sent
+from tests.runtime.app.test_swapping import ALONE, MEMBER, LikeKafka
+
+KNOWN = Deployed(prefix="app-", histories=(TopicHistory("BIG", 3),), last=(("Q", 2),))
+
+
+@pytest.mark.parametrize(
+    ("topic", "more", "begun"),
+    [
+        ("app-BIG.g3-staging", 0, True),
+        ("app-BIG.g4-staging", 0, False),
+        ("app-BIG.g4-staging", 1, True),
+        ("app-BIG.g5-staging", 1, False),
+        ("app-BIG.g1-staging", 0, True),
+        ("app-OTHER.g1-staging", 1, False),
+        ("BIG.g3-staging", 0, False),
+        ("app-dead-letters-of-Q.g2", 0, True),
+        ("app-dead-letters-of-Q.g3", 0, False),
+        ("app-dead-letters-of-Q.g3", 1, True),
+        ("app-dead-letters-of-R.g1", 1, False),
+        ("BIG", 1, False),
+        ("app-BIG", 1, False),
+    ],
+)
+def test_topics_of_generations_that_have_begun_are_known_by_their_names(topic: str, more: int, begun: bool) -> None:
+    assert _has_begun(KNOWN, "app", topic, more) == begun
+
+
+@pytest.mark.parametrize("config", [ALONE, MEMBER], ids=["alone", "member"])
+def test_what_is_left_over_is_deleted_and_what_others_may_have_is_not(config: dict[str, Any]) -> None:
+    """Only an instance that is alone may have begun the next generation without a record of it."""
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **config)
+    world.send("s", sent(0, 40))
+    world.settle()
+    for over in (15, 0):
+        world.deploy(CHAIN.format(over=over))
+        world.settle()
+    kept = ["flowql-BIG.g5-staging", "BIG.g2-staging", "flowql-S.g1-staging"]
+    left = ["flowql-BIG.g1-staging", "flowql-BIG.g3-staging", "flowql-dead-letters-of-CSAS_BIG.g2"]
+    next_one = "flowql-BIG.g4-staging"
+    for name in (*kept, *left, next_one):
+        if name not in world.log.topics():
+            world.log.create_topic(name, 1)
+    delete_leftovers(world.instance)
+    there = set(world.log.topics())
+    assert there.issuperset(kept)
+    assert not there & set(left)
+    assert (next_one in there) == (config is MEMBER)
+
+
+def test_a_topic_that_says_so_is_left_over_whatever_its_name() -> None:
+    world = InstanceHarness(CHAIN.format(over=0))
+    world.log.create_topic("any", 1, STAGING)
+    world.log.create_topic("whole", 1, WHOLE)
+    world.deploy(CHAIN.format(over=15))
+    delete_leftovers(world.instance)
+    assert ("any" in world.log.topics(), "whole" in world.log.topics()) == (False, True)
+    assert "BIG@2" in world.log.topics(), "it is being built"
+    assert STAGING.items() <= world.log.topics()["BIG@2"].config.items()
+
+
+def test_names_of_staging_topics_have_a_prefix_where_others_use_the_log() -> None:
+    assert with_names_for(MemoryLog(), KNOWN, "mine") is KNOWN
+    assert with_names_for(LikeKafka(), KNOWN, "mine").prefix == "mine-"
+
+
+def test_topics_that_begin_at_one_offset_do_so_in_each_partition() -> None:
+    assert _at_once({"a": 7, "b": 9}, {"a": 2, "b": 1, "c": 3}) == {"a": (7, 7), "b": (9,)}
+
+
+def test_records_that_differ_in_numbers_and_swaps_alone_are_the_same() -> None:
+    plan = plan_of(CHAIN.format(over=0))
+    one = Deployed(plan, id=1)
+    other = replace(one, id=2, swaps=3, swap=Swap(3, "Q"), prefix="x-", last=(("Q", 1),), histories=KNOWN.histories)
+    assert is_same(one, other)
+    for differs in (
+        replace(one, serving=replace(plan, paused=("CSAS_BIG",))),
+        replace(one, wanted=plan),
+        replace(one, held=("CSAS_BIG",)),
+        replace(one, refreshed=("CSAS_BIG",)),
+        replace(one, begins=(("s", (1,)),)),
+    ):
+        assert not is_same(one, differs)
+
+
+def test_a_deployment_that_only_pauses_is_told_from_others() -> None:
+    plan = plan_of(CHAIN.format(over=0))
+    paused = replace(plan, paused=("CSAS_BIG",))
+    assert (_only_pauses(Deployed(plan), paused), _only_pauses(Deployed(paused), plan)) == (True, True)
+    assert not _only_pauses(Deployed(plan), plan)
+    assert not _only_pauses(Deployed(plan), replace(plan_of(CHAIN.format(over=1)), paused=("CSAS_BIG",)))
+    assert not _only_pauses(Deployed(), Plan(paused=("Q",))), "there may be no topic for the record"
+
+
+def test_a_decision_on_a_record_that_is_not_in_force_is_refused() -> None:
+    world = InstanceHarness(CHAIN.format(over=0))
+    seen = world.instance.deployed
+    world.deploy(CHAIN.format(over=15))
+    with pytest.raises(Superseded, match="another deployment or the end of a rebuild came first"):
+        world.instance.deploy(plan_of(CHAIN.format(over=30)), seen=seen)
+    assert not world.instance.deployer.rebuilt
+    assert not world.instance.deployer.at_rest
+    world.settle()
+    assert (world.instance.deployer.rebuilt, world.instance.deployer.at_rest) == (True, True)
+    world.instance.deploy(plan_of(CHAIN.format(over=30), world.instance.plan), seen=world.instance.deployed)
+
+
+def test_a_dry_run_decides_and_changes_nothing() -> None:
+    world = InstanceHarness(CHAIN.format(over=0))
+    before, topics = world.instance.deployed, set(world.log.topics())
+    changes = world.instance.deploy(plan_of(CHAIN.format(over=15), world.instance.plan), dry_run=True)
+    assert {c.query: c.action for c in changes}["CSAS_BIG"] == "change"
+    assert (world.instance.deployed, set(world.log.topics())) == (before, topics)
+    assert [c.action for c in world.instance.deploy(world.instance.plan)] == ["none"] * 4
+    assert world.instance.deployed is before
