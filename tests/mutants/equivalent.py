@@ -9,6 +9,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "compiler/plan/forward.py": {
         "return fmt.name not in POSITIONAL and (fmt.wrap or all(len(columns) > 2 for columns in declared))": "only a single value can be without its wrapping (FQ2011)",
     },
+    "runtime/app/consistent_snapshot.py": {
+        "merging = {q for q, tasks in group.tasks.items() if any((len(t.inputs) >= 1) or t.exchanges for t in tasks)}": "a time brings queries over one partition together as an offset does",
+    },
     "runtime/app/driver.py": {
         "if (self.instance.publisher.has_reserve() and (not (self._room is None or self._room.done()))):": "nothing waits for room where it is free, and a request beside one that waits is of the same commit",
     },

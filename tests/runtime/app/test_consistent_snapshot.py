@@ -137,6 +137,27 @@ def test_a_fused_query_and_a_repartition_agree(vector: bool) -> None:
         assert world.table(name) == reference.table(name)
 
 
+def test_a_join_comes_to_where_a_query_over_one_of_its_sides_is() -> None:
+    """Stopped at offsets it would wait for ever: rows of the other side belong before those that it has to read."""
+    by_other = "CREATE TABLE F AS SELECT K, COUNT(*) AS N, SUM(W) AS X FROM T GROUP BY K;\n"
+    world = InstanceHarness(SOURCE.format(n=1) + BY_KEY + by_other + JOIN.splitlines()[0], rows_per_run=10)
+    one_run_per_slice(world)
+    for query in ("CTAS_F", "CSAS_J"):
+        world.instance.manager.hold(query)
+    world.send("s", rows(0, 400))
+    world.send("t", [(k, {"W": 1}, t) for k, _, t in rows(0, 400)])
+    steps(world, 12)
+    for query in ("CTAS_F", "CSAS_J"):
+        world.instance.manager.resume(query)
+    taken = world.instance.consistent_snapshots.snapshot(["CTAS_A", "CTAS_F", "CSAS_J"])
+    read = {task: data["positions"] for task, data in taken.snapshot.tasks().items() if "/" in task}
+    taken.snapshot.close()
+    assert taken.consistent, taken.reason
+    assert 0 < read["CTAS_A/0_0"]["s"] < 400, "it did not wait for the end of the input"
+    assert read["CSAS_J/0_0"] == {**read["CTAS_A/0_0"], **read["CTAS_F/0_0"]}
+    assert free(world)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_asking_changes_no_result(seed: int) -> None:
     """Random order of steps, sizes of runs, disorder, unreadable records and moments of asking."""
