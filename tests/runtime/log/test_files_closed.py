@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_a_log_that_is_held_by_another_instance_leaves_none_open(open_files: set
     first, second = EmbeddedLog(tmp_path), EmbeddedLog(tmp_path)
     first.hold("app")
     before = set(open_files)
-    with pytest.raises(InstanceRunning, match=r"process \d+ runs app on"):
+    with pytest.raises(InstanceRunning, match=f"process {os.getpid()} runs app on {tmp_path}"):
         second.hold("app")
     assert open_files == before
     second.close()

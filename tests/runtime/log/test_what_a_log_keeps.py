@@ -74,10 +74,12 @@ def test_what_was_verified_is_counted_and_a_topic_goes_with_all_its_files() -> N
     log.create_topic("A", 2)
     for n in range(3):
         produce(log, "p", (A0, [b"%d" % n] * 100), (A1, [b"x"]), redo=b"r")
-    found = verify(log._files, log._ledger)
+    read: list[int] = []
+    found = verify(log._files, log._ledger, read.append)
     paths = [f"/log/topics/{t}/{s}" for t in disk.listdir("/log/topics") for s in disk.listdir(f"/log/topics/{t}")]
     lengths = [disk.open(path).size() for path in paths if path.endswith(".arrows")]
     assert (found.segments, found.batches, found.damages, found.other) == (2, 6, [], [])
+    assert sorted(read) == sorted(lengths), "told as it goes on"
     assert found.bytes == sum(lengths) - len(lengths) * len(HEADER)
     log.delete_topic("A")
     assert [disk.listdir(f"/log/topics/{t}") for t in disk.listdir("/log/topics")] == []

@@ -224,6 +224,9 @@ def test_what_a_crash_has_left_is_removed_when_the_log_is_first_written_to(log: 
     assert [path for path in left if disk.exists(path)] == []
     assert not disk.exists("/log/topics/gone.9")
     assert disk.exists(index)
+    disk.open(left[0], create=True)
+    again.producer("q")
+    assert disk.exists(left[0]), "it is looked for once"
     assert list(again.redo_after("p", 0)) == [(3, b"1")]
     assert len(read_all(again, A0)) == 10
     assert log.stored_bytes() > 4 * HEADER.size
@@ -253,3 +256,13 @@ def test_a_commit_log_is_replaced_when_it_has_grown_by_a_size_or_some_snapshots(
     while log._ledger._journal is journal:
         produce(log, "p", (A0, [b"1"]))
     assert journal.end - journal.snapshot_end > 2 * journal.snapshot_end
+
+
+def test_what_a_crash_has_left_of_a_commit_log_is_not_part_of_the_next() -> None:
+    disk = SimulatedDisk()
+    disk.open("/log/commits.new", create=True).pwrite(0, [b"x" * 5_000])
+    log = EmbeddedLog("/log", disk)
+    journal = log._ledger._journal
+    assert disk.open("/log/commits-000000000000.log").size() == journal.end == journal.snapshot_end
+    assert not journal.has_new()
+    assert not disk.exists("/log/commits.new")
