@@ -75,10 +75,21 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "self._age: tuple[bool, int] = (False, 1)": "the first segment sets it",
         "age = (True, 1) if is_past else (False, cleaned_ms)": "the same for all whose tombstones have had their time",
     },
+    "runtime/log/embedded/journal.py": {
+        "if (self._file.size() >= self.end):": "a file that ends there is cut where it ends",
+        "if (len(data) - at <= _FRAME.size):": "a frame has a payload",
+    },
     "runtime/log/embedded/ledger.py": {
+        "mark = file.pread(0, 201)": "a mark is shorter",
         "ROLL_BYTES = 1 << 21": "a size of the commit log",
         "ROLL_BYTES = 2 << 20": "a size of the commit log",
         "_ROLL_SNAPSHOTS = 5": "a size of the commit log",
+    },
+    "runtime/log/embedded/log.py": {
+        'holder = file.pread(0, 4097).decode(errors="replace").partition(" ")': "the text is shorter",
+    },
+    "runtime/log/embedded/named.py": {
+        "return file.pread(0, 201)": "a mark is shorter",
     },
     "runtime/log/embedded/pins.py": {
         "Journal.create(files, into, 1, image).close()": "a generation of the commit log is any number",
