@@ -68,6 +68,12 @@ def test_the_newest_generation_is_opened_and_older_ones_are_removed(disk: Simula
     assert (older.is_current(), older.has_new(), newer.has_new()) == (False, True, False)
 
 
+def test_a_new_generation_is_durable_with_its_name_before_anything_is_written_to_it(disk: SimulatedDisk) -> None:
+    """Older ones are removed then: a power loss would take both, or all that was committed since."""
+    made(disk)
+    assert opened(disk.after_power_loss("none")).read(locked=True) == [NOTHING]
+
+
 def test_a_name_of_a_commit_log_is_no_commit_log(disk: SimulatedDisk) -> None:
     made(disk)
     whole = content(disk)

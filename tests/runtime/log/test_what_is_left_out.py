@@ -15,6 +15,7 @@ from flowql.runtime.log.embedded.named import Named, damaged_redo, damages, name
 from flowql.runtime.log.embedded.segment import HEADER
 from flowql.runtime.log.embedded.verify import Damage
 from flowql.runtime.log.faults import SimulatedDisk
+from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.log.repartition import misplaced
@@ -231,6 +232,27 @@ def test_what_a_crash_has_left_is_removed_when_the_log_is_first_written_to(log: 
     assert len(read_all(again, A0)) == 10
     assert log.stored_bytes() > 4 * HEADER.size
     assert values(again, A1) == values(log, A1)
+
+
+def test_locks_go_with_their_topics_and_no_topic_that_is_owned_is_touched(tmp_path: Path) -> None:
+    """A process that waits for a lock whose file was removed would own the topic beside the next one that locks it."""
+    log = EmbeddedLog(tmp_path)
+    log.create_topic("A", 1)
+    produce(log, "p", (A0, [b"1"]))
+    for name in ("gone.9", "owned.8"):
+        (tmp_path / "topics" / name).mkdir()
+        (tmp_path / "topics" / name / "0-0.arrows").touch()
+        (tmp_path / "owners" / f"{name}.lock").touch()
+    owner = DiskFiles().lock(str(tmp_path / "owners" / "owned.8.lock"), wait=False)
+    assert owner is not None
+    again = EmbeddedLog(tmp_path)
+    again.producer("q")
+    assert sorted(p.name for p in (tmp_path / "owners").iterdir()) == ["A.1.lock", "owned.8.lock", "redo.lock"]
+    assert sorted(p.name for p in (tmp_path / "topics").iterdir()) == ["A.1", "owned.8"]
+    assert (tmp_path / "topics" / "owned.8" / "0-0.arrows").exists()
+    owner.release()
+    for each in (log, again):
+        each.close()
 
 
 def test_a_commit_log_is_replaced_when_it_has_grown_by_a_size_or_some_snapshots(
