@@ -85,6 +85,14 @@ def test_a_name_of_a_commit_log_is_no_commit_log(disk: SimulatedDisk) -> None:
             opened(disk)
 
 
+def test_what_a_crash_has_left_of_a_new_commit_log_is_no_part_of_the_next(disk: SimulatedDisk) -> None:
+    """A frame might be whole in it, by chance or because the same was written again."""
+    disk.open("/log/commits.new", create=True).pwrite(0, [b"x" * 5_000])
+    journal = made(disk)
+    assert len(content(disk)) == journal.end == journal.snapshot_end
+    assert (journal.has_new(), disk.exists("/log/commits.new")) == (False, False)
+
+
 @pytest.mark.parametrize("cut", [1, 3, _FRAME.size, _FRAME.size + 1])
 def test_the_rest_of_a_crash_is_left_alone_until_somebody_writes(disk: SimulatedDisk, cut: int) -> None:
     writer = made(disk)

@@ -278,13 +278,3 @@ def test_a_commit_log_is_replaced_when_it_has_grown_by_a_size_or_some_snapshots(
     while log._ledger._journal is journal:
         produce(log, "p", (A0, [b"1"]))
     assert journal.end - journal.snapshot_end > 2 * journal.snapshot_end
-
-
-def test_what_a_crash_has_left_of_a_commit_log_is_not_part_of_the_next() -> None:
-    disk = SimulatedDisk()
-    disk.open("/log/commits.new", create=True).pwrite(0, [b"x" * 5_000])
-    log = EmbeddedLog("/log", disk)
-    journal = log._ledger._journal
-    assert disk.open("/log/commits-000000000000.log").size() == journal.end == journal.snapshot_end
-    assert not journal.has_new()
-    assert not disk.exists("/log/commits.new")
