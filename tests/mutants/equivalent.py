@@ -25,6 +25,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/app/instance.py": {
         "return ChangelogWriter(app, complete=False, writer=self.config.transactional_id)": "it is asked of instances that are alone, not of members",
     },
+    "runtime/app/lost_record.py": {
+        "reader, found = log.reader(tp, EARLIEST), -2": "ends of what is left out are above both",
+    },
     "runtime/app/plan_topic.py": {
         "batch = log.reader(tp, end - 1).read(1, 1 << 27)": "a size of reads",
         "batch = log.reader(tp, end - 1).read(1, 2 << 26)": "a size of reads",

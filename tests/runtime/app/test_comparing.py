@@ -12,6 +12,7 @@ from flowql.compiler.plan.deployed import groups_of
 from flowql.runtime.app import comparing, group_swap
 from flowql.runtime.app.comparing import TOGETHER_MS, ComparisonUnavailable, _await, _let_go, _write, side_by_side
 from flowql.runtime.app.plan_topic import read_deployed
+from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import BUILT, begun
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogUnavailable
@@ -65,6 +66,27 @@ def test_both_generations_stand_still_while_they_are_looked_at_and_go_on(world: 
     assert world.instance.deployed.swap is None
     world.settle()
     assert len({t.id.query for q in world.instance.queries.values() for t in q.built.tasks}) == 7
+
+
+def test_writers_of_the_plan_are_closed(world: Shadow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a comparison that comes off, and of a record that is not written as another one came first."""
+    opened, closed = list[PlanWriter](), list[PlanWriter]()
+
+    class Writer(PlanWriter):
+        def __init__(self, log: Any, application_id: str) -> None:
+            super().__init__(log, application_id)
+            opened.append(self)
+
+        def close(self) -> None:
+            super().close()
+            closed.append(self)
+
+    monkeypatch.setattr(comparing, "PlanWriter", Writer)
+    compared(world)
+    assert len(opened) == 2, "it begins, and lets go"
+    _write(world.instance, replace(world.instance.deployed, id=0), world.instance.deployed)
+    _let_go(world.instance, 99)
+    assert (len(opened), opened) == (4, closed)
 
 
 def test_a_look_that_fails_lets_both_go_on(world: Shadow) -> None:

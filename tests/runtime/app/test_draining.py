@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from flowql.runtime.app.consistent_snapshot import TaskSet
+from flowql.runtime.app.consistent_snapshot import StoppedInputs, TaskSet
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.draining import at_rest, drained, task_set
 from tests.runtime.app.harness import InstanceHarness
@@ -64,6 +64,23 @@ def test_queries_are_held_at_one_offset_with_nothing_between_their_tasks(world: 
     world.instance.query_states.release_after_swap(NAMES)
     world.settle()
     assert sum(r[1] for r in world.table("A")) == sum(r[1] for r in world.table("C")) == 600
+
+
+def test_a_look_that_moves_no_offset_wakes_no_thread(world: InstanceHarness) -> None:
+    stopped, signals = StoppedInputs(), list[int]()
+    with world.instance.state.epoch_lock:
+        assert [stopped.move(tasks(world)) for _ in range(3)] == [True, False, False]
+    stopped.lift()
+    assert free(world)
+    signal = world.instance.manager.signal
+    world.instance.manager.signal = lambda: signals.append(1) or signal()  # type: ignore[method-assign,func-returns-value,assignment]
+    world.instance.manager.hold("CTAS_C")  # so that it is waited for
+    coroutine = drained(world.instance, NAMES, lambda: tasks(world), running=nothing, held=nothing)
+    for _ in range(5):
+        next(coroutine)
+    assert len(signals) == 1
+    coroutine.close()
+    assert (len(signals), free(world)) == (2, True)
 
 
 @pytest.mark.parametrize("moment", ["running", "held"])
