@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from flowql.runtime.app import group
+from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.errors import LogUnavailable, TopicMissing
@@ -13,6 +16,7 @@ from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.values import encode_metadata
 from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.task import Task
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
 from tests.runtime.app.test_swapping import MEMBER, LikeKafka
@@ -175,3 +179,33 @@ def test_a_partition_that_leaves_is_acknowledged_once_what_was_made_of_it_is_com
     world.settle()
     assert world.log.committed("flowql")[S1].offset >= committed[S1].offset
     assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 101))
+
+
+def test_what_leaves_for_another_reason_is_not_acknowledged(world: InstanceHarness) -> None:
+    """The group has not asked for it."""
+    acknowledged = list[int]()
+    world.instance.main.acknowledge_revoke = lambda: acknowledged.append(1)  # type: ignore[method-assign]
+    world.instance.query_states.suspend(COPY_ID, ValueError("refused"))
+    rounds(world, 10)
+    assert tasks(world) == {f"{GOOD_ID}/0_0", f"{GOOD_ID}/0_1"}
+    world.deploy(SOURCE.format(n=2) + COPY)
+    rounds(world, 60)
+    assert acknowledged == []
+    assert step(world).owned == 2
+
+
+def test_partitions_that_leave_meanwhile_are_acknowledged_with_the_others(world: InstanceHarness) -> None:
+    of, acknowledged = step(world), list[set[TopicPartition]]()
+    world.instance.main.acknowledge_revoke = lambda: acknowledged.append(set(of._owned))  # type: ignore[method-assign]
+    of._take(event(GroupChange.REVOKE, S1))
+    stop, also = of._stop, [S0]
+
+    def stopping(leaving: Sequence[Task]) -> Coroutine:
+        yield from stop(leaving)
+        if also:
+            of._take(event(GroupChange.REVOKE, also.pop()))
+
+    of._stop = stopping  # type: ignore[method-assign]
+    rounds(world, 20)
+    assert acknowledged == [set()]
+    assert (tasks(world), of._leaving, of._revoking) == (set(), set(), False)
