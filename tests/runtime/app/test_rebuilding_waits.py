@@ -66,7 +66,7 @@ def test_a_generation_takes_over_when_it_is_no_further_behind(
 
 
 def test_what_a_swap_waits_for_is_said_with_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rebuilding, "_swap", lambda self, group: iter(()))
+    monkeypatch.setattr(Rebuilding, "next", lambda self, now_ms: None)
     world = built("embedded")
     instance, found = world.instance, list[str]()
     (group,) = groups_of(instance.deployed)

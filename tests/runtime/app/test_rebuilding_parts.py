@@ -1,0 +1,204 @@
+"""Parts of a rebuild: the order in which queries come to rest, which positions are outside, and what is damaged or gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flowql.compiler.plan.deployed import SwapGroup, groups_of
+from flowql.runtime.app import rebuilding
+from flowql.runtime.app.comparing import ComparisonUnavailable
+from flowql.runtime.app.coroutines import Coroutine
+from flowql.runtime.app.query_state import STOPPED
+from flowql.runtime.app.rebuilding import _levels, _moved, _positions, group_of
+from flowql.runtime.log.base import TopicPartition
+from tests.runtime.app.harness import InstanceHarness, plan_of
+from tests.runtime.app.test_rebuilding import CHAIN, COUNTS, SOURCE, as_from_the_beginning, same, sent
+
+S0 = TopicPartition("s", 0)
+
+
+def ids(queries: Any) -> list[str]:
+    return [q.id for q in queries]
+
+
+def built(monkeypatch: pytest.MonkeyPatch) -> tuple[InstanceHarness, SwapGroup]:
+    """A generation that is built, and does not take over by itself."""
+    monkeypatch.setattr(rebuilding.Rebuilding, "next", lambda self, now_ms: None)
+    world = InstanceHarness(CHAIN.format(over=0))
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.deploy(CHAIN.format(over=15))
+    assert world.driver is not None
+    world.driver.run_until_idle()
+    world.driver.commit()
+    world.driver.run_until_idle()
+    world.driver.commit()
+    world.driver.run_until_idle()
+    (group,) = groups_of(world.instance.deployed)
+    return world, group
+
+
+def test_queries_come_after_those_whose_results_they_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, group = built(monkeypatch)
+    assert [ids(level) for level in _levels(group)] == [["CSAS_BIG"], ["CTAS_COUNTS"], ["CTAS_SOME"]]
+    turned = replace(group, queries=tuple(reversed(group.queries)))
+    assert [ids(level) for level in _levels(turned)] == [["CSAS_BIG"], ["CTAS_COUNTS"], ["CTAS_SOME"]]
+    assert _levels(replace(group, queries=())) == []
+
+
+def test_queries_in_a_circle_come_together_and_writers_of_one_topic_before_its_readers() -> None:
+    two = plan_of(
+        SOURCE
+        + "CREATE STREAM A AS SELECT K, V FROM S WHERE V > 1;\n"
+        + "INSERT INTO A SELECT K, V FROM S WHERE V < 0;\n"
+        + COUNTS.replace("FROM BIG", "FROM A")
+    )
+    group = SwapGroup(two.queries, {}, {}, (), "A")
+    levels = [ids(level) for level in _levels(group)]
+    assert (len(levels), levels[-1], len(levels[0])) == (2, ["CTAS_COUNTS"], 2)
+
+
+def test_a_part_of_a_group_has_the_serving_queries_of_its_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, group = built(monkeypatch)
+    part = group_of(group.queries[1:2], group)
+    assert (ids(part.queries), ids(part.gone)) == (["CTAS_COUNTS"], ["CTAS_COUNTS"])
+    assert (part.topics, part.staging) == (group.topics, group.staging)
+    assert group_of((), group).gone == ()
+
+
+def test_positions_outside_are_the_lowest_of_all_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, group = built(monkeypatch)
+    tasks = [t for q in world.instance.queries.values() for t in q.built.tasks]
+    found = _positions(tasks, group)
+    assert {tp.topic for tp in found} == {"s"}, "topics of the group, and its staging topics, are inside"
+    (first, *_) = [i for t in tasks for i in t.logs.values() if i.tp == S0]
+    first.position -= 3
+    assert _positions(tasks, group)[S0] == found[S0] - 3
+    assert _positions([], group) == {}
+
+
+def test_positions_in_staging_topics_become_those_in_the_topics() -> None:
+    staging, topic = TopicPartition("BIG@2", 1), TopicPartition("BIG", 1)
+    read = SimpleNamespace(tp=staging, name="BIG@2", name_in=lambda name: f"now {name}")
+    other = SimpleNamespace(tp=S0, name="s", name_in=lambda name: name)
+    metadata = {"positions": {"BIG@2": 7, "s": 3}, "stream_times": {"x": 1}}
+    task: Any = SimpleNamespace(state=SimpleNamespace(metadata=metadata), logs={"a": read, "b": other})
+    assert _moved(task, {staging: (topic, 70)}) == {
+        "positions": {"now BIG": 70, "s": 3},
+        "stream_times": {"x": 1},
+    }
+    assert metadata["positions"] == {"BIG@2": 7, "s": 3}, "of the last commit"
+
+
+def test_what_the_serving_generation_has_read_and_the_new_one_has_not_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, group = built(monkeypatch)
+    of = world.instance.rebuilding
+    assert (of._behind(group), of._staged(group)) == (0, 0)
+    new = [t for t in world.instance.queries["CSAS_BIG@2"].built.tasks]
+    for task in new:
+        for i in task.logs.values():
+            i.position -= 4
+    assert of._behind(group) == 8
+    (reader, *_) = world.instance.queries["CTAS_COUNTS@2"].built.tasks
+    (staged,) = reader.logs.values()
+    assert staged.tp.topic == "BIG@2"
+    staged.position -= 1
+    assert (of._staged(group), of._unread(["CTAS_COUNTS@2"], group), of._unread(["CTAS_SOME@2"], group)) == (
+        1,
+        True,
+        False,
+    )
+    serving = [t for t in world.instance.queries["CSAS_BIG"].built.tasks]
+    for task in serving:
+        for i in task.logs.values():
+            i.position = 0
+    assert of._behind(group) == 0, "the new one may be ahead"
+
+
+def test_where_nothing_serves_a_generation_reads_up_to_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, group = built(monkeypatch)
+    of, alone = world.instance.rebuilding, replace(group, gone=(), name="alone")
+    for task in world.instance.queries["CSAS_BIG@2"].built.tasks:
+        for i in task.logs.values():
+            i.position = 0
+    assert of._behind(alone) == 40
+    world.send("s", sent(40, 20))
+    assert of._behind(alone) == 40, "as it was at the first look"
+    del of._goals["alone"]
+    assert of._behind(alone) == 60
+
+
+def test_a_generation_whose_results_lack_records_is_stopped_and_does_not_take_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, group = built(monkeypatch)
+    of, asked = world.instance.rebuilding, list[list[str]]()
+
+    def whole(_admin: object, topics: list[str]) -> str:
+        asked.append(topics)
+        return ""
+
+    assert of._damaged(group, whole) is None
+    assert set(asked[0]) >= {"BIG@2", "COUNTS@2", "SOME@2"}
+    assert len(asked[0]) == 6, "with the dead letters of each query"
+    error = of._damaged(group, lambda _admin, _topics: "BIG@2-0 lacks records")
+    assert "BIG@2-0 lacks records" in str(error)
+    states = world.instance.query_states
+    assert states.having(STOPPED) == ["CSAS_BIG@2", "CTAS_COUNTS@2", "CTAS_SOME@2"]
+    assert of.far(group).startswith("CSAS_BIG@2: ")
+
+
+def test_both_generations_are_at_one_place_while_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, group = built(monkeypatch)
+    instance, seen = world.instance, list[tuple[int, int, set[str]]]()
+    world.send("s", sent(40, 20))
+
+    def look() -> None:
+        held = {n for n in instance.queries if instance.query_states.of(n).swapping}
+        seen.append((len(world.values("BIG")), len(world.records("BIG@2")), held))
+
+    assert world.driver is not None
+    request = instance.reconciler.ask(lambda: instance.rebuilding.side_by_side(group, look))
+    while not request.done.done():
+        world.driver.round()
+    request.done.result()
+    ((old, new, held),) = seen
+    both = {"CSAS_BIG", "CTAS_COUNTS", "CTAS_SOME", "CSAS_BIG@2", "CTAS_COUNTS@2", "CTAS_SOME@2"}
+    assert (held, 39 <= old <= 59, old - new) == (both, True, 15)
+    assert not any(instance.query_states.of(n).swapping for n in instance.queries)
+    monkeypatch.undo()
+    world.settle()
+    assert same(world, as_from_the_beginning(CHAIN.format(over=15), 60))
+
+
+@pytest.mark.parametrize(("late_ms", "raises"), [(0, False), (1, True)])
+def test_time_is_over_when_the_limit_has_passed(late_ms: int, raises: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, _ = built(monkeypatch)
+    limit = world.clock.timer_ms() - late_ms
+    if raises:
+        with pytest.raises(ComparisonUnavailable, match="a slice takes too long"):
+            world.instance.rebuilding._check_time(limit, "a slice takes too long")
+    else:
+        world.instance.rebuilding._check_time(limit, "a slice takes too long")
+        world.instance.rebuilding._check(["CSAS_BIG@2"], limit)
+    world.instance.query_states.suspend("CSAS_BIG@2", ValueError("refused"))
+    with pytest.raises(ComparisonUnavailable, match="CSAS_BIG@2: refused by the log"):
+        world.instance.rebuilding._check(["CTAS_COUNTS@2", "CSAS_BIG@2"], limit + late_ms)
+
+
+def test_a_rebuild_is_not_compared_while_it_waits_for_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, group = built(monkeypatch)
+    world.instance.query_states.set_paused(["CSAS_BIG@2"])
+
+    def look() -> None:
+        raise AssertionError("it is not looked at")
+
+    coroutine: Coroutine = world.instance.rebuilding.side_by_side(group, look)
+    with pytest.raises(ComparisonUnavailable, match="CSAS_BIG@2: paused"):
+        next(coroutine)
