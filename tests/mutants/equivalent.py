@@ -188,6 +188,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "self._turn = 1": "with which of its partitions it begins",
         "pass for self._turn = 0": "with which of its partitions it begins",
     },
+    "runtime/log/memory.py": {
+        "epoch: int = 1": "it is only asked whether it is another one",
+    },
     "runtime/log/murmur2.py": {
         "_CHUNK_ROWS = 16385": "a number of rows of one step",
         "_VECTOR_KEY_BYTES_MAX = 257": "from which length on keys are hashed one by one, with the same result",

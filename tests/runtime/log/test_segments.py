@@ -103,6 +103,17 @@ def test_a_column_without_unused_bytes_is_stored_as_it_is() -> None:
     assert _tight(nothing).null_count == len(_tight(nothing)) == 5
 
 
+def test_a_link_takes_the_place_of_what_a_failed_transaction_has_left() -> None:
+    work = Compacting([(b"k", b"v")])
+    (first,) = work.segments
+    for name in ("/log/t/1-0.arrows", "/log/t/1-0.index"):
+        work.disk.open(name, create=True).pwrite(0, [b"left"])
+    reading = SegmentFiles(work.disk)
+    reading.link(first, "/log/t/1-0.arrows")
+    assert work.disk.open("/log/t/1-0.arrows").size() == first.length
+    assert not work.disk.exists("/log/t/1-0.index")
+
+
 def test_windows_of_files_are_reused_and_the_oldest_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "WINDOWS_KEPT", 2)
     monkeypatch.setattr(policy, "SEGMENT_BYTES", 1)

@@ -7,7 +7,7 @@ import re
 import pyarrow.compute as pc
 import pytest
 
-from flowql.runtime.errors import LogError, LogFull
+from flowql.runtime.errors import BatchDamaged, LogError, LogFull
 from flowql.runtime.log.base import EARLIEST, Position, TopicPartition
 from flowql.runtime.log.embedded import compaction, ledger, upkeep
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -217,6 +217,76 @@ def test_a_limit_of_bytes_and_an_old_last_segment():
     assert [r[3] for r in read_all(log, T0)] == [b"new"]
     log.maintain(133)
     assert size_of(disk, ".arrows") < 4000
+
+
+def test_a_segment_that_is_missing_is_damage_and_one_that_went_meanwhile_is_not(monkeypatch):
+    disk = SimulatedDisk()
+    log, other = EmbeddedLog("/log", disk), EmbeddedLog("/log", disk)
+    for topic in ("T", "U"):
+        log.create_topic(topic, 1, {**COMPACT, "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"})
+        for n in range(4):
+            produce(log, "p", (TopicPartition(topic, 0), [(n, b"k", b"%d" % n)]))
+    compact, calls = upkeep.compact, []
+
+    def compact_after_another(*given):
+        calls.append(given)
+        if len(calls) == 1:
+            other.drop_before(T0, 2)
+        return compact(*given)
+
+    monkeypatch.setattr(upkeep, "compact", compact_after_another)
+    log.maintain(10)
+    assert [len(read_all(log, TopicPartition(topic, 0))) for topic in ("T", "U")] == [2, 2], (
+        "T waits for the next round"
+    )
+    log.maintain(10)
+    assert len(read_all(log, T0)) == 2
+    for n in range(4):
+        produce(log, "p", (T0, [(n, b"k", b"%d" % n)]), (TopicPartition("U", 0), [(n, b"k", b"%d" % n)]))
+    missing = log._state.topics["T"].partitions[0].segments[-2]
+    disk.unlink(missing.path)
+    whose = f"offsets {missing.base} to {missing.end_offset - 1} of T-0"
+    with pytest.raises(BatchDamaged, match=whose):
+        log.maintain(20)
+    assert len(read_all(log, TopicPartition("U", 0))) == 2, "other topics are compacted all the same"
+
+
+def test_one_process_at_a_time_compacts():
+    disk = SimulatedDisk()
+    log = EmbeddedLog("/log", disk)
+    log.create_topic("T", 1, {**COMPACT, "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"})
+    for n in range(3):
+        produce(log, "p", (T0, [(n, b"k", b"%d" % n)]))
+    held = disk.lock("/log/compaction.lock", wait=False)
+    log.maintain(10)
+    assert len(read_all(log, T0)) == 3
+    held.release()
+    log.maintain(10)
+    assert len(read_all(log, T0)) == 2
+    again = disk.lock("/log/compaction.lock", wait=False)
+    assert again is not None, "it is free after each round"
+
+
+def test_a_compaction_that_something_else_has_overtaken_is_thrown_away(monkeypatch):
+    """Its segments were replaced, or its topic deleted, while it read them."""
+    disk = SimulatedDisk()
+    log, other = EmbeddedLog("/log", disk), EmbeddedLog("/log", disk)
+    log.create_topic("T", 1, {**COMPACT, "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"})
+    for n in range(4):
+        produce(log, "p", (T0, [(n, b"k", b"%d" % n)]))
+    compact = upkeep.compact
+    for overtakes in (lambda: other.drop_before(T0, 1), lambda: other.delete_topic("T")):
+
+        def compact_before_another(*given, overtakes=overtakes):
+            done = compact(*given)
+            overtakes()
+            return done
+
+        monkeypatch.setattr(upkeep, "compact", compact_before_another)
+        log.maintain(10)
+        assert files(disk) == named(other)
+    monkeypatch.setattr(upkeep, "compact", compact)
+    log.maintain(10)
 
 
 def test_another_process_reads_on_while_segments_are_replaced(tmp_path):
