@@ -24,6 +24,7 @@ from flowql.runtime.log.files import Files
 ROLL_BYTES = 1 << 20
 _ROLL_SNAPSHOTS = 4
 OWNERS = "owners"  # the folder of the locks of topics
+COMPACTION_LOCK = "compaction.lock"  # of the process that compacts
 REDO = "redo"
 
 
@@ -248,8 +249,10 @@ class Ledger:
             self._journal.remove_older()
             self._owned_generation = self._journal.generation
         if not self._tidied:
-            self._tidy()
-            self._tidied = True
+            with self._unless_taken(COMPACTION_LOCK) as free:  # what a compaction writes no record names before its end
+                if free:
+                    self._tidy()
+                    self._tidied = True
 
     def _roll_if_long(self) -> None:
         """Start a new generation of the commit log when this one takes long to read. Without space it grows on."""
@@ -300,7 +303,12 @@ class Ledger:
     @contextlib.contextmanager
     def _owning_if_free(self, name: str) -> Iterator[bool]:
         """Owns the named object within the block if it has no owner; yields whether it does. It never waits, so it may be entered within `appending`."""
-        lock = self._files.lock(self._lock_path(name), wait=False)
+        with self._unless_taken(f"{OWNERS}/{name}.lock") as free:
+            yield free
+
+    @contextlib.contextmanager
+    def _unless_taken(self, name: str) -> Iterator[bool]:
+        lock = self._files.lock(f"{self.directory}/{name}", wait=False)
         try:
             yield lock is not None
         finally:

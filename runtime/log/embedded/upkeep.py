@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from flowql.runtime.errors import BatchDamaged, LogFull
 from flowql.runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
-from flowql.runtime.log.embedded.ledger import Ledger
+from flowql.runtime.log.embedded.ledger import COMPACTION_LOCK, Ledger
 from flowql.runtime.log.embedded.records import AdvanceStart, Replace
 from flowql.runtime.log.embedded.segment import MISSING
 from flowql.runtime.log.embedded.state import Partition, Segment, Topic
@@ -36,7 +36,7 @@ class Upkeep:
         for topic in self._topics():
             self._retain(topic, now_ms)
         with self._ledger.errors():
-            lock = self._files.lock(f"{self._directory}/compaction.lock", wait=False)
+            lock = self._files.lock(f"{self._directory}/{COMPACTION_LOCK}", wait=False)
             if lock is None:  # another process is at it
                 return
             try:

@@ -267,15 +267,44 @@ def test_one_process_at_a_time_compacts():
     assert again is not None, "it is free after each round"
 
 
+@pytest.mark.parametrize("first", ["another process", "the compaction itself"])
+def test_what_a_compaction_is_writing_is_not_removed_as_the_rest_of_a_crash(first, monkeypatch):
+    """A command beside an instance did: its first record removed the new segments, and the end of the compaction the old ones."""
+    disk = SimulatedDisk()
+    log = EmbeddedLog("/log", disk)
+    log.create_topic("T", 1, {**COMPACT, "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"})
+    for n in range(4):
+        produce(log, "p", (T0, [(n, b"k", b"%d" % n), (n, b"own%d" % n, b"%d" % n)]))
+    expected = [r for r in read_all(log, T0) if r[2] != b"k" or r[0] >= 4]
+    left = f"{log._state.topics['T'].partitions[0].directory}/0-99.arrows"
+    disk.open(left, create=True)
+    compact, other = upkeep.compact, EmbeddedLog("/log", disk)
+
+    def compact_beside_another(*given):
+        done = compact(*given)
+        if first == "another process":
+            other.producer("q")
+            assert disk.exists(left), "it is left until nobody compacts"
+        return done
+
+    monkeypatch.setattr(upkeep, "compact", compact_beside_another)
+    (log if first == "another process" else other).maintain(10)
+    for sight in (log, other, EmbeddedLog("/log", disk)):
+        assert read_all(sight, T0) == expected
+    other.producer("q")
+    assert not disk.exists(left)
+    assert read_all(EmbeddedLog("/log", disk), T0) == expected
+
+
 def test_a_compaction_that_something_else_has_overtaken_is_thrown_away(monkeypatch):
     """Its segments were replaced, or its topic deleted, while it read them."""
     disk = SimulatedDisk()
     log, other = EmbeddedLog("/log", disk), EmbeddedLog("/log", disk)
     log.create_topic("T", 1, {**COMPACT, "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"})
     for n in range(4):
-        produce(log, "p", (T0, [(n, b"k", b"%d" % n)]))
+        produce(log, "p", (T0, [(n, b"k", b"%d" % n), (n, b"own%d" % n, b"%d" % n)]))
     compact = upkeep.compact
-    for overtakes in (lambda: other.drop_before(T0, 1), lambda: other.delete_topic("T")):
+    for overtakes in (lambda: other.drop_before(T0, 2), lambda: other.delete_topic("T")):
 
         def compact_before_another(*given, overtakes=overtakes):
             done = compact(*given)
@@ -284,7 +313,7 @@ def test_a_compaction_that_something_else_has_overtaken_is_thrown_away(monkeypat
 
         monkeypatch.setattr(upkeep, "compact", compact_before_another)
         log.maintain(10)
-        assert files(disk) == named(other)
+        assert files(disk) == named(EmbeddedLog("/log", disk))
     monkeypatch.setattr(upkeep, "compact", compact)
     log.maintain(10)
 
