@@ -116,6 +116,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "PIECE_BYTES = 4 << 21": "a size of writes",
         "PIECE_BYTES = 5 << 20": "a size of writes",
     },
+    "runtime/log/embedded/state.py": {
+        "linked.indexed_to = 1": "no batch begins before the header of its file ends",
+    },
     "runtime/log/faults.py": {
         "VIEWS_MAX = 65  # mappings of a file that are kept up to date: more than readers cache": "a number of mappings, more than readers cache",
     },
