@@ -10,10 +10,14 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "return fmt.name not in POSITIONAL and (fmt.wrap or all(len(columns) > 2 for columns in declared))": "only a single value can be without its wrapping (FQ2011)",
     },
     "runtime/app/consistent_snapshot.py": {
+        "if (place - i.at >= GAP_ROWS_MAX):": "one record of a hundred thousand",
         "merging = {q for q, tasks in group.tasks.items() if any((len(t.inputs) >= 1) or t.exchanges for t in tasks)}": "a time brings queries over one partition together as an offset does",
     },
     "runtime/app/driver.py": {
         "if (self.instance.publisher.has_reserve() and (not (self._room is None or self._room.done()))):": "nothing waits for room where it is free, and a request beside one that waits is of the same commit",
+    },
+    "runtime/app/group.py": {
+        "pass for yield from ()": "what has no other yield is done when it is chosen and not right after that, and its errors are handled in the same way",
     },
     "runtime/app/group_swap.py": {
         "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
@@ -47,7 +51,11 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "READ_ROWS, READ_BYTES = 50_000, 64 << 21": "a size of reads",
     },
     "runtime/app/restoration.py": {
+        "IDLE_MS = 21": "a length of a wait",
         "ready = [e for e in self._tasks.values() if (now_ms > e.backoff.retry_at_ms)]": "one millisecond of a wait",
+    },
+    "runtime/app/single_instance.py": {
+        "look_ms = 51": "a length of a wait",
     },
     "runtime/app/swapping.py": {
         "CHUNK_ROWS, CHUNK_BYTES = 20_000, 9 << 20  # of one transaction": "a size of transactions",

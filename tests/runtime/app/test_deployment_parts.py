@@ -19,11 +19,14 @@ from flowql.runtime.app.deployment import (
     is_same,
     with_names_for,
 )
-from flowql.runtime.errors import Superseded
+from flowql.runtime.errors import Superseded, TableUnsupported
+from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import CHAIN, sent
+from tests.runtime.app.test_replacing import put
 from tests.runtime.app.test_swapping import ALONE, MEMBER, LikeKafka
+from tests.runtime.topology.test_table_writer import plan_of as standard_plan
 
 KNOWN = Deployed(prefix="app-", histories=(TopicHistory("BIG", 3),), last=(("Q", 2),))
 
@@ -137,3 +140,15 @@ def test_a_dry_run_decides_and_changes_nothing() -> None:
     assert (world.instance.deployed, set(world.log.topics())) == (before, topics)
     assert [c.action for c in world.instance.deploy(world.instance.plan)] == ["none"] * 4
     assert world.instance.deployed is before
+
+
+def test_a_table_that_does_not_fit_its_rows_is_refused_before_anything_changes() -> None:
+    world = InstanceHarness(CHAIN.format(over=0))
+    world.log.create_topic("t", 1, {"cleanup.policy": "compact"})
+    put(world.log, TopicPartition("t", 0), ("k", "{}", 0))
+    before, topics = world.instance.deployed, set(world.log.topics())
+    table = standard_plan("CREATE TABLE t (k INT PRIMARY KEY, n INT); CREATE TABLE more (k INT PRIMARY KEY);")
+    for dry_run in (True, False):
+        with pytest.raises(TableUnsupported, match="flowql topic delete t"):
+            world.instance.deploy(table, dry_run=dry_run)
+    assert (world.instance.deployed, set(world.log.topics())) == (before, topics)

@@ -235,3 +235,15 @@ def test_a_channel_that_is_opened_during_a_cut_waits_for_its_end(monkeypatch):
         assert not world.exchanges.save()
     opening.join()
     assert not world.channel(("c", 0, 0)).has_rows
+
+
+def test_rows_of_the_store_have_the_keys_that_are_on_disk_since_the_first_version() -> None:
+    world = ExchangeHarness()
+    channel = CHANNELS[1]
+    world.push(channel, range(0, 5))
+    world.push(channel, range(5, 8))
+    world.consume(channel, 2)
+    world.commit()
+    with world.state.snapshot() as snapshot:
+        assert [key for key, _ in snapshot.scan("__exchange")] == [(*channel, n) for n in (-1, 0, 1)]
+        assert [value[1] for _, value in snapshot.scan("__exchange")] == [2, 0, 0]

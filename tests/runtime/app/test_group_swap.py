@@ -10,8 +10,8 @@ from flowql.compiler.plan.deployed import Deployed, Moved, SwapGroup, groups_of
 from flowql.compiler.plan.generations import runtime_name
 from flowql.runtime.app import group_swap
 from flowql.runtime.app.group_swap import PARKED, GroupSwap, _before, _positions
-from flowql.runtime.app.swapping import begun, taken_back
-from flowql.runtime.errors import TopicMissing
+from flowql.runtime.app.swapping import MoveExecutor, begun, taken_back
+from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.layout import TaskRecord
@@ -213,6 +213,28 @@ def test_a_member_that_did_not_lead_carries_the_built_generation_on(
 ) -> None:
     monkeypatch.undo()
     site.world.settle()
+    assert same(site.world, as_from_the_beginning(CHAIN.format(over=15), 40))
+
+
+def test_what_keeps_the_moves_from_being_carried_out_is_said_until_they_are(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    name = site.group.name
+
+    def away(_executor: MoveExecutor, _now_ms: int) -> bool:
+        raise LogUnavailable("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MoveExecutor, "step", away)
+        site.rounds(300)
+        assert site.swap.why[name] == "no answer"
+        assert site.world.instance.deployed.swap is not None
+        assert site.world.instance.group is not None
+        assert "no answer" in site.world.instance.group.trouble
+        assert (site.swap._writer, site.swap._carrier) == (None, None), "of no more use"
+    site.world.settle()
+    assert site.swap.why == {}
     assert same(site.world, as_from_the_beginning(CHAIN.format(over=15), 40))
 
 

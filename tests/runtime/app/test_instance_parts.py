@@ -211,3 +211,16 @@ def test_a_thread_that_dies_breaks_the_instance_with_its_error_and_commits_with_
     assert (instance.fatal, failed) == (first, [])
     instance._thread_died("commit", second)
     assert (instance.fatal, failed) == (first, [second])
+
+
+def test_after_a_commit_careful_queries_are_looked_at_but_for_those_that_are_suspended() -> None:
+    """Their tasks are those of before the commit that was refused."""
+    instance, looked, signals = InstanceHarness(SOURCE.format(n=1) + COPY + GOOD).instance, list[Any](), list[int]()
+    instance.careful.look = looked.append  # type: ignore[method-assign]
+    instance.manager.signal = lambda: signals.append(1)  # type: ignore[method-assign]
+    instance._committed()
+    instance.query_states.suspend(GOOD_ID, ValueError("refused"))
+    instance._committed()
+    tasks = {n: q.built.tasks for n, q in instance.queries.items()}
+    assert looked == [tasks, {COPY_ID: tasks[COPY_ID]}]
+    assert len(signals) >= 2, "there is room again"

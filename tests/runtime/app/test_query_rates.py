@@ -11,7 +11,7 @@ import pytest
 from flowql.compiler.plan.topology import Plan
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.query_rates import RATE_MS, SAMPLE_MS
+from flowql.runtime.app.query_rates import RATE_MS, SAMPLE_MS, Sample
 from flowql.runtime.app.status import instance_metrics, statuses
 from flowql.runtime.app.waits import wait_of
 from flowql.runtime.clock import VirtualClock
@@ -198,3 +198,21 @@ def test_a_query_that_goes_while_status_is_made_is_as_it_was(monkeypatch: pytest
     monkeypatch.setattr("flowql.runtime.app.status.wait_of", vanishing)
     assert [s["id"] for s in statuses(world.instance)] == ["CTAS_A", "CTAS_B"]
     assert [s["id"] for s in statuses(world.instance)] == ["CTAS_B"]
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_in_the_moment_of_the_first_sample_nothing_is_known_of_rates(sampled: bool) -> None:
+    world = InstanceHarness(SOURCES + BY_KEY)
+    world.send("s", rows(20))
+    world.settle()
+    rates = world.instance.rates
+    rates._samples.clear()
+    if sampled:
+        rates._samples.append(rates._sample())
+    found = rates.read()["CTAS_A"]
+    assert (found.rate_in, found.rate_out, found.cpu) == (0.0, 0.0, 0.0)
+    assert (found.share, found.entitled) == (None, None)
+    advance(world, SAMPLE_MS)
+    rates._samples.appendleft(Sample(world.clock.timer_ms() - 2_000, {}))
+    found = rates.read()["CTAS_A"]
+    assert (found.rate_in, found.rate_out) == (10.0, 10.0)
