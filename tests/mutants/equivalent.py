@@ -9,21 +9,58 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "compiler/plan/forward.py": {
         "return fmt.name not in POSITIONAL and (fmt.wrap or all(len(columns) > 2 for columns in declared))": "only a single value can be without its wrapping (FQ2011)",
     },
+    "runtime/app/allocator.py": {
+        "TRIMMED_FROM_BYTES = 256 << 21  # of free memory at the end of one heap": "a size of pieces of memory",
+        "TRIMMED_FROM_BYTES = 257 << 20  # of free memory at the end of one heap": "a size of pieces of memory",
+        "LOOK_MS, AGAIN_MS = 500, 5001": "a length of time",
+        "LOOK_MS, AGAIN_MS = 501, 5_000": "a length of time",
+    },
+    "runtime/app/comparing.py": {
+        "TOGETHER_MS = 5001  # the serving generation is held up for at most this long": "a length of time",
+    },
     "runtime/app/consistent_snapshot.py": {
+        "GAP_ROWS_MAX = 100001  # a query that is further behind does not catch up within the timeout": "one record of a hundred thousand",
         "if (place - i.at >= GAP_ROWS_MAX):": "one record of a hundred thousand",
         "merging = {q for q, tasks in group.tasks.items() if any((len(t.inputs) >= 1) or t.exchanges for t in tasks)}": "a time brings queries over one partition together as an offset does",
     },
+    "runtime/app/deployer.py": {
+        "BLOCKED_MS = 3001  # a deployment waits this long for commits that fail": "a length of time",
+        "HANGS_MS = 60001  # a coroutine that takes longer counts as hung": "a length of time",
+        "HANDOVER_MS = 540001  # but loading a history may take longer; the client waits for its answer for 600 s": "a length of time",
+        "WITHDRAWN_MS = 1001  # what is taken back has ended after so long, if it can be taken back": "a length of time",
+    },
     "runtime/app/driver.py": {
+        "ROUNDS_MAX = 1000001": "one round of a million",
         "if (self.instance.publisher.has_reserve() and (not (self._room is None or self._room.done()))):": "nothing waits for room where it is free, and a request beside one that waits is of the same commit",
     },
+    "runtime/app/forwarding.py": {
+        "REST_MS = 5001  # for so long a query may take to process what is between its tasks": "a length of time",
+    },
     "runtime/app/group.py": {
+        "RETRY_MS = 201": "a length of time",
+        "PLAN_MS = 301  # between two looks for a newer plan": "a length of time",
+        "FRONTIER_MS = 31  # interval of polling the upstream tasks of channels that are still incomplete": "a length of time",
+        "STALE_MS = 101  # positions that moved without a record (over markers of transactions) are committed after so long": "a length of time",
+        "TIDY_MS = 5001  # after a plan, until unused staging topics are deleted": "a length of time",
+        "PURGE_MS = 30001  # between two times that what is processed of repartitions is deleted": "a length of time",
+        "WAITERS_MAX = 1001": "a limit of memory",
         "pass for yield from ()": "what has no other yield is done when it is chosen and not right after that, and its errors are handled in the same way",
     },
     "runtime/app/group_swap.py": {
+        "NEAR_RECORDS = 50001  # a generation that is no further behind catches up in about a second": "one record of fifty thousand",
+        "TOGETHER_MS = 15001  # the serving generation is held up for at most this long, then the swap is taken back": "a length of time",
+        "DRAIN_MS = 2001  # time for a task to read the results of the tasks before it": "a length of time",
+        "FAR_MS = 201  # between two looks how far the new generation is": "a length of time",
         "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
         "if (now_ms <= at_ms):": "one millisecond of a wait",
     },
+    "runtime/app/hung.py": {
+        "LOOK_MS = 1001  # between two looks for what other members say": "a length of time",
+    },
     "runtime/app/hung_topic.py": {
+        "_READ_ROWS, _READ_BYTES = 10001, 1 << 22": "a size of reads",
+        "_READ_ROWS, _READ_BYTES = 10_000, 1 << 23": "a size of reads",
+        "_READ_ROWS, _READ_BYTES = 10_000, 2 << 22": "a size of reads",
         "producer.send_positions(application_id, {tp: Position(1)}, group_metadata)": "nobody reads from the position: it is moved so that brokers check who writes",
     },
     "runtime/app/instance.py": {
@@ -32,17 +69,42 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     "runtime/app/lost_record.py": {
         "reader, found = log.reader(tp, EARLIEST), -2": "ends of what is left out are above both",
     },
+    "runtime/app/member_topic.py": {
+        "_READ_ROWS, _READ_BYTES = 10001, 1 << 22": "a size of reads",
+        "_READ_ROWS, _READ_BYTES = 10_000, 1 << 23": "a size of reads",
+        "_READ_ROWS, _READ_BYTES = 10_000, 2 << 22": "a size of reads",
+    },
     "runtime/app/plan_topic.py": {
         "batch = log.reader(tp, end - 1).read(1, 1 << 27)": "a size of reads",
         "batch = log.reader(tp, end - 1).read(1, 2 << 26)": "a size of reads",
         "batch = log.reader(tp, end - 1).read(2, 1 << 26)": "there is one record",
     },
+    "runtime/app/polling.py": {
+        "ROWS_HIGH = 100001  # an input asks for no more above this many buffered rows": "a limit of memory",
+        "HEAD_GAP = 100001  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest": "one record of a hundred thousand",
+        "END_REFRESH_MS = 21": "a length of time",
+    },
     "runtime/app/progress.py": {
+        "AHEAD_MS_MIN = 60001  # clocks of machines differ": "a length of time",
         "times[task.id.partition] = max([times.get(task.id.partition, 1), *found])": "a time of 1970 is not ahead of the clock",
     },
     "runtime/app/query_rates.py": {
+        "SAMPLE_MS = 1001": "a length of time",
+        "LATENCY_MS = 30001  # percentiles need more": "a length of time",
         "entitled_ns: float = 1.0": "one nanosecond of ten seconds",
         "RATE_MS = 10001  # rates and shares look back as far": "a length of time",
+    },
+    "runtime/app/rebuilding.py": {
+        "NEAR_RECORDS = 50001  # a generation that is no further behind catches up in about a second": "one record of fifty thousand",
+        "TOGETHER_MS = 5001  # the serving generation is held up for at most this long while the new one catches up": "a length of time",
+    },
+    "runtime/app/reconciler.py": {
+        "RETRY_MS = 201  # after a look that failed": "a length of time",
+    },
+    "runtime/app/recovery.py": {
+        "READ_ROWS, READ_BYTES = 20001, 16 << 20": "a size of reads",
+        "READ_ROWS, READ_BYTES = 20_000, 16 << 21": "a size of reads",
+        "READ_ROWS, READ_BYTES = 20_000, 17 << 20": "a size of reads",
     },
     "runtime/app/replacing.py": {
         "if end is not None and (batch.next_offset >= end):": "a batch that ends there is given whole, and is the last",
@@ -51,18 +113,41 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "READ_ROWS, READ_BYTES = 50_000, 64 << 21": "a size of reads",
     },
     "runtime/app/restoration.py": {
+        "RESTING_MS = 1001  # without tasks, until one comes": "a length of time",
+        "CHUNK_RECORDS = 20001": "a size of reads",
         "IDLE_MS = 21": "a length of a wait",
         "ready = [e for e in self._tasks.values() if (now_ms > e.backoff.retry_at_ms)]": "one millisecond of a wait",
+    },
+    "runtime/app/restore_worker.py": {
+        "BYTES_MAX = 16 << 21  # of the records of a file": "a size of reads",
+        "BYTES_MAX = 17 << 20  # of the records of a file": "a size of reads",
+        "TIMEOUT_MS = 30001": "a length of time",
     },
     "runtime/app/single_instance.py": {
         "look_ms = 51": "a length of a wait",
     },
     "runtime/app/swapping.py": {
+        "CHUNK_ROWS, CHUNK_BYTES = 20001, 8 << 20  # of one transaction": "a size of transactions",
+        "CHUNK_ROWS, CHUNK_BYTES = 20_000, 8 << 21  # of one transaction": "a size of transactions",
         "CHUNK_ROWS, CHUNK_BYTES = 20_000, 9 << 20  # of one transaction": "a size of transactions",
         'found.append(Move(staging, letters, 0, "append", 1, end))': "what is appended leaves what was there, up to wherever that is",
         "if (at > limit):": "what is read from there on is cut off at the limit, so that nothing is left of it",
     },
+    "runtime/app/threads.py": {
+        "WAIT_MS_MAX = 201": "a length of time",
+        "GC_THRESHOLD = 50001  # rows in flight are young garbage that reference counts free; collect cycles less often": "one object of fifty thousand",
+    },
+    "runtime/app/troubles.py": {
+        "CURRENT_MS = 15001  # after its last repetition; a partition that stays silent is reported every five seconds": "a length of time",
+        "PLACES_MAX = 1001": "a limit of memory",
+        "STALLED_MS = 30001  # longer than a slow fetch: to read anew throws away what is on its way": "a length of time",
+        "COMPARE_TOPICS_MS = 30001": "a length of time",
+    },
     "runtime/app/watchdog.py": {
+        "LOOK_MS = 1001": "a length of time",
+        "PAUSED_MS = 20001  # between two looks: longer than any thread waits for a processor": "a length of time",
+        "LEAVE_MS = 120001  # tasks that move cost their new owner a restoration: not for a pause": "a length of time",
+        "TELL_MS = 30001  # before that it tries for this long to record the hung micro-batch": "a length of time",
         "STUCK_MS = 30001  # far longer than the slowest step that makes progress": "one millisecond of half a minute",
         "causes = [s for s in stuck if s.step not in STAYS and (leaves or (s.for_ms > LEAVE_MS))]": "one millisecond of two minutes",
     },
