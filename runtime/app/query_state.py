@@ -56,8 +56,7 @@ class QueryRecord:
     """The record of a query at one moment. paused: by the user. ending: its tasks are being removed, or the instance stops.
     swapping: one of its generations is about to replace another.
 
-    reason: why it does not run; empty while RUNNING. hung: where and when its function did not return (`flowql.runtime.app.hung`). missing_changelog: of a SUSPENDED query, what brokers said does not exist;
-    rows that were there cannot be made again.
+    reason: why it does not run; empty while RUNNING. hung: where and when its function did not return (`flowql.runtime.app.hung`).
     """
 
     state: QueryState = RUNNING
@@ -66,7 +65,6 @@ class QueryRecord:
     swapping: bool = False
     reason: str = ""
     backoff: Backoff = HEALTHY
-    missing_changelog: str = ""
     hung: str = ""
 
     @property
@@ -198,7 +196,7 @@ class QueryStates:
         retry = {"retry_ms": backoff.retry_at_ms - now_ms, "failures": backoff.failures}
         say(ERROR, "query.failed", said, query=query, task=task, **retry)
 
-    def suspend(self, query: str, error: Exception, *, missing_changelog: str = "", at_once: bool = False) -> None:
+    def suspend(self, query: str, error: Exception, *, at_once: bool = False) -> None:
         """Its results cannot be committed, or its tasks not be made. Each time it waits for longer.
 
         at_once: the record that is to blame is looked for (`flowql.runtime.app.careful`), which is no reason to wait.
@@ -210,9 +208,8 @@ class QueryStates:
                 return
             reason = reason_of(error)
             self.count_error(query, reason)
-            missing = missing_changelog or record.missing_changelog
             backoff = Backoff(record.backoff.failures, now_ms) if at_once else record.backoff.after_failure(now_ms)
-            self._move(query, SUSPENDED, reason=reason, backoff=backoff, missing_changelog=missing)
+            self._move(query, SUSPENDED, reason=reason, backoff=backoff)
         say(ERROR, "query.refused", reason, query=query, retry_ms=backoff.retry_at_ms - now_ms)
 
     def postpone(self, query: str) -> None:
@@ -233,7 +230,7 @@ class QueryStates:
         say(ERROR, "query.broken", reason, query=query)
 
     def cannot_read(self, query: str, error: LogError) -> None:
-        """Called when tasks of the query cannot be built. A missing right suspends it, as it may be granted again; a missing topic stops it."""
+        """Called when tasks of the query cannot be built. A missing right suspends it, as it may be granted again; a topic that is missing or another stops it."""
         if isinstance(error, LogDenied):
             self.suspend(query, error)
         else:
@@ -245,7 +242,7 @@ class QueryStates:
             record = self.of(query)
             if record.state is not state or self._clock.timer_ms() < record.backoff.retry_at_ms:
                 return
-            after = self._move(query, RUNNING, reason="", missing_changelog="")
+            after = self._move(query, RUNNING, reason="")
         if after.may_run:
             say(INFO, "query.restarted", query=query)
 

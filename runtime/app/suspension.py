@@ -27,14 +27,11 @@ def suspend(host: QueryHost, queries: Collection[str], error: Exception) -> dict
     Where they will begin again.
     """
     positions: dict[TopicPartition, int] = {}
-    topic = error.partition[0] if isinstance(error, LogError) and error.partition is not None else ""
-    changelogs = {changelog_topic(host.config.application_id, spec.name) for spec in host.state.stores()}
-    missing = topic if isinstance(error, TopicMissing) and topic in changelogs else ""
-    denied = topic if isinstance(error, LogDenied) else ""
+    denied = error.partition[0] if isinstance(error, LogDenied) and error.partition is not None else ""
     for name in sorted(queries & host.queries.keys()):
         running = host.queries[name]
         isolated = host.careful.begin(name, running.built.tasks, error)
-        host.query_states.suspend(name, error, missing_changelog=missing, at_once=isolated)
+        host.query_states.suspend(name, error, at_once=isolated)
         host.exchanges.put_aside(x for task in running.built.tasks for x in task.exchanges.values())
         at = {tp: o for tp, o in running.committed_positions().items() if tp.topic != denied}
         # What left with this cut has no tasks here in the next: of it alone this query would then say where the partition is.
@@ -77,15 +74,22 @@ def _of_another(i: LogInput, error: LogError) -> bool:
 
 
 def changelog_is_gone(host: QueryHost, query: str) -> bool:
-    """Stops a suspended query if its changelog is really gone; brokers also report a topic as missing just after their restart. True if it is gone.
+    """Stops a suspended query if a changelog with rows of it is gone, whatever it was suspended for: an empty one must not take its place. True if one is.
 
-    LogError without brokers.
+    A changelog that has had a commit, or that a deployment to a group has made. Brokers also report a topic as missing just after their restart:
+    they are asked twice. LogError without brokers.
     """
-    missing = host.query_states.of(query).missing_changelog
-    if not missing or missing in host.admin.topics():
+    if not host.config.changelogs:
         return False
-    host.query_states.stop(query, TopicMissing(f"there is no topic {missing}, which held rows of {query}"))
-    return True
+    begun = host.config.shared or any(t.rpartition("/")[0] == query for t in host.state.committed_tasks())
+    operators = [op for sub in host.queries[query].plan.subtopologies for op in sub.operators] if begun else []
+    topics = {changelog_topic(host.config.application_id, store.name) for op in operators for store in op.stores}
+    unlisted = topics - host.admin.topics().keys()
+    gone = sorted(unlisted - host.admin.partition_counts(unlisted).keys())
+    if gone:
+        error = TopicMissing(f"there is no topic {', '.join(gone)}, which held rows of {query}")
+        host.query_states.stop(query, error)
+    return bool(gone)
 
 
 def build(

@@ -194,16 +194,6 @@ def test_a_query_that_ends_gets_no_slice_whatever_happens_to_it() -> None:
     assert r.states.of(Q).backoff.failures == 0
 
 
-def test_a_changelog_that_is_missing_is_known_until_the_query_runs() -> None:
-    r = Records()
-    r.states.suspend(Q, GONE, missing_changelog="rows")
-    r.states.suspend(Q, DENIED)
-    assert r.states.of(Q).missing_changelog == "rows"
-    r.later()
-    r.states.resume(Q, SUSPENDED)
-    assert r.states.of(Q).missing_changelog == ""
-
-
 def test_threads_that_change_one_record_leave_the_manager_with_what_it_says() -> None:
     r, before = Records(), sys.getswitchinterval()
     errors: list[BaseException] = []

@@ -167,6 +167,37 @@ def test_a_deleted_changelog_stops_its_query_for_good():
     assert read(log, "others") == [{"V": 2}]
 
 
+def test_a_changelog_that_goes_while_its_query_is_suspended_is_not_made_again():
+    """For whatever reason it is suspended: the empty one counted as whole, and a restoration from it began with nothing."""
+    log = RefusingLog()
+    instance, driver = make(log, COUNTS, OTHERS, changelogs=True)
+    produce(log, "input", 1)
+    driver.run_until_caught_up()
+    changelog = "flowql-CTAS_COUNTS-aggregate-1-changelog"
+    log.refused = {"counts": LogDenied}
+    produce(log, "input", 2)
+    until_failed(driver, "CTAS_COUNTS")
+    log.delete_topic(changelog)
+    log.refused = {}
+    produce(log, "other", 1)
+    rounds(driver, 500)
+    assert states(instance) == {"CTAS_COUNTS": "error", "CSAS_OTHERS": "running"}
+    assert f"there is no topic {changelog}" in query_status(instance, "CTAS_COUNTS")["last_error"]
+    assert changelog not in log.topics()
+
+
+def test_a_query_that_was_refused_before_its_first_commit_gets_its_changelog():
+    log = RefusingLog()
+    log.refused = {"counts": LogDenied, "flowql-CTAS_COUNTS-aggregate-1-changelog": LogDenied}
+    instance, driver = make(log, COUNTS, changelogs=True)
+    produce(log, "input", 1)
+    until_failed(driver, "CTAS_COUNTS")
+    log.refused = {}
+    driver.run_until_caught_up()
+    assert states(instance) == {"CTAS_COUNTS": "running"}
+    assert read(log, "counts") == [{"N": 1}]
+
+
 def test_a_changelog_that_brokers_do_not_know_for_a_moment_stops_its_query_for_a_moment():
     """One that has just come back says so of topics that are there."""
     log = RefusingLog()
