@@ -23,6 +23,8 @@
         RebuildUnsupported  old records cannot be deleted from a topic that is only compacted
         ForwardUnsupported  a query cannot go on with a new text where, or as, it runs
         PartitionsDiffer  a project declares another number of partitions than a topic has
+        PartitionsUneven  topics that are joined have different numbers of partitions
+        PartitionsChanged  a topic has another number of partitions than when the state of a query was made
         TableUnsupported  a table with rows would get a declaration that they do not fit
         OutsideRecords    a rebuild would lose records that others have written
         StaleMember       the group metadata of a member is stale
@@ -242,6 +244,23 @@ class PartitionsDiffer(LogError):
     """A project declares another number of partitions than a topic has; not supported."""
 
     code = "FQ4050"
+
+
+class PartitionsUneven(LogError):
+    """Topics that are read by one task have different numbers of partitions."""
+
+
+class PartitionsChanged(LogError):
+    """A topic has another number of partitions than when a query began: keys may be in other partitions than the state of their tasks.
+
+    partitions: how many it has now.
+    """
+
+    code = "FQ4065"
+
+    def __init__(self, message: str, partitions: int = 0) -> None:
+        super().__init__(message)
+        self.partitions = partitions
 
 
 class CommitsBlocked(RuntimeFailure):

@@ -181,6 +181,17 @@ ENGINE_CODES: dict[str, CodePage] = {
         "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 6, VALUE_FORMAT = 'JSON');      -- it has 2",
         "CREATE STREAM orders (id INT KEY) WITH (KAFKA_TOPIC = 'orders-6', PARTITIONS = 6, VALUE_FORMAT = 'JSON');",
     ),
+    "FQ4065": CodePage(
+        "The number of partitions of a topic has changed",
+        "Partitions were added to a topic (`kafka-topics --alter`) after a query began to read it. Producers place the records of a key by "
+        "that number: from then on they may be in another partition, whose task does not have the state of the key, and counts would begin "
+        "again from nothing. The query stops; the others continue, and one without state or repartition reads the new partitions as well. If "
+        "all records of a key are in one partition, or the query groups or joins by something else than the key of the topic, compute it anew. If "
+        "records of a key are in two partitions, a topic that has its number from the beginning is needed: create it, copy the records, and "
+        "declare it in the source.",
+        "kafka-topics --alter --topic orders --partitions 6      -- it had 2",
+        "flowql deploy --full-refresh SPENT",
+    ),
     "FQ4052": CodePage(
         "A computed history does not fit",
         "`flowql backfill` computes the history of a query and hands it to the instance, which compares it with the query and its "

@@ -31,7 +31,7 @@ def announced(host: QueryHost, change: PlanChange, entry: Entry) -> PlanChange |
         ):  # what reads a topic that is gone stands still
             if query.id not in runs:  # another, empty one must not take the place of one that is gone
                 ensure_changelogs(query, host)
-            ensure_repartitions(query, host)
+            ensure_repartitions(query, host, runs=query.id in runs)
     records = inserted(host, after)
     writer = PlanWriter(host.log, app)
     try:

@@ -8,10 +8,11 @@ commit, else with state from the changelogs. A failed attempt is repeated.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import user_id
@@ -30,7 +31,7 @@ from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import changelog_is_gone
 from flowql.runtime.app.watchdog import StuckStep
 from flowql.runtime.commit.positions import commit_in
-from flowql.runtime.errors import LogError, LogUnavailable, StateLost
+from flowql.runtime.errors import LogError, LogUnavailable, PartitionsChanged, StateLost
 from flowql.runtime.log.base import GroupChange, GroupEvent, TopicPartition
 from flowql.runtime.state.changelog import (
     WrittenTask,
@@ -42,6 +43,7 @@ from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.query import check_tasks
 
 RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
@@ -229,11 +231,22 @@ class GroupStep(Reconciler):
             self._plan_at_ms = now_ms + PLAN_MS
             with self._another_time():
                 self._next_plan = self._plans.newer() or self._next_plan
+                self._plan_for_more_partitions()
         with self._another_time():
             self.hung.look(now_ms)
         if self._host.deployed.wanted is not None:
             with self._another_time():
                 self.swap.look(self._read_written().tasks, self._tasks, now_ms)
+
+    def _plan_for_more_partitions(self) -> None:
+        """Partitions that were added to a topic have tasks too. The broker assigns them, to a member that may read no other of that topic."""
+        topics = self.planned.topics
+        unplanned = any(tp.topic in topics and tp not in self.planned.partitions for tp in self._owned)
+        lacking = [running for running in self._host.queries.values() if running.lacks_tasks]
+        if unplanned or lacking:
+            self._learn_plan(self._host.running)
+            for running in lacking:
+                running.lacks_tasks = False
 
     def _answer_waiters(self) -> None:
         for _ in range(len(self._waiters)):
@@ -255,7 +268,8 @@ class GroupStep(Reconciler):
         }
 
     def _learn_plan(self, plan: Plan) -> None:
-        before, self.planned = self.planned, PlannedTasks.of(plan, self._group, self.mine.tasks_of)
+        tasks_of = partial(self.mine.tasks_of, written=lambda: self._read_written().tasks)
+        before, self.planned = self.planned, PlannedTasks.of(plan, self._group, tasks_of)
         self._frontier.set_plan(self.planned.upstream(), self.planned.writers)
         if self.planned.topics != before.topics:
             self._host.main.subscribe(self._group, self.planned.topics)
@@ -383,6 +397,9 @@ class GroupStep(Reconciler):
         rebuild, drop = self._compare(wanted, written)
         if self._stop_without_rows({t: r for t, r in rebuild.items() if r is not None and t not in drop}):
             return  # the next step begins the others
+        if self._stop_of_other_partitions({t.query for t in wanted}, written):
+            self._learn_plan(host.running)  # without them: partitions of their repartitions may not exist
+            return
         host.state.rebuild(rebuild)
         if drop:
             yield host.commit.request(lambda: self._drop(drop))
@@ -456,6 +473,23 @@ class GroupStep(Reconciler):
             way = f"flowql deploy --full-refresh {user_id(query.id, query.generation)}  computes it anew"
             self._host.query_states.stop(query.id, StateLost(f"rows of {task} are not here, and {why}; {way}"))
         return bool(gone)
+
+    def _stop_of_other_partitions(self, queries: Collection[str], written: Mapping[str, WrittenTask]) -> bool:
+        """Stops those whose tasks, on whichever member, were of another number than there are partitions now; True if there are any."""
+        counts = Counter((t.query, t.subtopology) for t in self.planned.reads)
+        stopped = False
+        for task, there in written.items():
+            name, _, place = task.rpartition("/")
+            query = self._host.running.query(name) if name in queries else None
+            if query is None or there.record.read().get("query") != query.definition:
+                continue
+            number = int(place.partition("_")[0])
+            try:
+                check_tasks(query, number, there.record.read(), counts[name, number])
+            except PartitionsChanged as error:
+                self._host.query_states.stop(name, error)
+                stopped = True
+        return stopped
 
     def _drop(self, names: Iterable[str]) -> None:
         """Drops state, changelogs and records of closed tasks. Called at a cut."""

@@ -24,6 +24,7 @@ from flowql.compiler.plan.topology import ExchangeSink, Plan, SubTopology
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.plan_writer import PlanWriter
+from flowql.runtime.app.planned_tasks import tasks_as_begun
 from flowql.runtime.app.swapping import (
     BUILT,
     MoveExecutor,
@@ -34,7 +35,7 @@ from flowql.runtime.app.swapping import (
     moves_of,
     taken_back,
 )
-from flowql.runtime.errors import LogDenied, RuntimeFailure, TopicMissing
+from flowql.runtime.errors import LogDenied, PartitionsUneven, RuntimeFailure, TopicMissing
 from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
@@ -62,6 +63,7 @@ class GroupSwap:
         self._new: frozenset[str] = frozenset()
         self._tasks: dict[str, list[TaskId]] = {}  # of those, wherever they are
         self._before: dict[tuple[str, int], frozenset[tuple[str, int]]] = {}  # whose results a sub-topology reads
+        self._written: Mapping[str, WrittenTask] = {}
         self._parked: Mapping[str, WrittenTask] = {}
         self._goals: dict[TopicPartition, int] | None = (
             None  # where the old generation stands, when all of it is parked
@@ -136,6 +138,7 @@ class GroupSwap:
     def read(self, written: Mapping[str, WrittenTask]) -> None:
         """Which tasks are parked on record."""
         swap, names = self._host.deployed.swap, self._old | self._new
+        self._written = written
         if swap is not None:
             of = ((n, w) for n, w in written.items() if n.rpartition("/")[0] in names)
             self._parked = {n: w for n, w in of if w.record.read().get(PARKED) == swap.id}
@@ -198,7 +201,7 @@ class GroupSwap:
             if name not in self._tasks:
                 query = self._host.running.query(name)
                 assert query is not None, f"{name} is to swap and does not run"
-                self._tasks[name] = all_tasks(query, self._host.admin)
+                self._tasks[name] = tasks_as_begun(query, self._host.admin, self._written)
             found += self._tasks[name]
         return found
 
@@ -232,7 +235,7 @@ class GroupSwap:
         for query in (q for q in host.running.queries if q.id in old):
             try:
                 all_tasks(query, host.admin)
-            except (LogDenied, TopicMissing) as error:
+            except (LogDenied, PartitionsUneven, TopicMissing) as error:
                 return f"{user_id(query.id, query.generation)}, which serves, cannot stop: {error}"
         if paused := sorted(new & set(host.running.paused)):
             return f"{paused[0]}: paused"

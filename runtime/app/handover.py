@@ -33,7 +33,7 @@ from flowql.runtime.state.values import decode_metadata, encode_metadata
 from flowql.runtime.task.dead_letters import staging_topic, topic_name
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.topology.grouping import GROUPER
-from flowql.runtime.topology.query import partition_counts
+from flowql.runtime.topology.query import partition_counts, tasks_mark
 
 AGAIN = "run  flowql backfill  again"
 PAGES_PER_ROUND = 4  # of state rows between two looks of the reconciler at other things
@@ -135,6 +135,7 @@ def _task_records(host: QueryHost, query: QueryPlan, history: ComputedHistory) -
         for p in range(counts[sub.number]):
             names = tuple(s.name for s in _stores(sub))
             data = _metadata(metadata.pop((sub.number, p), None), _ends(sub, p, history))
+            data |= tasks_mark(query, counts[sub.number])
             found[str(TaskId(query.id, sub.number, p))] = TaskRecord(p, names, encode_metadata(data))
     if metadata:
         raise HandoverUnfit(f"{history.folder} has tasks that {query.id} has not: {sorted(metadata)}: {AGAIN}")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.hosts import DeploymentHost
+from flowql.runtime.app.planned_tasks import tasks_as_begun
 from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.running import RunningQuery, positions_of
 from flowql.runtime.app.suspension import build
 from flowql.runtime.app.swapping import group_of_swap
 from flowql.runtime.app.threads import share_interpreter
 from flowql.runtime.commit.positions import ReaderPosition
-from flowql.runtime.errors import LogDenied, TopicMissing
+from flowql.runtime.errors import LogDenied, PartitionsUneven, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.task_state import ManagedTask
@@ -50,17 +51,17 @@ class MemberTasks:
         share_interpreter(len(self._owner.queries))
         self._owner.allow_coalescing()
 
-    def tasks_of(self, q: QueryPlan) -> list[TaskId]:
+    def tasks_of(self, q: QueryPlan, written: Callable[[], Mapping[str, WrittenTask]]) -> list[TaskId]:
         """Wherever they run. Empty if a source topic of the query is missing or unauthorized; of one that is stopped only
-        while they are to be parked.
+        while they are to be parked: those that it has, as is `written`.
         """
         group = group_of_swap(self._owner.deployed)
         leaves = group is not None and any(runtime_name(g) == q.id for g in group.gone)
         if self._owner.query_states.of(q.id).state is STOPPED and not leaves:
             return []
         try:
-            return all_tasks(q, self._owner.admin)
-        except (LogDenied, TopicMissing) as error:
+            return tasks_as_begun(q, self._owner.admin, written()) if leaves else all_tasks(q, self._owner.admin)
+        except (LogDenied, PartitionsUneven, TopicMissing) as error:
             self._owner.query_states.cannot_read(q.id, error)
             return []
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from flowql.runtime.app.query_state import FAILED, QueryStates
-from flowql.runtime.app.troubles import ReplacedTopics, StallDetector, Troubles
+from flowql.runtime.app.troubles import ChangedTopics, StallDetector, Troubles
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.client.events import ClientFailed
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, OffsetAboveEnd, TopicMissing
@@ -25,7 +25,6 @@ from flowql.runtime.scheduler.manager import TaskManager
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task.arrivals import Arrivals
 from flowql.runtime.task.input_buffer import LogInput
-from flowql.runtime.topology.query import replaced
 
 ANSWER_MS = 5  # between two looks for an answer that wakes no thread
 ROWS_HIGH = 100_000  # an input asks for no more above this many buffered rows
@@ -63,7 +62,7 @@ class PollingStep:
         self._unread: dict[str, list[LogInput]] = {}  # of failed queries, until they are tried again
         self.troubles = Troubles()
         self._stalls, self._above = StallDetector(), StallDetector()
-        self.replaced = ReplacedTopics(admin)
+        self.changed_topics = ChangedTopics(admin)
         self._on_unreadable = on_unreadable
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
 
@@ -78,7 +77,7 @@ class PollingStep:
         while self._commands:
             self._commands.popleft()()
         self._refresh_ends(now_ms)
-        self._stop_readers_of_replaced(now_ms)
+        self._look_at_topics(now_ms)
         progress |= self._distribute()
         progress |= self._serve_catch_up_readers(now_ms)
         self._main_events()
@@ -278,15 +277,15 @@ class PollingStep:
                 tp, OffsetAboveEnd(f"{title}: the topic was deleted and made anew, or has lost records")
             )
 
-    def _stop_readers_of_replaced(self, now_ms: int) -> None:
-        """Readers of a topic whose name another one has now stop, however many records that has."""
+    def _look_at_topics(self, now_ms: int) -> None:
+        """Readers are told of a topic whose name another one has now, however many records that has, and of partitions that were added."""
         try:
-            replaced_ones = self.replaced.look(now_ms, self._inputs)
+            changed = self.changed_topics.look(now_ms, self._inputs)
         except LogError as error:  # brokers are away
             self._note(error)
             return
-        for tp, topic_id in replaced_ones:
-            self._on_unreadable(tp, replaced(tp, topic_id))
+        for tp, changes in changed:
+            self._on_unreadable(tp, changes)
 
     def _begin_anew_if_stalled(self, tp: TopicPartition, end: int) -> None:
         """Restarts the fetch of a stalled partition at its fetch position: its inputs are empty, and nothing arrives before the log's end."""

@@ -19,13 +19,15 @@ class RunningQuery:
     """A deployed query: its plan and its tasks. Whether it runs is known to `QueryStates`.
 
     restart_positions: where a suspended query will begin, until it has tasks again. parting: tasks that left with the last cut, which
-    may be refused yet. Both under the epoch lock.
+    may be refused yet. Both under the epoch lock. lacks_tasks: partitions were added to what it reads, for which it is to get tasks; set by the
+    polling thread, cleared by the reconciler.
     """
 
     plan: QueryPlan
     built: BuiltQuery
     restart_positions: dict[TopicPartition, int] = field(default_factory=dict)
     parting: list[Task] = field(default_factory=list)
+    lacks_tasks: bool = False
 
     def committed_positions(self) -> dict[TopicPartition, int]:
         """Of the tasks of the last cut, after they were sent back to the last commit; 0 where there was none."""

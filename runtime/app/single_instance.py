@@ -8,12 +8,13 @@ from typing import Any
 
 from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
 from flowql.runtime.app.hosts import QueryHost
-from flowql.runtime.app.query_state import SUSPENDED
+from flowql.runtime.app.query_state import RUNNING, SUSPENDED
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import build, changelog_is_gone
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.query import BuiltQuery
 
 
 class SingleInstanceReconciler(Reconciler):
@@ -33,6 +34,9 @@ class SingleInstanceReconciler(Reconciler):
             tasks = self._host.queries[query].built.tasks
             if any(task.status is not TaskStatus.CLOSED for task in tasks):
                 return self._take_apart(tasks)
+        for query, running in self._host.queries.items():
+            if running.lacks_tasks and self._host.query_states.of(query).state is RUNNING:
+                return self._add_tasks(query)
         restart = next((self._restart(query) for query in self._host.query_states.due(SUSPENDED)), None)
         return restart or self._rebuilding.next(now_ms)
 
@@ -49,6 +53,18 @@ class SingleInstanceReconciler(Reconciler):
             for i in task.logs.values():
                 i.reset(i.position_in(positions, i.position))
 
+    def _add_tasks(self, query: str) -> Coroutine:
+        """For partitions that its topics have got. Those that run go on."""
+        host, running = self._host, self._host.queries[query]
+        here = {task.id for task in running.built.tasks}
+        built = build(host, running.plan, host.running, lambda task: task not in here)
+        running.lacks_tasks = False
+        if built is None:
+            return
+        host.begin(built)
+        running.built = BuiltQuery([*running.built.tasks, *built.tasks])
+        yield from handed_over(host, built.tasks, host.state.restoring())
+
     def _restart(self, query: str) -> Coroutine:
         """New tasks, as of the last commit."""
         host, running = self._host, self._host.queries[query]
@@ -61,6 +77,6 @@ class SingleInstanceReconciler(Reconciler):
         if built is None:
             return
         host.begin(built)
-        running.built, running.restart_positions = built, {}
+        running.built, running.restart_positions, running.lacks_tasks = built, {}, False
         yield from handed_over(host, built.tasks, host.state.restoring())
         host.query_states.resume(query, SUSPENDED)

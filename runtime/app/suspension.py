@@ -11,12 +11,27 @@ from collections.abc import Callable, Collection
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.query_state import STOPPED
-from flowql.runtime.errors import LogDenied, LogError, OffsetAboveEnd, OffsetOutOfRange, TopicMissing, TopicReplaced
+from flowql.runtime.errors import (
+    LogDenied,
+    LogError,
+    OffsetAboveEnd,
+    OffsetOutOfRange,
+    PartitionsChanged,
+    PartitionsUneven,
+    TopicMissing,
+    TopicReplaced,
+)
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput
-from flowql.runtime.topology.query import BuiltQuery, build_query, check_outputs
+from flowql.runtime.topology.query import (
+    BuiltQuery,
+    build_query,
+    check_outputs,
+    is_partitioned_by_key,
+    partitions_changed,
+)
 
 _OFFSET_MAX = 1 << 63
 
@@ -46,6 +61,9 @@ def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
 
     Rights may be given again, for all of a topic: then its readers go on.
     """
+    if isinstance(error, PartitionsChanged):
+        _more_partitions(host, tp.topic, error.partitions)
+        return
     readable = range(0)  # others, that are beyond the gap or not so far, go on
     try:
         if isinstance(error, OffsetAboveEnd):
@@ -66,6 +84,23 @@ def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
         elif any(i.tp == tp and (i.next_fetch not in readable or _of_another(i, error)) for i in inputs):
             host.query_states.stop(name, error)
             host.polling.remove_inputs(inputs)
+
+
+def _more_partitions(host: QueryHost, topic: str, now: int) -> None:
+    """Readers whose results depend on where keys are stop; others get tasks for the partitions that were added."""
+    for name, running in list(host.queries.items()):
+        inputs = [i for task in running.built.tasks for i in task.logs.values()]
+        of_topic = [i for i in inputs if i.tp.topic == topic and i.partitions not in (0, now)]
+        if not of_topic or host.query_states.of(name).state is STOPPED:
+            continue
+        before = min(i.partitions for i in of_topic)
+        if is_partitioned_by_key(running.plan) or now < before:
+            host.query_states.stop(name, partitions_changed(running.plan, topic, before, now))
+            host.polling.remove_inputs(inputs)
+        else:
+            for i in of_topic:
+                i.partitions = now
+            running.lacks_tasks = True
 
 
 def _of_another(i: LogInput, error: LogError) -> bool:
@@ -103,7 +138,7 @@ def build(
         return None
     try:
         built = build_query(query, plan, host, only)
-    except (LogDenied, TopicMissing, TopicReplaced) as error:
+    except (LogDenied, PartitionsChanged, PartitionsUneven, TopicMissing, TopicReplaced) as error:
         host.query_states.cannot_read(query.id, error)
         return None
     host.careful.attach(built.tasks)

@@ -7,9 +7,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from flowql.runtime.errors import LogError
-from flowql.runtime.log.base import Admin, TopicPartition
+from flowql.runtime.errors import LogError, PartitionsChanged
+from flowql.runtime.log.base import Admin, TopicDescription, TopicPartition
 from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.topology.query import replaced
 
 CURRENT_MS = 15_000  # after its last repetition; a partition that stays silent is reported every five seconds
 PLACES_MAX = 1_000
@@ -98,26 +99,34 @@ class StallDetector:
 COMPARE_TOPICS_MS = 30_000
 
 
-class ReplacedTopics:
-    """Asks the log from time to time which topics have another one's name now. Owned by the polling thread."""
+class ChangedTopics:
+    """Asks the log from time to time which topics have another one's name now, or more partitions. Owned by the polling thread."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
-        self._asked: Future[dict[str, str]] | None = None
+        self._asked: Future[dict[str, TopicDescription]] | None = None
         self.asked_at_ms = 0
 
     def look(
         self, now_ms: int, inputs: Mapping[TopicPartition, Sequence[LogInput]]
-    ) -> list[tuple[TopicPartition, str]]:
-        """Partitions whose inputs began with another topic, and the id of the topic that has the name now. LogError without brokers."""
+    ) -> list[tuple[TopicPartition, LogError]]:
+        """Partitions whose inputs began with another topic (TopicReplaced) or number of partitions (PartitionsChanged). LogError without brokers."""
         if self._asked is None:
             if not 0 <= now_ms - self.asked_at_ms < COMPARE_TOPICS_MS:
                 self.asked_at_ms = now_ms
-                known = {i.tp.topic for of_tp in inputs.values() for i in of_tp if i.topic_id}
-                self._asked = self._admin.ask_topic_ids(known) if known else None
+                known = {i.tp.topic for of_tp in inputs.values() for i in of_tp if i.topic_id or i.partitions}
+                self._asked = self._admin.describe_topics(known) if known else None
             return []
         if not self._asked.done():
             return []
         answer, self._asked = self._asked, None
-        ids = {tp: answer.result().get(tp.topic, "") for tp in inputs}
-        return [(tp, i) for tp, i in ids.items() if i and any(n.topic_id not in ("", i) for n in inputs[tp])]
+        found: list[tuple[TopicPartition, LogError]] = []
+        for tp, topic in ((tp, answer.result().get(tp.topic)) for tp in inputs):
+            if topic is None:
+                continue
+            if topic.id and any(i.topic_id not in ("", topic.id) for i in inputs[tp]):
+                found.append((tp, replaced(tp, topic.id)))
+            elif other := {i.partitions for i in inputs[tp]} - {0, topic.partitions}:
+                said = f"{tp.topic} has {topic.partitions} partitions, and had {min(other)}"
+                found.append((tp, PartitionsChanged(said, topic.partitions)))
+        return found

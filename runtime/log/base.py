@@ -119,6 +119,14 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """id: tells a topic from another one of the same name, made before or after it; empty where the log does not know or tell it."""
+
+    id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """A committed position of a group: the next offset to read, with metadata text (rule R3)."""
 
@@ -188,11 +196,8 @@ class Admin(Protocol):
         """How many partitions these topics have at this moment; those that do not exist are left out."""
         ...
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
-        """What tells each topic from another one of the same name, made before or after it; without waiting for the answer.
-
-        Topics that do not exist are left out, and those whose id the log does not know or tell.
-        """
+    def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
+        """Identity and partitions of topics, without waiting for the answer. Topics that do not exist, or may not be described, are left out."""
         ...
 
     def writers(self, tp: TopicPartition) -> frozenset[str] | None:

@@ -26,6 +26,7 @@ from flowql.runtime.log.base import (
     Position,
     Producer,
     Reader,
+    TopicDescription,
     TopicInfo,
     TopicPartition,
 )
@@ -216,10 +217,14 @@ class MemoryLog:
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         return answered(lambda: self.end_offsets(tps))
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
+    def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
         with self._lock:
-            ids = {name: str(self._ids[name]) for name in topics if name in self._topics}
-        return answered(lambda: ids)
+            found = {
+                name: TopicDescription(str(self._ids[name]), self._topics[name].partitions)
+                for name in topics
+                if name in self._topics
+            }
+        return answered(lambda: found)
 
     def written_offset(self, tp: TopicPartition) -> int:
         """Transactions are never seen open."""

@@ -24,6 +24,7 @@ from flowql.runtime.log.base import (
     Producer,
     RawBatch,
     Reader,
+    TopicDescription,
     TopicInfo,
     TopicPartition,
 )
@@ -145,7 +146,7 @@ class OverlayLog:
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         return answered(lambda: self.end_offsets(tps))
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
+    def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
         """It is read for the time of one query: nothing is kept of it that could be of another topic."""
         return answered(dict)
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowql.runtime.errors import LogError, OffsetOutOfRange, TopicMissing
+from flowql.runtime.errors import LogError, OffsetOutOfRange, PartitionsChanged, TopicMissing
 from flowql.runtime.log.base import EARLIEST, LATEST, Log, RawBatch, TopicPartition
 from flowql.runtime.spark.log_address import Address, shared_log
 
@@ -103,9 +103,10 @@ def check_positions(log: Log, topics: Collection[str], positions: Offsets) -> Of
         )
     for topic, at in positions.items():
         if len(at) != len(first[topic]):
-            raise LogError(
-                f"topic {topic} has {len(first[topic])} partitions now, but {len(at)} when the query started: "
-                "keys are on other partitions now, start the query from a new checkpoint"
+            raise PartitionsChanged(
+                f"{topic} has {len(first[topic])} partitions, and had {len(at)} when the query began: keys may be in other partitions than their state; "
+                "--rebuild  with flowql run or flowql deploy computes it anew",
+                len(first[topic]),
             )
     _check_within(positions, first, after)
     return after

@@ -105,7 +105,8 @@ class LogInput:
     for each batch in `queue`, the first probe that began after it arrived, before whose end the batch must not be processed; siblings: all inputs of
     the task. complete: the last probe for which all rows of this channel are in the topic, before offset `complete_at`.
 
-    topic_id: of the topic that `position` is of; empty where it is not compared, or the log does not tell it.
+    topic_id: of the topic that `position` is of; empty where it is not compared, or the log does not tell it. partitions: of the topic when the
+    task was made; 0 where it is not compared.
     seen: of how many offsets that were fetched how many were records for this input, and not markers of transactions or of others.
     """
 
@@ -116,6 +117,7 @@ class LogInput:
     source: int = 0
     ordinal: int = 0
     topic_id: str = ""
+    partitions: int = 0
     within: int = 0
     next_fetch: int = 0
     attached: bool = False

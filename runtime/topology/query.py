@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from flowql.compiler.plan.generations import writers_of
+from flowql.compiler.plan.generations import topics_read, user_id, writers_of
 from flowql.compiler.plan.logical import Scan, Sink
 from flowql.compiler.plan.partitions import NONE_KNOWN
 from flowql.compiler.plan.schema import Schema
@@ -24,7 +24,7 @@ from flowql.compiler.plan.topology import (
 )
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import LogError, TopicMissing, TopicReplaced
+from flowql.runtime.errors import LogError, PartitionsChanged, PartitionsUneven, TopicMissing, TopicReplaced
 from flowql.runtime.log.base import Admin, TopicInfo, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.state.changelog import COMPACTED, changelog_topic
@@ -39,6 +39,8 @@ from flowql.runtime.topology.inserts import encode_insert
 from flowql.runtime.topology.program import TaskProgram
 from flowql.runtime.topology.scans import Scans
 from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
+
+TASKS = "tasks"  # in the metadata of a task of a query that is partitioned by key: how many tasks its sub-topology had
 
 
 class Exchanges(Protocol):
@@ -141,7 +143,7 @@ def partition_counts(query: QueryPlan, admin: Admin) -> dict[int, int]:
 
 
 def task_counts(query: QueryPlan, partitions: Mapping[str, int]) -> dict[int, int]:
-    """Partitions (= tasks) of each sub-topology: those of its topics, which must agree; of a repartition alone, the most of any source."""
+    """Partitions (= tasks) of each sub-topology: those of its topics, which must agree (PartitionsUneven); of a repartition alone, the most of any source."""
     counts: dict[int, int] = {}
     for sub in query.subtopologies:
         read = [op.spec.topic for op in sub.operators if isinstance(op.spec, Scan)]
@@ -153,7 +155,7 @@ def task_counts(query: QueryPlan, partitions: Mapping[str, int]) -> dict[int, in
             groups = GROUPER.group(found)
         except UnevenPartitions as error:
             msg = f"{query.id} joins topics with different partition counts: {error}; give them the same number"
-            raise LogError(msg) from None
+            raise PartitionsUneven(msg) from None
         if groups:
             counts[sub.number] = len(groups)
     most = max(counts.values(), default=1)
@@ -171,12 +173,13 @@ def ensure_changelogs(query: QueryPlan, env: TaskServices) -> None:
             env.admin.create_topic(topic, counts[sub.number], COMPACTED)
 
 
-def ensure_repartitions(query: QueryPlan, env: TaskServices) -> None:
-    """The topics of a query's repartitions, where they are topics."""
-    counts = partition_counts(query, env.admin)
+def ensure_repartitions(query: QueryPlan, env: TaskServices, *, runs: bool = False) -> None:
+    """The topics of a query's repartitions, where they are topics. runs: those that exist are its own, whatever its inputs have become since it began."""
+    known, counts = env.admin.topics() if runs else {}, partition_counts(query, env.admin)
     for sub in query.subtopologies:
         for topic in repartition_topics(sub, env.config.application_id):
-            env.admin.create_topic(topic, counts[sub.number], KEPT)
+            if topic not in known:
+                env.admin.create_topic(topic, counts[sub.number], KEPT)
 
 
 def repartition_topics(sub: SubTopology, application_id: str) -> list[str]:
@@ -207,10 +210,9 @@ def build_query(
 ) -> BuiltQuery:
     """Tasks of a query, with their state opened and positions restored (new ones start at the earliest record).
 
-    wanted: which of them; others run elsewhere. If it fails, nothing stays open: it may be tried again.
+    wanted: which of them; others run elsewhere. If it fails, nothing stays open: it may be tried again. PartitionsChanged where the state of a task
+    was one of another number.
     """
-    if env.config.changelogs and not env.config.shared:
-        ensure_changelogs(query, env)
     built = BuiltQuery()
     counts = partition_counts(query, env.admin)
     exchange_counts = {
@@ -238,8 +240,15 @@ def build_query(
                 if wanted(task_id):
                     state = env.state.open_task(str(task_id), task_id.partition, stores)
                     opened.append(task_id)
+                    check_tasks(query, sub.number, state.metadata, counts[sub.number])
                     read = {tp.topic: tp for tp in groups[task_id.partition]} if scanned else {}
-                    built.tasks.append(_task(task_id, query, sub, state, read, partitions, sources, topic_ids, env))
+                    task = _task(task_id, query, sub, state, read, partitions, sources, topic_ids, env)
+                    for i in (i for i in task.logs.values() if i.channel is None):
+                        i.partitions = counts[sub.number]
+                    task.marks |= tasks_mark(query, counts[sub.number])
+                    built.tasks.append(task)
+        if env.config.changelogs and not env.config.shared:
+            ensure_changelogs(query, env)
     except Exception:  # brokers may be away for a moment
         for task_id in opened:
             env.state.close_task(str(task_id))
@@ -295,8 +304,37 @@ def _task(
 
 def ids_of_sources(query: QueryPlan, plan: Plan, admin: Admin) -> dict[str, str]:
     """Of the topics that a query reads, but for those that queries write: a deployment may make these anew, with positions in them."""
-    read = {op.spec.topic for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Scan)}
-    return admin.ask_topic_ids(read - writers_of(plan).keys()).result()
+    described = admin.describe_topics(set(topics_read(query)) - writers_of(plan).keys()).result()
+    return {name: topic.id for name, topic in described.items() if topic.id}
+
+
+def is_partitioned_by_key(query: QueryPlan) -> bool:
+    """Whether its results depend on which task reads the records of a key: it has state, or hands rows on to other tasks."""
+    operators = [op for sub in query.subtopologies for op in sub.operators]
+    return any(op.stores or isinstance(op.spec, ExchangeSink) for op in operators)
+
+
+def tasks_mark(query: QueryPlan, number: int) -> dict[str, int]:
+    """What the metadata of a task says for `check_tasks`, when its sub-topology begins with this number of tasks."""
+    return {TASKS: number} if is_partitioned_by_key(query) else {}
+
+
+def check_tasks(query: QueryPlan, number: int, metadata: Mapping[str, Any], now: int) -> None:
+    """PartitionsChanged if a task of this sub-topology was one of another number, as its metadata tells: since a version that wrote it."""
+    before = metadata.get(TASKS, now)
+    if before != now:
+        sub = next(s for s in query.subtopologies if s.number == number)
+        read = [op.spec.topic for op in sub.operators if isinstance(op.spec, Scan)] or topics_read(query)
+        raise partitions_changed(query, ", ".join(read), before, now)
+
+
+def partitions_changed(query: QueryPlan, topic: str, before: int, now: int) -> PartitionsChanged:
+    name = user_id(query.id, query.generation)
+    return PartitionsChanged(
+        f"{topic} has {now} partitions, and had {before} when {name} began: keys may be in other partitions than their state;  flowql deploy "
+        f"--full-refresh {name}  computes it anew, which is right if no key of {topic} has records in two partitions, or does not matter to the query",
+        now,
+    )
 
 
 def replaced(tp: TopicPartition, topic_id: str) -> TopicReplaced:

@@ -28,6 +28,7 @@ from flowql.runtime.log.base import (
     Producer,
     RawBatch,
     Reader,
+    TopicDescription,
     TopicInfo,
     TopicPartition,
     no_records,
@@ -219,12 +220,13 @@ class SimulatedLog:
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         return answered(lambda: self.end_offsets(tps))
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
-        return answered(lambda: self._topic_ids(topics))
+    def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
+        return answered(lambda: self._descriptions(topics))
 
-    def _topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        self.network.call("topic ids")
-        return {name: str(self.broker.topic_ids[name]) for name in topics if name in self.broker.topics}
+    def _descriptions(self, topics: Collection[str]) -> dict[str, TopicDescription]:
+        self.network.call("topic descriptions")
+        ids, known = self.broker.topic_ids, self.broker.topics
+        return {t: TopicDescription(str(ids[t]), known[t].partitions) for t in topics if t in known}
 
     def written_offset(self, tp: TopicPartition) -> int:
         self.network.call("written offset")

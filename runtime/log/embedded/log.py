@@ -36,6 +36,7 @@ from flowql.runtime.log.base import (
     Position,
     Producer,
     Reader,
+    TopicDescription,
     TopicInfo,
     TopicPartition,
 )
@@ -236,13 +237,14 @@ class EmbeddedLog:
         with self._lock:
             return {name: topic.info.partitions for name, topic in self._state.topics.items() if name in topics}
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
-        return answered(lambda: self._topic_ids(topics))
+    def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
+        return answered(lambda: self._descriptions(topics))
 
-    def _topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+    def _descriptions(self, topics: Collection[str]) -> dict[str, TopicDescription]:
         self.refresh()
         with self._lock:
-            return {name: str(topic.id) for name, topic in self._state.topics.items() if name in topics}
+            known = {name: topic for name, topic in self._state.topics.items() if name in topics}
+            return {name: TopicDescription(str(topic.id), topic.info.partitions) for name, topic in known.items()}
 
     def writers(self, tp: TopicPartition) -> frozenset[str]:
         self.refresh()

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, TopicMissing
-from flowql.runtime.log.base import TopicInfo, TopicPartition
+from flowql.runtime.log.base import TopicDescription, TopicInfo, TopicPartition
 from flowql.runtime.log.clients import check_topic_name, naming
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
@@ -285,12 +285,12 @@ class KafkaAdmin:
             return nothing
         return EndOffsets(self._ask(tps, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED), self._existing)
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
-        """Brokers older than 2.8, and some that are not Kafka, do not tell."""
+    def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
+        """Brokers older than 2.8, and some that are not Kafka, do not tell ids."""
         asked = (
             self._client.describe_topics(TopicCollection(sorted(topics)), request_timeout=TIMEOUT_S) if topics else {}
         )
-        return TopicIds(asked)
+        return TopicDescriptions(asked)
 
     def _ask(
         self, tps: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
@@ -355,20 +355,22 @@ class EndOffsets(_OfParts[TopicPartition, dict[TopicPartition, int]]):
         return found
 
 
-class TopicIds(_OfParts[str, dict[str, str]]):
+class TopicDescriptions(_OfParts[str, dict[str, TopicDescription]]):
     """Topics that are gone or may not be described are left out."""
 
-    def result(self, timeout: float | None = None) -> dict[str, str]:
+    def result(self, timeout: float | None = None) -> dict[str, TopicDescription]:
         """LogUnavailable where brokers do not answer within TIMEOUT_S."""
-        found: dict[str, str] = {}
+        found: dict[str, TopicDescription] = {}
         for name, part in self._parts.items():
             try:
-                found[name] = str(KafkaAdmin._result(part).topic_id)
+                told = KafkaAdmin._result(part)
+                topic_id = str(told.topic_id)
+                found[name] = TopicDescription("" if topic_id in _NO_ID else topic_id, len(told.partitions))
             except KafkaException as error:
                 failed = errors.failure(errors.of(error), f"topic {name}")
                 if not isinstance(failed, TopicMissing | LogDenied):
                     raise failed from error
-        return {name: topic_id for name, topic_id in found.items() if topic_id not in _NO_ID}
+        return found
 
 
 def _note(refusals: list[str], error: KafkaError) -> None:

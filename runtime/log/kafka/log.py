@@ -19,6 +19,7 @@ from flowql.runtime.log.base import (
     Position,
     Producer,
     Reader,
+    TopicDescription,
     TopicInfo,
     TopicPartition,
 )
@@ -270,8 +271,8 @@ class KafkaLog:
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         return self._admin.ask_end_offsets(tps)
 
-    def ask_topic_ids(self, topics: Collection[str]) -> Future[dict[str, str]]:
-        return self._admin.ask_topic_ids(topics)
+    def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
+        return self._admin.describe_topics(topics)
 
     def writers(self, tp: TopicPartition) -> None:
         """None: brokers do not report the writer of a record."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.errors import StateError
+from flowql.runtime.log.base import TopicDescription
 from flowql.runtime.spark.engine.deployed import Record
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery, ResultsOfBatch
 from flowql.runtime.spark.folders import Folder
@@ -82,6 +83,15 @@ def check_fits(query: QueryPlan, record: Record | None, committed: CommittedEpoc
         f"({checkpoint})"
     )
     raise CheckpointLost(title, help=REBUILD)
+
+
+def check_partitions(query: QueryPlan, checkpoint: Folder, described: Mapping[str, TopicDescription]) -> None:
+    """Raises where the checkpoint has positions of another number of partitions than a topic has: keys may be in others than their state."""
+    for topic, at in positions_after(checkpoint, progress_of(checkpoint).planned).items():
+        now = described[topic].partitions if topic in described else len(at)
+        if now != len(at):
+            title = f"{topic} has {now} partitions, and had {len(at)} when {query.id} began: keys may be in other partitions than their state"
+            raise CheckpointOfOtherQuery(title, help=REBUILD)
 
 
 def lag(positions: Mapping[str, Mapping[str, int]], first: Offsets, after: Offsets) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
-from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits
+from flowql.runtime.log.base import TopicDescription
+from flowql.runtime.spark.engine.checkpoints import REBUILD, check_fits, check_partitions
 from flowql.runtime.spark.engine.deployed import Deployed, Form, How, Record, new_run
 from flowql.runtime.spark.engine.feeders import ensure_fed_topics, is_feeder, refuse_unfit, topic_fed_by, with_feeders
 from flowql.runtime.spark.engine.order import downstream, outside_topics, topics_read, topics_written
@@ -25,12 +26,13 @@ def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, Spa
     """Query -> why it cannot go on from what is kept of it. `form`: how it is to run."""
     found: dict[str, SparkFailure] = {}
     whole = with_feeders(plan, site.settings.files)
-    ids = _ids_of_sources(site, whole) if form == "stream" else {}
+    described = _sources(site, whole) if form == "stream" else {}
     for query in whole.queries:
         record = before.records.get(query.id)
         try:
             if form == "stream":
-                _check_topics(query, record, ids)
+                _check_topics(query, record, _ids_of(described))
+                check_partitions(query, site.checkpoint(query.id), described)
                 check_fits(query, record, site.committed_epochs(query.id), site.checkpoint(query.id))
                 _check_buckets(site, query, record)
             elif record is not None and record.form == "stream" and site.epochs_of_record(query.id, record) is not None:
@@ -46,9 +48,13 @@ def _buckets(site: Site, query: QueryPlan) -> int:
     return 0 if is_feeder(query) else site.settings.buckets_of(query.id, query.sink)
 
 
-def _ids_of_sources(site: Site, whole: Plan) -> dict[str, str]:
-    """Of the topics that are read and that no query writes. What queries write, a deployment may make anew."""
-    return site.log.admin().ask_topic_ids(outside_topics(whole)).result()
+def _sources(site: Site, whole: Plan) -> dict[str, TopicDescription]:
+    """The topics that are read and that no query writes. What queries write, a deployment may make anew."""
+    return site.log.admin().describe_topics(outside_topics(whole)).result()
+
+
+def _ids_of(described: Mapping[str, TopicDescription]) -> dict[str, str]:
+    return {name: topic.id for name, topic in described.items() if topic.id}
 
 
 def _check_topics(query: QueryPlan, record: Record | None, ids: Mapping[str, str]) -> None:
@@ -125,7 +131,7 @@ def prepare(
             site.drop_results(topic_fed_by(name) or "")  # its files are read directly now
     records = {q.id: _record(site, q, before, fresh, how.get(q.id, "exact"), form) for q in whole.queries}
     if form == "stream":
-        ids = _ids_of_sources(site, whole)
+        ids = _ids_of(_sources(site, whole))
         records = {q.id: _of_topics(records[q.id], q, ids) for q in whole.queries}
     if form == "batch":
         for q in (q for q in whole.queries if q.id not in plan.paused):  # results of a paused one stay as they are

@@ -24,13 +24,13 @@ from flowql.runtime.app.troubles import (
     CURRENT_MS,
     PLACES_MAX,
     STALLED_MS,
-    ReplacedTopics,
+    ChangedTopics,
     StallDetector,
     Troubles,
 )
 from flowql.runtime.budget import StateLimits
-from flowql.runtime.errors import LogError, LogUnavailable
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.errors import LogError, LogUnavailable, PartitionsChanged, TopicReplaced
+from flowql.runtime.log.base import TopicDescription, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.task.input_buffer import LogInput
 from tests.runtime.app.harness import InstanceHarness
@@ -89,30 +89,40 @@ def test_a_partition_is_stalled_when_nothing_came_for_long_at_one_offset() -> No
     assert stalls.is_long(TP, 6, STALLED_MS)
 
 
-def test_topics_that_were_made_again_are_found_by_their_ids() -> None:
-    asked, answers = list[set[str]](), list[Future[dict[str, str]]]()
+def test_topics_that_were_made_again_or_got_partitions_are_found() -> None:
+    asked, answers = list[set[str]](), list[Future[dict[str, TopicDescription]]]()
 
-    def ask(topics: set[str]) -> Future[dict[str, str]]:
+    def ask(topics: set[str]) -> Future[dict[str, TopicDescription]]:
         asked.append(topics)
         answers.append(Future())
         return answers[-1]
 
-    replaced = ReplacedTopics(cast(Any, SimpleNamespace(ask_topic_ids=ask)))
+    changed = ChangedTopics(cast(Any, SimpleNamespace(describe_topics=ask)))
+    same, unknown, more, hidden = (TopicPartition(name, 0) for name in ("same", "unknown", "more", "hidden"))
     inputs = {
-        TP: [LogInput("a", TP, 0, topic_id="old"), LogInput("b", TP, 0)],
-        TopicPartition("same", 0): [LogInput("a", TopicPartition("same", 0), 0, topic_id="id")],
-        TopicPartition("unknown", 0): [LogInput("a", TopicPartition("unknown", 0), 0)],
+        TP: [LogInput("a", TP, 0, topic_id="old", partitions=2), LogInput("b", TP, 0)],
+        same: [LogInput("a", same, 0, topic_id="id", partitions=2)],
+        unknown: [LogInput("a", unknown, 0)],
+        more: [LogInput("a", more, 0, partitions=2), LogInput("b", more, 0, partitions=3)],
+        hidden: [LogInput("a", hidden, 0, partitions=2)],
     }
-    assert replaced.look(COMPARE_TOPICS_MS - 1, inputs) == []
+    assert changed.look(COMPARE_TOPICS_MS - 1, inputs) == []
     assert asked == []
-    assert replaced.look(COMPARE_TOPICS_MS, inputs) == []
-    assert asked == [{"t", "same"}]
-    assert replaced.look(COMPARE_TOPICS_MS + 1, inputs) == []
-    answers[0].set_result({"t": "new", "same": "id", "unknown": "any"})
-    assert replaced.look(COMPARE_TOPICS_MS + 2, inputs) == [(TP, "new")]
-    assert replaced.look(2 * COMPARE_TOPICS_MS - 1, inputs) == []
+    assert changed.look(COMPARE_TOPICS_MS, inputs) == []
+    assert asked == [{"t", "same", "more", "hidden"}]
+    assert changed.look(COMPARE_TOPICS_MS + 1, inputs) == []
+    told = {"t": ("new", 3), "same": ("id", 2), "unknown": ("any", 9), "more": ("", 3)}
+    answers[0].set_result({name: TopicDescription(*of) for name, of in told.items()})
+    (first, replaced), (second, grown) = changed.look(COMPARE_TOPICS_MS + 2, inputs)
+    assert first == TP
+    assert isinstance(replaced, TopicReplaced)
+    assert replaced.topic_id == "new"
+    assert second == more
+    assert isinstance(grown, PartitionsChanged)
+    assert (grown.partitions, str(grown)) == (3, "more has 3 partitions, and had 2")
+    assert changed.look(2 * COMPARE_TOPICS_MS - 1, inputs) == []
     assert len(asked) == 1
-    replaced.look(2 * COMPARE_TOPICS_MS, inputs)
+    changed.look(2 * COMPARE_TOPICS_MS, inputs)
     assert len(asked) == 2
 
 

@@ -111,15 +111,17 @@ def test_deleted_topic_is_gone_with_its_positions(log):
 
 def test_topics_of_one_name_have_different_ids(log):
     admin = log.admin()
-    admin.create_topic("again", 1)
-    assert list(first := admin.ask_topic_ids(["again", "missing"]).result()) == ["again"]
+    admin.create_topic("again", 3)
+    assert list(first := admin.describe_topics(["again", "missing"]).result()) == ["again"]
+    assert first["again"].partitions == 3
     admin.alter_topic("again", {"retention.ms": "1000"})
-    assert admin.ask_topic_ids(["again"]).result() == first
+    assert admin.describe_topics(["again"]).result() == first
     admin.delete_topic("again")
     admin.create_topic("again", 1)
-    second = admin.ask_topic_ids(["again"]).result()
+    second = admin.describe_topics(["again"]).result()
     assert list(second) == ["again"]
-    assert second != first
+    assert second["again"].partitions == 1
+    assert second["again"].id != first["again"].id
 
 
 def test_missing_topic_or_partition(log):

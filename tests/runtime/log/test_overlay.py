@@ -89,7 +89,7 @@ def test_what_is_asked_of_a_topic_is_answered_by_the_log_that_has_it(below):
     assert [log.is_own(tp) for tp in every] == [False, False, True]
     assert [log.writers(tp) for tp in every] == [below.writers(A0), below.writers(A1), log.own.writers(B0)]
     assert log.alter_topic("B", {"retention.ms": "6"}).config == log.topics()["B"].config == {"retention.ms": "6"}
-    assert log.ask_topic_ids(["A", "B"]).result(0) == {}
+    assert log.describe_topics(["A", "B"]).result(0) == {}
     assert (log.last_sequence("p"), below.last_sequence("p")) == (1, 1)
     assert (log.key_values(A0).read(9, 1_000).values, log.key_values(B0).read(9, 1_000).values) == ([b"3"], [b"y"])
     assert values(OverlayLog(below, {A0: -5}), A0) == [b"1", b"2", b"3"], "never below the first record"

@@ -13,9 +13,17 @@ import pytest
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.query.spark import SparkCommit
 from flowql.runtime.errors import OutsideRecords, StateError, TopicMissing
-from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
+from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicDescription, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.spark.engine.checkpoints import NONE, Progress, check_fits, lag, positions_after, progress_of
+from flowql.runtime.spark.engine.checkpoints import (
+    NONE,
+    Progress,
+    check_fits,
+    check_partitions,
+    lag,
+    positions_after,
+    progress_of,
+)
 from flowql.runtime.spark.engine.consistent_snapshot import apart
 from flowql.runtime.spark.engine.deployed import FILE, Deployed, Form, How, Record, checkpoint_of, load
 from flowql.runtime.spark.engine.deployment import check, prepare
@@ -119,6 +127,18 @@ def test_positions(tmp_path: Path) -> None:
 
 
 # -- deployments
+
+
+def test_partitions_that_a_topic_has_got_need_a_rebuild(tmp_path: Path, query: QueryPlan) -> None:
+    """Spark tried such a stream again and again, and what it said to do did not help."""
+    checkpoint = batches(tmp_path, 1, 0)
+    (checkpoint / "offsets" / "1").write_text('v1\n{}\n{"s": {"0": 3, "1": 4}}')
+    for fitting in ({}, {"other": TopicDescription("", 9)}, {"s": TopicDescription("id", 2)}):
+        check_partitions(query, checkpoint, fitting)
+    with pytest.raises(CheckpointOfOtherQuery, match=f"s has 3 partitions, and had 2 when {query.id} began") as refused:
+        check_partitions(query, checkpoint, {"s": TopicDescription("id", 3)})
+    assert "--rebuild" in str(refused.value.help)
+    check_partitions(query, tmp_path / "none", {"s": TopicDescription("id", 3)})
 
 
 @pytest.fixture

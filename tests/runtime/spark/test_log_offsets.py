@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowql.runtime.errors import LogError, OffsetOutOfRange, TopicMissing
+from flowql.runtime.errors import LogError, OffsetOutOfRange, PartitionsChanged, TopicMissing
 from flowql.runtime.log.base import EARLIEST, LATEST, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.spark.log_address import shared_log
@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_refused(log: EmbeddedLog) -> None:
 
 def test_a_checkpoint_that_does_not_fit_is_refused(log: EmbeddedLog) -> None:
     assert check_positions(log, ["t"], {"t": {"0": 3, "1": 10}}) == {"t": {"0": 10, "1": 10}}
-    with pytest.raises(LogError, match="2 partitions now, but 1 when the query started"):
+    with pytest.raises(PartitionsChanged, match="t has 2 partitions, and had 1 when the query began"):
         check_positions(log, ["t"], {"t": {"0": 3}})
     with pytest.raises(LogError, match="positions of topics t, but t, u are read"):
         check_positions(log, ["t", "u"], {"t": {"0": 3, "1": 3}})

@@ -402,6 +402,6 @@ def test_records_are_deleted_up_to_an_offset(admin: KafkaAdmin) -> None:
         admin.drop_before(A0, 9)
 
 
-def test_ids_are_asked_for_only_where_there_are_topics(admin: KafkaAdmin) -> None:
-    assert admin.ask_topic_ids([]).result() == {}
+def test_topics_are_described_only_where_there_are_any(admin: KafkaAdmin) -> None:
+    assert admin.describe_topics([]).result() == {}
     assert library(admin).told("describe_topics") == []

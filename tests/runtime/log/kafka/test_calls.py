@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Uuid
 
 from flowql.runtime.errors import LogUnavailable
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import TopicDescription, TopicPartition
 from flowql.runtime.log.kafka import admin as admins
 from flowql.runtime.log.kafka import calls
-from flowql.runtime.log.kafka.admin import KafkaAdmin, TopicIds
+from flowql.runtime.log.kafka.admin import KafkaAdmin, TopicDescriptions
 from flowql.runtime.log.kafka.calls import ending
 from flowql.runtime.log.kafka.connection import Connection
 
@@ -39,16 +39,19 @@ def test_an_interactive_query_to_brokers_that_is_not_answered_in_time_is_asked_a
 def test_a_topic_that_is_gone_or_that_brokers_give_no_id_has_none():
     """All topics of brokers without ids would be one, and none would be found to be made anew."""
     parts = {name: Future() for name in ("with", "without", "gone", "denied")}
-    parts["with"].set_result(SimpleNamespace(topic_id=Uuid(1, 2)))
-    parts["without"].set_result(SimpleNamespace(topic_id=Uuid(0, 0)))
+    parts["with"].set_result(SimpleNamespace(topic_id=Uuid(1, 2), partitions=[0, 1, 2]))
+    parts["without"].set_result(SimpleNamespace(topic_id=Uuid(0, 0), partitions=[0]))
     parts["gone"].set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
     parts["denied"].set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
-    assert TopicIds(parts).result() == {"with": str(Uuid(1, 2))}
+    assert TopicDescriptions(parts).result() == {
+        "with": TopicDescription(str(Uuid(1, 2)), 3),
+        "without": TopicDescription("", 1),
+    }
     parts["gone"] = Future()
-    assert not TopicIds(parts).done()
+    assert not TopicDescriptions(parts).done()
     parts["gone"].set_exception(KafkaException(KafkaError(KafkaError._TRANSPORT)))
     with pytest.raises(LogUnavailable, match="topic gone"):
-        TopicIds(parts).result()
+        TopicDescriptions(parts).result()
 
 
 def test_what_a_call_raises_comes_back():
