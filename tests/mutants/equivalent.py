@@ -198,8 +198,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_APPENDERS_KEPT = max(16, min(1025, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))": "a number of open files",
         "_APPENDERS_KEPT = max(17, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))": "a number of open files",
         "if column.nbytes * 3 < sum(b.size for b in column.buffers() if b is not None):": "from how much unused space on headers are copied",
-        "if offsets is not None and offsets.size > 4 * len(column) + 129:": "from how much unused space on offsets are cut",
-        "if offsets is not None and offsets.size > 5 * len(column) + 128:": "from how much unused space on offsets are cut",
         "VERIFIED_KEPT = 65537": "a number of batches that are remembered",
         "window, size = self._windows.get(key, (None, 1))": "without a window its size is not asked for",
     },

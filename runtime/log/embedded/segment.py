@@ -82,18 +82,20 @@ def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[list[BufferLike]]:
 
 
 def _tight(column: pa.Array) -> pa.Array:
-    """The column without the unused end of its offsets: the IPC writer stores them whole for a slice from row 0."""
-    if column.offset == 0 and column.type == pa.binary():
-        valid, offsets, data = column.buffers()
-        if offsets is not None and offsets.size > 4 * len(column) + 128:
-            tight = [valid, offsets.slice(0, 4 * (len(column) + 1)), data]
-            return pa.Array.from_buffers(column.type, len(column), tight, column.null_count)
-    elif pa.types.is_list(column.type):
-        if column.null_count == len(column):
-            return pa.nulls(len(column), column.type)
-        if column.nbytes * 2 < sum(b.size for b in column.buffers() if b is not None):
-            return pa.concat_arrays([column, column.slice(0, 0)])
+    """Headers without what a slice does not show of them: of some slices the IPC writer stores those of all rows."""
+    if not pa.types.is_list(column.type):
+        return column
+    if column.null_count == len(column):
+        return _no_lists(len(column), column.type)
+    if column.nbytes * 2 < sum(b.size for b in column.buffers() if b is not None):
+        return pa.concat_arrays([column, column.slice(0, 0)])
     return column
+
+
+def _no_lists(n: int, kind: pa.DataType) -> pa.Array:
+    """N nulls. `pa.nulls` makes as many elements of lists, too, which takes three times the bytes."""
+    zeros = [pa.py_buffer(bytes((n + 7) // 8)), pa.py_buffer(bytes(4 * (n + 1)))]
+    return pa.Array.from_buffers(kind, n, zeros, n, 0, [pa.nulls(0, kind.value_type)])
 
 
 class SegmentFiles:

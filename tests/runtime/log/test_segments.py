@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from flowql.runtime.log import policy
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import HEADERS_TYPE, TopicPartition
 from flowql.runtime.log.embedded import compaction, ledger, segment
 from flowql.runtime.log.embedded.compaction import Compactable, Compacted, compact, worthwhile
 from flowql.runtime.log.embedded.log import EmbeddedLog
@@ -86,7 +86,8 @@ def test_a_batch_is_verified_once_until_that_is_forgotten(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("rows", [1, 7, 1_000])
 def test_the_head_of_a_large_batch_is_stored_without_the_rest(rows: int) -> None:
     headers = [{"key": "h", "value": b"x" * 30}]
-    large = numbered(0, batch([(n, b"%06d" % n, b"v%06d" % n, headers) for n in range(2_000)]))
+    every = [(n, b"%06d" % n, b"v%06d" % n, None if n % 3 and n > rows else headers) for n in range(2_000)]
+    large = numbered(0, batch(every))
     (head,) = (sum(map(len, m)) for m in encode([large.slice(0, rows)]))
     (alone,) = (
         sum(map(len, m)) for m in encode([pa.RecordBatch.from_pylist(large.slice(0, rows).to_pylist(), large.schema)])
@@ -99,8 +100,22 @@ def test_the_head_of_a_large_batch_is_stored_without_the_rest(rows: int) -> None
 def test_a_column_without_unused_bytes_is_stored_as_it_is() -> None:
     for column in numbered(0, batch([(n, b"%d" % n, b"v", [{"key": "h", "value": b"x"}]) for n in range(50)])).columns:
         assert _tight(column) is column
-    nothing = batch([(n, None, None, None) for n in range(5)]).column(3)
-    assert _tight(nothing).null_count == len(_tight(nothing)) == 5
+
+
+def test_rows_without_headers_take_no_bytes_for_elements_of_lists() -> None:
+    """An offset and a bit each: with as many empty elements it was twelve bytes."""
+    sizes = []
+    for n in (1_000, 2_000):
+        headers = pa.nulls(n, HEADERS_TYPE)
+        tight = _tight(headers)
+        tight.validate(full=True)
+        assert tight.equals(headers)
+        sizes.append(sum(b.size for b in tight.buffers() if b is not None))
+    assert sizes[1] - sizes[0] == 1_000 * 4 + 1_000 // 8
+    rows = numbered(0, batch([(n, b"k", b"v") for n in range(100)]))
+    (message,) = encode([rows.slice(3, 50)])
+    assert pa.ipc.read_record_batch(pa.py_buffer(b"".join(map(bytes, message))), rows.schema) == rows.slice(3, 50)
+    assert len(_tight(headers.slice(0, 0))) == 0
 
 
 def test_a_link_takes_the_place_of_what_a_failed_transaction_has_left() -> None:
