@@ -287,6 +287,27 @@ def test_a_producer_goes_on_after_a_commit_that_is_known_to_have_left_nothing(er
             producer.begin()
 
 
+def test_a_closed_producer_says_so_in_each_call() -> None:
+    producer = LogProducer(Committer(), "p", 3)
+    producer.begin()
+    producer.close()
+    for call in (
+        producer.begin,
+        producer.commit,
+        producer.abort,
+        lambda: producer.send(A0, batch([b"1"])),
+        lambda: producer.send_positions("g", {}),
+        lambda: producer.drop_before(A0, 1),
+        lambda: producer.expect_end(A0, 1),
+        lambda: producer.append_from(A0, B0),
+        lambda: producer.repartition("A", 1, 2, keeps=True),
+        lambda: producer.expect_partitions("A", 1),
+        lambda: producer.attach_redo(b"r"),
+    ):
+        with pytest.raises(LogError, match="producer p is of no more use: closed"):
+            call()
+
+
 def test_records_are_partitioned_by_the_number_that_was_first_seen_or_said() -> None:
     committer = Committer()
     producer = LogProducer(committer, "p", 3)
