@@ -201,14 +201,14 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "VERIFIED_KEPT = 65537": "a number of batches that are remembered",
         "window, size = self._windows.get(key, (None, 1))": "without a window its size is not asked for",
     },
+    "runtime/log/embedded/state.py": {
+        "linked.indexed_to = 1": "no batch begins before the header of its file ends",
+    },
     "runtime/log/embedded/writer.py": {
         "REDO_FILE_BYTES = 64 << 21": "a size of files",
         "REDO_FILE_BYTES = 65 << 20": "a size of files",
         "PIECE_BYTES = 4 << 21": "a size of writes",
         "PIECE_BYTES = 5 << 20": "a size of writes",
-    },
-    "runtime/log/embedded/state.py": {
-        "linked.indexed_to = 1": "no batch begins before the header of its file ends",
     },
     "runtime/log/faults.py": {
         "VIEWS_MAX = 65  # mappings of a file that are kept up to date: more than readers cache": "a number of mappings, more than readers cache",
@@ -219,6 +219,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "if (self._fd > 0):": "0 is the standard input",
     },
     "runtime/log/kafka/admin.py": {
+        "return None for return {}": "without topics nothing is looked up in it",
         "TIMEOUT_S = 31.0  # of a call whose caller waits for the answer": "a length of time",
         "GREET_S = 2.0  # between two looks whether brokers have refused us": "a length of time",
         "_SETTLE_S = 1.01": "a length of time",
