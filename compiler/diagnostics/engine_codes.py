@@ -188,7 +188,8 @@ ENGINE_CODES: dict[str, CodePage] = {
         "again from nothing. The query stops; the others continue, and one without state or repartition reads the new partitions as well. If "
         "all records of a key are in one partition, or the query groups or joins by something else than the key of the topic, compute it anew. If "
         "records of a key are in two partitions, a topic that has its number from the beginning is needed: create it, copy the records, and "
-        "declare it in the source.",
+        "declare it in the source. A table whose own topic has got partitions stops at the next start: updates of a row would go to another "
+        "partition than the row; computing it anew puts each row where it belongs.",
         "kafka-topics --alter --topic orders --partitions 6      -- it had 2",
         "flowql deploy --full-refresh SPENT",
     ),

@@ -26,7 +26,7 @@ from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.plan_topic import PlanReader
 from flowql.runtime.app.planned_tasks import PlannedTasks
-from flowql.runtime.app.query_state import SUSPENDED
+from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import changelog_is_gone
 from flowql.runtime.app.watchdog import StuckStep
@@ -406,6 +406,8 @@ class GroupStep(Reconciler):
             host.state.rebuild(dict.fromkeys(drop))
         self.mine.keep_back(self._held_with(wanted), written)
         tasks = self.mine.build(wanted)
+        if any(host.query_states.of(t.query).state is STOPPED for t in wanted):
+            self._learn_plan(host.running)  # nobody waits for tasks that are not made
         self._tasks |= {task.id: task for task in tasks}
         for task in tasks:
             inputs = list(task.logs.values())

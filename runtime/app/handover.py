@@ -33,7 +33,7 @@ from flowql.runtime.state.values import decode_metadata, encode_metadata
 from flowql.runtime.task.dead_letters import staging_topic, topic_name
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.topology.grouping import GROUPER
-from flowql.runtime.topology.query import partition_counts, tasks_mark
+from flowql.runtime.topology.query import partition_counts, partition_marks
 
 AGAIN = "run  flowql backfill  again"
 PAGES_PER_ROUND = 4  # of state rows between two looks of the reconciler at other things
@@ -130,12 +130,13 @@ def _of_generation(batch: pa.RecordBatch, generation: int, now_ms: int) -> pa.Re
 
 def _task_records(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> dict[str, TaskRecord]:
     counts, metadata = partition_counts(query, host.admin), history.metadata()
+    partitions = {name: topic.partitions for name, topic in host.admin.topics().items()}
     found: dict[str, TaskRecord] = {}
     for sub in query.subtopologies:
         for p in range(counts[sub.number]):
             names = tuple(s.name for s in _stores(sub))
             data = _metadata(metadata.pop((sub.number, p), None), _ends(sub, p, history))
-            data |= tasks_mark(query, counts[sub.number])
+            data |= partition_marks(query, sub, counts[sub.number], partitions)
             found[str(TaskId(query.id, sub.number, p))] = TaskRecord(p, names, encode_metadata(data))
     if metadata:
         raise HandoverUnfit(f"{history.folder} has tasks that {query.id} has not: {sorted(metadata)}: {AGAIN}")

@@ -40,7 +40,9 @@ from flowql.runtime.topology.program import TaskProgram
 from flowql.runtime.topology.scans import Scans
 from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
 
-TASKS = "tasks"  # in the metadata of a task of a query that is partitioned by key: how many tasks its sub-topology had
+# In the metadata of a task, as of when its query began: how many tasks its sub-topology had, if the query is partitioned by key, and how many
+# partitions the table had that it writes.
+TASKS, RESULTS = "tasks", "results"
 
 
 class Exchanges(Protocol):
@@ -241,11 +243,12 @@ def build_query(
                     state = env.state.open_task(str(task_id), task_id.partition, stores)
                     opened.append(task_id)
                     check_tasks(query, sub.number, state.metadata, counts[sub.number])
+                    check_results(query, sub, state.metadata, partitions)
                     read = {tp.topic: tp for tp in groups[task_id.partition]} if scanned else {}
                     task = _task(task_id, query, sub, state, read, partitions, sources, topic_ids, env)
                     for i in (i for i in task.logs.values() if i.channel is None):
                         i.partitions = counts[sub.number]
-                    task.marks |= tasks_mark(query, counts[sub.number])
+                    task.marks |= partition_marks(query, sub, counts[sub.number], partitions)
                     built.tasks.append(task)
         if env.config.changelogs and not env.config.shared:
             ensure_changelogs(query, env)
@@ -314,9 +317,30 @@ def is_partitioned_by_key(query: QueryPlan) -> bool:
     return any(op.stores or isinstance(op.spec, ExchangeSink) for op in operators)
 
 
-def tasks_mark(query: QueryPlan, number: int) -> dict[str, int]:
-    """What the metadata of a task says for `check_tasks`, when its sub-topology begins with this number of tasks."""
-    return {TASKS: number} if is_partitioned_by_key(query) else {}
+def partition_marks(query: QueryPlan, sub: SubTopology, tasks: int, partitions: Mapping[str, int]) -> dict[str, int]:
+    """What the metadata of a task says for `check_tasks` and `check_results`: how many tasks its sub-topology has as it begins, and partitions its table."""
+    marks = {TASKS: tasks} if is_partitioned_by_key(query) else {}
+    topic = _table_written(sub)
+    return marks if topic is None else {**marks, RESULTS: partitions[topic]}
+
+
+def _table_written(sub: SubTopology) -> str | None:
+    return next((op.spec.topic for op in sub.operators if isinstance(op.spec, Sink) and op.spec.kind == "table"), None)
+
+
+def check_results(
+    query: QueryPlan, sub: SubTopology, metadata: Mapping[str, Any], partitions: Mapping[str, int]
+) -> None:
+    """PartitionsChanged if the topic of a table had another number when the query began: an update of a row would go to another partition than the row."""
+    topic = _table_written(sub)
+    if topic is None or (before := metadata.get(RESULTS, partitions[topic])) == partitions[topic]:
+        return
+    name = user_id(query.id, query.generation)
+    raise PartitionsChanged(
+        f"{topic} has {partitions[topic]} partitions, and had {before} when {name} began: updates of a row would go to another partition than "
+        f"the row;  flowql deploy --full-refresh {name}  writes all rows anew",
+        partitions[topic],
+    )
 
 
 def check_tasks(query: QueryPlan, number: int, metadata: Mapping[str, Any], now: int) -> None:

@@ -108,7 +108,7 @@ def records(log: MemoryLog, topic: str) -> list[tuple[bytes, dict[str, int]]]:
         reader = log.reader(TopicPartition(topic, p), EARLIEST)
         while (batch := reader.read(10_000, 1 << 30)) is not None:
             rows = batch.records.select(["key", "value"]).to_pylist()
-            found += [(row["key"], json.loads(row["value"])) for row in rows]
+            found += [(row["key"], json.loads(row["value"])) for row in rows if row["value"] is not None]
     return found
 
 
@@ -211,6 +211,41 @@ def test_a_member_without_state_of_a_query_learns_from_the_records_of_others(mon
         other.driver.round()
     assert SAID.format("CTAS_COUNTS") in other.said("CTAS_COUNTS")[1]
     assert set(table(life.log, "counts").values()) == {3}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_table_whose_topic_got_partitions_is_written_anew(shared: bool) -> None:
+    """Updates of a row went to another partition than the row, which stayed there for ever; results of streams go on."""
+    life = began(COUNTS, DOUBLED, shared=shared)
+    life.log.add_partitions("counts", 5)
+    life.log.add_partitions("doubled", 5)
+    life = life.again()
+    put(life.log, "input", range(30, 60), 2)
+    life.settle()
+    state, said = life.said("CTAS_COUNTS")
+    assert state == "error"
+    assert "counts has 5 partitions, and had 2 when CTAS_COUNTS began" in said
+    assert "flowql deploy --full-refresh CTAS_COUNTS" in said
+    assert set(table(life.log, "counts").values()) == {3}
+    assert len(records(life.log, "doubled")) == 60
+    life.instance.deploy(plan(COUNTS, DOUBLED), refresh=["CTAS_COUNTS"])
+    for _ in range(2000):
+        life.driver.round()
+    life.settle()
+    placed = [of_key(life.log, "counts", f"k{n}".encode()) for n in range(10)]
+    assert [[value for value in of_partitions if value is not None] for of_partitions in placed] == [[{"N": 6}]] * 10
+
+
+def of_key(log: MemoryLog, topic: str, key: bytes) -> list[dict[str, int] | None]:
+    """The last value of a key in each partition that has one."""
+    last: dict[int, dict[str, int] | None] = {}
+    for p in range(log.topics()[topic].partitions):
+        reader = log.reader(TopicPartition(topic, p), EARLIEST)
+        while (batch := reader.read(10_000, 1 << 30)) is not None:
+            for row in batch.records.select(["key", "value"]).to_pylist():
+                if row["key"] == key:
+                    last[p] = None if row["value"] is None else json.loads(row["value"])
+    return list(last.values())
 
 
 def test_a_join_whose_topics_differ_stops_and_the_others_run() -> None:
