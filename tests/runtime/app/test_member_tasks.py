@@ -111,11 +111,11 @@ def test_partitions_of_tasks_that_are_not_made_stay_where_their_records_are(worl
 def test_tasks_of_a_query_whose_topic_is_gone_are_none_and_it_stops(world: InstanceHarness) -> None:
     plan = world.instance.running.query(COPY_ID)
     assert plan is not None
-    assert [t.partition for t in mine(world).tasks_of(plan)] == [0, 1]
+    assert [t.partition for t in mine(world).tasks_of(plan, dict)] == [0, 1]
     world.log.delete_topic("s")
-    assert mine(world).tasks_of(plan) == []
+    assert mine(world).tasks_of(plan, dict) == []
     assert "TopicMissing" in world.instance.query_states.of(COPY_ID).reason
-    assert mine(world).tasks_of(plan) == [], "it is stopped"
+    assert mine(world).tasks_of(plan, dict) == [], "it is stopped"
 
 
 def test_tasks_are_made_together_or_not_at_all(world: InstanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,9 +108,13 @@ def test_what_cannot_be_made_now_waits_on(world: InstanceHarness, monkeypatch: p
     assert statuses(world, GOOD_ID) == {TaskStatus.CLOSED}
 
 
-def test_a_query_whose_changelog_is_gone_for_good_stops(world: InstanceHarness) -> None:
+def test_a_query_whose_changelog_is_gone_for_good_stops() -> None:
+    world = InstanceHarness(SOURCE.format(n=2) + COPY + GOOD, changelogs=True)
+    world.send("s", rows(0, 50))
+    world.settle()
     missing = "flowql-CTAS_GOOD-aggregate-1-changelog"
-    world.instance.query_states.suspend(GOOD_ID, ValueError("refused"), missing_changelog=missing)
+    world.log.admin().delete_topic(missing)
+    world.instance.query_states.suspend(GOOD_ID, ValueError("refused"))
     rounds(world, 5)
     world.clock.advance(BACKOFF_MS_MIN)  # type: ignore[attr-defined]
     rounds(world, 5)
