@@ -241,12 +241,8 @@ class GroupStep(Reconciler):
     def _plan_for_more_partitions(self) -> None:
         """Partitions that were added to a topic have tasks too. The broker assigns them, to a member that may read no other of that topic."""
         topics = self.planned.topics
-        unplanned = any(tp.topic in topics and tp not in self.planned.partitions for tp in self._owned)
-        lacking = [running for running in self._host.queries.values() if running.lacks_tasks]
-        if unplanned or lacking:
+        if any(tp.topic in topics and tp not in self.planned.partitions for tp in self._owned):
             self._learn_plan(self._host.running)
-            for running in lacking:
-                running.lacks_tasks = False
 
     def _answer_waiters(self) -> None:
         for _ in range(len(self._waiters)):
@@ -407,7 +403,7 @@ class GroupStep(Reconciler):
         self.mine.keep_back(self._held_with(wanted), written)
         tasks = self.mine.build(wanted)
         if any(host.query_states.of(t.query).state is STOPPED for t in wanted):
-            self._learn_plan(host.running)  # nobody waits for tasks that are not made
+            self._learn_plan(host.running)  # without the stopped queries: to be caught up does not need their tasks
         self._tasks |= {task.id: task for task in tasks}
         for task in tasks:
             inputs = list(task.logs.values())

@@ -19,8 +19,8 @@ class RunningQuery:
     """A deployed query: its plan and its tasks. Whether it runs is known to `QueryStates`.
 
     restart_positions: where a suspended query will begin, until it has tasks again. parting: tasks that left with the last cut, which
-    may be refused yet. Both under the epoch lock. lacks_tasks: partitions were added to what it reads, for which it is to get tasks; set by the
-    polling thread, cleared by the reconciler.
+    may be refused yet. Both under the epoch lock. lacks_tasks: partitions were added to what it reads, for which a single instance makes
+    tasks (the members of a group are assigned them); set by the polling thread, cleared by the reconciler.
     """
 
     plan: QueryPlan

@@ -57,8 +57,12 @@ class SingleInstanceReconciler(Reconciler):
         """For partitions that its topics have got. Those that run go on."""
         host, running = self._host, self._host.queries[query]
         here = {task.id for task in running.built.tasks}
-        built = build(host, running.plan, host.running, lambda task: task not in here)
-        running.lacks_tasks = False
+        running.lacks_tasks = False  # before the topics are looked at: more may come meanwhile
+        try:
+            built = build(host, running.plan, host.running, lambda task: task not in here)
+        except Exception:  # brokers may be away: the next look tries again
+            running.lacks_tasks = True
+            raise
         if built is None:
             return
         host.begin(built)

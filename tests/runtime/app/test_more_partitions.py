@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from flowql.runtime.app import single_instance, suspension
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import query_status
@@ -14,11 +17,12 @@ from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.troubles import COMPARE_TOPICS_MS
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import PartitionsUneven
+from flowql.runtime.errors import LogUnavailable, PartitionsUneven
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, GroupChange, TopicInfo, TopicPartition
 from flowql.runtime.log.clients import OnlyMember
 from flowql.runtime.log.memory import MemoryLog, _Partition
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.topology.query import BuiltQuery
 from tests.runtime.app.engine import COUNTS, DOUBLED, OTHERS, plan
 from tests.runtime.app.test_group import tell
 
@@ -101,15 +105,18 @@ def put(log: MemoryLog, topic: str, values: range, partitions: int) -> None:
     producer.close()
 
 
-def records(log: MemoryLog, topic: str) -> list[tuple[bytes, dict[str, int]]]:
-    """Keys and values of all partitions."""
-    found = []
+def rows(log: MemoryLog, topic: str) -> Iterator[tuple[int, bytes, dict[str, int] | None]]:
+    """Partition, key and value of each record."""
     for p in range(log.topics()[topic].partitions):
         reader = log.reader(TopicPartition(topic, p), EARLIEST)
         while (batch := reader.read(10_000, 1 << 30)) is not None:
-            rows = batch.records.select(["key", "value"]).to_pylist()
-            found += [(row["key"], json.loads(row["value"])) for row in rows if row["value"] is not None]
-    return found
+            for row in batch.records.select(["key", "value"]).to_pylist():
+                yield p, row["key"], None if row["value"] is None else json.loads(row["value"])
+
+
+def records(log: MemoryLog, topic: str) -> list[tuple[bytes, dict[str, int]]]:
+    """Keys and values of all partitions, without deletions."""
+    return [(key, value) for _, key, value in rows(log, topic) if value is not None]
 
 
 def table(log: MemoryLog, topic: str) -> dict[bytes, int]:
@@ -184,6 +191,24 @@ def test_a_query_without_state_reads_partitions_that_are_added(restart: bool) ->
     assert len(records(life.log, "doubled")) == 60
 
 
+def test_brokers_that_are_away_when_tasks_are_added_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    life = began(DOUBLED)
+    life.log.add_partitions("input", 3)
+    put(life.log, "input", range(30, 60), 3)
+    away = [True]
+
+    def build(*args: Any) -> BuiltQuery | None:
+        if away and away.pop():
+            raise LogUnavailable("no answer")
+        return suspension.build(*args)
+
+    monkeypatch.setattr(single_instance, "build", build)
+    life.look()
+    life.settle()
+    assert not away
+    assert len(records(life.log, "doubled")) == 60
+
+
 def test_a_member_reads_partitions_that_the_broker_assigns() -> None:
     """It may have no other of that topic, so that it cannot see by its inputs that there are more."""
     life = began(DOUBLED, COUNTS, shared=True)
@@ -232,20 +257,9 @@ def test_a_table_whose_topic_got_partitions_is_written_anew(shared: bool) -> Non
     for _ in range(2000):
         life.driver.round()
     life.settle()
-    placed = [of_key(life.log, "counts", f"k{n}".encode()) for n in range(10)]
-    assert [[value for value in of_partitions if value is not None] for of_partitions in placed] == [[{"N": 6}]] * 10
-
-
-def of_key(log: MemoryLog, topic: str, key: bytes) -> list[dict[str, int] | None]:
-    """The last value of a key in each partition that has one."""
-    last: dict[int, dict[str, int] | None] = {}
-    for p in range(log.topics()[topic].partitions):
-        reader = log.reader(TopicPartition(topic, p), EARLIEST)
-        while (batch := reader.read(10_000, 1 << 30)) is not None:
-            for row in batch.records.select(["key", "value"]).to_pylist():
-                if row["key"] == key:
-                    last[p] = None if row["value"] is None else json.loads(row["value"])
-    return list(last.values())
+    last = {(partition, key): value for partition, key, value in rows(life.log, "counts")}
+    kept = sorted((key, value["N"]) for (_, key), value in last.items() if value is not None)
+    assert kept == [(f"k{n}".encode(), 6) for n in range(10)], "each row in one partition"
 
 
 def test_a_join_whose_topics_differ_stops_and_the_others_run() -> None:
