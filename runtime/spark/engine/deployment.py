@@ -27,11 +27,12 @@ def check(site: Site, before: Deployed, plan: Plan, form: Form) -> dict[str, Spa
     found: dict[str, SparkFailure] = {}
     whole = with_feeders(plan, site.settings.files)
     described = _sources(site, whole) if form == "stream" else {}
+    ids = _ids_of(described)
     for query in whole.queries:
         record = before.records.get(query.id)
         try:
             if form == "stream":
-                _check_topics(query, record, _ids_of(described))
+                _check_topics(query, record, ids)
                 check_partitions(query, site.checkpoint(query.id), described)
                 check_fits(query, record, site.committed_epochs(query.id), site.checkpoint(query.id))
                 _check_buckets(site, query, record)
