@@ -23,14 +23,14 @@ from flowql.compiler.dialect.tokens import Tok
 def parse_drop(cur: Cursor, start: Tok) -> list[Statement]:
     """`DROP STREAM|TABLE|TYPE [IF EXISTS] name [DELETE TOPIC]`."""
     cur.next()
-    if cur.at_word("CONNECTOR"):
+    if cur.tok.upper == "CONNECTOR":
         return [parse_other(cur, start)]
     kinds: dict[str, Literal["stream", "table", "type"]] = {"STREAM": "stream", "TABLE": "table", "TYPE": "type"}
-    if not cur.at_word(*kinds):
+    if cur.tok.upper not in kinds:
         cur.expected("STREAM, TABLE or TYPE after DROP", words=kinds)
     kind = kinds[cur.next().upper]
     if_exists = cur.accept_words("IF", "EXISTS")
-    name_tok = cur.peek()
+    name_tok = cur.tok
     name = cur.expect_name(f"the name of the {kind}")
     delete_topic = kind != "type" and cur.accept_words("DELETE", "TOPIC")
     return [
@@ -60,7 +60,7 @@ def parse_set(cur: Cursor, start: Tok) -> list[Statement]:
 def apply_variable(cur: Cursor, variables: MutableMapping[str, str]) -> list[Statement]:
     """DEFINE and UNDEFINE, which act on `variables` and give no statement."""
     verb = cur.next().upper
-    name_tok = cur.peek()
+    name_tok = cur.tok
     name = cur.expect_name("the name of a variable")
     for known in [v for v in variables if v.upper() == name.upper()]:
         del variables[known]
@@ -73,18 +73,18 @@ def apply_variable(cur: Cursor, variables: MutableMapping[str, str]) -> list[Sta
 def parse_assertion(cur: Cursor, start: Tok) -> Statement:
     """ASSERT of a topic or a schema, behind the word ASSERT."""
     exists = not cur.accept_words("NOT", "EXISTS")
-    if cur.at_word("TOPIC"):
+    if cur.tok.upper == "TOPIC":
         return _assert_topic(cur, start, exists=exists)
-    if not cur.at_word("SCHEMA"):
+    if cur.tok.upper != "SCHEMA":
         cur.expected("VALUES, TOPIC or SCHEMA after ASSERT", words=["VALUES", "TOPIC", "SCHEMA"])
     return _assert_schema(cur, start, exists=exists)
 
 
 def _assert_topic(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
     cur.next()
-    name_tok = cur.peek()
+    name_tok = cur.tok
     topic = _as_written(cur, "the name of a topic")
-    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     timeout = _timeout(cur)
     text, span = cur.text_since(start), cur.span_since(start)
     return AssertTopic(text, span, topic, exists, properties, timeout, cur.span_of(name_tok))
@@ -92,11 +92,11 @@ def _assert_topic(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
 
 def _assert_schema(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
     cur.next()
-    name_tok = cur.peek()
+    name_tok = cur.tok
     subject = _as_written(cur, "the name of a subject") if cur.accept_words("SUBJECT") else ""
     number: int | None = None
     if cur.accept_words("ID"):
-        if cur.peek().kind != "number" or not cur.peek().text.isdigit():
+        if cur.tok.kind != "number" or not cur.tok.text.isdigit():
             cur.expected("the id of a schema, a whole number")
         number = int(cur.next().text)
     if not subject and number is None:
@@ -108,15 +108,15 @@ def _assert_schema(cur: Cursor, start: Tok, *, exists: bool) -> Statement:
 
 def _as_written(cur: Cursor, what: str) -> str:
     """A name that is none of SQL's: it does not fold, and may stand in any quotes, or with dots and dashes in none."""
-    start = cur.peek()
+    start = cur.tok
     if start.kind not in ("word", "quoted", "string"):
         cur.expected(what, help="write it in single quotes")
     cur.next()
     if start.kind != "word":
         return start.text
-    while cur.at_op(".", "-") and cur.peek().start == cur.peek(-1).end:
+    while cur.tok.op in (".", "-") and cur.tok.start == cur.peek(-1).end:
         cur.next()
-        if cur.peek().kind not in ("word", "number"):
+        if cur.tok.kind not in ("word", "number"):
             cur.expected(f"the rest of {what}", help="write it in single quotes")
         cur.next()
     return cur.text_since(start)
@@ -135,13 +135,13 @@ def parse_control(cur: Cursor, start: Tok) -> list[Statement]:
     }
     verb = verbs[cur.next().upper]
     cur.accept_words("QUERY")
-    name_tok = cur.peek()
+    name_tok = cur.tok
     query = "" if cur.accept_words("ALL") else cur.expect_name("the id of a query, or ALL")
     return [QueryControl(cur.text_since(start), cur.span_since(start), verb, query, cur.span_of(name_tok))]
 
 
 def parse_other(cur: Cursor, start: Tok) -> Statement:
     """A statement that is known by its verb only."""
-    while not cur.at_end():
+    while cur.tok.kind != "end":
         cur.next()
     return OtherStatement(cur.text_since(start), cur.span_since(start), verb=start.upper)

@@ -18,39 +18,43 @@ _DEPTH_MAX = 50  # a level of parentheses takes about 14 Python frames of the 1,
 
 
 class Cursor:
-    """Reads tokens from left to right; `pos` may be set back to try another reading."""
+    """Reads tokens from left to right; `pos` may be set back to try another reading.
+
+    `tok` is the next token, at the end of the statement the `end` token. It is a plain attribute, so that a rule asks
+    `cur.tok.upper == "FROM"` or `cur.tok.op == ","` without a call: most of what a parser does is looking.
+    """
 
     depth_max = _DEPTH_MAX
     verbs: tuple[str, ...] = VERBS  # words that begin a statement
 
     def __init__(self, source: SourceText, tokens: Sequence[Tok], positions: Positions) -> None:
         self.source = source
-        self.pos = 0
+        self.tok = tokens[0]
         self._tokens = tokens
         self._positions = positions
         self._last = len(tokens) - 1
+        self._pos = 0
         self._depth = 0
+
+    @property
+    def pos(self) -> int:
+        """How many tokens of the statement are before the next one."""
+        return self._pos
+
+    @pos.setter
+    def pos(self, pos: int) -> None:
+        self._pos = pos
+        self.tok = self._tokens[min(pos, self._last)]
 
     # Looking.
 
-    def peek(self, ahead: int = 0) -> Tok:
+    def peek(self, ahead: int) -> Tok:
         """The token `ahead` of the next one; past the end, the `end` token."""
-        return self._tokens[min(self.pos + ahead, self._last)]
+        return self._tokens[min(self._pos + ahead, self._last)]
 
-    def at_word(self, *words: str, ahead: int = 0) -> bool:
-        tok = self.peek(ahead)
-        return tok.kind == "word" and tok.upper in words
-
-    def at_words(self, *words: str) -> bool:
-        """Whether exactly these words follow one another here."""
-        return all(self.at_word(word, ahead=i) for i, word in enumerate(words))
-
-    def at_op(self, *ops: str, ahead: int = 0) -> bool:
-        tok = self.peek(ahead)
-        return tok.kind == "op" and tok.text in ops
-
-    def at_end(self) -> bool:
-        return self.peek().kind == "end"
+    def at_words(self, *words: str, ahead: int = 0) -> bool:
+        """Whether exactly these words follow one another here, or `ahead` tokens further on."""
+        return all(self.peek(ahead + i).upper == word for i, word in enumerate(words))
 
     def at_name(self, ahead: int = 0) -> bool:
         """Whether the token can be a name here: quoted, or a word that is not reserved."""
@@ -61,7 +65,7 @@ class Cursor:
         """Whether a name qualifies another one anywhere in the statement, as `a` does in `a.id`."""
         name = self.fold(tok)
         for word, dot in itertools.pairwise(self._tokens):
-            if dot.kind == "op" and dot.text == "." and word.kind in ("word", "quoted") and self.fold(word) == name:
+            if dot.op == "." and word.kind in ("word", "quoted") and self.fold(word) == name:
                 return True
         return False
 
@@ -71,7 +75,7 @@ class Cursor:
 
     def find(self, sign: str) -> Tok | None:
         """The first sign of that text in the statement."""
-        return next((t for t in self._tokens if t.kind == "op" and t.text == sign), None)
+        return next((t for t in self._tokens if t.op == sign), None)
 
     def final(self) -> Tok:
         """The last token of the statement."""
@@ -80,37 +84,36 @@ class Cursor:
     # Moving.
 
     def next(self) -> Tok:
-        tok = self._tokens[self.pos]
-        if self.pos < self._last:
-            self.pos += 1
+        tok = self.tok
+        self.pos = min(self._pos + 1, self._last)
         return tok
 
     def accept_words(self, *words: str) -> bool:
         """Step over all of these words, or over none of them."""
-        if not self.at_words(*words):
+        if self.tok.upper != words[0] or not self.at_words(*words):
             return False
         self.pos += len(words)
         return True
 
     def accept_op(self, op: str) -> bool:
-        if not self.at_op(op):
+        if self.tok.op != op:
             return False
         self.pos += 1
         return True
 
     def expect_word(self, word: str, *, label: str = "", help: str = "") -> Tok:
-        if not self.at_word(word):
-            edit = before(self.span_of(self.peek()), f"{word} ") if not self.at_end() else None
+        if self.tok.upper != word:
+            edit = before(self.span_of(self.tok), f"{word} ") if self.tok.kind != "end" else None
             self.expected(f"`{word}`", label=label, help=help, words=(word,), edit=edit)
         return self.next()
 
     def expect_op(self, op: str, *, label: str = "", help: str = "") -> Tok:
-        if not self.at_op(op):
+        if self.tok.op != op:
             self.expected(f"`{op}`", label=label, help=help, edit=behind(self.span_of(self.back(1)), op))
         return self.next()
 
     def expect_string(self, what: str) -> str:
-        if self.peek().kind != "string":
+        if self.tok.kind != "string":
             self.expected(what, help="write it in single quotes: 'text'")
         return self.next().text
 
@@ -121,10 +124,10 @@ class Cursor:
         return self.fold(self.next())
 
     def expect_end(self) -> None:
-        if self.at_end():
+        if self.tok.kind == "end":
             return
-        tok = self.peek()
-        if tok.kind == "word" and tok.upper in self.verbs:
+        tok = self.tok
+        if tok.upper in self.verbs:
             self.fail(
                 "FQ1008",
                 f"a new statement begins at `{tok.text}` before the last one was closed",
@@ -172,7 +175,7 @@ class Cursor:
 
     def rest(self) -> Span:
         """From the next token to the end of the statement."""
-        return self.span_from(self.peek(), self.final())
+        return self.span_from(self.tok, self.final())
 
     def text_since(self, start: Tok) -> str:
         """The source text from `start` to the token before the cursor, as written."""
@@ -190,7 +193,7 @@ class Cursor:
         edit: Edit | None = None,
     ) -> NoReturn:
         """Fail at the next token: `what` was expected. `words` are spellings it may have been meant to be."""
-        tok = self.peek()
+        tok = self.tok
         near = closest(tok.text, words) if tok.kind == "word" else []
         if near and near[0] != tok.upper:
             help = f"did you mean `{near[0]}`?"
@@ -209,19 +212,19 @@ class Cursor:
         edit: Edit | None = None,
     ) -> NoReturn:
         """Fail with a mistake of the user, at the next token unless `at` is given."""
-        span = at if at is not None else self.span_of(self.peek())
+        span = at if at is not None else self.span_of(self.tok)
         raise ParseError(Diagnostic(code, title, span, label=label, help=help, why=why, edit=edit))
 
     def unsupported(self, what: str, *, at: Span | None = None, help: str = "", edit: Edit | None = None) -> NoReturn:
         """Fail with something that is understood and not built yet."""
-        span = at if at is not None else self.span_of(self.peek())
+        span = at if at is not None else self.span_of(self.tok)
         title = f"{what} is not supported yet"
         raise UnsupportedError(
             Diagnostic("FQ1901", title, span, label="not built yet", help=help, unsupported=True, edit=edit)
         )
 
     def _not_a_name(self, what: str) -> NoReturn:
-        tok = self.peek()
+        tok = self.tok
         if tok.kind == "word":
             self.fail(
                 "FQ1005",

@@ -20,7 +20,7 @@ def parse_columns(cur: Cursor, kind: Literal["stream", "table"]) -> tuple[Column
     cur.expect_op("(")
     columns = [parse_column(cur, kind)]
     while cur.accept_op(","):
-        if cur.at_op(")"):
+        if cur.tok.op == ")":
             cur.expected("another column after the comma", help="remove the comma before `)`")
         columns.append(parse_column(cur, kind))
     cur.expect_op(")", label="a comma or `)` goes here")
@@ -29,28 +29,28 @@ def parse_columns(cur: Cursor, kind: Literal["stream", "table"]) -> tuple[Column
 
 def parse_column(cur: Cursor, kind: Literal["stream", "table"]) -> ColumnDef:
     """`id INT KEY`."""
-    start = cur.peek()
+    start = cur.tok
     name = cur.expect_name("the name of a column")
-    if cur.at_op(",", ")"):
+    if cur.tok.op in (",", ")"):
         cur.fail("FQ1007", f"column `{name}` has no type", at=cur.span_of(start), help=f"write  {start.text} STRING")
     ref = parse_type_ref(cur)
     role: Role = "value"
     header_key = ""
-    at = cur.peek()
+    at = cur.tok
     if cur.accept_words("PRIMARY", "KEY"):
         role = "primary_key"
     elif cur.accept_words("KEY"):
         role = "key"
     elif cur.accept_words("HEADERS"):
         role = "header"
-    elif cur.at_word("HEADER") and cur.at_op("(", ahead=1):
+    elif cur.tok.upper == "HEADER" and cur.peek(1).op == "(":
         role = "header"
         cur.next()
         cur.next()
         header_key = cur.expect_string("the name of a header in quotes")
         cur.expect_op(")")
     _check_role(cur, kind, name, role, at)
-    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     return ColumnDef(name, ref, role, header_key, cur.span_since(start), properties)
 
 
@@ -78,7 +78,7 @@ def parse_properties(cur: Cursor) -> tuple[Property, ...]:
     cur.expect_word("WITH")
     cur.expect_op("(", help="write  WITH (KAFKA_TOPIC='orders', VALUE_FORMAT='JSON')")
     properties: list[Property] = []
-    while not cur.at_op(")"):
+    while cur.tok.op != ")":
         if properties:
             cur.expect_op(",", label="a comma or `)` goes here")
         properties.append(_property(cur))
@@ -87,7 +87,7 @@ def parse_properties(cur: Cursor) -> tuple[Property, ...]:
 
 
 def _property(cur: Cursor) -> Property:
-    start = cur.peek()
+    start = cur.tok
     if start.kind not in ("word", "quoted", "string"):
         cur.expected("the name of a property")
     cur.next()
@@ -96,7 +96,7 @@ def _property(cur: Cursor) -> Property:
         name += f".{cur.expect_name('the rest of the name of a property')}"
     span = cur.span_since(start)
     cur.expect_op("=", help=f"write  {name}='value'")
-    at = cur.peek()
+    at = cur.tok
     value = _constant(cur, at)
     return Property(name.upper(), value, span, cur.span_since(at))
 
@@ -104,9 +104,9 @@ def _property(cur: Cursor) -> Property:
 def _constant(cur: Cursor, start: Tok) -> int | float | str | bool | Decimal | None:
     if start.kind == "string":
         return cur.next().text
-    if cur.at_word(*_CONSTANTS):
+    if cur.tok.upper in _CONSTANTS:
         return _CONSTANTS[cur.next().upper]
-    negative = cur.at_op("-") and cur.peek(1).kind == "number"
+    negative = cur.tok.op == "-" and cur.peek(1).kind == "number"
     if negative:
         cur.next()
     if at_number(cur):

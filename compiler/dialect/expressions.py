@@ -35,13 +35,13 @@ def _and(cur: Cursor) -> Ast:
 
 
 def _words(cur: Cursor, word: str, operand: Callable[[Cursor], Ast]) -> Ast:
-    start = cur.peek()
+    start = cur.tok
     first = operand(cur)
-    if not cur.at_word(word):
+    if cur.tok.upper != word:
         return first
     operands = [(first, cur.span_since(start))]  # with their parentheses, which the node's own span leaves out
     while cur.accept_words(word):
-        start = cur.peek()
+        start = cur.tok
         operands.append((operand(cur), cur.span_since(start)))
     return _joined(cur, word.lower(), operands)
 
@@ -56,7 +56,7 @@ def _joined(cur: Cursor, name: str, operands: list[tuple[Ast, Span]]) -> Ast:
 
 
 def _not(cur: Cursor) -> Ast:
-    start = cur.peek()
+    start = cur.tok
     if not cur.accept_words("NOT"):
         return _predicated(cur)
     cur.enter()
@@ -67,9 +67,9 @@ def _not(cur: Cursor) -> Ast:
 
 def _predicated(cur: Cursor) -> Ast:
     """A value with at most one comparison or predicate behind it: `a = b = c` is not an expression."""
-    start = cur.peek()
+    start = cur.tok
     left = parse_value(cur)
-    tok = cur.peek()
+    tok = cur.tok
     if tok.kind == "op":
         if tok.text not in _COMPARISONS:
             return left
@@ -77,12 +77,12 @@ def _predicated(cur: Cursor) -> Ast:
         right = parse_value(cur)
         return Func(_COMPARISONS[tok.text], (left, right), cur.span_since(start))
     if tok.kind == "word":
-        negated = cur.at_word("NOT") and cur.at_word("BETWEEN", "IN", "LIKE", ahead=1)
+        negated = cur.tok.upper == "NOT" and cur.peek(1).upper in ("BETWEEN", "IN", "LIKE")
         if negated:
             cur.next()
-        if cur.at_word("BETWEEN", "IN", "LIKE"):
+        if cur.tok.upper in ("BETWEEN", "IN", "LIKE"):
             return _ranged(cur, start, left, "not_" if negated else "")
-        if cur.at_word("IS"):
+        if cur.tok.upper == "IS":
             return _is(cur, start, left)
     return left
 
@@ -97,7 +97,7 @@ def _ranged(cur: Cursor, start: Tok, left: Ast, prefix: str) -> Ast:
     elif word == "LIKE":
         args.append(parse_value(cur))
         if cur.accept_words("ESCAPE"):
-            at = cur.peek()
+            at = cur.tok
             escape = cur.expect_string("the escape character")
             if len(escape) != 1:
                 title = f"the escape of LIKE is one character, not {escape!r}"
@@ -105,9 +105,9 @@ def _ranged(cur: Cursor, start: Tok, left: Ast, prefix: str) -> Ast:
             args.append(Lit("string", escape, cur.span_of(at)))
     else:
         cur.expect_op("(", help="write  x IN (1, 2, 3)")
-        if cur.at_op(")"):
+        if cur.tok.op == ")":
             cur.expected("at least one value in the IN list", label="the list is empty")
-        if cur.at_word("SELECT"):
+        if cur.tok.upper == "SELECT":
             cur.unsupported("a query inside IN", help="join the other source instead")
         args.extend(_list(cur, ")"))
         cur.expect_op(")", label="a comma or `)` goes here")
@@ -127,10 +127,10 @@ def _is(cur: Cursor, start: Tok, left: Ast) -> Ast:
 
 def parse_value(cur: Cursor) -> Ast:
     """A value expression: arithmetic and what binds tighter; GROUP BY and PARTITION BY take no more than this."""
-    start = cur.peek()
+    start = cur.tok
     left = _product(cur)
     count = 0
-    while cur.at_op("+", "-", "||"):
+    while cur.tok.op in ("+", "-", "||"):
         count += 1
         cur.check_chain(count)
         sign = cur.next().text
@@ -141,10 +141,10 @@ def parse_value(cur: Cursor) -> Ast:
 
 
 def _product(cur: Cursor) -> Ast:
-    start = cur.peek()
+    start = cur.tok
     left = _unary(cur)
     count = 0
-    while cur.at_op("*", "/", "%"):
+    while cur.tok.op in ("*", "/", "%"):
         count += 1
         cur.check_chain(count)
         name = _MULTIPLICATIVE[cur.next().text]
@@ -154,7 +154,7 @@ def _product(cur: Cursor) -> Ast:
 
 
 def _unary(cur: Cursor) -> Ast:
-    start = cur.peek()
+    start = cur.tok
     if cur.accept_op("-"):
         if at_number(cur):  # a negative literal, so that the least BIGINT can be written
             return _postfix(cur, start, parse_number(cur, start, negative=True))
@@ -162,7 +162,7 @@ def _unary(cur: Cursor) -> Ast:
         operand = _unary(cur)
         cur.leave()
         return Func("neg", (operand,), cur.span_since(start))
-    if not cur.at_op("+"):
+    if cur.tok.op != "+":
         return parse_primary(cur)
     while cur.accept_op("+"):
         pass
@@ -174,7 +174,7 @@ def _unary(cur: Cursor) -> Ast:
 
 def parse_primary(cur: Cursor) -> Ast:
     """A primary with its subscripts and fields. Stops before `->*`, which only a select list understands."""
-    start = cur.peek()
+    start = cur.tok
     return _postfix(cur, start, _primary(cur, start))
 
 
@@ -187,9 +187,9 @@ def _postfix(cur: Cursor, start: Tok, base: Ast) -> Ast:
             index = parse_value(cur)
             cur.expect_op("]", help="close the subscript: name[1]")
             base = Func("subscript", (base, index), cur.span_since(start))
-        elif cur.at_op("->") and not cur.at_op("*", ahead=1):
+        elif cur.tok.op == "->" and cur.peek(1).op != "*":
             cur.next()
-            at = cur.peek()
+            at = cur.tok
             name = Lit("string", cur.expect_name("the name of a field"), cur.span_of(at))
             base = Func("field", (base, name), cur.span_since(start))
         else:
@@ -210,28 +210,28 @@ def _primary(cur: Cursor, start: Tok) -> Ast:
             return form
     if not cur.at_name():
         _no_expression(cur, start)
-    if cur.at_op("(", ahead=1):
+    if cur.peek(1).op == "(":
         return _call(cur, start)
     return _name(cur, start)
 
 
 def _no_expression(cur: Cursor, start: Tok) -> NoReturn:
-    names_something = cur.at_op(",", ")", ".", "=", ahead=1) or cur.at_word("FROM", "AS", ahead=1)
+    names_something = cur.peek(1).op in (",", ")", ".", "=") or cur.peek(1).upper in ("FROM", "AS")
     if start.kind == "word" and names_something and not cur.at_name():
         cur.expect_name("an expression")  # complains about the reserved word
     help = ""
-    if cur.at_op("*"):
+    if cur.tok.op == "*":
         help = "`*` stands alone in a select list, or in COUNT(*)"
-    elif start.kind == "op" and start.text in (")", ","):
+    elif start.op in (")", ","):
         help = "is a comma too much, or a value missing?"
     cur.expected("an expression", help=help)
 
 
 def _parenthesised(cur: Cursor, start: Tok) -> Ast:
-    if cur.at_word("SELECT"):
+    if cur.tok.upper == "SELECT":
         cur.unsupported("a query inside an expression", help="join the other source instead")
     inner = parse_expr(cur)
-    if cur.at_op(","):
+    if cur.tok.op == ",":
         cur.expected("`)`", help="a list in parentheses is not a value; use ARRAY[...] or STRUCT(name := ...)")
     cur.expect_op(")", label="this `(` group is not closed here")
     return inner
@@ -239,7 +239,7 @@ def _parenthesised(cur: Cursor, start: Tok) -> Ast:
 
 def _name(cur: Cursor, start: Tok) -> Ast:
     parts = [cur.fold(cur.next())]
-    if cur.at_op(".") and not cur.at_op("*", ahead=1):
+    if cur.tok.op == "." and cur.peek(1).op != "*":
         cur.next()
         parts.append(cur.expect_name("a column name after the dot"))
     return Name(tuple(parts), cur.span_since(start))
@@ -250,36 +250,36 @@ def _call(cur: Cursor, start: Tok) -> Ast:
     name = tok.text if tok.kind == "quoted" else tok.upper
     cur.expect_op("(")
     args: list[Ast] = []
-    if cur.at_op("*") and cur.at_op(")", ahead=1):
+    if cur.tok.op == "*" and cur.peek(1).op == ")":
         cur.next()
-    elif not cur.at_op(")"):
+    elif cur.tok.op != ")":
         if name in UNIT_FUNCTIONS and _at_unit(cur):
             unit = cur.next()
             args.append(Lit("string", unit.upper, cur.span_of(unit)))
             cur.expect_op(",")
         args.extend(_list(cur, ")"))
     cur.expect_op(")", label="a comma or `)` goes here")
-    if cur.at_word("OVER") and cur.at_op("(", ahead=1):
+    if cur.tok.upper == "OVER" and cur.peek(1).op == "(":
         cur.unsupported("a window function (OVER)")
     return Func(name, tuple(args), cur.span_since(start))
 
 
 def _at_unit(cur: Cursor) -> bool:
-    return cur.peek().kind == "word" and singular(cur.peek().text) in CALENDAR_UNITS and cur.at_op(",", ahead=1)
+    return cur.tok.kind == "word" and singular(cur.tok.text) in CALENDAR_UNITS and cur.peek(1).op == ","
 
 
 def _list(cur: Cursor, closer: str) -> list[Ast]:
     """Comma-separated expressions or lambdas, at least one."""
     items = [_argument(cur)]
     while cur.accept_op(","):
-        if cur.at_op(closer):
+        if cur.tok.op == closer:
             cur.expected("another value after the comma", help="remove the comma before it")
         items.append(_argument(cur))
     return items
 
 
 def _argument(cur: Cursor) -> Ast:
-    start = cur.peek()
+    start = cur.tok
     params = _lambda_params(cur)
     if params is None:
         return parse_expr(cur)
@@ -289,11 +289,11 @@ def _argument(cur: Cursor) -> Ast:
 
 def _lambda_params(cur: Cursor) -> tuple[str, ...] | None:
     """The parameters of a lambda and its arrow, stepped over; None and unmoved when none stands here."""
-    if cur.at_name() and cur.at_op("=>", ahead=1):
+    if cur.at_name() and cur.peek(1).op == "=>":
         name = cur.fold(cur.next())
         cur.next()
         return (name,)
-    if not cur.at_op("("):
+    if cur.tok.op != "(":
         return None
     before, names = cur.pos, []
     cur.next()
@@ -309,17 +309,17 @@ def _lambda_params(cur: Cursor) -> tuple[str, ...] | None:
 
 def parse_select_expr(cur: Cursor) -> Ast:
     """What a select list takes: `*`, `source.*`, `struct->*` or an expression."""
-    start = cur.peek()
+    start = cur.tok
     if cur.accept_op("*"):
         return Star(span=cur.span_of(start))
-    if cur.at_name() and cur.at_op(".", ahead=1) and cur.at_op("*", ahead=2):
+    if cur.at_name() and cur.peek(1).op == "." and cur.peek(2).op == "*":
         source = cur.fold(cur.next())
         cur.next()
         cur.next()
         return Star(source=source, span=cur.span_since(start))
     before = cur.pos
     expr = parse_expr(cur)
-    if not cur.at_op("->"):
+    if cur.tok.op != "->":
         return expr
     cur.pos = before  # `a + b->*` is no star: only a primary may stand before it
     base = parse_primary(cur)

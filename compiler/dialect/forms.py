@@ -36,12 +36,12 @@ def _constant(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
 def _case(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
     """Both forms; `CASE x WHEN v` becomes `CASE WHEN x = v`."""
     cur.next()
-    subject = None if cur.at_word("WHEN") else expr(cur)
+    subject = None if cur.tok.upper == "WHEN" else expr(cur)
     parts: list[Ast] = []
-    if not cur.at_word("WHEN"):
+    if cur.tok.upper != "WHEN":
         cur.expect_word("WHEN", help="write  CASE WHEN condition THEN value ELSE value END")
     while cur.accept_words("WHEN"):
-        at = cur.peek()
+        at = cur.tok
         when = expr(cur)
         parts.append(when if subject is None else Func("eq", (subject, when), cur.span_since(at)))
         cur.expect_word("THEN")
@@ -63,22 +63,22 @@ def _cast(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
 
 
 def _array(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
-    if not cur.at_op("[", ahead=1):
+    if cur.peek(1).op != "[":
         return None
     cur.next()
     cur.next()
-    items = [] if cur.at_op("]") else _elements(cur, expr)
+    items = [] if cur.tok.op == "]" else _elements(cur, expr)
     cur.expect_op("]", label="a comma or `]` goes here")
     return Func("array", tuple(items), cur.span_since(start))
 
 
 def _map(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
-    if not cur.at_op("(", ahead=1):
+    if cur.peek(1).op != "(":
         return None
     cur.next()
     cur.next()
     parts: list[Ast] = []
-    while not cur.at_op(")"):
+    while cur.tok.op != ")":
         if parts:
             cur.expect_op(",", label="a comma or `)` goes here")
         parts.append(expr(cur))
@@ -89,15 +89,15 @@ def _map(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
 
 
 def _struct(cur: Cursor, start: Tok, expr: Rule) -> Ast | None:
-    if not cur.at_op("(", ahead=1):
+    if cur.peek(1).op != "(":
         return None
     cur.next()
     cur.next()
     parts: list[Ast] = []
-    while not cur.at_op(")"):
+    while cur.tok.op != ")":
         if parts:
             cur.expect_op(",", label="a comma or `)` goes here")
-        at = cur.peek()
+        at = cur.tok
         parts.append(Lit("string", cur.expect_name("the name of a field"), cur.span_of(at)))
         cur.expect_op(":=", help="write  STRUCT(name := value)")
         parts.append(expr(cur))

@@ -17,7 +17,7 @@ _INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
 
 def at_number(cur: Cursor) -> bool:
     """Whether a number stands here; `.5` comes as two tokens."""
-    return cur.peek().kind == "number" or (cur.at_op(".") and _joined(cur.peek(), cur.peek(1)))
+    return cur.tok.kind == "number" or (cur.tok.op == "." and _joined(cur.tok, cur.peek(1)))
 
 
 def parse_number(cur: Cursor, start: Tok, *, negative: bool = False) -> Lit:
@@ -55,11 +55,11 @@ def parse_number(cur: Cursor, start: Tok, *, negative: bool = False) -> Lit:
 
 def parse_duration(cur: Cursor, what: str) -> int:
     """`10 SECONDS` in ms. Only units of fixed length; the number must be positive unless it is a grace."""
-    tok = cur.peek()
+    tok = cur.tok
     if tok.kind != "number" or not tok.text.isdigit():
         cur.expected(f"{what}: a whole number and a unit", help="for example  10 SECONDS")
     count = int(cur.next().text)
-    unit = cur.peek()
+    unit = cur.tok
     if unit.kind != "word" or singular(unit.text) not in UNIT_MS:
         cur.expected(
             f"a unit of time for {what}",
@@ -79,7 +79,7 @@ def parse_interval(cur: Cursor) -> Lit:
         cur.fail(
             "FQ1009", "an interval needs a whole number", at=cur.span_of(amount), help="write  INTERVAL '5' MINUTE"
         )
-    unit = cur.peek()
+    unit = cur.tok
     if unit.kind != "word" or singular(unit.text) not in INTERVAL_UNITS:
         cur.expected("a unit of time", help="use MILLISECOND, SECOND, MINUTE, HOUR, DAY or WEEK", words=INTERVAL_UNITS)
     cur.next()

@@ -25,14 +25,14 @@ _CLAUSES = ("FROM", "WINDOW", "WHERE", "GROUP", "PARTITION", "HAVING", "EMIT", "
 
 def parse_select(cur: Cursor) -> Query:
     """A query: `SELECT items FROM source [joins] [WINDOW] [WHERE] [GROUP BY] [PARTITION BY] [HAVING] [EMIT] [LIMIT]`."""
-    start = cur.peek()
-    if cur.at_word("WITH"):
+    start = cur.tok
+    if cur.tok.upper == "WITH":
         cur.unsupported("WITH ... AS (a common table expression)", help="make it a stream or table of its own")
     cur.expect_word("SELECT")
-    if cur.at_word("DISTINCT"):
+    if cur.tok.upper == "DISTINCT":
         cur.unsupported("SELECT DISTINCT", help="group by the columns instead")
     items = parse_items(cur)
-    if not cur.at_word("FROM"):
+    if cur.tok.upper != "FROM":
         cur.expected("`,` or `FROM` after a select item", words=["FROM"])
     cur.next()
     function: WindowClause | None = None
@@ -75,14 +75,14 @@ def parse_items(cur: Cursor) -> tuple[SelectItem, ...]:
     """Comma-separated select items."""
     items = [_item(cur)]
     while cur.accept_op(","):
-        if cur.at_word("FROM"):
+        if cur.tok.upper == "FROM":
             cur.expected("another select item after the comma", help="remove the comma before FROM")
         items.append(_item(cur))
     return tuple(items)
 
 
 def _item(cur: Cursor) -> SelectItem:
-    start = cur.peek()
+    start = cur.tok
     expr = parse_select_expr(cur)
     alias = None
     if isinstance(expr, Star):
@@ -96,10 +96,10 @@ def _item(cur: Cursor) -> SelectItem:
 
 def parse_source(cur: Cursor) -> TableRef:
     """A source in FROM or JOIN, with its alias."""
-    start = cur.peek()
+    start = cur.tok
     refuse_lateral(cur)
     name = cur.expect_name("the name of a stream or table")
-    if cur.at_op("("):
+    if cur.tok.op == "(":
         _refuse_function(cur, start)
     return TableRef(name, _alias(cur), None, cur.span_since(start))
 
@@ -114,7 +114,7 @@ def _alias(cur: Cursor) -> str | None:
 
 
 def _windowed_source(cur: Cursor) -> tuple[TableRef, WindowClause]:
-    start = cur.peek()
+    start = cur.tok
     name, window = parse_window_function(cur)
     return TableRef(name, _alias(cur), None, cur.span_since(start)), window
 
@@ -140,44 +140,44 @@ def _at_clause(cur: Cursor) -> bool:
 
 
 def _at_join(cur: Cursor) -> bool:
-    return cur.at_word("JOIN", "INNER", "LEFT", "RIGHT", "FULL")
+    return cur.tok.upper in ("JOIN", "INNER", "LEFT", "RIGHT", "FULL")
 
 
 def parse_join_clause(cur: Cursor) -> JoinClause:
     """`[INNER | LEFT | RIGHT | FULL [OUTER]] JOIN source [WITHIN ...] ON condition`."""
-    start = cur.peek()
+    start = cur.tok
     kind: JoinKind = "inner"
-    if not cur.accept_words("INNER") and cur.at_word(*_KINDS):
+    if not cur.accept_words("INNER") and cur.tok.upper in _KINDS:
         kind = _KINDS[cur.next().upper]
         cur.accept_words("OUTER")
     cur.expect_word("JOIN")
     right = parse_source(cur)
     refuse_clause(cur)
-    within = parse_within(cur) if cur.at_word("WITHIN") else None
-    if not cur.at_word("ON"):
+    within = parse_within(cur) if cur.tok.upper == "WITHIN" else None
+    if cur.tok.upper != "ON":
         cur.expected("`ON` with the condition of the join", help="write  JOIN other ON this.key = other.key")
     cur.next()
     on = parse_expr(cur)
-    if cur.at_word("WITHIN"):
+    if cur.tok.upper == "WITHIN":
         cur.fail("FQ1003", "WITHIN stands before ON", help="write  JOIN other WITHIN 1 HOUR ON ...")
     return JoinClause(kind, right, on, within, cur.span_since(start))
 
 
 def _refuse_other_sources(cur: Cursor) -> None:
-    if cur.at_op(","):
+    if cur.tok.op == ",":
         cur.fail("FQ1003", "FROM takes one source", label="a second one", help="write  JOIN other ON ...")
     refuse_clause(cur)
-    if cur.at_name() and cur.at_word("JOIN", ahead=1):
+    if cur.at_name() and cur.peek(1).upper == "JOIN":
         cur.fail(
             "FQ1001",
-            f"{cur.peek().shown()} is no kind of join",
+            f"{cur.tok.shown()} is no kind of join",
             label="before JOIN",
             help="the kinds are INNER, LEFT, RIGHT and FULL",
         )
 
 
 def _at_window(cur: Cursor) -> bool:
-    return cur.at_word("WINDOW")
+    return cur.tok.upper == "WINDOW"
 
 
 def _keys(cur: Cursor) -> tuple[Ast, ...]:
@@ -187,7 +187,7 @@ def _keys(cur: Cursor) -> tuple[Ast, ...]:
     before = cur.pos
     keys: list[Ast] = []
     if cur.accept_op("("):
-        if not cur.at_op(")"):
+        if cur.tok.op != ")":
             keys.append(parse_expr(cur))
             while cur.accept_op(","):
                 keys.append(parse_value(cur))
@@ -201,7 +201,7 @@ def _keys(cur: Cursor) -> tuple[Ast, ...]:
 
 
 def _ends_keys(cur: Cursor) -> bool:
-    return cur.at_end() or cur.at_op(")", ";") or cur.at_word(*_CLAUSES)
+    return cur.tok.kind == "end" or cur.tok.op in (")", ";") or cur.tok.upper in _CLAUSES
 
 
 def _emit(cur: Cursor) -> Literal["changes", "final"] | None:
@@ -217,7 +217,7 @@ def _emit(cur: Cursor) -> Literal["changes", "final"] | None:
 def _limit(cur: Cursor) -> int | None:
     if not cur.accept_words("LIMIT"):
         return None
-    if cur.peek().kind != "number" or not cur.peek().text.isdigit():
+    if cur.tok.kind != "number" or not cur.tok.text.isdigit():
         cur.expected("a whole number after LIMIT")
     return int(cur.next().text)
 
@@ -227,8 +227,8 @@ def _check_tail(cur: Cursor) -> None:
     refuse_set_operation(cur)
     if cur.at_words("ORDER", "BY"):
         cur.unsupported("ORDER BY")
-    if cur.at_word(*_CLAUSES):
-        word = cur.peek().text.upper()
+    if cur.tok.upper in _CLAUSES:
+        word = cur.tok.text.upper()
         cur.fail(
             "FQ1003",
             f"{word} cannot stand here",

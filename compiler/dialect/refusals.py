@@ -44,7 +44,7 @@ def refuse_join(cur: Cursor) -> None:
         return
     words = [cur.peek(i) for i in range(count)]
     named = " ".join(w.upper for w in words)
-    if cur.at_word("JOIN", ahead=count):
+    if cur.peek(count).upper == "JOIN":
         named += " JOIN"
     helps = [_AS_JOINS[w.upper] for w in words if w.upper in _AS_JOINS]
     alias = f"; as the name of a source write  AS {words[0].text}" if words[0].upper not in _DIRECTIONS else ""
@@ -57,7 +57,7 @@ def refuse_join(cur: Cursor) -> None:
 
 def refuse_lateral(cur: Cursor) -> None:
     """Refuse LATERAL where a source is expected."""
-    if cur.at_word("LATERAL") and cur.at_op("(", ahead=1):
+    if cur.tok.upper == "LATERAL" and cur.peek(1).op == "(":
         cur.unsupported("LATERAL", help=_AS_JOINS["LATERAL"])
 
 
@@ -65,8 +65,8 @@ def refuse_set_operation(cur: Cursor) -> None:
     """Refuse UNION, INTERSECT, EXCEPT and MINUS behind a query."""
     if not _at_set_operation(cur):
         return
-    named = cur.peek().upper
-    if cur.at_word("ALL", "DISTINCT", ahead=1):
+    named = cur.tok.upper
+    if cur.peek(1).upper in ("ALL", "DISTINCT"):
         named += f" {cur.peek(1).upper}"
     cur.unsupported(named, help="INSERT INTO a stream from each query" if named.startswith("UNION") else "")
 
@@ -82,30 +82,30 @@ def _join_words(cur: Cursor) -> int:
     """How many words here name a kind of join that has no operator; 0 for none."""
     count = 0
     other = False
-    while cur.at_word(*JOIN_KINDS, *_DIRECTIONS, ahead=count):
-        other = other or cur.at_word(*JOIN_KINDS, ahead=count)
+    while cur.peek(count).upper in (*JOIN_KINDS, *_DIRECTIONS):
+        other = other or cur.peek(count).upper in JOIN_KINDS
         count += 1
     if not other or not count:
         return 0
-    if not cur.at_word("JOIN", ahead=count) or _is_named(cur):
+    if cur.peek(count).upper != "JOIN" or _is_named(cur):
         return 0
     return count
 
 
 def _is_named(cur: Cursor) -> bool:
     """Whether the word here is an alias after all: ksqlDB takes it as one, and the statement says so."""
-    return cur.peek().upper != "CROSS" and cur.is_qualifier(cur.peek())
+    return cur.tok.upper != "CROSS" and cur.is_qualifier(cur.tok)
 
 
 def _at_set_operation(cur: Cursor) -> bool:
-    if cur.at_word("UNION"):
+    if cur.tok.upper == "UNION":
         return True
-    return cur.at_word(*_SET_OPERATIONS) and (cur.at_word(*_QUERY_STARTS, ahead=1) or cur.at_op("(", ahead=1))
+    return cur.tok.upper in _SET_OPERATIONS and (cur.peek(1).upper in _QUERY_STARTS or cur.peek(1).op == "(")
 
 
 def _clause(cur: Cursor) -> tuple[str, str] | None:
     for first, second, named, help in _CLAUSES:
-        if not cur.at_word(first):
+        if cur.tok.upper != first:
             continue
         follows = _at_either(cur, second) if second else not _ends_source(cur)
         if follows:
@@ -114,7 +114,7 @@ def _clause(cur: Cursor) -> tuple[str, str] | None:
 
 
 def _at_either(cur: Cursor, second: str) -> bool:
-    return cur.at_op(second, ahead=1) or cur.at_word(second, ahead=1)
+    return cur.peek(1).op == second or cur.peek(1).upper == second
 
 
 def _ends_source(cur: Cursor) -> bool:
@@ -122,4 +122,4 @@ def _ends_source(cur: Cursor) -> bool:
     after = cur.peek(1)
     if after.kind == "word":
         return after.upper in RESERVED or after.upper in ("PARTITION", "EMIT")
-    return after.kind == "end" or (after.kind == "op" and after.text in (";", ")", ","))
+    return after.kind == "end" or after.op in (";", ")", ",")

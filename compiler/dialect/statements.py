@@ -41,7 +41,7 @@ _KIND_HELP = "write  CREATE STREAM name (...) WITH (...)  or  CREATE TABLE name 
 
 def parse_statement(cur: Cursor, variables: MutableMapping[str, str]) -> list[Statement]:
     """One statement up to its end. DEFINE and UNDEFINE act on `variables` and give none; a VALUES list gives one per row."""
-    tok = cur.peek()
+    tok = cur.tok
     if tok.kind != "word":
         cur.expected("a statement", help=_VERB_HELP)
     if cur.at_words("ALTER", "STREAM") or cur.at_words("ALTER", "TABLE"):
@@ -62,24 +62,24 @@ _VERB_HELP = "a statement begins with CREATE, INSERT INTO, DROP, SET, UNSET, DEF
 def _create(cur: Cursor, start: Tok) -> list[Statement]:
     cur.next()
     or_replace = cur.accept_words("OR", "REPLACE")
-    if cur.at_word("TYPE"):
+    if cur.tok.upper == "TYPE":
         return [_create_type(cur, start)]
-    if cur.at_word("SINK", "SOURCE") and cur.at_word("CONNECTOR", ahead=1):
+    if cur.tok.upper in ("SINK", "SOURCE") and cur.peek(1).upper == "CONNECTOR":
         return [parse_other(cur, start)]
-    if cur.at_word("MATERIALIZED", "VIEW"):
+    if cur.tok.upper in ("MATERIALIZED", "VIEW"):
         _refuse_view(cur)
     read_only = cur.accept_words("SOURCE")
-    if not cur.at_word("STREAM", "TABLE"):
+    if cur.tok.upper not in ("STREAM", "TABLE"):
         cur.expected("STREAM, TABLE or TYPE after CREATE", help=_KIND_HELP, words=["STREAM", "TABLE", "TYPE"])
     kind: Kind = "stream" if cur.next().upper == "STREAM" else "table"
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    name_tok = cur.peek()
+    name_tok = cur.tok
     name = cur.expect_name(f"the name of the {kind}")
     name_span = cur.span_of(name_tok)
-    columns = parse_columns(cur, kind) if cur.at_op("(") else None
-    with_start = cur.peek()
-    properties = parse_properties(cur) if cur.at_word("WITH") else ()
-    if cur.at_word("AS"):
+    columns = parse_columns(cur, kind) if cur.tok.op == "(" else None
+    with_start = cur.tok
+    properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
+    if cur.tok.upper == "AS":
         _refuse_columns(cur, has_columns=columns is not None, read_only=read_only)
         query = _as_query(cur)
         return [
@@ -128,7 +128,7 @@ def _refuse_columns(cur: Cursor, *, has_columns: bool, read_only: bool) -> None:
 
 def _as_query(cur: Cursor) -> Query:
     cur.expect_word("AS")
-    if not cur.at_word("SELECT", "WITH"):
+    if cur.tok.upper not in ("SELECT", "WITH"):
         cur.expected("SELECT after AS", words=["SELECT"])
     return parse_select(cur)
 
@@ -136,7 +136,7 @@ def _as_query(cur: Cursor) -> Query:
 def _refuse_view(cur: Cursor) -> NoReturn:
     cur.fail(
         "FQ1001",
-        f"{cur.peek().upper} is not of this dialect",
+        f"{cur.tok.upper} is not of this dialect",
         help="write CREATE STREAM or CREATE TABLE, or set  dialect: standard",
     )
 
@@ -144,7 +144,7 @@ def _refuse_view(cur: Cursor) -> NoReturn:
 def _create_type(cur: Cursor, start: Tok) -> Statement:
     cur.next()
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    name_tok = cur.peek()
+    name_tok = cur.tok
     name = cur.expect_name("the name of the type")
     name_span = cur.span_of(name_tok)
     cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
@@ -162,14 +162,14 @@ def _create_type(cur: Cursor, start: Tok) -> Statement:
 def _insert(cur: Cursor, start: Tok) -> list[Statement]:
     cur.next()
     cur.expect_word("INTO")
-    name_tok = cur.peek()
+    name_tok = cur.tok
     target = cur.expect_name("the name of a stream or table")
     name_span = cur.span_of(name_tok)
-    columns = _column_names(cur) if cur.at_op("(") else ()
-    if cur.at_word("VALUES"):
+    columns = _column_names(cur) if cur.tok.op == "(" else ()
+    if cur.tok.upper == "VALUES":
         return [*_rows(cur, start, name_tok, target, columns)]
-    properties = parse_properties(cur) if cur.at_word("WITH") else ()
-    if columns or not cur.at_word("SELECT"):
+    properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
+    if columns or cur.tok.upper != "SELECT":
         cur.expected("VALUES" if columns else "SELECT or VALUES", words=["SELECT", "VALUES"])
     query = parse_select(cur)
     text, span = cur.text_since(start), cur.span_since(start)
@@ -190,7 +190,7 @@ def _rows(cur: Cursor, start: Tok, name_tok: Tok, target: str, columns: tuple[st
     rows: list[tuple[Ast, ...]] = []
     while not rows or cur.accept_op(","):
         cur.expect_op("(", help="write  VALUES (1, 'a')")
-        row = [] if cur.at_op(")") else [parse_expr(cur)]
+        row = [] if cur.tok.op == ")" else [parse_expr(cur)]
         while cur.accept_op(","):
             row.append(parse_expr(cur))
         cur.expect_op(")", label="a comma or `)` goes here")
@@ -202,7 +202,7 @@ def _rows(cur: Cursor, start: Tok, name_tok: Tok, target: str, columns: tuple[st
 def _alter(cur: Cursor, start: Tok) -> Statement:
     cur.next()
     kind: Kind = "stream" if cur.next().upper == "STREAM" else "table"
-    name_tok = cur.peek()
+    name_tok = cur.tok
     name = cur.expect_name(f"the name of a {kind}")
     columns: list[ColumnDef] = []
     while not columns or cur.accept_op(","):
@@ -219,20 +219,20 @@ def _select(cur: Cursor, start: Tok) -> list[Statement]:
 
 def _assert(cur: Cursor, start: Tok) -> list[Statement]:
     cur.next()
-    if cur.at_word("VALUES", "NULL"):
+    if cur.tok.upper in ("VALUES", "NULL"):
         return _assert_rows(cur, start)
     return [parse_assertion(cur, start)]
 
 
 def _assert_rows(cur: Cursor, start: Tok) -> list[Statement]:
-    deleted = cur.at_word("NULL")
+    deleted = cur.tok.upper == "NULL"
     if deleted:
         cur.next()
     cur.expect_word("VALUES")
-    name_tok = cur.peek()
+    name_tok = cur.tok
     target = cur.expect_name("the name of a stream or table")
-    columns = _column_names(cur) if cur.at_op("(") else ()
-    if not cur.at_word("KEY" if deleted else "VALUES", "VALUES"):
+    columns = _column_names(cur) if cur.tok.op == "(" else ()
+    if cur.tok.upper not in ("KEY" if deleted else "VALUES", "VALUES"):
         cur.expected("VALUES", words=["VALUES"])
     rows = _rows(cur, start, name_tok, target, columns)
     return [

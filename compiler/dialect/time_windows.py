@@ -19,11 +19,11 @@ _STEPPED = ("HOPPING", "CUMULATING")
 
 def parse_window_clause(cur: Cursor) -> WindowClause:
     """`[WINDOW] TUMBLING (SIZE 1 HOUR, RETENTION 7 DAYS, GRACE PERIOD 5 MINUTES)` and its kin."""
-    start = cur.peek()
+    start = cur.tok
     cur.accept_words("WINDOW")
-    if cur.at_name() and not cur.at_word(*KINDS) and cur.at_word(*KINDS, ahead=1):
+    if cur.at_name() and cur.tok.upper not in KINDS and cur.peek(1).upper in KINDS:
         cur.next()  # ksqlDB lets a window have a name, without a use for it
-    if not cur.at_word(*KINDS):
+    if cur.tok.upper not in KINDS:
         cur.expected(
             "TUMBLING, HOPPING, CUMULATING or SESSION", help="write  WINDOW TUMBLING (SIZE 1 HOUR)", words=KINDS
         )
@@ -59,7 +59,7 @@ def _window_options(cur: Cursor) -> tuple[int | None, int | None]:
 
 
 def _positive(cur: Cursor, what: str) -> int:
-    start = cur.peek()
+    start = cur.tok
     ms = parse_duration(cur, what)
     if ms <= 0:
         cur.fail("FQ1009", f"{what} must be longer than nothing", at=cur.span_since(start))

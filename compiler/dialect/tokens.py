@@ -59,7 +59,8 @@ del FlowQL.Tokenizer._COMMENTS["{#"]
 
 @dataclass(frozen=True, slots=True)
 class Tok:
-    """One token. `text`: a quoted token's content, otherwise as written; `upper`: of a word, its upper case.
+    """One token. `text`: a quoted token's content, otherwise as written; `upper`: of a word, its upper case, else
+    empty; `op`: of a sign, its text, else empty.
 
     `start` and `end` are offsets in the source text; a substituted token has those of its variable.
     """
@@ -69,6 +70,7 @@ class Tok:
     start: int
     end: int
     upper: str = ""
+    op: str = ""
 
     def shown(self) -> str:
         """How an error message names this token."""
@@ -137,7 +139,7 @@ def split_statements(tokens: Sequence[Tok]) -> list[list[Tok]]:
     statements: list[list[Tok]] = []
     current: list[Tok] = []
     for tok in tokens:
-        if tok.kind == "op" and tok.text == ";":
+        if tok.op == ";":
             if current:
                 statements.append([*current, _end_after(current)])
             current = []
@@ -246,7 +248,7 @@ def _convert(token: object, text: str) -> Tok:
         return Tok("number", value, start, end)
     if kind is TokenType.VAR:
         return Tok("word", value, start, end, value.upper())
-    return Tok("op", text[start:end], start, end)
+    return Tok("op", text[start:end], start, end, op=text[start:end])
 
 
 def _end_after(tokens: Sequence[Tok]) -> Tok:

@@ -27,31 +27,31 @@ _DECIMALS = ("DECIMAL", "DEC", "NUMERIC")
 
 def parse_type_ref(cur: Cursor) -> TypeRef:
     """A type. Unknown names become custom types, which the analyzer looks up."""
-    start = cur.peek()
+    start = cur.tok
     cur.enter()
     ref = _base(cur, start)
     cur.leave()
-    while cur.at_word("ARRAY"):  # the older spelling `INT ARRAY`
+    while cur.tok.upper == "ARRAY":  # the older spelling `INT ARRAY`
         cur.next()
         ref = _container(cur, start, "ARRAY", (ref,))
     return ref
 
 
 def _base(cur: Cursor, start: Tok) -> TypeRef:
-    if start.kind == "word" and cur.at_op("<", ahead=1):
+    if start.kind == "word" and cur.peek(1).op == "<":
         if start.upper == "ARRAY":
             return _array(cur, start)
         if start.upper == "MAP":
             return _map(cur, start)
         if start.upper == "STRUCT":
             return _struct(cur, start)
-    if cur.at_word("STRUCT") and cur.at_op("<>", ahead=1):  # one token to the tokenizer
+    if cur.tok.upper == "STRUCT" and cur.peek(1).op == "<>":  # one token to the tokenizer
         cur.next()
         cur.next()
         return TypeRef(known=t.struct(), span=cur.span_since(start))
-    if start.kind == "word" and start.upper in _DECIMALS:
+    if start.upper in _DECIMALS:
         return _decimal(cur, start)
-    if start.kind == "word" and start.upper in ("ARRAY", "MAP", "STRUCT"):
+    if start.upper in ("ARRAY", "MAP", "STRUCT"):
         cur.next()
         cur.expect_op("<", help=f"write the element types: {_SHAPES[start.upper]}")
     if not cur.at_name():
@@ -59,7 +59,7 @@ def _base(cur: Cursor, start: Tok) -> TypeRef:
     cur.next()
     known = _KNOWN.get(start.upper) if start.kind == "word" else None
     if known is not None:
-        if cur.at_op("("):
+        if cur.tok.op == "(":
             _length(cur, start)
         return TypeRef(known=known, span=cur.span_since(start))
     return TypeRef(custom=cur.fold(start), span=cur.span_since(start))
@@ -75,8 +75,8 @@ _TYPE_HELP = (
 def _length(cur: Cursor, name: Tok) -> None:
     """`(10)` after a type: accepted and without effect, as in ksqlDB."""
     cur.expect_op("(")
-    tok = cur.peek()
-    if not ((tok.kind == "number" and tok.text.isdigit()) or cur.at_word("STRING")):
+    tok = cur.tok
+    if not ((tok.kind == "number" and tok.text.isdigit()) or cur.tok.upper == "STRING"):
         cur.fail(
             "FQ1007",
             f"the parameter of {name.upper} must be a whole number, found {tok.shown()}",
@@ -88,7 +88,7 @@ def _length(cur: Cursor, name: Tok) -> None:
 
 def _decimal(cur: Cursor, start: Tok) -> TypeRef:
     cur.next()
-    if not cur.at_op("("):
+    if cur.tok.op != "(":
         cur.fail(
             "FQ1007",
             f"{start.upper} needs a precision and a scale",
@@ -111,7 +111,7 @@ def _decimal(cur: Cursor, start: Tok) -> TypeRef:
 
 
 def _digits(cur: Cursor, what: str) -> int:
-    if cur.peek().kind != "number" or not cur.peek().text.isdigit():
+    if cur.tok.kind != "number" or not cur.tok.text.isdigit():
         cur.expected(f"{what}, a whole number")
     return int(cur.next().text)
 
@@ -146,10 +146,10 @@ def _struct(cur: Cursor, start: Tok) -> TypeRef:
     cur.next()
     cur.expect_op("<")
     fields: list[tuple[str, TypeRef]] = []
-    while not cur.at_op(">"):
+    while cur.tok.op != ">":
         if fields:
             cur.expect_op(",", label="a comma or `>` goes here")
-        at = cur.peek()
+        at = cur.tok
         name = cur.expect_name("the name of a field")
         if any(name == other for other, _ in fields):
             cur.fail("FQ2004", f"two fields of the STRUCT are called {name}", at=cur.span_of(at), label="a name twice")

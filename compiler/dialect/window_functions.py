@@ -42,9 +42,9 @@ FUNCTIONS = {
 
 def at_window_function(cur: Cursor) -> bool:
     """Whether `TABLE(TUMBLE(` or `TUMBLE(` is next."""
-    if cur.at_word("TABLE") and cur.at_op("(", ahead=1):
+    if cur.tok.upper == "TABLE" and cur.peek(1).op == "(":
         return True
-    return cur.at_word(*FUNCTIONS) and cur.at_op("(", ahead=1)
+    return cur.tok.upper in FUNCTIONS and cur.peek(1).op == "("
 
 
 def parse_window_function(cur: Cursor) -> tuple[str, WindowClause]:
@@ -52,8 +52,8 @@ def parse_window_function(cur: Cursor) -> tuple[str, WindowClause]:
     wrapped = cur.accept_words("TABLE")
     if wrapped:
         cur.expect_op("(")
-    start = cur.peek()
-    if not cur.at_word(*FUNCTIONS):
+    start = cur.tok
+    if cur.tok.upper not in FUNCTIONS:
         cur.expected("TUMBLE, HOP, CUMULATE or SESSION", words=FUNCTIONS)
     function = FUNCTIONS[cur.next().upper]
     cur.expect_op("(")
@@ -93,7 +93,7 @@ def _arguments(cur: Cursor, function: _Function, start: Tok) -> tuple[str, Name,
 
 
 def _named(cur: Cursor) -> str | None:
-    if not cur.at_op("=>", ahead=1):
+    if cur.peek(1).op != "=>":
         return None
     word = cur.next().upper
     cur.next()
@@ -117,7 +117,7 @@ def _time_column(cur: Cursor) -> Name:
     wrapped = cur.accept_words("DESCRIPTOR")
     if wrapped:
         cur.expect_op("(")
-    start = cur.peek()
+    start = cur.tok
     name = Name((cur.expect_name("the time column"),), cur.span_of(start))
     if wrapped:
         cur.expect_op(")")
@@ -125,9 +125,9 @@ def _time_column(cur: Cursor) -> Name:
 
 
 def _duration(cur: Cursor, what: str) -> int:
-    if not cur.at_word("INTERVAL"):
+    if cur.tok.upper != "INTERVAL":
         cur.expected(f"{what} as an interval", help="write  INTERVAL '1' MINUTE")
-    start = cur.peek()
+    start = cur.tok
     value = parse_interval(cur).value
     assert isinstance(value, int)
     if value <= 0 and what != "GRACE":

@@ -29,16 +29,16 @@ _EXCLUSIONS: tuple[Literal["current row", "group", "ties", "no others"], ...] = 
 
 def parse_call(cur: Reader) -> Call:
     """`name(arguments)` with WITHIN GROUP, FILTER, IGNORE NULLS and OVER."""
-    start = cur.peek()
+    start = cur.tok
     name = cur.fold(cur.next())
     cur.expect_op("(")
-    star = cur.at_op("*") and cur.at_op(")", ahead=1)
+    star = cur.tok.op == "*" and cur.peek(1).op == ")"
     if star:
         cur.next()
     distinct = cur.accept_words("DISTINCT")
     if not distinct:
         cur.accept_words("ALL")
-    args = () if cur.at_op(")") else _arguments(cur)
+    args = () if cur.tok.op == ")" else _arguments(cur)
     order_by = _order_by(cur)
     cur.expect_op(")", label="a comma or `)` goes here")
     within_group: tuple[OrderItem, ...] = ()
@@ -68,7 +68,7 @@ def parse_call(cur: Reader) -> Call:
 def _arguments(cur: Reader) -> tuple[Expr, ...]:
     found = [_argument(cur)]
     while cur.accept_op(","):
-        if cur.at_op(")"):
+        if cur.tok.op == ")":
             edit = Edit(cur.span_of(cur.back(1)), "")
             cur.expected("another value after the comma", help="remove the comma before it", edit=edit)
         found.append(_argument(cur))
@@ -76,13 +76,13 @@ def _arguments(cur: Reader) -> tuple[Expr, ...]:
 
 
 def _argument(cur: Reader) -> Expr:
-    start = cur.peek()
-    if cur.at_word("TABLE") and not cur.at_op("(", ahead=1):
+    start = cur.tok
+    if cur.tok.upper == "TABLE" and cur.peek(1).op != "(":
         cur.next()
         return TableArgument(cur.expect_dotted("the name of a relation"), _partition(cur), span=cur.span_since(start))
-    if cur.at_name() and cur.at_words_ahead(1, "PARTITION", "BY"):
+    if cur.at_name() and cur.at_words("PARTITION", "BY", ahead=1):
         return TableArgument((cur.fold(cur.next()),), _partition(cur), span=cur.span_since(start))
-    if start.kind in ("word", "quoted") and cur.at_op("=>", ahead=1):
+    if start.kind in ("word", "quoted") and cur.peek(1).op == "=>":
         name = cur.fold(cur.next())
         cur.next()
         return Named(name, _argument(cur), span=cur.span_since(start))
@@ -94,7 +94,7 @@ def _argument(cur: Reader) -> Expr:
 
 def _lambda_parameters(cur: Reader) -> tuple[str, ...] | None:
     """The parameters of `(x, y) =>`, stepped over; None and unmoved when none stands here."""
-    if not cur.at_op("("):
+    if cur.tok.op != "(":
         return None
     before, names = cur.pos, []
     cur.next()
@@ -116,14 +116,14 @@ def _partition(cur: Reader) -> tuple[Expr, ...]:
     if not cur.accept_words("PARTITION", "BY"):
         return ()
     found = [cur.rules.expr(cur)]
-    while cur.at_op(",") and not (cur.peek(1).kind in ("word", "quoted") and cur.at_op("=>", "(", ahead=2)):
+    while cur.tok.op == "," and not (cur.peek(1).kind in ("word", "quoted") and cur.peek(2).op in ("=>", "(")):
         cur.next()
         found.append(cur.rules.expr(cur))
     return tuple(found)
 
 
 def _filter(cur: Reader) -> Expr | None:
-    if not (cur.at_word("FILTER") and cur.at_op("(", ahead=1)):
+    if not (cur.tok.upper == "FILTER" and cur.peek(1).op == "("):
         return None
     cur.next()
     cur.next()
@@ -142,17 +142,17 @@ def _nulls(cur: Reader) -> Literal["", "ignore", "respect"]:
 def _over(cur: Reader) -> WindowSpec | None:
     if not cur.accept_words("OVER"):
         return None
-    start = cur.peek()
-    if cur.at_op("("):
+    start = cur.tok
+    if cur.tok.op == "(":
         return cur.rules.window(cur)
     return WindowSpec(cur.expect_name("the name of a window"), bare=True, span=cur.span_since(start))
 
 
 def parse_window(cur: Reader) -> WindowSpec:
     """`([base] [PARTITION BY ...] [ORDER BY ...] [frame])`."""
-    start = cur.peek()
+    start = cur.tok
     cur.expect_op("(")
-    named = cur.at_name() and not cur.at_word(*_FRAMES) and not cur.at_words("PARTITION", "BY")
+    named = cur.at_name() and cur.tok.upper not in _FRAMES and not cur.at_words("PARTITION", "BY")
     base = cur.fold(cur.next()) if named else ""
     partition: list[Expr] = []
     if cur.accept_words("PARTITION", "BY"):
@@ -162,13 +162,13 @@ def parse_window(cur: Reader) -> WindowSpec:
     order_by = _order_by(cur)
     if cur.at_words("SESSION", "WITH"):
         cur.unsupported("a SESSION frame", help="write  ROWS or RANGE BETWEEN ... AND ...")
-    frame = _frame(cur) if cur.at_word(*_FRAMES) else None
+    frame = _frame(cur) if cur.tok.upper in _FRAMES else None
     cur.expect_op(")", label="not expected in a window")
     return WindowSpec(base, tuple(partition), order_by, frame, span=cur.span_since(start))
 
 
 def _frame(cur: Reader) -> Frame:
-    start = cur.peek()
+    start = cur.tok
     unit = _FRAMES[cur.next().upper]
     between = cur.accept_words("BETWEEN")
     first = _bound(cur)
@@ -189,7 +189,7 @@ def _frame(cur: Reader) -> Frame:
 
 
 def _bound(cur: Reader) -> Bound:
-    start = cur.peek()
+    start = cur.tok
     if cur.accept_words("CURRENT", "ROW"):
         return Bound("current row", span=cur.span_since(start))
     if cur.accept_words("UNBOUNDED"):

@@ -20,19 +20,19 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
     recursive, tables = parse_with(cur)
     with_text = cur.text_since(start) if tables else ""
     cur.next()
-    if cur.at_word("OVERWRITE"):
+    if cur.tok.upper == "OVERWRITE":
         help = "write  DELETE FROM t  before it, or  ON CONFLICT (key) DO UPDATE SET ...  behind it"
         cur.unsupported("INSERT OVERWRITE", help=help)
     cur.expect_word("INTO")
     target, name_span = _target(cur)
     alias = cur.expect_name("an alias") if cur.accept_words("AS") else None
-    columns = cur.expect_names("the name of a column") if cur.at_op("(") and not cur.at_query() else ()
-    properties = parse_properties(cur) if cur.at_word("WITH") and cur.at_op("(", ahead=1) else ()
+    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" and not cur.at_query() else ()
+    properties = parse_properties(cur) if cur.tok.upper == "WITH" and cur.peek(1).op == "(" else ()
     query, query_text = None, ""
     if not cur.accept_words("DEFAULT", "VALUES"):
         if not cur.at_query():
             cur.expected("SELECT or VALUES", words=["SELECT", "VALUES"])
-        at = cur.peek()
+        at = cur.tok
         query = parse_query(cur)
         query_text = cur.text_since(at)
         if tables and query.with_:
@@ -57,12 +57,12 @@ def parse_insert(cur: Reader, start: Tok) -> Statement:
 
 
 def _on_conflict(cur: Reader) -> OnConflict | None:
-    start = cur.peek()
+    start = cur.tok
     if cur.at_words("ON", "DUPLICATE", "KEY"):
         cur.unsupported("ON DUPLICATE KEY", help="write  ON CONFLICT (key) DO UPDATE SET column = EXCLUDED.column")
     if not cur.accept_words("ON", "CONFLICT"):
         return None
-    columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()
+    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     if cur.at_words("ON", "CONSTRAINT"):
         cur.unsupported("ON CONFLICT ON CONSTRAINT", help="name the columns of the key:  ON CONFLICT (id)")
     cur.expect_word("DO", help="write  ON CONFLICT DO NOTHING")
@@ -109,8 +109,10 @@ def _assignments(cur: Reader) -> tuple[Assignment, ...]:
 
 
 def _assignment(cur: Reader) -> Assignment:
-    start = cur.peek()
-    columns = cur.expect_names("the name of a column") if cur.at_op("(") else (cur.expect_name("the name of a column"),)
+    start = cur.tok
+    columns = (
+        cur.expect_names("the name of a column") if cur.tok.op == "(" else (cur.expect_name("the name of a column"),)
+    )
     cur.expect_op("=", help=f"write  {columns[0]} = value")
     return Assignment(columns, parse_expr(cur), span=cur.span_since(start))
 
@@ -139,7 +141,7 @@ def parse_delete(cur: Reader, start: Tok) -> Statement:
 
 
 def _target(cur: Reader) -> tuple[tuple[str, ...], Span]:
-    start = cur.peek()
+    start = cur.tok
     target = cur.expect_dotted("the name of a stream or table")
     return target, cur.span_since(start)
 
@@ -147,7 +149,7 @@ def _target(cur: Reader) -> tuple[tuple[str, ...], Span]:
 def _alias(cur: Reader) -> str | None:
     if cur.accept_words("AS"):
         return cur.expect_name("an alias")
-    if cur.at_name() and not cur.at_word("SET"):
+    if cur.at_name() and cur.tok.upper != "SET":
         return cur.fold(cur.next())
     return None
 

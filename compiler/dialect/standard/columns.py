@@ -37,7 +37,7 @@ def parse_column_list(cur: Reader) -> ColumnList:
     """`(id INT PRIMARY KEY, name VARCHAR NOT NULL, WATERMARK FOR ts AS ts)`. A comma may stand behind the last entry."""
     found = ColumnList()
     cur.expect_op("(")
-    while not cur.at_op(")"):
+    while cur.tok.op != ")":
         _entry(cur, found)
         if not cur.accept_op(","):
             break
@@ -48,7 +48,7 @@ def parse_column_list(cur: Reader) -> ColumnList:
 
 
 def _entry(cur: Reader, found: ColumnList) -> None:
-    start = cur.peek()
+    start = cur.tok
     name = cur.expect_name("the name of a constraint") if cur.accept_words("CONSTRAINT") else ""
     if cur.at_words("PRIMARY", "KEY"):
         cur.pos += 2
@@ -56,13 +56,13 @@ def _entry(cur: Reader, found: ColumnList) -> None:
             cur.fail("FQ1003", "a table has one PRIMARY KEY", at=cur.span_since(start), label="a second one")
         found.primary_key = cur.expect_names("the name of a column")
         _not_enforced(cur)
-    elif cur.at_word("CHECK"):
+    elif cur.tok.upper == "CHECK":
         found.checks.append(_check(cur, name))
-    elif cur.at_word(*_TABLE_CONSTRAINTS):
+    elif cur.tok.upper in _TABLE_CONSTRAINTS:
         word = cur.next().upper
         _skip_constraint(cur)
         found.constraints.append(("FOREIGN KEY" if word == "FOREIGN" else word, cur.span_since(start)))
-    elif cur.at_word("LIKE"):
+    elif cur.tok.upper == "LIKE":
         cur.unsupported("LIKE in a list of columns", help="list the columns")
     elif cur.at_words("WATERMARK", "FOR"):
         found.watermarks.append(_watermark(cur))
@@ -97,26 +97,26 @@ def _watermark(cur: Reader) -> Watermark:
 def _skip_constraint(cur: Reader) -> None:
     """Step to the comma or parenthesis that ends a constraint."""
     depth = 0
-    while not cur.at_end() and not (depth == 0 and cur.at_op(",", ")")):
-        depth += cur.at_op("(") - cur.at_op(")")
+    while cur.tok.kind != "end" and not (depth == 0 and cur.tok.op in (",", ")")):
+        depth += (cur.tok.op == "(") - (cur.tok.op == ")")
         cur.next()
 
 
 def parse_column(cur: Reader) -> ColumnDefinition:
     """`id INT PRIMARY KEY`."""
-    start = cur.peek()
+    start = cur.tok
     name = cur.expect_name("the name of a column")
-    if cur.at_op(",", ")"):
+    if cur.tok.op in (",", ")"):
         cur.fail("FQ1007", f"column `{name}` has no type", at=cur.span_of(start), help=f"write  {start.text} VARCHAR")
     refuse_in_column(cur)
-    if cur.at_word("AS"):
+    if cur.tok.upper == "AS":
         cur.unsupported("a computed column", help="compute it in a view")
     type_ = parse_type(cur)
     made = _Constraints()
-    while not (cur.at_op(",", ")") or cur.at_end() or cur.at_word("WITH")):
+    while not (cur.tok.op in (",", ")") or cur.tok.kind == "end" or cur.tok.upper == "WITH"):
         refuse_in_column(cur)
-        _constraint(cur, made, cur.peek())
-    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+        _constraint(cur, made, cur.tok)
+    properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     return ColumnDefinition(
         name,
         type_,
@@ -150,7 +150,7 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
         made.role = "key"
     elif cur.accept_words("HEADERS"):
         made.role = "header"
-    elif cur.at_word("HEADER") and cur.at_op("(", ahead=1):
+    elif cur.tok.upper == "HEADER" and cur.peek(1).op == "(":
         cur.pos += 2
         made.role, made.header_key = "header", cur.expect_string("the name of a header in quotes")
         cur.expect_op(")")
@@ -159,24 +159,24 @@ def _constraint(cur: Reader, made: _Constraints, start: Tok) -> None:
     elif cur.accept_words("NOT"):
         cur.expect_word("NULL")
         made.others.append("NOT NULL")
-    elif cur.at_word(*_FOREIGN):
-        cur.unsupported(f"{cur.peek().upper} of a column", help="leave it out", edit=Edit(cur.span_of(cur.peek()), ""))
+    elif cur.tok.upper in _FOREIGN:
+        cur.unsupported(f"{cur.tok.upper} of a column", help="leave it out", edit=Edit(cur.span_of(cur.tok), ""))
     elif cur.accept_words("DEFAULT"):
         made.default = parse_expr(cur, OTHER)
     elif cur.accept_words("AS"):
         made.generated = parse_expr(cur)
-    elif cur.at_word("GENERATED"):
+    elif cur.tok.upper == "GENERATED":
         _generated(cur, made)
     elif cur.accept_words("COLLATE"):
         if cur.expect_dotted("the name of a collation")[-1] not in BY_CODE_POINT:
             made.others.append("COLLATE")
-    elif cur.at_word("CHECK"):
+    elif cur.tok.upper == "CHECK":
         made.checks.append(_check(cur, name))
-    elif cur.at_word("UNIQUE", "REFERENCES"):
+    elif cur.tok.upper in ("UNIQUE", "REFERENCES"):
         made.others.append(cur.next().upper)
-        while cur.at_name() and not cur.at_word("KEY", "HEADERS"):
+        while cur.at_name() and cur.tok.upper not in ("KEY", "HEADERS"):
             cur.next()
-        if cur.at_op("("):
+        if cur.tok.op == "(":
             cur.next()
             _skip_constraint(cur)
             cur.expect_op(")")
@@ -194,9 +194,9 @@ def _generated(cur: Reader, made: _Constraints) -> None:
     by_default = bool(cur.accept_words("BY"))
     cur.expect_word("DEFAULT" if by_default else "ALWAYS")
     cur.expect_word("AS")
-    if by_default or cur.at_word("IDENTITY"):
+    if by_default or cur.tok.upper == "IDENTITY":
         cur.expect_word("IDENTITY", help="write  GENERATED ALWAYS AS (expression)  for a computed column")
-        if cur.at_op("("):
+        if cur.tok.op == "(":
             cur.unsupported("options of an identity column", help="leave them out: its numbers begin at 1 and rise")
         made.others.append(f"GENERATED {'BY DEFAULT' if by_default else 'ALWAYS'} AS IDENTITY")
         return

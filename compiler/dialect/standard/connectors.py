@@ -57,14 +57,14 @@ class Connected:
 
 def parse_encoding(cur: Reader) -> Encoding | None:
     """`FORMAT UPSERT ENCODE JSON`, of RisingWave."""
-    start = cur.peek()
+    start = cur.tok
     if not cur.at_words("FORMAT") or cur.peek(2).upper != "ENCODE":
         return None
     cur.next()
     word = cur.next()
     cur.next()
     encode = cur.next()
-    if cur.at_op("("):
+    if cur.tok.op == "(":
         cur.unsupported("options of ENCODE", help="leave them out")
     return Encoding(word.upper, encode.upper, cur.span_since(start), cur.span_of(word))
 

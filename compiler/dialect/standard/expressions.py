@@ -65,7 +65,7 @@ _WORDS = {
 def parse_expr(cur: Reader, least: int = OR) -> Expr:
     """A whole expression; with `least` one whose operators bind at least so tightly."""
     cur.enter()
-    start = cur.peek()
+    start = cur.tok
     expr = _prefixed(cur)
     most = POSTFIX
     count = 0
@@ -84,17 +84,17 @@ def parse_expr(cur: Reader, least: int = OR) -> Expr:
 
 def _prefixed(cur: Reader) -> Expr:
     """NOT, a sign, or a primary with what is behind it."""
-    start = cur.peek()
-    if cur.at_word("NOT"):
+    start = cur.tok
+    if cur.tok.upper == "NOT":
         cur.next()
         return Not(parse_expr(cur, NOT), span=cur.span_since(start))
-    if cur.at_op("+", "-"):
+    if cur.tok.op in ("+", "-"):
         op = cur.next().text
         cur.enter()
         operand = _prefixed(cur)
         cur.leave()
         return Unary(op, operand, span=cur.span_since(start))
-    if cur.at_op(*PREFIXES):
+    if cur.tok.op in PREFIXES:
         op = cur.next().text
         return Unary(op, parse_expr(cur, SUM), span=cur.span_since(start))
     return _postfixed(cur, start, parse_primary(cur))
@@ -102,16 +102,16 @@ def _prefixed(cur: Reader) -> Expr:
 
 def _operator(cur: Reader) -> tuple[str, int]:
     """The operator here and its level; level 0 for none. Two signs without a blank are one operator: `>>`."""
-    tok = cur.peek()
+    tok = cur.tok
     if tok.kind == "op":
-        pair = tok.text in "<>" and cur.at_op(tok.text, ahead=1) and cur.peek(1).start == tok.end
+        pair = tok.text in "<>" and cur.peek(1).op == tok.text and cur.peek(1).start == tok.end
         op = tok.text * 2 if pair else tok.text
         return op, LEVELS.get(op, 0)
     if tok.kind != "word":
         return "", 0
     if tok.upper == "NOT":
-        return "NOT", RANGE if cur.at_word(*_RANGES, ahead=1) else 0
-    if tok.upper == "AT" and not (cur.at_word("TIME", ahead=1) and cur.at_word("ZONE", ahead=2)):
+        return "NOT", RANGE if cur.peek(1).upper in _RANGES else 0
+    if tok.upper == "AT" and not (cur.peek(1).upper == "TIME" and cur.peek(2).upper == "ZONE"):
         return "", 0
     return tok.upper, _WORDS.get(tok.upper, 0)
 
@@ -134,7 +134,7 @@ def _infix(cur: Reader, start: Tok, left: Expr, op: str, level: int) -> Expr:
         return Collate(left, cur.expect_dotted("the name of a collation"), span=cur.span_since(start))
     if level == COMPARISON:
         op = COMPARISONS[op]
-        if cur.at_word("ANY", "SOME", "ALL") and cur.at_op("(", ahead=1):
+        if cur.tok.upper in ("ANY", "SOME", "ALL") and cur.peek(1).op == "(":
             return _quantified(cur, start, left, op)
     right = parse_expr(cur, level + 1)
     return Binary(op.lower(), left, right, span=cur.span_since(start))
@@ -159,7 +159,7 @@ def _is(cur: Reader, start: Tok, left: Expr) -> Expr:
     for test in tests:
         if cur.accept_words(test.upper()):
             return IsTest(left, test, negated, span=cur.span_since(start))
-    if cur.at_word("JSON"):
+    if cur.tok.upper == "JSON":
         cur.unsupported("IS JSON")
     words = ("NULL", "NOT", "TRUE", "FALSE", "UNKNOWN", "DISTINCT")
     cur.expected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS", help="compare with = for a value", words=words)
@@ -173,8 +173,8 @@ def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
         if not symmetric:
             cur.accept_words("ASYMMETRIC")
         low = parse_expr(cur, OTHER)
-        if cur.at_word("TO") or cur.at_op(","):
-            edit = Edit(cur.span_of(cur.peek()), "AND" if cur.at_word("TO") else " AND")
+        if cur.tok.upper == "TO" or cur.tok.op == ",":
+            edit = Edit(cur.span_of(cur.tok), "AND" if cur.tok.upper == "TO" else " AND")
             cur.expected("`AND`", help="write  x BETWEEN low AND high", edit=edit)
         cur.expect_word("AND", help="write  x BETWEEN low AND high")
         high = parse_expr(cur, OTHER)
@@ -184,7 +184,7 @@ def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
     kinds: dict[str, Literal["like", "ilike", "similar"]] = {"LIKE": "like", "ILIKE": "ilike", "SIMILAR": "similar"}
     if word == "SIMILAR":
         cur.expect_word("TO", help="write  x SIMILAR TO 'pattern'")
-    elif cur.at_word("ANY", "SOME", "ALL") and cur.at_op("(", ahead=1):
+    elif cur.tok.upper in ("ANY", "SOME", "ALL") and cur.peek(1).op == "(":
         return _quantified(cur, start, left, f"not {word.lower()}" if negated else word.lower())
     pattern = parse_expr(cur, OTHER)
     escape = parse_expr(cur, OTHER) if cur.accept_words("ESCAPE") else None
@@ -193,7 +193,7 @@ def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
 
 def _in(cur: Reader, start: Tok, left: Expr, *, negated: bool) -> Expr:
     cur.expect_op("(", help="write  x IN (1, 2, 3)")
-    if cur.at_op(")"):
+    if cur.tok.op == ")":
         cur.expected("at least one value in the IN list", label="the list is empty")
     if cur.at_query():
         query = cur.rules.query(cur)
@@ -215,7 +215,7 @@ def _quantified(cur: Reader, start: Tok, left: Expr, op: str) -> Expr:
 def _expressions(cur: Reader) -> tuple[Expr, ...]:
     found = [parse_expr(cur)]
     while cur.accept_op(","):
-        if cur.at_op(")"):
+        if cur.tok.op == ")":
             edit = Edit(cur.span_of(cur.back(1)), "")
             cur.expected("another value after the comma", help="remove the comma before it", edit=edit)
         found.append(parse_expr(cur))
@@ -232,18 +232,18 @@ def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
         cur.check_chain(count)
         if cur.accept_op("::"):
             base = CastNode(base, parse_type(cur), span=cur.span_since(start))
-        elif cur.at_op("["):
+        elif cur.tok.op == "[":
             base = _subscript(cur, start, base)
-        elif cur.at_op("."):
+        elif cur.tok.op == ".":
             cur.next()
             if cur.accept_op("*"):
                 return Star(of=base, span=cur.span_since(start))
             base = Field(base, cur.expect_label("the name of a field"), span=cur.span_since(start))
-        elif cur.at_op("->") and cur.at_op("*", ahead=1):
+        elif cur.tok.op == "->" and cur.peek(1).op == "*":
             cur.next()
             cur.next()
             return Star(of=base, span=cur.span_since(start))
-        elif cur.at_op("->") and _at_field(cur):
+        elif cur.tok.op == "->" and _at_field(cur):
             cur.next()
             base = Field(base, cur.fold(cur.next()), arrow=True, span=cur.span_since(start))
         else:
@@ -252,15 +252,15 @@ def _postfixed(cur: Reader, start: Tok, base: Expr) -> Expr:
 
 def _at_field(cur: Reader) -> bool:
     """Whether `->name` is next: a field of a struct. With another value behind it the arrow is that of JSON."""
-    return cur.at_name(ahead=1) and not cur.at_op("(", ahead=2) and cur.peek(2).kind not in ("string", "number")
+    return cur.at_name(ahead=1) and cur.peek(2).op != "(" and cur.peek(2).kind not in ("string", "number")
 
 
 def _subscript(cur: Reader, start: Tok, base: Expr) -> Expr:
     cur.expect_op("[")
-    low = None if cur.at_op(":") else parse_expr(cur)
+    low = None if cur.tok.op == ":" else parse_expr(cur)
     if low is not None and cur.accept_op("]"):
         return Subscript(base, low, span=cur.span_since(start))
     cur.expect_op(":", help="close the subscript: name[1]")
-    high = None if cur.at_op("]") else parse_expr(cur)
+    high = None if cur.tok.op == "]" else parse_expr(cur)
     cur.expect_op("]", help="close the slice: name[1:2]")
     return replace(Slice(base, low, high), span=cur.span_since(start))

@@ -57,15 +57,15 @@ def refuse_verb(cur: Reader, tok: Tok) -> None:
 
 def refuse_object(cur: Reader, verb: str, start: Tok) -> None:
     """Raises UnsupportedError for a kind of object that is none here. start: the verb."""
-    tok = cur.peek()
+    tok = cur.tok
     help = _OBJECTS.get(tok.upper) if tok.kind == "word" else None
     if help is None:
         return
     edit = None
     if tok.upper in _WITHOUT:
         edit = Edit(cur.span_from(tok, tok), "")
-    elif tok.upper in _KINDS_OF_VIEWS and cur.at_word("VIEW", "TABLE", "MATERIALIZED", ahead=1):
-        edit = Edit(cur.span_from(tok, cur.peek(2 if cur.at_word("MATERIALIZED", ahead=1) else 1)), "VIEW")
+    elif tok.upper in _KINDS_OF_VIEWS and cur.peek(1).upper in ("VIEW", "TABLE", "MATERIALIZED"):
+        edit = Edit(cur.span_from(tok, cur.peek(2 if cur.peek(1).upper == "MATERIALIZED" else 1)), "VIEW")
     elif verb == "DROP" and tok.upper in ("SOURCE", "SINK"):
         edit = Edit(cur.span_of(tok), "TABLE" if tok.upper == "SOURCE" else "VIEW")
     elif tok.upper == "SOURCE" and _has_columns(cur):
@@ -77,20 +77,20 @@ def refuse_object(cur: Reader, verb: str, start: Tok) -> None:
 
 def _has_columns(cur: Reader) -> bool:
     """Whether a list of columns follows the name."""
-    at = 4 if cur.at_word("IF", ahead=1) else 1
-    return cur.at_op("(", ahead=at + 1)
+    at = 4 if cur.peek(1).upper == "IF" else 1
+    return cur.peek(at + 1).op == "("
 
 
 def _sink_as_view(cur: Reader, start: Tok) -> Edit | None:
     """CREATE SINK name FROM relation, or AS query: the text of a view that writes the same rows."""
-    at = 4 if cur.at_word("IF", ahead=1) else 1
+    at = 4 if cur.peek(1).upper == "IF" else 1
     name, tok = cur.peek(at).text, cur.peek(at + 1)
-    if not cur.at_word("FROM", "AS", ahead=at + 1):
+    if cur.peek(at + 1).upper not in ("FROM", "AS"):
         return None
     last = tok
     while (following := cur.peek(at + 2)).kind != "end" and following.start < cur.final().end:
         if following.kind == "word" and (
-            (following.upper == "WITH" and cur.at_op("(", ahead=at + 3)) or following.upper == "FORMAT"
+            (following.upper == "WITH" and cur.peek(at + 3).op == "(") or following.upper == "FORMAT"
         ):
             break
         last, at = following, at + 1
@@ -102,7 +102,7 @@ def _sink_as_view(cur: Reader, start: Tok) -> Edit | None:
 def refuse_cluster(cur: Reader) -> None:
     """IN CLUSTER name, of Materialize. Raises UnsupportedError."""
     if cur.at_words("IN", "CLUSTER"):
-        edit = Edit(cur.span_from(cur.peek(), cur.peek(2)), "")
+        edit = Edit(cur.span_from(cur.tok, cur.peek(2)), "")
         cur.unsupported("IN CLUSTER", help="write  WITH (PRIORITY = 'high'), or leave it out", edit=edit)
 
 
@@ -111,35 +111,33 @@ def refuse_behind_query(cur: Reader) -> None:
     if cur.at_words("WITH", "DATA") or cur.at_words("WITH", "NO", "DATA"):
         help = "leave it out: a view is computed when it is deployed"
         cur.unsupported("WITH [NO] DATA", help=help, edit=Edit(cur.rest(), ""))
-    if cur.back(1).upper == "EMIT" and not cur.at_end():  # which was read as an alias
+    if cur.back(1).upper == "EMIT" and cur.tok.kind != "end":  # which was read as an alias
         help = "a view shows each change; write  EMIT ON WINDOW CLOSE  for closed windows alone, or leave it out"
         edit = Edit(cur.span_from(cur.back(1), cur.final()), "")
-        cur.unsupported(f"EMIT {cur.peek().upper}", help=help, edit=edit)
+        cur.unsupported(f"EMIT {cur.tok.upper}", help=help, edit=edit)
 
 
 def refuse_include(cur: Reader) -> None:
     """INCLUDE KEY AS name, of RisingWave, in front of WITH. Raises UnsupportedError."""
-    if not cur.at_word("INCLUDE"):
+    if cur.tok.upper != "INCLUDE":
         return
     at = 0
     while (
-        cur.peek(at + 1).kind != "end"
-        and not cur.at_word("WITH", ahead=at + 1)
-        and cur.peek(at).start < cur.final().start
+        cur.peek(at + 1).kind != "end" and cur.peek(at + 1).upper != "WITH" and cur.peek(at).start < cur.final().start
     ):
         at += 1
     help = "the columns of the PRIMARY KEY are the record's key, ROWTIME is its time, and HEADERS of a stream its headers; leave it out"
-    cur.unsupported("INCLUDE", help=help, edit=Edit(cur.span_from(cur.peek(), cur.peek(at)), ""))
+    cur.unsupported("INCLUDE", help=help, edit=Edit(cur.span_from(cur.tok, cur.peek(at)), ""))
 
 
 def refuse_in_column(cur: Reader) -> None:
     """Columns of Flink SQL that are not of the record: METADATA, and AS PROCTIME(). Raises UnsupportedError."""
-    if cur.at_word("METADATA"):
+    if cur.tok.upper == "METADATA":
         cur.unsupported(
             "a METADATA column",
             help="the time of a record is  ROWTIME, its headers are a column  h ... HEADERS  of a stream",
         )
-    if cur.at_words("AS", "PROCTIME") and cur.at_op("(", ahead=2):
+    if cur.at_words("AS", "PROCTIME") and cur.peek(2).op == "(":
         help = "write  FOR SYSTEM_TIME AS OF PROCTIME()  in a join; leave the column out"
         edit = Edit(cur.span_from(cur.back(2), cur.peek(3)), "") if cur.back(2).text == "," else None
         cur.unsupported("a column of PROCTIME()", help=help, edit=edit)

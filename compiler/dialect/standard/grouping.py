@@ -12,11 +12,11 @@ from flowql.compiler.dialect.tokens import Tok
 
 def parse_group_by(cur: Reader) -> tuple[GroupElement, ...]:
     """Parses the elements after GROUP BY. `(a, b)` is a set of both."""
-    if cur.at_word("DISTINCT") or (cur.at_word("ALL") and not _ends(cur)):
-        if cur.at_word("DISTINCT"):
+    if cur.tok.upper == "DISTINCT" or (cur.tok.upper == "ALL" and not _ends(cur)):
+        if cur.tok.upper == "DISTINCT":
             cur.unsupported("GROUP BY DISTINCT", help="leave out grouping sets that repeat others")
         cur.next()
-    elif cur.at_word("ALL"):
+    elif cur.tok.upper == "ALL":
         cur.unsupported("GROUP BY ALL", help="name the columns to group by")
     found = [_element(cur)]
     while cur.accept_op(","):
@@ -26,18 +26,18 @@ def parse_group_by(cur: Reader) -> tuple[GroupElement, ...]:
 
 def _ends(cur: Reader) -> bool:
     after = cur.peek(1)
-    return after.kind == "end" or cur.at_op(")", ";", ahead=1)
+    return after.kind == "end" or cur.peek(1).op in (")", ";")
 
 
 def _element(cur: Reader) -> GroupElement:
-    start = cur.peek()
+    start = cur.tok
     if cur.at_words("GROUPING", "SETS"):
         cur.next()
         cur.next()
         return _sets(cur, start, "sets")
-    if cur.at_word("ROLLUP", "CUBE") and cur.at_op("(", ahead=1):
+    if cur.tok.upper in ("ROLLUP", "CUBE") and cur.peek(1).op == "(":
         return _sets(cur, start, "rollup" if cur.next().upper == "ROLLUP" else "cube")
-    if cur.at_op("(") and cur.at_op(")", ahead=1):
+    if cur.tok.op == "(" and cur.peek(1).op == ")":
         cur.next()
         cur.next()
         return Grouping("set", (), span=cur.span_since(start))

@@ -48,7 +48,7 @@ def misspelt(tok: Tok, words: Sequence[str]) -> str:
 
 def _misspelt(cur: Cursor) -> Advice:
     """The word here, or the one before it, which was read as an alias."""
-    for tok in (cur.back(1), cur.peek()):
+    for tok in (cur.back(1), cur.tok):
         meant = misspelt(tok, _CLAUSES)
         if meant and tok.upper.removesuffix("S") not in _CLAUSES and tok.upper not in cur.verbs:
             return f"did you mean `{meant}`?", Edit(cur.span_of(tok), meant)
@@ -56,19 +56,19 @@ def _misspelt(cur: Cursor) -> Advice:
 
 
 def _sign(cur: Cursor) -> Advice:
-    here = cur.peek()
-    if cur.at_op(")"):
+    here = cur.tok
+    if cur.tok.op == ")":
         return "remove the `)`: none is open", Edit(cur.span_of(here), "")
     pairs = cur.find("&&")
     if pairs is not None:
         return "conditions are joined by AND; && is for arrays", Edit(cur.span_of(pairs), "AND")
-    rows = cur.back(1).text == ")" and cur.at_op("(") and cur.peek(1).kind != "end"
+    rows = cur.back(1).text == ")" and cur.tok.op == "(" and cur.peek(1).kind != "end"
     return ("is a comma missing between rows?", behind(cur.span_of(cur.back(1)), ",")) if rows else ("", None)
 
 
 def _of_other_systems(cur: Cursor) -> Advice:
-    here, last = cur.peek(), cur.back(1)
-    if cur.at_op(",") and last.kind == "number" and cur.back(2).upper == "LIMIT" and cur.peek(1).kind == "number":
+    here, last = cur.tok, cur.back(1)
+    if cur.tok.op == "," and last.kind == "number" and cur.back(2).upper == "LIMIT" and cur.peek(1).kind == "number":
         text = f"{cur.peek(1).text} OFFSET {last.text}"
         return f"write  LIMIT {text}", Edit(cur.span_from(last, cur.peek(1)), text)
     if last.upper == "TOP" and here.kind == "number":
@@ -77,7 +77,7 @@ def _of_other_systems(cur: Cursor) -> Advice:
         return f"leave {here.upper} out", Edit(_up_to_with(cur), "")
     if here.upper in _MATCHES:
         return "a regular expression is matched by  ~", Edit(cur.span_of(here), "~")
-    if here.upper == "NOT" and cur.at_word("NULL", ahead=1):
+    if here.upper == "NOT" and cur.peek(1).upper == "NULL":
         return "write  IS NOT NULL", Edit(cur.span_of(here), "IS NOT")
     return "", None
 
@@ -87,19 +87,19 @@ def _up_to_with(cur: Cursor) -> Span:
     at = 0
     while (following := cur.peek(at)).kind != "end" and following.start < cur.final().start:
         at += 1
-        if cur.at_word("WITH", ahead=at) and cur.at_op("(", ahead=at + 1):
-            return cur.span_from(cur.peek(), cur.peek(at - 1))
+        if cur.peek(at).upper == "WITH" and cur.peek(at + 1).op == "(":
+            return cur.span_from(cur.tok, cur.peek(at - 1))
     return cur.rest()
 
 
 def _top(cur: Cursor, top: Tok) -> Advice:
-    count = cur.peek()
+    count = cur.tok
     text = cur.source.text[count.end : cur.final().end].strip()
     return f"write  LIMIT {count.text}  at the end", Edit(cur.span_from(top, cur.final()), f"{text} LIMIT {count.text}")
 
 
 def _comma(cur: Cursor) -> Advice:
     """A name behind a name."""
-    here, last = cur.peek(), cur.back(1)
+    here, last = cur.tok, cur.back(1)
     names = {here.kind, last.kind} <= {"word", "quoted"} and here.upper not in cur.verbs
     return ("is a comma missing?", behind(cur.span_of(last), ",")) if names else ("", None)

@@ -73,7 +73,7 @@ def verb_of(text: str) -> str:
     found = readers(source, Positions(source))
     if not found:
         return ""
-    first = found[0].peek().upper
+    first = found[0].tok.upper
     return verb_behind_tables(found[0]) or "SELECT" if first == "WITH" else first
 
 
@@ -110,7 +110,7 @@ def parse_fragment(source: SourceText, rule: Callable[[Reader], T]) -> T:
         tokens.pop()
     end = tokens[-1].end if tokens else len(source.text)
     cur = Reader(source, [*tokens, Tok("end", "", end, end)], positions, RULES)
-    _check_length(cur, [*tokens, cur.peek()])
+    _check_length(cur, [*tokens, cur.tok])
     result = rule(cur)
     cur.expect_end()
     for node in result if isinstance(result, tuple) else (result,):

@@ -40,13 +40,13 @@ _LONG_TYPES = ("TIMESTAMP", "TIME", "DOUBLE", "CHARACTER", "CHAR")
 
 def parse_primary(cur: Reader) -> Expr:
     """A primary without what may stand behind it."""
-    start = cur.peek()
+    start = cur.tok
     if start.kind == "string":
         cur.next()
         return Constant("string", start.text, span=cur.span_of(start))
     if start.kind == "number":
         return _number(cur, start)
-    if cur.at_op("("):
+    if cur.tok.op == "(":
         return _parenthesised(cur, start)
     if start.kind == "word":
         form = _form(cur, start)
@@ -72,12 +72,12 @@ def _form(cur: Reader, start: Tok) -> Expr | None:
     form = _FORMS.get(start.upper)
     if form is not None:
         return form(cur, start)
-    called = cur.at_op("(", ahead=1)
+    called = cur.peek(1).op == "("
     if called and start.upper in _CALLED:
         return _CALLED[start.upper](cur, start)
-    if start.upper == "MAP" and cur.at_op("{", ahead=1):
+    if start.upper == "MAP" and cur.peek(1).op == "{":
         return _map(cur, start)
-    if start.upper == "MAP" and cur.at_op("[", ahead=1) and not cur.at_op("]", ahead=2):
+    if start.upper == "MAP" and cur.peek(1).op == "[" and cur.peek(2).op != "]":
         return _map_of_pairs(cur, start)
     if called and start.upper in SPECIAL_CALLS:
         return SPECIAL_CALLS[start.upper](cur, start)
@@ -101,7 +101,7 @@ def _default(cur: Reader, start: Tok) -> Expr:
 def _special_value(cur: Reader, start: Tok) -> Expr:
     cur.next()
     precision = None
-    if cur.at_op("(") and cur.peek(1).kind == "number" and cur.peek(1).text.isdigit() and len(cur.peek(1).text) < 3:
+    if cur.tok.op == "(" and cur.peek(1).kind == "number" and cur.peek(1).text.isdigit() and len(cur.peek(1).text) < 3:
         cur.next()
         precision = int(cur.next().text)
         cur.expect_op(")")
@@ -114,9 +114,9 @@ def _typed_text(cur: Reader, start: Tok) -> Expr | None:
         return None
     before = cur.pos
     made = None
-    if cur.peek(1).kind == "string" or (cur.at_op("(", ahead=1) and cur.peek(2).kind == "number") or _at_type_word(cur):
+    if cur.peek(1).kind == "string" or (cur.peek(1).op == "(" and cur.peek(2).kind == "number") or _at_type_word(cur):
         made = parse_type(cur)
-    text = cur.peek()
+    text = cur.tok
     if made is None or text.kind != "string":
         cur.pos = before
         return None
@@ -125,26 +125,26 @@ def _typed_text(cur: Reader, start: Tok) -> Expr | None:
 
 
 def _at_type_word(cur: Reader) -> bool:
-    if cur.at_word("PRECISION", "VARYING", ahead=1):
+    if cur.peek(1).upper in ("PRECISION", "VARYING"):
         return True
-    zoned = cur.at_word("WITH", "WITHOUT", ahead=1) and cur.at_word("TIME", ahead=2)
-    return zoned and cur.at_word("ZONE", ahead=3)
+    zoned = cur.peek(1).upper in ("WITH", "WITHOUT") and cur.peek(2).upper == "TIME"
+    return zoned and cur.peek(3).upper == "ZONE"
 
 
 def _interval(cur: Reader, start: Tok) -> Expr:
     cur.next()
     if cur.accept_op("("):  # the precision of its seconds
-        if cur.peek().kind != "number":
+        if cur.tok.kind != "number":
             cur.expected("the precision of the seconds")
         cur.next()
         cur.expect_op(")")
-    amount = cur.peek()
+    amount = cur.tok
     if amount.kind not in ("string", "number"):
         cur.expected("the text of an interval", help="write  INTERVAL '5' MINUTE")
     cur.next()
     plural = amount.kind == "number"
     units = [_unit(cur)] if _at_unit(cur, plural=plural) else []
-    if units and cur.at_word("TO"):
+    if units and cur.tok.upper == "TO":
         cur.next()
         if not _at_unit(cur, plural=False):
             cur.expected("a unit of time", words=UNITS)
@@ -155,7 +155,7 @@ def _interval(cur: Reader, start: Tok) -> Expr:
 
 
 def _at_unit(cur: Reader, *, plural: bool) -> bool:
-    tok = cur.peek()
+    tok = cur.tok
     if tok.kind != "word":
         return False
     return tok.upper in UNITS or ((plural or tok.upper.endswith("S")) and singular(tok.text) in UNITS)
@@ -163,7 +163,7 @@ def _at_unit(cur: Reader, *, plural: bool) -> bool:
 
 def _unit(cur: Reader) -> str:
     unit = singular(cur.next().text)
-    if cur.at_op("(") and cur.peek(1).kind == "number" and cur.at_op(")", ahead=2):
+    if cur.tok.op == "(" and cur.peek(1).kind == "number" and cur.peek(2).op == ")":
         cur.pos += 3  # the precision of its seconds
     return unit
 
@@ -175,7 +175,7 @@ def _parenthesised(cur: Reader, start: Tok) -> Expr:
         cur.expect_op(")", label="this `(` group is not closed here")
         return ScalarQuery(query, span=cur.span_since(start))
     first = cur.rules.expr(cur)
-    if not cur.at_op(","):
+    if cur.tok.op != ",":
         cur.expect_op(")", label="this `(` group is not closed here")
         return first
     items = [first]
@@ -187,7 +187,7 @@ def _parenthesised(cur: Reader, start: Tok) -> Expr:
 
 def _name(cur: Reader, start: Tok) -> Expr:
     parts = [cur.fold(cur.next())]
-    while cur.at_op("."):
+    while cur.tok.op == ".":
         cur.next()
         if cur.accept_op("*"):
             return Star(tuple(parts), span=cur.span_since(start))
@@ -196,24 +196,24 @@ def _name(cur: Reader, start: Tok) -> Expr:
 
 
 def _no_expression(cur: Reader, start: Tok) -> NoReturn:
-    names_something = cur.at_op(",", ")", ".", "=", ahead=1) or cur.at_word("FROM", "AS", ahead=1)
+    names_something = cur.peek(1).op in (",", ")", ".", "=") or cur.peek(1).upper in ("FROM", "AS")
     if start.kind == "word" and names_something:
         cur.expect_name("an expression")  # complains about the reserved word
     help, edit = "", None
-    if cur.at_op("=", "<", ">") and cur.back(1).kind == "op" and cur.back(1).end == start.start:
+    if cur.tok.op in ("=", "<", ">") and cur.back(1).kind == "op" and cur.back(1).end == start.start:
         sign = {"==": "=", "=<": "<=", "=>": ">=", "!>": "<=", "!<": ">="}.get(cur.back(1).text + start.text, "")
         help, edit = (f"write  {sign}", Edit(cur.span_from(cur.back(1), start), sign)) if sign else ("", None)
-    elif cur.at_op(","):
+    elif cur.tok.op == ",":
         help, edit = "is a comma too much, or a value missing?", Edit(cur.span_of(start), "")
-    elif cur.at_op("[") and cur.at_name(ahead=1) and cur.at_op("]", ahead=2):
+    elif cur.tok.op == "[" and cur.at_name(ahead=1) and cur.peek(2).op == "]":
         name = cur.fold(cur.peek(1))
         help = f"a name stands alone, or in double quotes: {quoted(name)}"
         edit = Edit(cur.span_from(start, cur.peek(2)), quoted(name))
-    elif cur.at_op("*"):
+    elif cur.tok.op == "*":
         help = "`*` stands alone in a select list, or in COUNT(*)"
-    elif start.kind == "op" and start.text == ")":
+    elif start.op == ")":
         help = "is a comma too much, or a value missing?"
-    elif start.kind == "op" and start.text == "$":
+    elif start.op == "$":
         help = "parameters like $1 have no value here; a variable is written ${name}"
     cur.expected("an expression", help=help, edit=edit)
 
@@ -223,17 +223,17 @@ def _no_expression(cur: Reader, start: Tok) -> NoReturn:
 
 def _case(cur: Reader, start: Tok) -> Expr:
     cur.next()
-    subject = None if cur.at_word("WHEN") else cur.rules.expr(cur)
+    subject = None if cur.tok.upper == "WHEN" else cur.rules.expr(cur)
     whens: list[tuple[Expr, Expr]] = []
-    if not cur.at_word("WHEN"):
+    if cur.tok.upper != "WHEN":
         cur.expect_word("WHEN", help="write  CASE WHEN condition THEN value ELSE value END")
     while cur.accept_words("WHEN"):
         when = cur.rules.expr(cur)
         cur.expect_word("THEN")
         whens.append((when, cur.rules.expr(cur)))
     otherwise = cur.rules.expr(cur) if cur.accept_words("ELSE") else None
-    if not cur.at_word("END"):
-        edit = before(cur.span_of(cur.peek()), "END ") if not cur.at_end() else None
+    if cur.tok.upper != "END":
+        edit = before(cur.span_of(cur.tok), "END ") if cur.tok.kind != "end" else None
         cur.expected("`END`", help="a CASE is closed by END", words=("WHEN", "ELSE", "END"), edit=edit)
     cur.next()
     return Case(subject, tuple(whens), otherwise, span=cur.span_since(start))
@@ -271,10 +271,10 @@ def _elements(cur: Reader, start: Tok) -> Expr:
     cur.expect_op("[", help="write  ARRAY[1, 2]")
     cur.enter()
     items: list[Expr] = []
-    while not cur.at_op("]"):
+    while cur.tok.op != "]":
         if items:
             cur.expect_op(",", label="a comma or `]` goes here")
-        items.append(_elements(cur, cur.peek()) if cur.at_op("[") else cur.rules.expr(cur))
+        items.append(_elements(cur, cur.tok) if cur.tok.op == "[" else cur.rules.expr(cur))
     cur.expect_op("]", label="a comma or `]` goes here")
     cur.leave()
     return ArrayItems(tuple(items), span=cur.span_since(start))
@@ -284,7 +284,7 @@ def _row(cur: Reader, start: Tok) -> Expr:
     cur.next()
     cur.expect_op("(")
     items: list[Expr] = []
-    while not cur.at_op(")"):
+    while cur.tok.op != ")":
         if items:
             cur.expect_op(",", label="a comma or `)` goes here")
         items.append(cur.rules.expr(cur))
@@ -299,7 +299,7 @@ def _map(cur: Reader, start: Tok) -> Expr:
     if closer == ")":
         cur.expect_op("(")
     items: list[tuple[Expr, Expr]] = []
-    while not cur.at_op(closer):
+    while cur.tok.op != closer:
         if items:
             cur.expect_op(",", label=f"a comma or `{closer}` goes here")
         key = cur.rules.expr(cur)
@@ -334,7 +334,7 @@ def _struct(cur: Reader, start: Tok) -> Expr:
     cur.next()
     cur.expect_op("(")
     items: list[tuple[str, Expr]] = []
-    while not cur.at_op(")"):
+    while cur.tok.op != ")":
         if items:
             cur.expect_op(",", label="a comma or `)` goes here")
         name = cur.expect_label("the name of a field")

@@ -43,7 +43,7 @@ def parse_query(cur: Reader) -> Query:
     """A query with everything that belongs to it, up to what cannot."""
     cur.enter()
     cur.enter()
-    start = cur.peek()
+    start = cur.tok
     recursive, tables = parse_with(cur)
     body = _body(cur)
     order_by = parse_order_items(cur) if cur.accept_words("ORDER", "BY") else ()
@@ -67,9 +67,9 @@ def parse_with(cur: Reader) -> tuple[bool, tuple[With, ...]]:
 
 
 def _common_table(cur: Reader) -> With:
-    start = cur.peek()
+    start = cur.tok
     name = cur.expect_name("the name of a common table expression")
-    columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()
+    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     cur.expect_word("AS", help=f"write  WITH {start.text} AS (SELECT ...)")
     if cur.at_words("CHANGELOG", "FROM"):
         cur.unsupported("AS CHANGELOG FROM")
@@ -79,8 +79,8 @@ def _common_table(cur: Reader) -> With:
     elif cur.accept_words("MATERIALIZED"):
         materialized = True
     cur.expect_op("(", help=f"write  WITH {start.text} AS (SELECT ...)")
-    if cur.at_word("INSERT", "UPDATE", "DELETE"):
-        cur.unsupported(f"{cur.peek().upper} inside WITH", help="make it a statement of its own")
+    if cur.tok.upper in ("INSERT", "UPDATE", "DELETE"):
+        cur.unsupported(f"{cur.tok.upper} inside WITH", help="make it a statement of its own")
     query = parse_query(cur)
     cur.expect_op(")", label="this `(` group is not closed here")
     return With(name, query, columns, materialized, span=cur.span_since(start))
@@ -90,10 +90,10 @@ def _common_table(cur: Reader) -> With:
 
 
 def _body(cur: Reader) -> Body:
-    start = cur.peek()
+    start = cur.tok
     left = _intersection(cur)
     count = 0
-    while cur.at_word("UNION", "EXCEPT") or cur.at_minus():
+    while cur.tok.upper in ("UNION", "EXCEPT") or cur.at_minus():
         count += 1
         cur.check_chain(count)
         left = _operation(cur, start, left, _intersection)
@@ -101,10 +101,10 @@ def _body(cur: Reader) -> Body:
 
 
 def _intersection(cur: Reader) -> Body:
-    start = cur.peek()
+    start = cur.tok
     left = _operand(cur)
     count = 0
-    while cur.at_word("INTERSECT"):
+    while cur.tok.upper == "INTERSECT":
         count += 1
         cur.check_chain(count)
         left = _operation(cur, start, left, _operand)
@@ -112,7 +112,7 @@ def _intersection(cur: Reader) -> Body:
 
 
 def _operation(cur: Reader, start: Tok, left: Body, operand: Callable[[Reader], Body]) -> SetOperation:
-    first = cur.peek()
+    first = cur.tok
     if first.upper == "MINUS":
         cur.unsupported("MINUS", help="write  EXCEPT", edit=Edit(cur.span_of(first), "EXCEPT"))
     op = _SET_OPERATIONS[cur.next().upper]
@@ -126,13 +126,13 @@ def _operation(cur: Reader, start: Tok, left: Body, operand: Callable[[Reader], 
 
 
 def _operand(cur: Reader) -> Body:
-    start = cur.peek()
+    start = cur.tok
     if cur.accept_op("("):
         query = parse_query(cur)
         cur.expect_op(")", label="this `(` group is not closed here")
         bare = not (query.with_ or query.order_by or query.limit or query.offset or query.emit)
         return query.body if bare else query
-    if cur.at_word("SELECT"):
+    if cur.tok.upper == "SELECT":
         return _select(cur)
     if cur.accept_words("VALUES"):
         return Values(parse_rows(cur), span=cur.span_since(start))
@@ -147,9 +147,9 @@ def parse_rows(cur: Reader) -> tuple[tuple[Expr, ...], ...]:
     """`(1, 'a'), (2, 'b')`, behind VALUES."""
     rows: list[tuple[Expr, ...]] = []
     while not rows or cur.accept_op(","):
-        at = cur.peek()
+        at = cur.tok
         cur.expect_op("(", help="write  VALUES (1, 'a')")
-        row = [] if cur.at_op(")") else [parse_expr(cur)]
+        row = [] if cur.tok.op == ")" else [parse_expr(cur)]
         while cur.accept_op(","):
             row.append(parse_expr(cur))
         cur.expect_op(")", label="a comma or `)` goes here")
@@ -173,7 +173,7 @@ def _select(cur: Reader) -> Select:
     group_by = parse_group_by(cur) if cur.accept_words("GROUP", "BY") else ()
     partition_by = _expressions(cur) if cur.accept_words("PARTITION", "BY") else ()
     having = parse_expr(cur) if cur.accept_words("HAVING") else None
-    windows = _named_windows(cur) if cur.at_word("WINDOW") else ()
+    windows = _named_windows(cur) if cur.tok.upper == "WINDOW" else ()
     qualify = _qualify(cur)
     return Select(
         items,
@@ -202,7 +202,7 @@ def _distinct(cur: Reader) -> tuple[bool, tuple[Expr, ...]]:
     if not cur.accept_words("DISTINCT"):
         cur.accept_words("ALL")
         return False, ()
-    if not (cur.at_word("ON") and cur.at_op("(", ahead=1)):
+    if not (cur.tok.upper == "ON" and cur.peek(1).op == "("):
         return True, ()
     cur.next()
     cur.next()
@@ -215,7 +215,7 @@ def parse_items(cur: Reader) -> tuple[Item, ...]:
     """Comma-separated items of a select list."""
     items = [_item(cur)]
     while cur.accept_op(","):
-        if cur.at_word("FROM"):
+        if cur.tok.upper == "FROM":
             edit = Edit(cur.span_of(cur.back(1)), "")
             cur.expected("another select item after the comma", help="remove the comma before FROM", edit=edit)
         items.append(_item(cur))
@@ -223,7 +223,7 @@ def parse_items(cur: Reader) -> tuple[Item, ...]:
 
 
 def _item(cur: Reader) -> Item:
-    start = cur.peek()
+    start = cur.tok
     if cur.accept_op("*"):
         return Item(_star(cur, Star(span=cur.span_of(start))), span=cur.span_since(start))
     expr = parse_expr(cur)
@@ -239,7 +239,7 @@ def _item(cur: Reader) -> Item:
 
 def _star(cur: Reader, star: Star) -> Star:
     """`* EXCEPT (a, b)`."""
-    if not (cur.at_word("EXCEPT", "EXCLUDE") and cur.at_op("(", ahead=1)) or cur.at_query(1):
+    if not (cur.tok.upper in ("EXCEPT", "EXCLUDE") and cur.peek(1).op == "(") or cur.at_query(1):
         return star
     cur.next()
     start = cur.next()
@@ -252,14 +252,14 @@ def _star(cur: Reader, star: Star) -> Star:
 
 
 def _at_time_window(cur: Reader) -> bool:
-    return cur.at_word("WINDOW") and (cur.at_word(*KINDS, ahead=1) or cur.at_word(*KINDS, ahead=2))
+    return cur.tok.upper == "WINDOW" and (cur.peek(1).upper in KINDS or cur.peek(2).upper in KINDS)
 
 
 def _named_windows(cur: Reader) -> tuple[NamedWindow, ...]:
     cur.next()
     found: list[NamedWindow] = []
     while not found or cur.accept_op(","):
-        start = cur.peek()
+        start = cur.tok
         name = cur.expect_name("the name of a window")
         cur.expect_word("AS", help=f"write  WINDOW {start.text} AS (PARTITION BY ...)")
         found.append(NamedWindow(name, cur.rules.window(cur), span=cur.span_since(start)))
@@ -285,18 +285,18 @@ def parse_order_items(cur: Reader) -> tuple[OrderItem, ...]:
 
 
 def _order_item(cur: Reader) -> OrderItem:
-    start = cur.peek()
+    start = cur.tok
     expr = parse_expr(cur)
     direction: Literal["asc", "desc"] | None = None
     if cur.accept_words("ASC"):
         direction = "asc"
     elif cur.accept_words("DESC"):
         direction = "desc"
-    elif cur.at_word("USING"):
+    elif cur.tok.upper == "USING":
         cur.unsupported("ORDER BY ... USING", help="write  ASC or DESC")
     nulls: Literal["first", "last"] | None = None
     if cur.accept_words("NULLS"):
-        if not cur.at_word("FIRST", "LAST"):
+        if cur.tok.upper not in ("FIRST", "LAST"):
             cur.expected("FIRST or LAST after NULLS", words=("FIRST", "LAST"))
         nulls = "first" if cur.next().upper == "FIRST" else "last"
     return OrderItem(expr, direction, nulls, span=cur.span_since(start))
@@ -311,7 +311,7 @@ def _tail(
     ties = False
     emit: Literal["changes", "final", "on window close"] | None = None
     seen: set[str] = set()
-    while cur.at_word("LIMIT", "OFFSET", "FETCH") or cur.at_emit():
+    while cur.tok.upper in ("LIMIT", "OFFSET", "FETCH") or cur.at_emit():
         start = cur.next()
         clause = "LIMIT" if start.upper == "FETCH" else start.upper
         if clause in seen:
@@ -333,9 +333,9 @@ def _tail(
         else:
             cur.accept_words("ON", "WINDOW", "CLOSE")
             emit = "on window close"
-    if cur.at_word(*_CLAUSES):
-        word = cur.peek().upper
-        if word in ("GROUP", "ORDER") and not cur.at_word("BY", ahead=1):
+    if cur.tok.upper in _CLAUSES:
+        word = cur.tok.upper
+        if word in ("GROUP", "ORDER") and cur.peek(1).upper != "BY":
             cur.next()
             cur.expect_word("BY", help=f"write  {word} BY")
         cur.fail("FQ1003", f"{word} cannot stand here", label="out of order, or given twice", help=_ORDER)
@@ -347,14 +347,14 @@ def _tail(
 
 
 def _fetch(cur: Reader, start: Tok) -> tuple[Expr, bool]:
-    if not cur.at_word("FIRST", "NEXT"):
+    if cur.tok.upper not in ("FIRST", "NEXT"):
         cur.expected("FIRST or NEXT after FETCH", help="write  FETCH FIRST 3 ROWS ONLY", words=("FIRST", "NEXT"))
     cur.next()
-    if cur.at_word("ROW", "ROWS"):
+    if cur.tok.upper in ("ROW", "ROWS"):
         count: Expr = Constant("number", "1", span=cur.span_of(start))
     else:
         count = parse_expr(cur, OTHER)
-    if not cur.at_word("ROW", "ROWS"):
+    if cur.tok.upper not in ("ROW", "ROWS"):
         cur.expected("ROWS", help="write  FETCH FIRST 3 ROWS ONLY", words=("ROW", "ROWS"))
     cur.next()
     if cur.accept_words("WITH", "TIES"):

@@ -47,17 +47,17 @@ class Reader(Cursor):
 
     def at_function(self) -> bool:
         """Whether a call begins here: LEFT and RIGHT name functions, though not columns."""
-        tok = self.peek()
-        return (tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)) and self.at_op("(", ahead=1)
+        tok = self.tok
+        return (tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in RESERVED)) and self.peek(1).op == "("
 
     def at_bare_alias(self) -> bool:
         """Whether the token can name an item of a select list without AS."""
-        tok = self.peek()
+        tok = self.tok
         return tok.kind == "quoted" or (tok.kind == "word" and tok.upper not in NOT_BARE_ALIASES)
 
     def expect_label(self, what: str) -> str:
         """A name behind AS or a dot, where every word may stand."""
-        if self.peek().kind not in ("word", "quoted"):
+        if self.tok.kind not in ("word", "quoted"):
             self.expected(what)
         return self.fold(self.next())
 
@@ -82,7 +82,7 @@ class Reader(Cursor):
         `((SELECT 1) UNION ...` is one, `((SELECT 1) + 1` is a value, and `((SELECT 1) x JOIN ...` a relation.
         """
         first = inner = self.pos + ahead
-        while self.at_op("(", ahead=inner - self.pos):
+        while self.peek(inner - self.pos).op == "(":
             inner += 1
         if not self._at_query_word(inner - self.pos):
             return False
@@ -91,7 +91,7 @@ class Reader(Cursor):
             if closer is None:
                 return True
             after = self._tokens[min(closer + 1, self._last)]
-            if after.kind == "word" and after.upper in _BEHIND_QUERIES:
+            if after.upper in _BEHIND_QUERIES:
                 return True
             if after.kind != "end" and after.text != ")":
                 return False
@@ -99,8 +99,8 @@ class Reader(Cursor):
 
     def at_emit(self) -> bool:
         """Whether EMIT CHANGES, EMIT FINAL or EMIT ON WINDOW CLOSE is next."""
-        return self.at_word("EMIT") and (
-            self.at_word("CHANGES", "FINAL", ahead=1) or self.at_words_ahead(1, "ON", "WINDOW", "CLOSE")
+        return self.tok.upper == "EMIT" and (
+            self.peek(1).upper in ("CHANGES", "FINAL") or self.at_words("ON", "WINDOW", "CLOSE", ahead=1)
         )
 
     def at_clause(self) -> bool:
@@ -115,20 +115,16 @@ class Reader(Cursor):
 
     def at_within(self) -> bool:
         """WITHIN of a join: a duration follows, or two in parentheses."""
-        return self.at_word("WITHIN") and (self.peek(1).kind == "number" or self.at_op("(", ahead=1))
+        return self.tok.upper == "WITHIN" and (self.peek(1).kind == "number" or self.peek(1).op == "(")
 
     def at_minus(self) -> bool:
         """MINUS of other dialects in the place of EXCEPT."""
-        return self.at_word("MINUS") and (self.at_query(1) or self.at_word("ALL", "DISTINCT", ahead=1))
+        return self.tok.upper == "MINUS" and (self.at_query(1) or self.peek(1).upper in ("ALL", "DISTINCT"))
 
     def at_qualify(self) -> bool:
         """QUALIFY and a condition behind it."""
         after = self.peek(1)
-        return self.at_word("QUALIFY") and after.kind != "end" and (after.kind != "op" or after.text == "(")
-
-    def at_words_ahead(self, ahead: int, *words: str) -> bool:
-        """As `at_words`, `ahead` tokens further on."""
-        return all(self.at_word(word, ahead=ahead + i) for i, word in enumerate(words))
+        return self.tok.upper == "QUALIFY" and after.kind != "end" and (after.kind != "op" or after.text == "(")
 
     def has_inside(self, *words: str) -> bool:
         """Whether one of the words stands between the parenthesis behind the next token and the one that closes it, in no others."""
@@ -136,18 +132,18 @@ class Reader(Cursor):
         last = self._closers.get(i, self._last)
         while (i := i + 1) < last:
             tok = self._tokens[i]
-            if tok.kind == "word" and tok.upper in words:
+            if tok.upper in words:
                 return True
-            if tok.text == "(" and tok.kind == "op":
+            if tok.op == "(":
                 i = self._closers.get(i, last)
         return False
 
     def _at_query_word(self, ahead: int) -> bool:
-        if self.at_word("VALUES", ahead=ahead):
-            return self.at_op("(", ahead=ahead + 1)
-        if self.at_word("TABLE", ahead=ahead):
-            return not self.at_op("(", ahead=ahead + 1)
-        return self.at_word("SELECT", "WITH", ahead=ahead)
+        if self.peek(ahead).upper == "VALUES":
+            return self.peek(ahead + 1).op == "("
+        if self.peek(ahead).upper == "TABLE":
+            return self.peek(ahead + 1).op != "("
+        return self.peek(ahead).upper in ("SELECT", "WITH")
 
     @cached_property
     def _closers(self) -> dict[int, int]:
@@ -155,9 +151,9 @@ class Reader(Cursor):
         opened: list[int] = []
         found: dict[int, int] = {}
         for i, tok in enumerate(self._tokens):
-            if tok.kind == "op" and tok.text == "(":
+            if tok.op == "(":
                 opened.append(i)
-            elif tok.kind == "op" and tok.text == ")" and opened:
+            elif tok.op == ")" and opened:
                 found[opened.pop()] = i
         return found
 
@@ -172,20 +168,20 @@ class Reader(Cursor):
     def expect_word(self, word: str, *, label: str = "", help: str = "") -> Tok:
         """A word in its place that was read as an alias is taken for a misspelt one."""
         last = self.back(1)
-        if not self.at_word(word) and misspelt(last, (word,)):
+        if self.tok.upper != word and misspelt(last, (word,)):
             edit = Edit(self.span_of(last), word)
             self.expected(f"`{word}`", label=label, help=f"did you mean `{word}` by `{last.text}`?", edit=edit)
         return super().expect_word(word, label=label, help=help or f"is  {word}  missing?")
 
     def expect_end(self) -> None:
-        if not self.at_end():
+        if self.tok.kind != "end":
             help, edit = mistaken(self)
             if edit is not None:
                 self.expected("the end of the statement", label="not expected here", help=help, edit=edit)
         super().expect_end()
 
     def _not_a_name(self, what: str) -> NoReturn:
-        tok = self.peek()
+        tok = self.tok
         if tok.kind == "word":
             self.fail(
                 "FQ1005",

@@ -38,10 +38,10 @@ _CLAUSE_HELP = {
 
 def parse_relations(cur: Reader) -> Relation:
     """The list of FROM; commas join less tightly than JOIN."""
-    start = cur.peek()
+    start = cur.tok
     left = parse_joined(cur)
     count = 0
-    while cur.at_op(","):
+    while cur.tok.op == ",":
         count += 1
         cur.check_chain(count)
         at = cur.span_of(cur.next())
@@ -51,17 +51,17 @@ def parse_relations(cur: Reader) -> Relation:
 
 def parse_joined(cur: Reader) -> Relation:
     """A relation with the joins behind it."""
-    start = cur.peek()
+    start = cur.tok
     left = parse_relation(cur)
     count = 0
     while words := _join_words(cur):
         count += 1
         cur.check_chain(count)
         left = parse_join(cur, start, left, words)
-    if cur.at_name() and cur.at_word("JOIN", ahead=1):
+    if cur.at_name() and cur.peek(1).upper == "JOIN":
         cur.fail(
             "FQ1001",
-            f"{cur.peek().shown()} is no kind of join",
+            f"{cur.tok.shown()} is no kind of join",
             label="before JOIN",
             help="the kinds are INNER, LEFT, RIGHT, FULL and CROSS",
         )
@@ -76,11 +76,11 @@ _PLAIN = (*_OF_NATURAL, ("CROSS",))
 def _join_words(cur: Reader) -> int:
     """How many words up to JOIN name a join here; 0 for none."""
     count = 0
-    while cur.at_word(*JOIN_VARIANTS, *JOIN_DIRECTIONS, "LATERAL", ahead=count):
+    while cur.peek(count).upper in (*JOIN_VARIANTS, *JOIN_DIRECTIONS, "LATERAL"):
         count += 1
-    if cur.at_word("JOIN", ahead=count):
+    if cur.peek(count).upper == "JOIN":
         return count + 1
-    if count and cur.at_word("LEFT", "RIGHT", "FULL", "INNER", "NATURAL") and not cur.at_word("JOIN", ahead=count):
+    if count and cur.tok.upper in ("LEFT", "RIGHT", "FULL", "INNER", "NATURAL") and cur.peek(count).upper != "JOIN":
         cur.pos += count
         cur.expected("JOIN", words=("JOIN",))
     return 0
@@ -88,7 +88,7 @@ def _join_words(cur: Reader) -> int:
 
 def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
     """The join of `left` whose words are next, with its right side and condition."""
-    at = cur.peek()
+    at = cur.tok
     kind: JoinKind = "inner"
     natural = False
     variant: list[str] = []
@@ -109,7 +109,7 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
         )
         cur.fail("FQ1003", f"{' '.join(plain)} JOIN is no join", at=named, help=help)
     cur.enter()
-    right_start = cur.peek()
+    right_start = cur.tok
     right = parse_relation(cur)
     conditional = kind != "cross" and not natural
     while conditional and (more := _join_words(cur)):  # a JOIN b JOIN c ON ... ON ...
@@ -117,29 +117,29 @@ def parse_join(cur: Reader, start: Tok, left: Relation, words: int) -> Join:
         right = parse_join(cur, right_start, right, more)
         cur.leave()
     cur.leave()
-    within = parse_within(cur) if cur.at_word("WITHIN") else None
+    within = parse_within(cur) if cur.tok.upper == "WITHIN" else None
     on: Expr | None = None
     using: tuple[str, ...] = ()
-    if cur.at_word("USING") and cur.at_op("(", ahead=1) and conditional:
+    if cur.tok.upper == "USING" and cur.peek(1).op == "(" and conditional:
         cur.next()
         using = cur.expect_names("the name of a column")
-    elif cur.at_word("ON") and conditional:
+    elif cur.tok.upper == "ON" and conditional:
         cur.next()
         on = parse_expr(cur)
     elif conditional and not variant:
-        edit = Edit(cur.span_of(cur.peek()), "ON") if cur.at_word("WHERE") else None
+        edit = Edit(cur.span_of(cur.tok), "ON") if cur.tok.upper == "WHERE" else None
         cur.expected("`ON` with the condition of the join", help="write  JOIN other ON this.key = other.key", edit=edit)
-    elif cur.at_word("ON") or (cur.at_word("USING") and cur.at_op("(", ahead=1)):
+    elif cur.tok.upper == "ON" or (cur.tok.upper == "USING" and cur.peek(1).op == "("):
         kind_named = "NATURAL JOIN" if natural else "CROSS JOIN"
         cur.fail("FQ1003", f"{kind_named} has no condition", label="not here", help="write  JOIN other ON ...")
-    if cur.at_word("WITHIN"):
+    if cur.tok.upper == "WITHIN":
         cur.fail("FQ1003", "WITHIN stands before ON", help="write  JOIN other WITHIN 1 HOUR ON ...")
     return Join(kind, left, right, on, using, natural, within, " ".join(variant), at=named, span=cur.span_since(start))
 
 
 def parse_join_alone(cur: Reader) -> Join:
     """One join without its left side, which is a table without a name."""
-    start = cur.peek()
+    start = cur.tok
     words = _join_words(cur)
     if not words:
         cur.expected("JOIN", words=("JOIN",))
@@ -148,19 +148,19 @@ def parse_join_alone(cur: Reader) -> Join:
 
 def parse_relation(cur: Reader) -> Relation:
     """One relation, or a join in parentheses."""
-    start = cur.peek()
+    start = cur.tok
     lateral = cur.accept_words("LATERAL")
     if cur.accept_op("("):
         return _parenthesised(cur, start, lateral=lateral)
-    if cur.at_word("TABLE") and cur.at_op("(", ahead=1):
+    if cur.tok.upper == "TABLE" and cur.peek(1).op == "(":
         cur.next()
         cur.next()
         call = parse_call(cur)
         cur.expect_op(")")
         return _function(cur, start, call, lateral=lateral, wrapped=True)
-    if cur.at_words("ROWS", "FROM") or cur.at_word("ONLY"):
-        named = "ROWS FROM" if cur.at_word("ROWS") else "ONLY"
-        edit = Edit(cur.span_of(cur.peek()), "") if named == "ONLY" else None
+    if cur.at_words("ROWS", "FROM") or cur.tok.upper == "ONLY":
+        named = "ROWS FROM" if cur.tok.upper == "ROWS" else "ONLY"
+        edit = Edit(cur.span_of(cur.tok), "") if named == "ONLY" else None
         cur.unsupported(named, help="leave it out", edit=edit)
     if cur.at_function():
         return _function(cur, start, parse_call(cur), lateral=lateral)
@@ -203,7 +203,7 @@ def _function(cur: Reader, start: Tok, call: Call, *, lateral: bool, wrapped: bo
 
 def _alias(cur: Reader, *, typed: bool = False) -> Alias | None:
     """`[AS] alias [(columns)]`. Without AS a word that begins a clause or names a kind of join is none."""
-    start = cur.peek()
+    start = cur.tok
     if cur.accept_words("AS"):
         name = cur.expect_name("an alias")
     elif cur.at_name() and not cur.at_clause() and not _at_other(cur):
@@ -215,7 +215,7 @@ def _alias(cur: Reader, *, typed: bool = False) -> Alias | None:
     if cur.accept_op("("):
         while not columns or cur.accept_op(","):
             columns.append(cur.expect_name("the name of a column"))
-            if typed and not cur.at_op(",", ")"):
+            if typed and cur.tok.op not in (",", ")"):
                 types.append(parse_type(cur))
         cur.expect_op(")", label="a comma or `)` goes here")
     return Alias(name, tuple(columns), tuple(types), span=cur.span_since(start))
@@ -224,9 +224,9 @@ def _alias(cur: Reader, *, typed: bool = False) -> Alias | None:
 def _at_other(cur: Reader) -> bool:
     """Whether the word here names a kind of join, or begins a clause of another dialect."""
     count = 0
-    while cur.at_word(*JOIN_VARIANTS, *JOIN_DIRECTIONS, ahead=count):
+    while cur.peek(count).upper in (*JOIN_VARIANTS, *JOIN_DIRECTIONS):
         count += 1
-    return (count > 0 and cur.at_word("JOIN", ahead=count)) or _clause(cur) != ""
+    return (count > 0 and cur.peek(count).upper == "JOIN") or _clause(cur) != ""
 
 
 def _refuse_clause(cur: Reader) -> None:
@@ -237,6 +237,6 @@ def _refuse_clause(cur: Reader) -> None:
 
 def _clause(cur: Reader) -> str:
     for first, second in RELATION_CLAUSES:
-        if cur.at_word(first) and (not second or cur.at_word(second, ahead=1) or cur.at_op(second, ahead=1)):
+        if cur.tok.upper == first and (not second or cur.peek(1).upper == second or cur.peek(1).op == second):
             return first if second in ("", "(") else f"{first} {second}"
     return ""

@@ -20,7 +20,7 @@ _SIDES = {"BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 def _extract(cur: Reader, start: Tok) -> Expr:
     cur.next()
     cur.expect_op("(")
-    part = cur.peek()
+    part = cur.tok
     if part.kind not in ("word", "string", "quoted"):
         cur.expected("a part of a time", help="write  EXTRACT(YEAR FROM ts)")
     cur.next()
@@ -34,9 +34,9 @@ def _substring(cur: Reader, start: Tok) -> Expr:
     if not cur.has_inside("FROM", "FOR", "SIMILAR"):
         return parse_call(cur)
     args = [_opened(cur)]
-    if cur.at_word("SIMILAR"):
+    if cur.tok.upper == "SIMILAR":
         cur.unsupported("SUBSTRING ... SIMILAR", help="write  REGEXP_EXTRACT(text, pattern)")
-    at = cur.peek()
+    at = cur.tok
     args.append(cur.rules.expr(cur) if cur.accept_words("FROM") else Constant("number", "1", span=cur.span_of(at)))
     if cur.accept_words("FOR"):
         args.append(cur.rules.expr(cur))
@@ -58,9 +58,9 @@ def _trim(cur: Reader, start: Tok) -> Expr:
         return parse_call(cur)
     cur.next()
     cur.expect_op("(")
-    side = _SIDES[cur.next().upper] if cur.at_word(*_SIDES) else "btrim"
-    characters = None if cur.at_word("FROM") else cur.rules.expr(cur)
-    if characters is not None and cur.at_op(")"):  # TRIM(LEADING text)
+    side = _SIDES[cur.next().upper] if cur.tok.upper in _SIDES else "btrim"
+    characters = None if cur.tok.upper == "FROM" else cur.rules.expr(cur)
+    if characters is not None and cur.tok.op == ")":  # TRIM(LEADING text)
         return _closed(cur, start, side, [characters])
     cur.expect_word("FROM", help="write  TRIM(LEADING '0' FROM text)")
     text = cur.rules.expr(cur)
@@ -84,8 +84,8 @@ def _normalize(cur: Reader, start: Tok) -> Expr:
     """NORMALIZE(text, NFKC): the form is a word."""
     args = [_opened(cur)]
     if cur.accept_op(","):
-        form = cur.peek()
-        if cur.at_word(*NORMAL_FORMS):
+        form = cur.tok
+        if cur.tok.upper in NORMAL_FORMS:
             cur.next()
             args.append(Constant("string", form.upper, span=cur.span_of(form)))
         else:
@@ -101,7 +101,7 @@ def _to_unit(cur: Reader, start: Tok) -> Expr:
         cur.unsupported(f"{start.upper}(... TO unit)", help="write  DATE_TRUNC('hour', ts)")
     ts = _opened(cur)
     cur.expect_word("TO")
-    unit = cur.peek()
+    unit = cur.tok
     if unit.kind != "word" or unit.upper not in UNITS:
         cur.expected("a unit of time", words=UNITS)
     cur.next()

@@ -48,8 +48,8 @@ _OBJECTS = ("TABLE", "STREAM", "VIEW", "MATERIALIZED", "INDEX", "TYPE")
 
 def parse_statement(cur: Reader, variables: MutableMapping[str, str]) -> Statement | None:
     """One statement up to its end. DEFINE and UNDEFINE act on `variables` and give none."""
-    tok = cur.peek()
-    if cur.at_op("(") and cur.at_query():
+    tok = cur.tok
+    if cur.tok.op == "(" and cur.at_query():
         return _finished(cur, _query(cur, tok))
     if tok.text.startswith("\\"):
         cur.unsupported("a command of psql", help="write  SHOW TABLES  or  DESCRIBE name")
@@ -84,16 +84,16 @@ def _create(cur: Reader, start: Tok) -> Statement:
         edit = Edit(cur.span_of(cur.peek(1)), "REPLACE")
         cur.fail("FQ1001", "expected `REPLACE` after OR, found `ALTER`", help="write  CREATE OR REPLACE", edit=edit)
     or_replace = cur.accept_words("OR", "REPLACE")
-    if cur.at_word("TYPE"):
+    if cur.tok.upper == "TYPE":
         return _create_type(cur, start)
-    if cur.at_word("UNIQUE", "INDEX"):
+    if cur.tok.upper in ("UNIQUE", "INDEX"):
         return _create_index(cur, start)
-    if cur.at_word("VIEW") or cur.at_words("MATERIALIZED", "VIEW"):
+    if cur.tok.upper == "VIEW" or cur.at_words("MATERIALIZED", "VIEW"):
         return _create_view(cur, start, or_replace=or_replace)
-    read_only = cur.at_word("SOURCE") and cur.at_word("STREAM", "TABLE", ahead=1)
+    read_only = cur.tok.upper == "SOURCE" and cur.peek(1).upper in ("STREAM", "TABLE")
     if read_only:
         cur.next()
-    if not cur.at_word("STREAM", "TABLE"):
+    if cur.tok.upper not in ("STREAM", "TABLE"):
         refuse_object(cur, "CREATE", start)
         cur.expected("TABLE, VIEW, MATERIALIZED VIEW, STREAM, INDEX or TYPE after CREATE", words=_OBJECTS)
     return _create_table(cur, start, or_replace=or_replace, read_only=read_only)
@@ -103,19 +103,19 @@ def _create_table(cur: Reader, start: Tok, *, or_replace: bool, read_only: bool)
     kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
     name, name_span = _object_name(cur, f"the name of the {kind}")
-    listed = parse_column_list(cur) if cur.at_op("(") else None
+    listed = parse_column_list(cur) if cur.tok.op == "(" else None
     constraints = list(listed.constraints) if listed else []
     versions: list[str] = []
     append_only = _behind_columns(cur, constraints, versions)
     refuse_include(cur)
-    with_start = cur.peek()
-    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    with_start = cur.tok
+    properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     append_only = _behind_columns(cur, constraints, versions) or append_only
     encoding = parse_encoding(cur)
     if is_connected(properties, encoding):
         topic = connected(cur, properties, encoding, _key(listed), with_start)
         properties, append_only = topic.properties, append_only or (topic.is_stream and kind == "table")
-    if cur.at_word("LIKE"):
+    if cur.tok.upper == "LIKE":
         cur.unsupported("CREATE TABLE ... LIKE", help="list the columns")
     query = None
     if cur.accept_words("AS"):
@@ -157,12 +157,12 @@ def _behind_columns(cur: Reader, constraints: list[tuple[str, Span]], versions: 
     """APPEND ONLY, and ON CONFLICT and WITH VERSION COLUMN of RisingWave. Whether it is append-only."""
     append_only = False
     while True:
-        start = cur.peek()
+        start = cur.tok
         if cur.accept_words("APPEND", "ONLY"):
             append_only = True
         elif cur.accept_words("ON", "CONFLICT"):
             words = ["ON CONFLICT"]
-            while cur.at_word("DO", "NOTHING", "UPDATE", "FULL", "IF", "NOT", "NULL", "OVERWRITE", "IGNORE"):
+            while cur.tok.upper in ("DO", "NOTHING", "UPDATE", "FULL", "IF", "NOT", "NULL", "OVERWRITE", "IGNORE"):
                 words.append(cur.next().upper)
             constraints.append((" ".join(words), cur.span_since(start)))
         elif cur.accept_words("WITH", "VERSION", "COLUMN"):
@@ -185,7 +185,7 @@ def _check_no_columns(cur: Reader, listed: ColumnList | None, *, read_only: bool
 
 
 def _object_name(cur: Reader, what: str) -> tuple[tuple[str, ...], Span]:
-    start = cur.peek()
+    start = cur.tok
     name = cur.expect_dotted(what)
     return name, cur.span_since(start)
 
@@ -195,11 +195,11 @@ def _create_view(cur: Reader, start: Tok, *, or_replace: bool) -> Statement:
     cur.expect_word("VIEW")
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
     name, name_span = _object_name(cur, "the name of the view")
-    columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()
+    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
     refuse_cluster(cur)
-    if cur.at_word("WITH") and cur.at_word("REFRESH", ahead=2):
+    if cur.tok.upper == "WITH" and cur.peek(2).upper == "REFRESH":
         refuse_with_refresh(cur)
-    properties = parse_properties(cur) if cur.at_word("WITH") else ()
+    properties = parse_properties(cur) if cur.tok.upper == "WITH" else ()
     cur.expect_word("AS", help="write  CREATE MATERIALIZED VIEW name AS SELECT ...")
     query = parse_query(cur)
     refuse_behind_query(cur)
@@ -222,8 +222,8 @@ def _create_index(cur: Reader, start: Tok) -> Statement:
     cur.expect_word("INDEX")
     cur.accept_words("CONCURRENTLY")
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    at = cur.peek()
-    name = "" if cur.at_word("ON") else cur.expect_name("the name of the index")
+    at = cur.tok
+    name = "" if cur.tok.upper == "ON" else cur.expect_name("the name of the index")
     name_span = cur.span_of(at)
     cur.expect_word("ON", help="write  CREATE INDEX name ON table (column)")
     table = cur.expect_dotted("the name of a table")
@@ -255,13 +255,13 @@ def _index_items(cur: Reader) -> tuple[Expr, ...]:
 def _create_type(cur: Reader, start: Tok) -> Statement:
     cur.next()
     if_not_exists = cur.accept_words("IF", "NOT", "EXISTS")
-    at = cur.peek()
+    at = cur.tok
     name = cur.expect_name("the name of the type")
     name_span = cur.span_of(at)
     cur.expect_word("AS", help="write  CREATE TYPE name AS STRUCT<a INT>")
-    if cur.at_word("ENUM", "RANGE") and cur.at_op("(", ahead=1):
-        cur.unsupported(f"CREATE TYPE ... AS {cur.peek().upper}", help="write  TEXT  as the type of the column")
-    if cur.at_op("("):
+    if cur.tok.upper in ("ENUM", "RANGE") and cur.peek(1).op == "(":
+        cur.unsupported(f"CREATE TYPE ... AS {cur.tok.upper}", help="write  TEXT  as the type of the column")
+    if cur.tok.op == "(":
         cur.unsupported("CREATE TYPE ... AS (...)", help="write  CREATE TYPE name AS STRUCT<a INT>")
     made = parse_type(cur)
     text, span = cur.text_since(start), cur.span_since(start)
@@ -283,7 +283,7 @@ def _drop(cur: Reader, start: Tok) -> Statement:
     kind: DropKind = "table"
     if cur.accept_words("MATERIALIZED", "VIEW"):
         kind = "materialized view"
-    elif cur.at_word(*kinds):
+    elif cur.tok.upper in kinds:
         kind = kinds[cur.next().upper]
     else:
         refuse_object(cur, "DROP", start)
@@ -312,19 +312,19 @@ def _drop(cur: Reader, start: Tok) -> Statement:
 def _alter(cur: Reader, start: Tok) -> Statement:
     cur.next()
     kind: Literal["stream", "table"] = "stream" if cur.next().upper == "STREAM" else "table"
-    at = cur.peek()
+    at = cur.tok
     name = cur.expect_name(f"the name of a {kind}")
     name_span = cur.span_of(at)
     columns: list[ColumnDefinition] = []
     while not columns or cur.accept_op(","):
-        if cur.at_word("RENAME", "DROP", "ALTER", "OWNER", "SET"):
+        if cur.tok.upper in ("RENAME", "DROP", "ALTER", "OWNER", "SET"):
             cur.unsupported(
-                f"ALTER {kind.upper()} ... {cur.peek().upper}", help="columns can be added: ADD COLUMN name TYPE"
+                f"ALTER {kind.upper()} ... {cur.tok.upper}", help="columns can be added: ADD COLUMN name TYPE"
             )
         cur.expect_word("ADD", help="columns can be added and nothing else: ADD COLUMN name TYPE")
-        if cur.at_word("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "WATERMARK"):
+        if cur.tok.upper in ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "WATERMARK"):
             help = "columns can be added: ADD COLUMN name TYPE; what else a table has is said where it is created"
-            cur.unsupported(f"ALTER {kind.upper()} ... ADD {cur.peek().upper}", help=help)
+            cur.unsupported(f"ALTER {kind.upper()} ... ADD {cur.tok.upper}", help=help)
         cur.accept_words("COLUMN")
         columns.append(parse_column(cur))
     text, span = cur.text_since(start), cur.span_since(start)
@@ -364,15 +364,15 @@ def verb_behind_tables(cur: Reader) -> str:
 
 def _assert(cur: Reader, start: Tok) -> Statement:
     cur.next()
-    if not cur.at_word("VALUES", "NULL"):
+    if cur.tok.upper not in ("VALUES", "NULL"):
         return Control(parse_assertion(cur, start), span=cur.span_since(start))
     deleted = cur.accept_words("NULL")
     cur.expect_word("VALUES")
-    at = cur.peek()
+    at = cur.tok
     target = cur.expect_name("the name of a stream or table")
     name_span = cur.span_of(at)
-    columns = cur.expect_names("the name of a column") if cur.at_op("(") else ()
-    if not cur.at_word("KEY" if deleted else "VALUES", "VALUES"):
+    columns = cur.expect_names("the name of a column") if cur.tok.op == "(" else ()
+    if cur.tok.upper not in ("KEY" if deleted else "VALUES", "VALUES"):
         cur.expected("VALUES", words=["VALUES"])
     cur.next()
     rows = parse_rows(cur)

@@ -75,7 +75,7 @@ def _token(kind: str, match: re.Match[str]) -> Tok | None:
             return Tok("quoted", text[1:-1].replace(text[0] * 2, text[0]), start, end)
         case "number":
             return Tok("number", text, start, end)
-    return Tok("op", text, start, end)
+    return Tok("op", text, start, end, op=text)
 
 
 def _append(tokens: list[Tok], tok: Tok, text: str) -> None:

@@ -21,12 +21,12 @@ _SPELLINGS = {
 
 def parse_type(cur: Reader) -> TypeName:
     """A type. Any name may be one: which there are is for the analyzer to say."""
-    start = cur.peek()
+    start = cur.tok
     cur.enter()
     made = _base(cur, start)
     cur.leave()
     count = 0
-    while cur.at_op("[") or cur.at_word("ARRAY"):
+    while cur.tok.op == "[" or cur.tok.upper == "ARRAY":
         count += 1
         cur.check_chain(count)
         made = _array(cur, made, start)
@@ -35,29 +35,29 @@ def parse_type(cur: Reader) -> TypeName:
 
 def _at_map(cur: Reader) -> bool:
     """`map(varchar, int)`."""
-    return cur.at_word("MAP") and cur.at_op("(", ahead=1)
+    return cur.tok.upper == "MAP" and cur.peek(1).op == "("
 
 
 def _base(cur: Reader, start: Tok) -> TypeName:
-    if cur.at_word(*_CONTAINERS) and (cur.at_op("<", "<>", ahead=1) or _at_map(cur)):
+    if cur.tok.upper in _CONTAINERS and (cur.peek(1).op in ("<", "<>") or _at_map(cur)):
         return _container(cur, start)
     name = _name(cur)
-    parameters = _parameters(cur) if cur.at_op("(") else ()
+    parameters = _parameters(cur) if cur.tok.op == "(" else ()
     name = _zoned(cur, name)
     return TypeName(name, parameters, span=cur.span_since(start))
 
 
 def _name(cur: Reader) -> str:
-    tok = cur.peek()
+    tok = cur.tok
     if tok.kind != "word" and not cur.at_name():
         cur.expected("a type")
     name = cur.fold(cur.next()) if cur.at_name() else cur.expect_name("a type")
     if tok.kind == "word":
-        if name in ("character", "char") and cur.at_word("VARYING"):
+        if name in ("character", "char") and cur.tok.upper == "VARYING":
             name = f"{name} {cur.next().text.lower()}"
         elif name == "double" and cur.accept_words("PRECISION"):
             name = "double precision"
-    while cur.at_op(".") and cur.peek(1).kind in ("word", "quoted"):
+    while cur.tok.op == "." and cur.peek(1).kind in ("word", "quoted"):
         cur.next()
         name += "." + cur.fold(cur.next())
     return _SPELLINGS.get(name, name)
@@ -82,7 +82,7 @@ def _parameters(cur: Reader) -> tuple[int, ...]:
 
 
 def _whole(cur: Reader) -> int:
-    tok = cur.peek()
+    tok = cur.tok
     if tok.kind != "number" or not (tok.text.isascii() and tok.text.isdigit()) or len(tok.text) > 9:
         cur.fail(
             "FQ1007",
@@ -103,7 +103,7 @@ def _array(cur: Reader, element: TypeName, start: Tok) -> TypeName:
 
 def _size(cur: Reader) -> None:
     """`[3]` declares no more than `[]`, as in PostgreSQL."""
-    if not cur.at_op("]"):
+    if cur.tok.op != "]":
         _whole(cur)
     cur.expect_op("]", help="write  int[]")
 
@@ -117,7 +117,7 @@ def _container(cur: Reader, start: Tok) -> TypeName:
         cur.expect_op("<")
     args: list[TypeName] = []
     members: list[tuple[str, TypeName]] = []
-    while not cur.at_op(closer):
+    while cur.tok.op != closer:
         if args or members:
             cur.expect_op(",", label=f"a comma or `{closer}` goes here")
         if name == "struct":
