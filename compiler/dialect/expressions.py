@@ -57,8 +57,9 @@ def _joined(cur: Cursor, name: str, operands: list[tuple[Ast, Span]]) -> Ast:
 
 def _not(cur: Cursor) -> Ast:
     start = cur.tok
-    if not cur.accept_words("NOT"):
+    if start.upper != "NOT":
         return _predicated(cur)
+    cur.next()
     cur.enter()
     operand = _not(cur)
     cur.leave()
@@ -155,6 +156,8 @@ def _product(cur: Cursor) -> Ast:
 
 def _unary(cur: Cursor) -> Ast:
     start = cur.tok
+    if start.op not in ("-", "+"):
+        return parse_primary(cur)
     if cur.accept_op("-"):
         if at_number(cur):  # a negative literal, so that the least BIGINT can be written
             return _postfix(cur, start, parse_number(cur, start, negative=True))
@@ -162,8 +165,6 @@ def _unary(cur: Cursor) -> Ast:
         operand = _unary(cur)
         cur.leave()
         return Func("neg", (operand,), cur.span_since(start))
-    if cur.tok.op != "+":
-        return parse_primary(cur)
     while cur.accept_op("+"):
         pass
     cur.enter()
@@ -180,20 +181,21 @@ def parse_primary(cur: Cursor) -> Ast:
 
 def _postfix(cur: Cursor, start: Tok, base: Ast) -> Ast:
     count = 0
-    while True:
+    while cur.tok.op in ("[", "->"):
         count += 1
         cur.check_chain(count)
         if cur.accept_op("["):
             index = parse_value(cur)
             cur.expect_op("]", help="close the subscript: name[1]")
             base = Func("subscript", (base, index), cur.span_since(start))
-        elif cur.tok.op == "->" and cur.peek(1).op != "*":
+        elif cur.peek(1).op == "*":
+            break
+        else:
             cur.next()
             at = cur.tok
             name = Lit("string", cur.expect_name("the name of a field"), cur.span_of(at))
             base = Func("field", (base, name), cur.span_since(start))
-        else:
-            return base
+    return base
 
 
 def _primary(cur: Cursor, start: Tok) -> Ast:

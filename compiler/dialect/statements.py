@@ -44,7 +44,7 @@ def parse_statement(cur: Cursor, variables: MutableMapping[str, str]) -> list[St
     tok = cur.tok
     if tok.kind != "word":
         cur.expected("a statement", help=_VERB_HELP)
-    if cur.at_words("ALTER", "STREAM") or cur.at_words("ALTER", "TABLE"):
+    if cur.tok.upper == "ALTER" and cur.peek(1).upper in ("STREAM", "TABLE"):
         return [_alter(cur, tok)]
     if tok.upper in OTHER_VERBS:
         return [parse_other(cur, tok)]
