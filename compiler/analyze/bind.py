@@ -86,15 +86,11 @@ class Binder:
     ) -> None:
         self._scope, self._catalog, self._clause = scope, catalog, clause
         self._collected, self._bounds, self._session = collected, bounds, session
-        self._operators = STANDARD_OPERATORS if catalog.standard else OPERATORS
+        self.standard = catalog.standard  # whether expressions mean what they mean in SQL
+        self._operators = STANDARD_OPERATORS if self.standard else OPERATORS
         self._lambda: list[dict[str, SqlType]] = []
         self._inside: str = ""  # the aggregate whose arguments are being bound
         self._in_case = False
-
-    @property
-    def standard(self) -> bool:
-        """Whether expressions mean what they mean in SQL."""
-        return self._catalog.standard
 
     def bind(self, node: Ast) -> Expr:
         """The typed expression of `node`. Raises CompileError."""
@@ -115,12 +111,12 @@ class Binder:
     def condition(self, node: Ast) -> Expr:
         """`node` as the condition of the clause; it must be BOOLEAN."""
         e = self.bind(node)
-        if self._catalog.standard and isinstance(e, Literal) and e.type.kind is Kind.NULL:
+        if self.standard and isinstance(e, Literal) and e.type.kind is Kind.NULL:
             return Literal(BOOLEAN, None, e.span)
         if e.type.kind is not Kind.BOOLEAN:
             title = f"type error in {self._clause} expression: should evaluate to boolean but is {text_of(node)} ({e.type}) instead"
             span = getattr(node, "span", NOWHERE)
-            edit = behind(span, " <> 0") if e.type.is_numeric and self._catalog.standard and span != NOWHERE else None
+            edit = behind(span, " <> 0") if e.type.is_numeric and self.standard and span != NOWHERE else None
             raise mistake("FQ2007", title, span, f"this is {e.type}", help="compare it with something", edit=edit)
         return e
 
@@ -167,11 +163,11 @@ class Binder:
         return self._table_call(node, function) if function.table else self._call(node, function)
 
     def _unknown(self, node: Func) -> CompileError:
-        known = [n for n in (*all_functions(), *(STANDARD_NAMES if self._catalog.standard else ())) if n.isupper()]
+        known = [n for n in (*all_functions(), *(STANDARD_NAMES if self.standard else ())) if n.isupper()]
         known += [*all_aggregates(), *self._catalog.functions]
         hint, edit = did_you_mean(node.name, known), correction(node.span, node.name, known, first=True)
-        other = OF_OTHER_SYSTEMS.get(node.name) if self._catalog.standard else None
-        if self._catalog.standard and node.name in ADVICE:
+        other = OF_OTHER_SYSTEMS.get(node.name) if self.standard else None
+        if self.standard and node.name in ADVICE:
             hint, edit = ADVICE[node.name], None
         if other is not None:
             hint, edit = f"write  {other}(...)", renamed(node.span, node.name, other, first=True)
@@ -179,11 +175,11 @@ class Binder:
 
     def _function_of(self, node: Func) -> Function | None:
         """The function with the dialect's meaning of a name or operator, or one of the project."""
-        return self._catalog.function(node.name) or lookup(function_name(node.name, standard=self._catalog.standard))
+        return self._catalog.function(node.name) or lookup(function_name(node.name, standard=self.standard))
 
     def _call(self, node: Func, function: Function) -> Expr:
         args, types = self._arguments(node, function)
-        if node.name in _ARITHMETIC and self._catalog.standard:
+        if node.name in _ARITHMETIC and self.standard:
             args = [*beside_numbers(args)]
             types = tuple(a.type for a in args)
         found = self._resolve(node, lambda: function.resolve(types), types)
@@ -199,7 +195,7 @@ class Binder:
             text = text_of(node)
             given = ", ".join(str(t) for t in types)
             title = f"error processing expression {text}: {problem}"
-            texts = node.name == "add" and any(t.kind is Kind.STRING for t in types) and self._catalog.standard
+            texts = node.name == "add" and any(t.kind is Kind.STRING for t in types) and self.standard
             edit = exchanged(node.span, "+", "||") if texts else None
             raise mistake("FQ2005", title, node.span, f"got ({given})", help=problem.hint, edit=edit) from None
 
@@ -331,10 +327,10 @@ class Binder:
         left, right = (self.bind(a) for a in node.args)
         sign = _COMPARISONS[node.name]
         with_null = Kind.NULL in (left.type.kind, right.type.kind) and not node.name.startswith("is_")
-        if with_null and not self._catalog.standard:
+        if with_null and not self.standard:
             title = f"comparison with NULL not supported: {text_of(node.args[0])} {sign} {text_of(node.args[1])}"
             raise mistake("FQ2005", title, node.span, "is never true", help="write IS NULL or IS NOT NULL")
-        if self._catalog.standard:
+        if self.standard:
             left, right = interval_numbers(left, right)
         left, right = self._comparable(node, left, right)
         function = self._function_of(node)
@@ -361,13 +357,13 @@ class Binder:
         if {a.kind, b.kind} == {Kind.DATE, Kind.TIMESTAMP}:
             to = a if a.kind is Kind.TIMESTAMP else b
             return convert(left, to), convert(right, to)
-        if self._catalog.standard and _is_text(left) != _is_text(right):
+        if self.standard and _is_text(left) != _is_text(right):
             left, right = self._text_adapts(node, left, right)
             a, b = left.type, right.type
         ordered = node.name in ("lt", "le", "gt", "ge")
         if ordered and a == b == JSONB:
             return json_order(left), json_order(right)
-        orders = a.kind is Kind.BOOLEAN and self._catalog.standard
+        orders = a.kind is Kind.BOOLEAN and self.standard
         simple = (a.is_numeric and b.is_numeric) or (a == b and not (ordered and _unordered(a) and not orders))
         nested = not ordered and a.kind is b.kind and a.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
         if not simple and not nested and Kind.NULL not in (a.kind, b.kind):
@@ -397,7 +393,7 @@ class Binder:
 
     def _standard_time(self, e: Expr, to: SqlType) -> Expr:
         """A text beside a time: each dialect reads it as its casts do."""
-        return sql_time(e, to) if self._catalog.standard else e
+        return sql_time(e, to) if self.standard else e
 
     def _is_time(self, e: Expr) -> bool:
         """A row time or window bound: a BIGINT that texts may be compared with."""
@@ -429,9 +425,7 @@ class Binder:
         if isinstance(node.operand, Func) and node.operand.name == "row" and to.kind is Kind.STRUCT:
             return self.bind(row_as(node.operand, to))
         of_array = isinstance(node.operand, Func) and node.operand.name == "array" and to.kind is Kind.ARRAY
-        if (
-            self._catalog.standard and of_array and isinstance(node.operand, Func)
-        ):  # of which ARRAY[NULL] has no other type
+        if self.standard and of_array and isinstance(node.operand, Func):  # of which ARRAY[NULL] has no other type
             element = TypeRef(known=to.element, span=node.span)
             parts = tuple(self.bind(CastTo(a, element, node.span)) for a in node.operand.args)
             return Call(to, "array", parts, node.span)
@@ -460,7 +454,7 @@ class Binder:
         return made if to.kind is Kind.MICROS else Call(to, "cast", (made,), node.span)
 
     def _cast_of(self, node: CastTo, operand: Expr, to: SqlType) -> Expr:
-        of_standard = sql_cast(operand.type, to) if self._catalog.standard else ""
+        of_standard = sql_cast(operand.type, to) if self.standard else ""
         if of_standard:
             return Call(to, of_standard, (operand,), node.span)
         if not can_cast(operand.type, to):

@@ -20,9 +20,9 @@ from flowql.compiler.functions.sql_intervals import whole_ms
 from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.functions.sql_text_casts import has_finer_part
 from flowql.compiler.plan.expr import Call, Expr, Literal
-from flowql.compiler.plan.logical import Node, walk_nodes
+from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.types import Kind
-from flowql.compiler.plan.visit import exprs_of
+from flowql.compiler.plan.visit import exprs_in
 
 _SHOWN_CHARS = 60
 _MOVES = ("sql_add", "sql_sub")  # of a time, by an interval
@@ -34,7 +34,7 @@ def refuse_failing_plan(node: Node, *, elements: bool) -> None:
 
     elements: also elements of ARRAY, MAP and STRUCT. In ksqlDB's dialect these are NULL where they fail.
     """
-    refuse_failing((e for n in walk_nodes(node) for e in exprs_of(n.spec)), elements=elements)
+    refuse_failing(exprs_in(node), elements=elements)
 
 
 def refuse_failing(exprs: Iterable[Expr], *, elements: bool = True) -> None:

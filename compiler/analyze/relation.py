@@ -71,7 +71,7 @@ def sources_read(node: Node) -> tuple[str, ...]:
 def scan(source: SourceDef, session: Mapping[str, str]) -> Node:
     """A scan of all columns of a source; the optimiser prunes those that are not read."""
     window = WINDOW_FIELDS if source.schema.window is not None else ()
-    rest = tuple(f for f in source.schema if f.role != "key")
+    rest = tuple(f for f in source.schema.fields if f.role != "key")
     schema = Schema((*source.schema.key, *window, *rest, *_POSITION), source.schema.window)
     spec = Scan(
         source.name,
@@ -104,7 +104,7 @@ def _role(schema: Schema, c: NamedExpr) -> Role:
 
 def with_key_roles(node: Node, keys: Sequence[str]) -> Node:
     """The projection `node` with exactly these columns as key, in front."""
-    fields = {f.name: f for f in node.schema}
+    fields = {f.name: f for f in node.schema.fields}
     first = [replace(fields[k], role="key") for k in keys]
     rest = [replace(f, role="value") if f.role == "key" else f for n, f in fields.items() if n not in keys]
     rest.sort(key=lambda f: f.role != "window")
@@ -120,7 +120,7 @@ def rekey(node: Node, keys: Sequence[NamedExpr], *, drop_null: bool) -> Node:
     """New key columns in front; all others become values."""
     names = {k.name for k in keys}
     first = [Field(k.name, k.expr.type, "key") for k in keys]
-    rest = [Field(f.name, f.type, "value") for f in node.schema if f.name not in names]
+    rest = [Field(f.name, f.type, "value") for f in node.schema.fields if f.name not in names]
     return Node(Rekey(tuple(keys), drop_null), (node,), Schema((*first, *rest)), node.change)
 
 

@@ -274,7 +274,7 @@ def altered_source(statement: AlterSource, catalog: Catalog, session: Mapping[st
             raise mistake("FQ2025", title, column.span, "not of the value")
         added.append(Field(column.name, resolve_type(column.type, catalog, column.span)))
     values = (*source.schema.value, *added)
-    rest = tuple(f for f in source.schema if f.role == "header")
+    rest = tuple(f for f in source.schema.fields if f.role == "header")
     fmt = source.value_format
     check_columns("value", fmt.name, values, statement.span)
     side = value_side(source.topic, Properties(), statement.name_span)
@@ -304,7 +304,7 @@ def timestamp_of(properties: Properties, schema: Schema, span: Span) -> Timestam
     at = at if at != NOWHERE else span
     found = schema.get(properties.timestamp)
     if found is None or found.role not in ("key", "value"):
-        names = [f.name for f in schema if f.role in ("key", "value")]
+        names = [f.name for f in schema.fields if f.role in ("key", "value")]
         hint = did_you_mean(properties.timestamp, names) or f"columns are {listing(names)}"
         raise mistake(
             "FQ2002",

@@ -9,7 +9,7 @@ from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.plan.expr import Call, Expr, walk
 from flowql.compiler.plan.logical import Node, walk_nodes
 from flowql.compiler.plan.types import Kind, SqlType
-from flowql.compiler.plan.visit import exprs_of
+from flowql.compiler.plan.visit import exprs_in
 
 _MOMENTS = {
     "sql_now": "the present moment (NOW)",
@@ -39,7 +39,7 @@ _TO_TEXT = "as text:  CAST(x AS VARCHAR);  as a number of seconds:  EXTRACT(EPOC
 
 def refuse_unkept(node: Node) -> None:
     """Raise UnsupportedError where a query would keep an interval, or would have to change with the clock."""
-    values = [e for n in walk_nodes(node) for e in exprs_of(n.spec)]
+    values = exprs_in(node)
     found = [*_intervals(values), *(d for e in values for d in _moments(e))]
     if not found and any(_has_interval(f.type) for n in walk_nodes(node) for f in n.schema):
         found.append(_diagnostic("a column of type INTERVAL", NOWHERE, "", _TO_TEXT))

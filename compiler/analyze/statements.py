@@ -399,7 +399,7 @@ def _check_kind(statement: CreateAs, bound: BoundSelect, at: Span) -> None:
 
 def _sink_schema(schema: Schema) -> Schema:
     """What the catalogue says of a result: keys and values; window bounds are part of the key, not columns."""
-    return Schema(tuple(f for f in schema if f.role in ("key", "value")), schema.window)
+    return Schema(tuple(f for f in schema.fields if f.role in ("key", "value")), schema.window)
 
 
 def with_sink(node: Node, sink: SourceDef, partitions: int | None = None) -> Node:
@@ -478,7 +478,7 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
             "FQ2040", f"INSERT INTO can only be used to insert into a stream. {target.name} is a table.", at, "a table"
         )
     check_writable(target, at, "insert into")
-    headers = [f.name for f in target.schema if f.role == "header"]
+    headers = [f.name for f in target.schema.fields if f.role == "header"]
     if headers:
         raise mistake(
             "FQ2040",
@@ -501,7 +501,7 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
 def _fitted(node: Node, target: SourceDef, at: Span) -> Node:
     """The result in the target's columns: same names, types equal or widened."""
     result = _sink_schema(node.schema)
-    wanted = [f for f in target.schema if f.role in ("key", "value")]
+    wanted = [f for f in target.schema.fields if f.role in ("key", "value")]
     fields = [(f.name, f.role) for f in result]
     pairs = list(zip(result.fields, wanted, strict=False))
     same = fields == [(f.name, f.role) for f in wanted] and all(_widens(a.type, b.type) for a, b in pairs)
@@ -513,7 +513,9 @@ def _fitted(node: Node, target: SourceDef, at: Span) -> Node:
     if all(a.type == b.type for a, b in pairs):
         return node
     types = {f.name: f.type for f in wanted}
-    columns = [NamedExpr(f.name, convert(Column(f.type, f.name), types.get(f.name, f.type))) for f in node.schema]
+    columns = [
+        NamedExpr(f.name, convert(Column(f.type, f.name), types.get(f.name, f.type))) for f in node.schema.fields
+    ]
     return with_key_roles(project(node, columns), [f.name for f in wanted if f.role == "key"])
 
 

@@ -24,7 +24,7 @@ from flowql.compiler.plan.expr import columns_of
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Materialise, Node, Project, Rekey, Scan
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.temporal_filters import TemporalFilter
-from flowql.compiler.plan.visit import exprs_of
+from flowql.compiler.plan.visit import columns_read
 from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
 Names = frozenset[str]
@@ -40,17 +40,18 @@ def _prune(node: Node, needed: Names) -> Node:
         case Scan():
             return replace(node, schema=_scan_schema(node, needed))
         case Project(columns):
-            kept = tuple(c for c in columns if c.name in needed or _bound_to_key(node, c.name))
+            needed |= _bound_to_key(node)
+            kept = tuple(c for c in columns if c.name in needed)
             below = _prune(node.inputs[0], columns_of(*(c.expr for c in kept)))
             schema = _only(node.schema, frozenset(c.name for c in kept))
             return Node(replace(node.spec, columns=kept), (below,), schema, node.change)
         case Filter() | Materialise():
             keys = _keys(node.inputs[0]) if node.change != "append" else frozenset()
-            below = _prune(node.inputs[0], needed | columns_of(*exprs_of(node.spec)) | keys)
+            below = _prune(node.inputs[0], needed | columns_read(node.spec) | keys)
             return replace(node, inputs=(below,), schema=below.schema)
         case Explode(functions):
             made = frozenset(f.name for f in functions)
-            below = _prune(node.inputs[0], (needed - made) | columns_of(*exprs_of(node.spec)))
+            below = _prune(node.inputs[0], (needed - made) | columns_read(node.spec))
             return replace(node, inputs=(below,), schema=_only(node.schema, frozenset(below.schema.names) | made))
         case AsyncMap():
             return _prune_calls(node, node.spec, needed)
@@ -59,7 +60,7 @@ def _prune(node: Node, needed: Names) -> Node:
             below = _prune(node.inputs[0], (needed - names) | columns_of(*(k.expr for k in keys)))
             return replace(node, inputs=(below,), schema=_only(node.schema, needed | names))
         case Aggregate():
-            below = _prune(node.inputs[0], columns_of(*exprs_of(node.spec)) | _keys(node.inputs[0]))
+            below = _prune(node.inputs[0], columns_read(node.spec) | _keys(node.inputs[0]))
             return replace(node, inputs=(below,))
         case Join():
             return _prune_join(node, needed)
@@ -94,7 +95,7 @@ def _prune_calls(node: Node, spec: AsyncMap, needed: Names) -> Node:
         return _prune(node.inputs[0], needed)
     read = frozenset(a for c in calls for a in c.args)
     below = _prune(node.inputs[0], (needed - made) | read | _keys(node.inputs[0]))
-    columns = tuple(f for f in node.schema if f.name in needed & made)
+    columns = tuple(f for f in node.schema.fields if f.name in needed & made)
     schema = Schema((*below.schema.fields, *columns), node.schema.window)
     return replace(node, spec=replace(spec, calls=calls), inputs=(below,), schema=schema)
 
@@ -124,19 +125,19 @@ def _prune_groups(node: Node, needed: Names, keys: tuple[str, ...], calls: tuple
 def _prune_join(node: Node, needed: Names, keys: Names = frozenset()) -> Node:
     inputs = []
     for i in node.inputs:
-        wanted = (needed & frozenset(i.schema.names)) | _keys(i) | columns_of(*exprs_of(node.spec)) | keys
+        wanted = (needed & frozenset(i.schema.names)) | _keys(i) | columns_read(node.spec) | keys
         inputs.append(_prune(i, wanted & frozenset(i.schema.names)))
     return replace(node, inputs=tuple(inputs), schema=_only(node.schema, needed | _keys(node)))
 
 
 def _keys(node: Node) -> Names:
-    return frozenset(f.name for f in node.schema if f.role in ("key", "window"))
+    return frozenset(f.name for f in node.schema.fields if f.role in ("key", "window"))
 
 
-def _bound_to_key(node: Node, name: str) -> bool:
-    """A key or window column of a table must stay; of a stream only window bounds must (they belong to the key)."""
-    found = node.schema.get(name)
-    return found is not None and (found.role == "window" or (found.role == "key" and node.change != "append"))
+def _bound_to_key(node: Node) -> Names:
+    """Key and window columns of a table must stay; of a stream only window bounds must (they belong to the key)."""
+    roles = ("window",) if node.change == "append" else ("window", "key")
+    return frozenset(f.name for f in node.schema.fields if f.role in roles)
 
 
 def _scan_schema(node: Node, needed: Names) -> Schema:
@@ -145,11 +146,12 @@ def _scan_schema(node: Node, needed: Names) -> Schema:
     time = node.spec.timestamp.column if node.spec.timestamp is not None else ""
     if needed & keys or time in keys:
         needed |= keys  # the parts of a key are read together: some formats tell them apart by their place
-    kept = tuple(f for f in node.schema if f.name in needed or _bound_to_key(node, f.name))
+    needed |= _bound_to_key(node)
+    kept = tuple(f for f in node.schema.fields if f.name in needed)
     # A batch without columns says nothing of its rows to some kernels: keep one that no record can spoil.
-    spare = tuple(f for f in node.schema if f.role == "pseudo")[:1] or node.schema.fields[:1]
+    spare = tuple(f for f in node.schema.fields if f.role == "pseudo")[:1] or node.schema.fields[:1]
     return Schema(kept or spare, node.schema.window)
 
 
 def _only(schema: Schema, names: Names) -> Schema:
-    return Schema(tuple(f for f in schema if f.name in names), schema.window)
+    return Schema(tuple(f for f in schema.fields if f.name in names), schema.window)

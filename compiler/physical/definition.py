@@ -70,7 +70,7 @@ def _with_key(scan: Scan, sources: Sources) -> Scan:
 
 
 def _sorted(node: Node) -> Node:
-    rest = sorted((f for f in node.schema if f.role != "key"), key=lambda f: f.name)
+    rest = sorted((f for f in node.schema.fields if f.role != "key"), key=lambda f: f.name)
     spec = node.spec
     if isinstance(spec, Project):
         spec = replace(spec, columns=tuple(sorted(spec.columns, key=lambda c: c.name)))

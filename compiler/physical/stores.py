@@ -101,7 +101,7 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
         return (*_buckets(name, by, inputs[0].fields), back, *(_open(name, by) if spec.closing else ()))
     if isinstance(spec, SetOperation):
         counts = (Field("__left", BIGINT), Field("__right", BIGINT))
-        return (_table(name, tuple(replace(f, role="key") for f in inputs[0] if f.role != "key"), counts),)
+        return (_table(name, tuple(replace(f, role="key") for f in inputs[0].fields if f.role != "key"), counts),)
     if isinstance(spec, EmitClosed):
         return _buckets(name, (), schema.fields)
     if isinstance(spec, TemporalFilter):
@@ -144,7 +144,7 @@ def _table(name: str, key: Sequence[Field], value: Sequence[Field]) -> StoreSpec
 
 
 def _columns(schema: Schema, names: Sequence[str]) -> tuple[Field, ...]:
-    by_name = {f.name: f for f in schema}
+    by_name = {f.name: f for f in schema.fields}
     return tuple(replace(by_name[n], role="key") for n in names)
 
 
@@ -180,8 +180,8 @@ def window_retention_ms(window: Window) -> int:
 def _store(
     name: str, kind: Literal["table", "window", "session", "join"], schema: Schema, retention_ms: int | None = None
 ) -> StoreSpec:
-    key = Schema(tuple(f for f in schema if f.role in ("key", "window")), schema.window)
+    key = Schema(tuple(f for f in schema.fields if f.role in ("key", "window")), schema.window)
     if kind == "join":  # the bounds of a windowed source are part of what is joined on, not the time of the store
         key = Schema(tuple(replace(f, role="key") for f in key))
-    value = Schema(tuple(f for f in schema if f.role not in ("key", "window")))
+    value = Schema(tuple(f for f in schema.fields if f.role not in ("key", "window")))
     return StoreSpec(name, kind, key, value, retention_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from flowql.compiler.plan.types import BIGINT, SqlType
@@ -35,9 +36,12 @@ class KeyWindow:
     size_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Schema:
-    """Ordered, uniquely named columns; key columns first by convention. `window` is set for a windowed key."""
+    """Ordered, uniquely named columns; key columns first by convention. `window` is set for a windowed key.
+
+    What is derived is computed at most once: compiling asks for the names and the key of the same schema many times.
+    """
 
     fields: tuple[Field, ...]
     window: KeyWindow | None = None
@@ -45,20 +49,24 @@ class Schema:
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.fields)
 
-    @property
+    @cached_property
     def key(self) -> tuple[Field, ...]:
         return tuple(f for f in self.fields if f.role == "key")
 
-    @property
+    @cached_property
     def value(self) -> tuple[Field, ...]:
         return tuple(f for f in self.fields if f.role == "value")
 
     def get(self, name: str) -> Field | None:
-        return next((f for f in self.fields if f.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {f.name: f for f in self.fields}
 
 
 WINDOW_FIELDS = (Field(WINDOW_START, BIGINT, "window"), Field(WINDOW_END, BIGINT, "window"))

@@ -76,16 +76,18 @@ def verify_query(query: QueryPlan) -> None:
 def verify_spec(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: str) -> None:
     """One operator against its inputs."""
     _unique(list(schema.names), f"column of {where}")
-    for f in schema:
-        _holds(f.type.kind not in (Kind.NULL, Kind.LAMBDA), f"{where}: column {f.name} has type {f.type}")
+    for f in schema.fields:
+        if f.type.kind in (Kind.NULL, Kind.LAMBDA):
+            raise PlanInvariantError(f"{where}: column {f.name} has type {f.type}")
     least, most = _inputs(spec)
     _holds(
         least <= len(inputs) <= most, f"{where} has {len(inputs)} inputs, not {least if least == most else 'enough'}"
     )
     known = {n for i in inputs for n in i.names} | {ROWTIME}
-    for e in exprs_of(spec):
-        missing = columns_of(e) - known
-        _holds(not missing, f"{where} reads {sorted(missing)}, which its input does not have")
+    exprs = exprs_of(spec)
+    missing = columns_of(*exprs) - known
+    _holds(not missing, f"{where} reads {sorted(missing)}, which its input does not have")
+    for e in exprs:
         _holds(_lambdas_closed(e), f"{where} uses a lambda parameter outside its lambda")
     _verify_output(spec, inputs, schema, where)
 
@@ -116,7 +118,7 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
             ]
             _known(read, inputs[0], where)
             _holds(key == [_type(inputs[0], k) for k in keys], f"{where}: its key columns are not its groups")
-            same = [(c.name, c.type) for c in calls] == [(f.name, f.type) for f in schema if f.role != "key"]
+            same = [(c.name, c.type) for c in calls] == [(f.name, f.type) for f in schema.fields if f.role != "key"]
             _holds(same, f"{where}: schema and aggregates differ")
         case (
             EquiJoin(kind, left_keys, right_keys)
@@ -137,18 +139,22 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
                 key[len(own) :] == [INT] * (kind == "full"), f"{where}: which side is missing is part of its identity"
             )
             _known(
-                [f.name for f in schema if f.name not in key_names], Schema(tuple(f for i in sides for f in i)), where
+                [f.name for f in schema.fields if f.name not in key_names],
+                Schema(tuple(f for i in sides for f in i.fields)),
+                where,
             )
         case SetOperation():
-            columns = [[f.type for f in i if f.role != "key"] for i in inputs]
+            columns = [[f.type for f in i.fields if f.role != "key"] for i in inputs]
             _holds(all(c == columns[0] for c in columns), f"{where}: its inputs have different columns")
             _holds(key == [*columns[0], *[INT] * spec.all], f"{where}: not its row identity")
-            _holds([f.type for f in schema if f.role != "key"] == columns[0], f"{where}: schema and columns differ")
+            _holds(
+                [f.type for f in schema.fields if f.role != "key"] == columns[0], f"{where}: schema and columns differ"
+            )
         case TopN(keys, order):
             _known([*keys, *(k.column for k in order)], inputs[0], where)
             ranked = [(spec.rank, BIGINT)] if spec.rank else []
             _holds(
-                [(f.name, f.type) for f in schema] == [*((f.name, f.type) for f in inputs[0]), *ranked],
+                [(f.name, f.type) for f in schema.fields] == [*((f.name, f.type) for f in inputs[0].fields), *ranked],
                 f"{where}: columns",
             )
         case Over(keys, order, calls):
@@ -162,15 +168,15 @@ def _verify_changes(spec: Spec, inputs: Sequence[Schema], schema: Schema, where:
             for c in calls:
                 _verify_frame(c.frame, by, f"{where}: {c.name}")
             _holds(
-                [(f.name, f.type, f.role) for f in schema]
-                == [*((f.name, f.type, f.role) for f in inputs[0]), *((c.name, c.type, "value") for c in calls)],
+                [(f.name, f.type, f.role) for f in schema.fields]
+                == [*((f.name, f.type, f.role) for f in inputs[0].fields), *((c.name, c.type, "value") for c in calls)],
                 f"{where}: columns",
             )
         case Consolidate() | AppendOnly() | EmitClosed() | TemporalFilter():
             closing = spec.columns if isinstance(spec, EmitClosed) else ()
             moments = spec.columns if isinstance(spec, TemporalFilter) else ()
             _known([*(c.column for c in closing), *moments], schema, where)
-            kinds = {f.type.kind for f in schema if f.name in moments}
+            kinds = {f.type.kind for f in schema.fields if f.name in moments}
             _holds(kinds <= {Kind.DATE, Kind.TIMESTAMP, Kind.BIGINT}, f"{where}: times of rows")
             _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
 
@@ -214,15 +220,18 @@ def _type(schema: Schema, name: str) -> SqlType | None:
 def _verify_output(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: str) -> None:
     match spec:
         case Project(columns):
-            same = [(c.name, c.expr.type) for c in columns] == [(f.name, f.type) for f in schema]
+            same = [(c.name, c.expr.type) for c in columns] == [(f.name, f.type) for f in schema.fields]
             _holds(same, f"{where}: schema and columns differ")
         case Filter():
             _holds(schema == inputs[0], f"{where}: schema and that of its input differ")
             _holds(spec.predicate.type.kind is Kind.BOOLEAN, f"{where}: predicate is {spec.predicate.type}")
         case AsyncMap(calls):
             _known([a for c in calls for a in c.args], inputs[0], where)
-            own = [(f.name, f.type, f.role) for f in inputs[0]]
-            same = [(f.name, f.type, f.role) for f in schema] == [*own, *((c.name, c.type, "value") for c in calls)]
+            own = [(f.name, f.type, f.role) for f in inputs[0].fields]
+            same = [(f.name, f.type, f.role) for f in schema.fields] == [
+                *own,
+                *((c.name, c.type, "value") for c in calls),
+            ]
             _holds(same, f"{where}: schema and calls differ")
         case Rekey(keys):
             _holds([k.name for k in keys] == [f.name for f in schema.key], f"{where}: keys and schema differ")
@@ -230,7 +239,7 @@ def _verify_output(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: 
             _holds(bool(inputs[0].key), f"{where}: the input has no key")
         case Join():
             found = {n for i in inputs for n in i.names} | {spec.key_name}
-            bounds = {f.name for f in schema if f.role == "window"}
+            bounds = {f.name for f in schema.fields if f.role == "window"}
             _holds(set(schema.names) <= found | bounds, f"{where}: columns come from no input")
             _holds([i.key != () for i in inputs] == [True, True], f"{where}: an input has no key")
         case _:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, TemporalJoin
-from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
+from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, columns_of, walk
 from flowql.compiler.plan.logical import (
     Aggregate,
     Explode,
@@ -86,10 +86,20 @@ def exprs_of(spec: Spec) -> tuple[Expr, ...]:
     return tuple(found)
 
 
+def exprs_in(root: Node) -> list[Expr]:
+    """All expressions of all specs of a plan tree, inputs first."""
+    return [e for node in walk_nodes(root) for e in exprs_of(node.spec)]
+
+
+def columns_read(spec: Spec) -> frozenset[str]:
+    """Names of the input columns that the expressions of a spec read."""
+    return columns_of(*exprs_of(spec))
+
+
 def functions_called(root: Node) -> set[str]:
     """Names of the functions, operators, aggregates and topologies of processors that a plan tree calls."""
     nodes = list(walk_nodes(root))
-    exprs = (e for node in nodes for spec in exprs_of(node.spec) for e in walk(spec))
+    exprs = (part for e in exprs_in(root) for part in walk(e))
     aggregates = {call.function for node in nodes if isinstance(node.spec, Aggregate) for call in node.spec.aggregates}
     aggregates |= {call.function for node in nodes if isinstance(node.spec, GroupAggregate) for call in node.spec.calls}
     topologies = {node.spec.topology for node in nodes if isinstance(node.spec, Process)}

@@ -26,13 +26,12 @@ from flowql.compiler.plan.logical import (
     Scan,
     Sink,
     Union,
-    walk_nodes,
 )
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.compiler.plan.types import Kind, array, spark_type
-from flowql.compiler.plan.visit import exprs_of
+from flowql.compiler.plan.visit import exprs_in
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.frames.aggregates import aggregated, grown
 from flowql.runtime.spark.frames.joins import joined
@@ -66,7 +65,7 @@ class Nodes:
         letters: list[Any] | None = None,
         handlers: Mapping[type[Any], Handler] | None = None,
     ) -> Nodes:
-        used = columns_of(*(e for n in walk_nodes(query.logical) for e in exprs_of(n.spec)))
+        used = columns_of(*exprs_in(query.logical))
         read = used | frozenset(query.logical.schema.names)
         return Nodes(query.id, relations, read, letters, HANDLERS if handlers is None else handlers)
 
