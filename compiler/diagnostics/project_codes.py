@@ -297,8 +297,9 @@ PROJECT_CODES: dict[str, CodePage] = {
     "FQ5208": CodePage(
         "A rebuild would not see all of its input",
         "A query must be recomputed, and retention has deleted the beginning of a topic that it reads: results of that time would be "
-        "missing. The message names the earliest existing offset. Nothing was changed. With --accept-history the query is rebuilt from"
-        " there.",
+        "missing. The message names the earliest existing offset. Or the topic is compacted, and the query needs more than the last record of "
+        "each key: it reads it as a stream, or joins a stream with it, whose rows would not find the rows of their time. Nothing was changed. "
+        "With --accept-history the query is rebuilt from what is left. A compacted result is made anew with all that reads it by --full-refresh.",
         "flowql deploy",
         "flowql deploy --accept-history",
     ),

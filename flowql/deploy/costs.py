@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.generations import topic_written, topics_read, writers_of
 from flowql.compiler.plan.logical import walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.deploy.extents import Extent
 from flowql.errors import CommandError
 
@@ -52,7 +53,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """reads: by id, of queries that begin. lost: inputs of rebuilt queries whose beginning retention has taken, as sentences.
+    """reads: by id, of queries that begin. lost: inputs of rebuilt queries of which retention or compaction has taken something, as sentences.
 
     disk_bytes: what the second generation will take at most, as far as can be known. free_bytes: None where that does not count.
     """
@@ -66,7 +67,7 @@ class Costs:
         """CommandError for what must not be begun."""
         if self.lost and not accept_history:
             title = "; ".join(self.lost)
-            help_ = "--accept-history rebuilds from there on: results before that time are not made again"
+            help_ = "--accept-history rebuilds from the records that are left: results of the others are not made again"
             raise CommandError(f"a rebuild would not see all of its input: {title}", code=HISTORY, help=help_)
         if self.free_bytes is not None and self.disk_bytes > self.free_bytes:
             title = f"two generations need about {shown_size(self.disk_bytes)} more, and the disk has {shown_size(self.free_bytes)} left"
@@ -78,7 +79,7 @@ class Costs:
 class DeployTarget(Protocol):
     """What a deployment changes: an engine, or the directory of an instance that does not run."""
 
-    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]: ...
+    def extents(self, topics: Collection[str], whole: Collection[str] = ()) -> Mapping[str, Extent]: ...
 
     def free_bytes(self) -> int | None: ...
 
@@ -93,7 +94,9 @@ def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], target: D
     writers, made = writers_of(plan), {topic_written(q) for q in queries}
     rebuilt = [q for q in queries if begun[q.id] == "change"]
     inputs = {q.id: sorted(_inputs(q, plan, set(begun))) for q in queries}
-    found = target.extents({t for topics in inputs.values() for t in topics} | made)
+    by_version = {q.id: [t for t in topics_read_by_version(q) if t in inputs[q.id]] for q in rebuilt}
+    asked = {t for topics in inputs.values() for t in topics} | made
+    found = target.extents(asked, {t for topics in by_version.values() for t in topics})
     known = {q["id"]: q for q in target.status()["queries"]}  # of the generations that serve
     there = [q for q in queries if any(t in found for t in inputs[q.id])]
     reads = {q.id: replace(_reads(inputs[q.id], found, known.get(q.id, {})), calls=_calls(q)) for q in there}
@@ -101,8 +104,12 @@ def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], target: D
     second = {topic_written(q) for q in rebuilt}
     disk = sum(found[t].bytes for t in second if t in found)
     disk += sum(_state_bytes(q, known.get(q.id, {}), found) for q in rebuilt)
-    lost = tuple(s for t in sorted(outside) if t in found for s in _lost(t, found[t], deployed))
-    return Costs(reads, lost, disk, target.free_bytes())
+    lost = [s for t in sorted(outside) if t in found for s in _lost(t, found[t], deployed)]
+    for q in rebuilt:
+        lost += [
+            _compacted(q, found[t], writers.get(t, ())) for t in by_version[q.id] if t in found and found[t].compacted
+        ]
+    return Costs(reads, tuple(lost), disk, target.free_bytes())
 
 
 def _calls(query: QueryPlan) -> tuple[str, ...]:
@@ -149,6 +156,11 @@ def _lost(topic: str, extent: Extent, deployed: Deployed) -> list[str]:
     if extent.from_ms is None:
         return [where]
     return [f"{where} ({datetime.fromtimestamp(extent.from_ms / 1000, UTC).isoformat(timespec='seconds')[:19]}Z)"]
+
+
+def _compacted(query: QueryPlan, extent: Extent, writers: Sequence[QueryPlan]) -> str:
+    said = f"{query.id} reads every record of {extent.compacted}, and compaction has removed some"
+    return f"{said}; --full-refresh {writers[0].sink} makes them anew" if writers else said
 
 
 def shown_size(count: float) -> str:

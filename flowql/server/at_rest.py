@@ -50,12 +50,12 @@ class RuntimeAtRest:
     def refuse(self, plan: Plan, mode: Mode) -> None:
         """A changed query is rebuilt beside the one that serves."""
 
-    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+    def extents(self, topics: Collection[str], whole: Collection[str] = ()) -> Mapping[str, Extent]:
         s = self._settings
         if s.kafka is None and not s.log_dir.is_dir():
             return {}
         with closing(log_at(s.log_dir, s.kafka, s.application_id)) as log:
-            return extents_of(log, topics)
+            return extents_of(log, topics, whole)
 
     def deployments(self) -> list[Entry]:
         s = self._settings

@@ -105,8 +105,8 @@ class Engine(Protocol):
         """Partitions of the topics there are."""
         ...
 
-    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
-        """How much there is in topics; nothing where the engine does not build a second generation beside the first."""
+    def extents(self, topics: Collection[str], whole: Collection[str] = ()) -> Mapping[str, Extent]:
+        """How much there is in topics; nothing where the engine does not build a second generation beside the first. whole: see `extents_of`."""
         ...
 
     def free_bytes(self) -> int | None:
@@ -153,8 +153,8 @@ class AtRest(Protocol):
         """Raises what deploying `plan` without `rebuild` would raise for what is kept of its queries, as far as that is known before the engine starts."""
         ...
 
-    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
-        """The extents of topics, as a live engine reports them."""
+    def extents(self, topics: Collection[str], whole: Collection[str] = ()) -> Mapping[str, Extent]:
+        """The extents of topics, as a live engine reports them. whole: see `extents_of`."""
         ...
 
     def free_bytes(self) -> int | None: ...

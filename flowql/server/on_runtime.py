@@ -180,8 +180,8 @@ class RuntimeEngine:
             **found.to_data(),
         }
 
-    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
-        return extents_of(self.instance.log, topics)
+    def extents(self, topics: Collection[str], whole: Collection[str] = ()) -> Mapping[str, Extent]:
+        return extents_of(self.instance.log, topics, whole)
 
     def free_bytes(self) -> int | None:
         data_dir = self.instance.config.data_dir

@@ -144,7 +144,7 @@ class SparkEngine:
     def topics(self) -> Mapping[str, int]:
         return self.instance.site.partitions()
 
-    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+    def extents(self, topics: Collection[str], whole: Collection[str] = ()) -> Mapping[str, Extent]:
         """A changed query begins a new checkpoint in place of the old one."""
         return {}
 
@@ -231,7 +231,7 @@ class SparkAtRest:
             if site is not None and isinstance(site.root, Path):
                 decide_rebuild(site, deployed, plan, ways(plan, settings, form), form, asked=False)
 
-    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+    def extents(self, topics: Collection[str], whole: Collection[str] = ()) -> Mapping[str, Extent]:
         """A changed query begins a new checkpoint in place of the old one."""
         return {}
 

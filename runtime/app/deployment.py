@@ -28,6 +28,7 @@ from flowql.compiler.plan.generations import (
 )
 from flowql.compiler.plan.partitions import NONE_KNOWN, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.runtime.app import forwarding, handover
 from flowql.runtime.app.coroutines import Coroutine, handed_over, in_polling, stopped
 from flowql.runtime.app.hosts import DeploymentHost, PlanHost
@@ -50,6 +51,7 @@ from flowql.runtime.errors import (
 )
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import Admin, Log, TopicInfo, TopicPartition
+from flowql.runtime.log.compacted import removed_from
 from flowql.runtime.state.computed_history import ComputedHistory
 from flowql.runtime.task.dead_letters import staging_topic
 from flowql.runtime.task.status import TaskStatus
@@ -137,12 +139,15 @@ class Deployment:
 
     def _unreadable_history(self, plan: Plan, query: QueryPlan) -> str:
         """Which input of a query is not whole (any more), or nothing. Results that are rebuilt count as whole."""
-        written, admin = writers_of(plan), self._host.admin
+        written, admin, known = writers_of(plan), self._host.admin, self._host.admin.topics()
+        by_version = topics_read_by_version(query)
         for topic in topics_read(query):
-            for p in range(0 if topic in written else admin.topics()[topic].partitions):
+            for p in range(0 if topic in written else known[topic].partitions):
                 begin = admin.begin_offset(TopicPartition(topic, p))
                 if begin > self._host.deployed.begin(topic, p):
                     return f"records of {topic}-{p} before offset {begin} are gone (retention)"
+            if topic not in written and topic in by_version and (tp := removed_from(self._host.log, known[topic])):
+                return f"records of {tp} that it has read are gone (compaction)"
         return ""
 
     def changed(self, after: Deployed, entry: Entry | None = None, histories: Histories = NO_HISTORIES) -> Coroutine:

@@ -25,7 +25,7 @@ class Target:
     def __init__(self, state_bytes: int | None) -> None:
         self._state_bytes = state_bytes
 
-    def extents(self, topics: Collection[str]) -> Mapping[str, Extent]:
+    def extents(self, topics: Collection[str], whole: Collection[str] = ()) -> Mapping[str, Extent]:
         return {t: extent(size) for t, size in {"s": 900, "T": 300, "U": 50}.items() if t in topics}
 
     def free_bytes(self) -> int | None:
