@@ -41,7 +41,7 @@ class Shadow(InstanceHarness):
     @property
     def service(self) -> Service:
         engine = RuntimeEngine(self.instance)
-        engine.extents = lambda _topics: {}  # type: ignore[method-assign]
+        engine.extents = lambda _topics, _whole: {}  # type: ignore[method-assign]
         engine.free_bytes = lambda: None  # type: ignore[method-assign]
         return Service(engine)
 
