@@ -15,6 +15,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "LOOK_MS, AGAIN_MS = 500, 5001": "a length of time",
         "LOOK_MS, AGAIN_MS = 501, 5_000": "a length of time",
     },
+    "runtime/app/careful.py": {
+        'name, limit, max((len(k) + len(v or b"") for k, v in zip(keys, values, strict=True)), default=1)': "every topic takes a record of one byte",
+    },
     "runtime/app/comparing.py": {
         "TOGETHER_MS = 5001  # the serving generation is held up for at most this long": "a length of time",
     },

@@ -178,6 +178,25 @@ def test_the_end_is_that_of_all_attempts(site: Site) -> None:
     assert not site.careful
 
 
+def test_tasks_that_were_not_there_when_it_began_do_not_keep_it_going(site: Site) -> None:
+    """They may have read nothing, and nothing may have come to them."""
+    *others, added = (t for t in site.tasks if t.logs)
+    site.queries.begin(Q, others, UNWRITABLE)
+    site.queries.attach(site.tasks)
+    for i in added.logs.values():
+        i.position = 0
+    receiving = [t for t in site.tasks if t.exchanges]
+    exchange = next(iter(receiving[0].exchanges.values()))
+    exchange.push(batch(range(3)))
+    site.look([*others, receiving[0]])
+    assert site.careful
+    exchange.consume(3)
+    for x in receiving[1].exchanges.values():
+        x.first = 0
+    site.look()
+    assert not site.careful
+
+
 def checked(site: Site, task: Task, *outputs: SinkRecords | ExchangeRows) -> None:
     assert task.check is not None
     task.check(task, outputs)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import cast
 
 import pyarrow as pa
 
-from flowql.runtime.app.frontier import Frontier, Upstream
+from flowql.runtime.app.frontier import Frontier, RepartitionCleanup, Upstream
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Position, RawBatch, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.manager import StateManager
+from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.task.task import Task
+from tests.runtime.state.support import commit, publish
 
 GROUP = "app"
 IN, OTHER = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -158,6 +164,38 @@ def test_a_task_behind_others_comes_after_them_and_reads_all_that_is_written() -
     assert site.frontier.probe([channel])
     assert channel.complete == 1, "that of the slowest before it"
     assert channel.complete_at == 0
+
+
+def test_tasks_before_those_before_a_task_are_asked_for_too() -> None:
+    site, r3 = Site(), TopicPartition("app-r3", 0)
+    site.log.create_topic("app-r3", 1)
+    last = TaskId("Q", 2, 0)
+    site.frontier.set_plan(
+        {**site.tasks, last: Upstream(frozenset({R2}), (MIDDLE,))},
+        {"app-r": ("Q", 0), "app-r2": ("Q", 1), "app-r3": ("Q", 2)},
+    )
+    channel = site.channel(r3)
+    waited_for(channel)
+    site.put(IN, 1)
+    assert not site.frontier.probe([channel])
+    assert site.log.asked[-1] == [IN, OTHER]
+    site.process(IN, 1)
+    assert not site.frontier.probe([channel])
+    assert not site.frontier.probe([channel])
+    assert site.frontier.probe([channel]), "a probe later for each task behind another"
+    assert channel.complete == 1
+
+
+def test_the_first_record_of_a_repartition_goes_when_it_is_processed() -> None:
+    site = Site()
+    site.put(R, 2)
+    state = StateManager(MemoryPhysical())
+    channel = site.channel()
+    publish(state, state.open_task("Q/1_0", 0, []), {"positions": {channel.name: 1}})
+    commit(state)
+    cleanup = RepartitionCleanup(site.log, state)
+    cleanup.delete_processed([cast(Task, SimpleNamespace(id=MIDDLE, logs={"r": channel}))])
+    assert site.log.begin_offset(R) == 1
 
 
 def test_what_is_complete_before_others_wait_is_nothing_to_probe() -> None:
