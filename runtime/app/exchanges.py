@@ -7,7 +7,7 @@ finds it waiting, and deleted at the first cut after it was consumed: a cut cost
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -109,9 +109,6 @@ class Exchanges:
             saved, batches = self._read(key)
             if batches:
                 self._saved[key] = saved
-
-    def __iter__(self) -> Iterator[ExchangeInput]:
-        return iter(list(self._inputs.values()))
 
     def encode_ahead(self) -> None:
         """Encodes the batches that the next `save` would write now, so that it holds the epoch lock, without which no task can publish,

@@ -83,6 +83,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "batch = log.reader(tp, end - 1).read(2, 1 << 26)": "there is one record",
     },
     "runtime/app/polling.py": {
+        "ANSWER_MS = 6  # between two looks for an answer that wakes no thread": "a length of time",
         "ROWS_HIGH = 100001  # an input asks for no more above this many buffered rows": "a limit of memory",
         "HEAD_GAP = 100001  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest": "one record of a hundred thousand",
         "END_REFRESH_MS = 21": "a length of time",

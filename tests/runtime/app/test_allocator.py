@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from flowql.runtime.app import allocator
+from flowql.runtime.app.allocator import AGAIN_MS, LOOK_MS, UnusedMemory
 
 _FAULTS = """
 import resource, sys, threading
@@ -96,3 +100,17 @@ def test_memory_of_columns_is_returned_as_well() -> None:
     if returned == -1:
         pytest.skip("Arrow uses the C library here")
     assert returned > 50 << 20
+
+
+def test_both_allocators_are_told_to_return_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    pool = SimpleNamespace(release_unused=lambda: told.append("Arrow"))
+    monkeypatch.setattr(allocator, "pa", SimpleNamespace(default_memory_pool=lambda: pool))
+    memory = UnusedMemory(1 << 50)
+    monkeypatch.setattr(memory, "_trim", lambda size: told.append(size.value))
+    assert (memory.run_once(0), told) == (LOOK_MS, [])
+    memory._near_bytes = 1
+    assert (memory.run_once(0), told) == (AGAIN_MS, ["Arrow", 0])
+    monkeypatch.setattr(memory, "_trim", None)
+    memory.give_back()
+    assert told == ["Arrow", 0, "Arrow"], "the C library of this machine has no such call"

@@ -236,6 +236,18 @@ def test_a_query_that_does_not_get_on_holds_the_others_for_a_moment_only() -> No
     assert world.table("A") == world.table("B")
 
 
+@pytest.mark.parametrize(("timeout_s", "looks"), [(0.0, 1), (0.0015, 1), (0.003, 3)])
+def test_there_are_as_many_looks_as_the_timeout_has_room_for_and_one_at_least(timeout_s: float, looks: int) -> None:
+    world, seen = InstanceHarness(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO, rows_per_run=10), list[float]()
+    world.instance.manager.hold("CTAS_B")
+    world.send("s", rows(0, 100))
+    steps(world, 5)
+    world.instance.consistent_snapshots._look = seen.append
+    taken, _ = ask(world, "A", "B", timeout_s=timeout_s)
+    assert not taken.consistent
+    assert len(seen) == looks
+
+
 def test_who_is_far_behind_holds_up_nobody() -> None:
     world = InstanceHarness(SOURCE.format(n=1) + BY_KEY + BY_KEY_TOO)
     world.instance.manager.hold("CTAS_B")

@@ -10,13 +10,15 @@ import pytest
 
 from flowql.runtime.app import hung, hung_topic
 from flowql.runtime.app.hung import LOOK_MS, HungQueries
-from flowql.runtime.app.hung_topic import HungMicroBatch, HungReader, topic_of, write_hung
+from flowql.runtime.app.hung_topic import HungMicroBatch, HungReader, release, topic_of, write_hung
+from flowql.runtime.app.member_topic import MemberAddress, write_member
 from flowql.runtime.app.watchdog import StuckStep
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, StaleMember
 from flowql.runtime.log.base import GroupMetadata, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
+from tests.runtime.app.test_group_duties import Counted
 
 DISK = "task.py:3 run > rocks.py:9 write"
 
@@ -150,3 +152,13 @@ def test_records_of_other_versions_say_nothing_and_harm_nothing() -> None:
     reader.read_on()
     assert [h.query for h in reader.hung] == ["A"]
     assert tp == TopicPartition("app-hung", 0)
+
+
+def test_what_is_written_leaves_no_producer_open() -> None:
+    log = Counted()
+    write_hung(log, "app", [run("A", 1_000)], None, 1)
+    assert release(log, "app", "me", ["B"], 2) == []
+    assert len(log.made) == 1, "there is nothing to release"
+    assert release(log, "app", "me", ["A"], 3) == ["A"]
+    write_member(log, "app", "me", MemberAddress("localhost", 1, "secret"), 4)
+    assert (len(log.made), log.left_open()) == (3, [])

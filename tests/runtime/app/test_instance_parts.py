@@ -21,6 +21,7 @@ from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.status import TaskStatus
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
+from tests.runtime.app.test_swapping import MEMBER, LikeKafka
 
 COPY_ID, GOOD_ID = "CSAS_COPY", "CTAS_GOOD"
 
@@ -224,3 +225,14 @@ def test_after_a_commit_careful_queries_are_looked_at_but_for_those_that_are_sus
     tasks = {n: q.built.tasks for n, q in instance.queries.items()}
     assert looked == [tasks, {COPY_ID: tasks[COPY_ID]}]
     assert len(signals) >= 2, "there is room again"
+
+
+@pytest.mark.parametrize("config", [{}, MEMBER], ids=["alone", "member"])
+def test_a_member_that_stops_commits_and_acknowledges_nothing_from_then_on(config: dict[str, Any]) -> None:
+    """Its reconciler has ended, and the group must not wait for it."""
+    world = InstanceHarness(SOURCE.format(n=1) + COPY, log=LikeKafka(), live=True, **config)
+    lost = list[str]()
+    world.instance.commit.lose = lost.append  # type: ignore[method-assign]
+    assert world.instance.stop() == []
+    assert world.instance.main.loop.ending == bool(config)
+    assert lost == (["the instance stops"] if config else [])

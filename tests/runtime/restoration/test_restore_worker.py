@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,11 +11,12 @@ from typing import Any, cast
 import pytest
 
 from flowql.runtime.app import restore_worker
-from flowql.runtime.app.restore_process import ReadRequest, ReadResponse
+from flowql.runtime.app.restore_process import ReadRequest, ReadResponse, StartWorker
 from flowql.runtime.app.restore_worker import TIMEOUT_MS, OpenRequest, RestoreWorker
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.log.base import KeyValues, TopicPartition
+from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.catalog import StoreCatalog
 from flowql.runtime.state.layout import StoreEntry
 from flowql.runtime.state.memory import MemoryPhysical
@@ -164,3 +167,93 @@ def test_brokers_that_send_nothing_are_waited_for_so_long(tmp_path: Path) -> Non
     site.advance()
     assert site.answers() == [(1, "LogUnavailable: changelog-0: nothing arrives from offset 2 on")]
     assert site.worker._readings == []
+
+
+class Parent:
+    """The parent's end of the connection: requests that come at a time, and how long the worker waits for the next. It is gone after the last."""
+
+    def __init__(self, *comes: tuple[int, ReadRequest]) -> None:
+        self.comes, self.looks = list(comes), 0
+        self.waits: list[float | None] = []
+        self.sent: list[ReadResponse] = []
+        self.send = self.sent.append
+
+    def poll(self, timeout_s: float | None) -> bool:
+        self.looks += 1
+        self.waits.append(timeout_s)
+        if self.comes and (timeout_s is None or self.looks >= self.comes[0][0]):
+            return True
+        if timeout_s is None:
+            raise EOFError
+        return False
+
+    def recv(self) -> ReadRequest:
+        return self.comes.pop(0)[1]
+
+
+def served(site: Site, parent: Parent) -> list[float | None]:
+    """How long the worker waited at each look."""
+    site.worker._connection = cast(Any, parent)
+    with pytest.raises(EOFError):
+        site.worker.run()
+    return parent.waits
+
+
+def test_a_worker_without_requests_waits_for_one_and_ends_with_its_parent(tmp_path: Path) -> None:
+    parent = Parent((0, request(1)))
+    assert served(Site(tmp_path, p0=Reader(100)), parent) == [None, 0, None]
+    assert [(a.number, a.file is not None) for a in parent.sent] == [(1, True)]
+
+
+def test_requests_that_have_come_together_are_begun_before_any_is_read_on(tmp_path: Path) -> None:
+    parent, first, second = Parent(), Reader(100), Reader(100)
+    parent.comes = [(0, request(1)), (0, request(2, tp=OTHER))]
+    assert served(Site(tmp_path, p0=first, p1=second), parent) == [None, 0, 0, None]
+    assert [a.number for a in parent.sent] == [1, 2]
+
+
+def test_a_worker_waits_a_moment_for_brokers_and_not_while_anything_is_done(tmp_path: Path) -> None:
+    quiet, reader = Reader(100), Reader(100)
+    quiet.quiet = True
+    site = Site(tmp_path, p0=quiet, p1=reader)
+    parent = Parent((0, request(1)), (0, request(2, tp=OTHER)))
+    poll = parent.poll
+
+    def polled(timeout_s: float | None) -> bool:
+        if parent.looks == 7:
+            quiet.quiet = False
+        return poll(timeout_s)
+
+    parent.poll = polled  # type: ignore[method-assign]
+    waits = served(site, parent)
+    look = restore_worker.WAIT_S
+    assert waits == [None, 0, 0, 0, look, 0, look, 0, None], "the other request was answered in the first round"
+    assert [a.number for a in parent.sent] == [2, 1]
+
+
+def test_the_process_ends_when_its_parent_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so with its status; memory and Arrow are as in an instance."""
+    ours, theirs = Pipe()
+    ours.send(StartWorker(MemoryLog, tmp_path))
+    ours.send(request(7))
+    told: list[object] = []
+
+    def ended(status: int) -> None:
+        told.append(status)
+        raise SystemExit
+
+    monkeypatch.setattr(restore_worker, "leave_pandas_out", lambda: told.append("no pandas"))
+    monkeypatch.setattr(restore_worker, "keep_memory", lambda: told.append("memory"))
+    monkeypatch.setattr(restore_worker.os, "_exit", ended)
+    monkeypatch.setattr(restore_worker.sys, "argv", ["restore_worker", str(os.dup(theirs.fileno()))])
+    theirs.close()
+    send = ReadResponse.__init__
+
+    def answered(self: ReadResponse, *arguments: Any, **named: Any) -> None:
+        send(self, *arguments, **named)
+        ours.close()
+
+    monkeypatch.setattr(ReadResponse, "__init__", answered)
+    with pytest.raises(SystemExit):
+        restore_worker.main()
+    assert told == ["no pandas", "memory", 0]
