@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -417,3 +418,34 @@ def test_a_query_that_is_let_go_while_it_is_restored_runs_when_it_is_whole() -> 
     assert life.statuses("CTAS_C") == {TaskStatus.RESTORING}
     life.settle()
     assert life.table("C") == undisturbed(COUNTS, (0, 50), (50, 90)).table("C")
+
+
+@pytest.mark.parametrize("at", ["before", "at its end", "after"])
+def test_who_takes_a_task_from_the_restoration_is_told_whether_it_has_it(at: str, one_by_one: None) -> None:
+    """A task that becomes whole at this moment is not handed over beside."""
+    life = Life(no_redo(), COUNTS)
+    life.feed(0, 50)
+    life.settle()
+    life = life.again()
+    instance = life.instance
+    restoration, (task, _) = instance.restoration, instance.queries["CTAS_C"].built.tasks
+    handed_over, removals = list[str](), list[Future[bool]]()
+    restoration._hand_over = lambda whole: handed_over.append(str(whole.id))
+    end = instance.state.end_restore
+
+    def ended(name: str) -> None:
+        end(name)
+        if at == "at its end" and name == str(task.id):
+            removals.append(restoration.remove(task))
+
+    instance.state.end_restore = ended  # type: ignore[method-assign]
+    if at == "before":
+        removals.append(restoration.remove(task))
+    while not any(r.done() for r in removals):
+        restoration.run_once(life.clock.timer_ms())
+        instance.restore.loop.run_once(life.clock.timer_ms())
+        if at == "after" and str(task.id) in handed_over:
+            removals.append(restoration.remove(task))
+    assert [r.result() for r in removals] == [at != "after"]
+    assert not restoration.owns(task)
+    assert (str(task.id) in handed_over) == (at == "after")
