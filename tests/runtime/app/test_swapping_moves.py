@@ -99,6 +99,22 @@ def test_old_records_of_all_partitions_are_deleted_before_new_ones_are_appended(
     assert (site.places(first), site.places(second)) == ({}, {4: 6})
 
 
+@pytest.mark.parametrize(("kept_from", "dropped"), [(2, [(T, 5)]), (5, [])])
+def test_what_is_gone_already_is_not_deleted_once_more(
+    kept_from: int, dropped: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker may have no leader for the partition just now, or not let this process delete records."""
+    site, asked = Site(move("replace", 5, 2)), list[Any]()
+    put(site.log, T, *some(100, 5))
+    put(site.log, S, *some(0, 2))
+    site.log.drop_before(T, kept_from)
+    drop = site.log.drop_before
+    monkeypatch.setattr(site.log, "drop_before", lambda tp, offset: (asked.append((tp, offset)), drop(tp, offset)))
+    site.carried_out()
+    assert asked == dropped
+    assert records(site.log, T) == some(0, 2)
+
+
 @anew
 def test_a_table_gets_one_difference_up_to_the_first_reader_and_then_its_history(anew: bool) -> None:
     site = Site(wanted := move("difference", 3, 6, 4, 5))

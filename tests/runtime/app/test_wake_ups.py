@@ -109,3 +109,10 @@ def test_each_loop_wakes_the_thread_that_waits_for_it(thread: str) -> None:
     begun = time.monotonic()
     step.wait(0.05)
     assert time.monotonic() - begun >= 0.04, "once"
+
+
+def test_what_an_operator_has_asked_outside_wakes_the_threads_that_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, woken = InstanceHarness(SOURCE.format(n=1) + COPY), list[str]()
+    monkeypatch.setattr(world.instance.manager, "signal", lambda: woken.append("processing"))
+    world.instance.publisher.wake()
+    assert woken == ["processing"]
