@@ -154,7 +154,7 @@ def test_records_of_other_versions_say_nothing_and_harm_nothing() -> None:
     assert tp == TopicPartition("app-hung", 0)
 
 
-def test_what_is_written_leaves_no_producer_open() -> None:
+def test_what_is_written_is_in_one_partition_and_leaves_no_producer_open() -> None:
     log = Counted()
     write_hung(log, "app", [run("A", 1_000)], None, 1)
     assert release(log, "app", "me", ["B"], 2) == []
@@ -162,3 +162,5 @@ def test_what_is_written_leaves_no_producer_open() -> None:
     assert release(log, "app", "me", ["A"], 3) == ["A"]
     write_member(log, "app", "me", MemberAddress("localhost", 1, "secret"), 4)
     assert (len(log.made), log.left_open()) == (3, [])
+    made = {name: (topic.partitions, topic.config) for name, topic in log.topics().items()}
+    assert made == dict.fromkeys(["app-hung", "app-members"], (1, {"cleanup.policy": "compact"}))
