@@ -15,6 +15,11 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "LOOK_MS, AGAIN_MS = 500, 5001": "a length of time",
         "LOOK_MS, AGAIN_MS = 501, 5_000": "a length of time",
     },
+    "runtime/app/backoff.py": {
+        "BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30001": "a length of time",
+        "BACKOFF_MS_MIN, BACKOFF_MS_MAX = 501, 30_000": "a length of time",
+        "HEALTHY_MS = 3 * BACKOFF_MS_MAX  # without a failure for so long, the next one is a first one again": "a length of time",
+    },
     "runtime/app/careful.py": {
         'name, limit, max((len(k) + len(v or b"") for k, v in zip(keys, values, strict=True)), default=1)': "every topic takes a record of one byte",
     },
@@ -22,24 +27,42 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "TOGETHER_MS = 5001  # the serving generation is held up for at most this long": "a length of time",
     },
     "runtime/app/consistent_snapshot.py": {
+        "TIMEOUT_S = 2.0  # how long a query may hold the others up": "a length of time",
+        "COMMIT_S = 31.0  # after the cut no query is held up any longer": "a length of time",
+        "REST = 11  # after a failure queries are not held up again for this many times the time they were held up": "a length of time",
+        "BEGINNING = -(2 << 63)": "before every time",
+        "BEGINNING = -(1 << 64)": "before every time",
         "GAP_ROWS_MAX = 100001  # a query that is further behind does not catch up within the timeout": "one record of a hundred thousand",
         "if (place - i.at >= GAP_ROWS_MAX):": "one record of a hundred thousand",
         "merging = {q for q, tasks in group.tasks.items() if any((len(t.inputs) >= 1) or t.exchanges for t in tasks)}": "a time brings queries over one partition together as an offset does",
     },
+    "runtime/app/delivering.py": {
+        "WAIT_S = 61.0  # until a query has taken its records, and for the commit": "a length of time",
+    },
     "runtime/app/deployer.py": {
+        "ANNOUNCE_TRIES, ANNOUNCE_S = 61, 0.5": "a number of attempts",
+        "ANNOUNCE_TRIES, ANNOUNCE_S = 60, 1.5": "a length of time",
         "BLOCKED_MS = 3001  # a deployment waits this long for commits that fail": "a length of time",
         "HANGS_MS = 60001  # a coroutine that takes longer counts as hung": "a length of time",
         "HANDOVER_MS = 540001  # but loading a history may take longer; the client waits for its answer for 600 s": "a length of time",
         "WITHDRAWN_MS = 1001  # what is taken back has ended after so long, if it can be taken back": "a length of time",
     },
+    "runtime/app/deployment.py": {
+        "MARGIN = 1 << 21": "a distance of offsets",
+        "MARGIN = 2 << 20": "a distance of offsets",
+    },
     "runtime/app/driver.py": {
         "ROUNDS_MAX = 1000001": "one round of a million",
         "if (self.instance.publisher.has_reserve() and (not (self._room is None or self._room.done()))):": "nothing waits for room where it is free, and a request beside one that waits is of the same commit",
+    },
+    "runtime/app/exchanges.py": {
+        "HEAD = -2  # the number of the row that says how much of a channel's oldest batch is consumed": "any number that no batch has",
     },
     "runtime/app/forwarding.py": {
         "REST_MS = 5001  # for so long a query may take to process what is between its tasks": "a length of time",
     },
     "runtime/app/group.py": {
+        "look_ms = 31": "a length of a wait",
         "RETRY_MS = 201": "a length of time",
         "PLAN_MS = 301  # between two looks for a newer plan": "a length of time",
         "FRONTIER_MS = 31  # interval of polling the upstream tasks of channels that are still incomplete": "a length of time",
@@ -57,6 +80,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "if (behind >= NEAR_RECORDS):": "one record of fifty thousand",
         "if (now_ms <= at_ms):": "one millisecond of a wait",
     },
+    "runtime/app/handover.py": {
+        "PAGES_PER_ROUND = 5  # of state rows between two looks of the reconciler at other things": "a size of steps",
+    },
     "runtime/app/hung.py": {
         "LOOK_MS = 1001  # between two looks for what other members say": "a length of time",
     },
@@ -67,6 +93,10 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "producer.send_positions(application_id, {tp: Position(1)}, group_metadata)": "nobody reads from the position: it is moved so that brokers check who writes",
     },
     "runtime/app/instance.py": {
+        "FATAL_CHECK_S = 1.05": "a length of a wait",
+        "STOP_S = 61.0  # for the last commit": "a length of time",
+        "LAST_PLACE_S = 6.0  # for queries that read the same to come to one place before it": "a length of time",
+        "SERVING_KEPT = 9  # plans that a snapshot taken just now may still belong to": "a number of plans that are remembered",
         "return ChangelogWriter(app, complete=False, writer=self.config.transactional_id)": "it is asked of instances that are alone, not of members",
     },
     "runtime/app/lost_record.py": {
@@ -78,11 +108,14 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "_READ_ROWS, _READ_BYTES = 10_000, 2 << 22": "a size of reads",
     },
     "runtime/app/plan_topic.py": {
+        "ENTRIES_KEPT = 51  # deployments in the history": "a number of deployments that are remembered",
         "batch = log.reader(tp, end - 1).read(1, 1 << 27)": "a size of reads",
         "batch = log.reader(tp, end - 1).read(1, 2 << 26)": "a size of reads",
         "batch = log.reader(tp, end - 1).read(2, 1 << 26)": "there is one record",
     },
     "runtime/app/polling.py": {
+        "END_UNKNOWN = 1 << 63": "above every offset",
+        "END_UNKNOWN = 2 << 62": "above every offset",
         "ANSWER_MS = 6  # between two looks for an answer that wakes no thread": "a length of time",
         "ROWS_HIGH = 100001  # an input asks for no more above this many buffered rows": "a limit of memory",
         "HEAD_GAP = 100001  # inputs at most this far behind the front ones wait for nothing: the head starts at the lowest": "one record of a hundred thousand",
@@ -99,10 +132,13 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "RATE_MS = 10001  # rates and shares look back as far": "a length of time",
     },
     "runtime/app/rebuilding.py": {
+        "AGAIN_MS, AGAIN_MS_MAX = 1_000, 30001  # between two attempts": "a length of time",
+        "AGAIN_MS, AGAIN_MS_MAX = 1001, 30_000  # between two attempts": "a length of time",
         "NEAR_RECORDS = 50001  # a generation that is no further behind catches up in about a second": "one record of fifty thousand",
         "TOGETHER_MS = 5001  # the serving generation is held up for at most this long while the new one catches up": "a length of time",
     },
     "runtime/app/reconciler.py": {
+        "WAITING_MS = 6  # between two looks whether a future is done": "a length of a wait",
         "RETRY_MS = 201  # after a look that failed": "a length of time",
     },
     "runtime/app/recovery.py": {
@@ -117,18 +153,27 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "READ_ROWS, READ_BYTES = 50_000, 64 << 21": "a size of reads",
     },
     "runtime/app/restoration.py": {
+        "TASKS_MAX = 5  # restored side by side: bounds how many chunks are in memory": "a limit of memory",
+        "FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300_000, 32001, 5": "a size of files",
+        "FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300001, 32_000, 5": "from how many records on files are made",
+        "FILES_FROM_RECORDS, FILE_RECORDS, FILES_MS = 300_000, 32_000, 6": "a length of a wait",
         "RESTING_MS = 1001  # without tasks, until one comes": "a length of time",
         "CHUNK_RECORDS = 20001": "a size of reads",
         "IDLE_MS = 21": "a length of a wait",
         "ready = [e for e in self._tasks.values() if (now_ms > e.backoff.retry_at_ms)]": "one millisecond of a wait",
     },
     "runtime/app/restore_worker.py": {
+        "WAIT_S = 1.002  # between two looks at what arrives from brokers": "a length of a wait",
         "BYTES_MAX = 16 << 21  # of the records of a file": "a size of reads",
         "BYTES_MAX = 17 << 20  # of the records of a file": "a size of reads",
         "TIMEOUT_MS = 30001": "a length of time",
     },
     "runtime/app/single_instance.py": {
         "look_ms = 51": "a length of a wait",
+    },
+    "runtime/app/suspension.py": {
+        "_OFFSET_MAX = 2 << 63": "above every offset",
+        "_OFFSET_MAX = 1 << 64": "above every offset",
     },
     "runtime/app/swapping.py": {
         "CHUNK_ROWS, CHUNK_BYTES = 20001, 8 << 20  # of one transaction": "a size of transactions",
@@ -138,6 +183,8 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "if (at > limit):": "what is read from there on is cut off at the limit, so that nothing is left of it",
     },
     "runtime/app/threads.py": {
+        "STOP_S = 31.0": "a length of time",
+        "FRAMES_MAX = 7  # innermost calls of a thread that are shown": "a number of calls that are shown",
         "WAIT_MS_MAX = 201": "a length of time",
         "GC_THRESHOLD = 50001  # rows in flight are young garbage that reference counts free; collect cycles less often": "one object of fifty thousand",
     },

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import resource
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from flowql.runtime.app import allocator
-from flowql.runtime.app.allocator import AGAIN_MS, LOOK_MS, UnusedMemory
+from flowql.runtime.app.allocator import AGAIN_MS, LOOK_MS, UnusedMemory, keep_memory, resident_bytes
 
 _FAULTS = """
 import resource, sys, threading
@@ -46,7 +49,7 @@ def test_a_thread_reuses_the_memory_of_its_batches() -> None:
 
 _RETURNED = """
 import sys, threading
-from flowql.runtime.app.allocator import AGAIN_MS, LOOK_MS, UnusedMemory, keep_memory, resident_bytes
+from flowql.runtime.app.allocator import AGAIN_MS, LOOK_MS, UnusedMemory, keep_memory, resident_bytes, keep_memory, resident_bytes
 if not keep_memory():
     print(-1)
     raise SystemExit
@@ -114,3 +117,43 @@ def test_both_allocators_are_told_to_return_all(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(memory, "_trim", None)
     memory.give_back()
     assert told == ["Arrow", 0, "Arrow"], "the C library of this machine has no such call"
+
+
+def test_the_c_library_is_told_from_which_sizes_on_memory_is_mapped_and_trimmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """glibc takes no larger size for mappings, and answers 1 for what it takes."""
+    told, answers = list[tuple[int, int]](), list[int]()
+
+    def mallopt(parameter: ctypes.c_int, value: ctypes.c_int) -> int:
+        told.append((parameter.value, value.value))
+        return answers.pop(0)
+
+    library = SimpleNamespace(mallopt=mallopt)
+    monkeypatch.setattr(allocator, "ctypes", SimpleNamespace(CDLL=lambda name: library, c_int=ctypes.c_int))
+    for given, kept in (([1, 1], True), ([0, 1], False), ([1, 0], False)):
+        told.clear()
+        answers[:] = given
+        assert keep_memory() == kept
+        assert told == [(-3, 32 << 20), (-1, allocator.TRIMMED_FROM_BYTES)]
+    monkeypatch.setattr(allocator, "ctypes", SimpleNamespace(CDLL=lambda name: SimpleNamespace()))
+    assert keep_memory() is False
+    monkeypatch.setattr(allocator, "sys", SimpleNamespace(platform="darwin"))
+    assert keep_memory() is False
+    assert UnusedMemory(100)._trim is None
+
+
+def test_memory_is_returned_from_a_share_of_the_budget_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, returned = UnusedMemory(100), list[int]()
+    monkeypatch.setattr(memory, "give_back", lambda: returned.append(1))
+    for resident, wait_ms in ((84, LOOK_MS), (85, AGAIN_MS), (101, AGAIN_MS)):
+        monkeypatch.setattr(allocator, "resident_bytes", lambda resident=resident: resident)
+        assert memory.run_once(0) == wait_ms
+    assert len(returned) == 2
+
+
+def test_resident_memory_is_that_of_the_system_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "_PAGES", tmp_path / "statm")
+    assert resident_bytes() == 0
+    (tmp_path / "statm").write_text("900 30 7 1 0 5 0\n")
+    assert resident_bytes() == 30 * resource.getpagesize()
