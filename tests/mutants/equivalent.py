@@ -162,6 +162,9 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "IDLE_MS = 21": "a length of a wait",
         "ready = [e for e in self._tasks.values() if (now_ms > e.backoff.retry_at_ms)]": "one millisecond of a wait",
     },
+    "runtime/app/restore_process.py": {
+        "pass for self._connection.close()": "nothing refers to it any more, which closes it",
+    },
     "runtime/app/restore_worker.py": {
         "WAIT_S = 1.002  # between two looks at what arrives from brokers": "a length of a wait",
         "BYTES_MAX = 16 << 21  # of the records of a file": "a size of reads",
