@@ -126,7 +126,7 @@ def test_a_topic_that_may_not_be_read_is_said_once_and_holds_nothing_up(
     host = Host()
     write_hung(host.log, "app", [run("A", 1)], None, 1)
 
-    def denied(_topics: object) -> None:
+    def denied(*_: object) -> None:
         raise LogDenied("not allowed")
 
     with monkeypatch.context() as patch:
@@ -138,6 +138,10 @@ def test_a_topic_that_may_not_be_read_is_said_once_and_holds_nothing_up(
     ]
     host.of.learn()
     assert [list(s) for s in host.said] == [[], [], ["A"]]
+    with monkeypatch.context() as patch:
+        patch.setattr(host.of._reader._reader, "read", denied)
+        host.of.learn()
+    assert len(caplog.records) == 2, "it could be read in between"
 
 
 def test_records_of_other_versions_say_nothing_and_harm_nothing() -> None:

@@ -204,3 +204,15 @@ def test_a_query_that_is_set_back_reads_on_where_it_is(site: Site) -> None:
     world.settle()
     assert step._unread == {}
     assert sorted(v["W"] for v in world.values("COPY")) == list(range(1, 41))
+
+
+def test_a_query_that_is_set_back_does_not_come_back_with_inputs_that_have_gone(site: Site) -> None:
+    """Its tasks have left meanwhile: what reads for them would be read for ever."""
+    first, second, third = site.add(0, 0, 0)
+    site.step.set_back("Q", "not allowed", [first, second])
+    site.step.set_back("OTHER", "not allowed", [third])
+    assert S not in site.step._inputs
+    site.step.remove_inputs([second, third])
+    assert site.step._unread == {"Q": [first]}
+    site.step.remove_inputs([first])
+    assert site.step._unread == {}
