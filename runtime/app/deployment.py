@@ -39,6 +39,7 @@ from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.suspension import build
 from flowql.runtime.app.swapping import COMPACT, DELETE, POLICY, changed_kinds
 from flowql.runtime.app.threads import share_interpreter
+from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.commit.replacement import PartitionChange
 from flowql.runtime.errors import (
     LogDenied,
@@ -74,8 +75,8 @@ MARGIN = 1 << 20
 class Deployment:
     """Coroutines of the reconciler."""
 
-    def __init__(self, host: DeploymentHost) -> None:
-        self._host = host
+    def __init__(self, host: DeploymentHost, upstream: UpstreamWaits) -> None:
+        self._host, self._upstream = host, upstream
         self._unrecorded: set[str] = (
             set()
         )  # queries whose state was loaded, perhaps in part, and that no record names yet
@@ -297,6 +298,7 @@ class Deployment:
                 running.built = built
                 host.begin(built)
                 tasks += built.tasks
+                self._upstream.begin(q)
         share_interpreter(len(host.queries))
         host.allow_coalescing()
         yield from handed_over(host, tasks, host.state.restoring())

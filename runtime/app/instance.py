@@ -35,6 +35,7 @@ from flowql.runtime.app.running import RunningQuery, positions_of
 from flowql.runtime.app.single_instance import SingleInstanceReconciler
 from flowql.runtime.app.suspension import suspend, unreadable
 from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
+from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.clock import Clock
@@ -183,10 +184,11 @@ class Instance:
         )
         dead_letters.ensure_topic(log, config.application_id, config.dead_letters, clock.wall_ms())
         self.group = GroupStep(self) if config.shared else None
-        deployment = Deployment(self)
+        upstream = UpstreamWaits(self)
+        deployment = Deployment(self, upstream)
         self.rebuilding = Rebuilding(self, deployment)
         self.reconciler: Reconciler = self.group or SingleInstanceReconciler(
-            self, self.rebuilding, self.commit.withdraw
+            self, self.rebuilding, upstream, self.commit.withdraw
         )
         self.deployer = Deployer(self, deployment, self.rebuilding, self.reconciler, self.group)
         self.resume, self.deploy = self.deployer.resume, self.deployer.deploy
@@ -408,6 +410,8 @@ class Instance:
             return "restoring"
         if record.hung:
             return "hung"
+        if record.waits_for:
+            return f"it waits for {record.waits_for}"
         if record.swapping:
             return "a new generation of it takes over"
         return {SUSPENDED: REFUSED, FAILED: "failed"}.get(record.state, "")

@@ -56,6 +56,7 @@ class QueryRecord:
     """The record of a query at one moment. paused: by the user. ending: its tasks are being removed, or the instance stops.
     swapping: one of its generations is about to replace another.
 
+    waits_for: the query upstream that has to come first (`flowql.runtime.app.upstream`); empty for none.
     reason: why it does not run; empty while RUNNING. hung: where and when its function did not return (`flowql.runtime.app.hung`).
     """
 
@@ -66,10 +67,17 @@ class QueryRecord:
     reason: str = ""
     backoff: Backoff = HEALTHY
     hung: str = ""
+    waits_for: str = ""
 
     @property
     def may_run(self) -> bool:
-        return self.state is RUNNING and not (self.paused or self.ending or self.swapping or self.hung)
+        held = self.paused or self.ending or self.swapping or self.hung or self.waits_for
+        return self.state is RUNNING and not held
+
+    @property
+    def stands_still(self) -> bool:
+        """It does not go on by itself."""
+        return self.state is STOPPED or self.paused or self.ending or bool(self.hung)
 
     @property
     def keeps_tasks(self) -> bool:
@@ -162,6 +170,10 @@ class QueryStates:
     def release_after_swap(self, queries: Iterable[str]) -> None:
         """The swap did not come off: they go on."""
         self._mark(queries, swapping=False)
+
+    def wait_for(self, query: str, upstream: str) -> None:
+        """Holds this query until the one upstream has come further; with an empty name it goes on."""
+        self._mark([query], waits_for=upstream)
 
     def _mark(self, queries: Iterable[str], **marks: Any) -> None:
         with self._lock:

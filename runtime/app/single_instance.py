@@ -12,6 +12,7 @@ from flowql.runtime.app.query_state import RUNNING, SUSPENDED
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
 from flowql.runtime.app.suspension import build, changelog_is_gone
+from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.topology.query import BuiltQuery
@@ -25,9 +26,15 @@ class SingleInstanceReconciler(Reconciler):
 
     look_ms = 50
 
-    def __init__(self, host: QueryHost, rebuilding: Rebuilding, withdraw: Callable[[Future[Any]], bool]) -> None:
+    def __init__(
+        self,
+        host: QueryHost,
+        rebuilding: Rebuilding,
+        upstream: UpstreamWaits,
+        withdraw: Callable[[Future[Any]], bool],
+    ) -> None:
         super().__init__(withdraw)
-        self._host, self._rebuilding = host, rebuilding
+        self._host, self._rebuilding, self._upstream = host, rebuilding, upstream
 
     def next(self, now_ms: int) -> Coroutine | None:
         for query in self._host.query_states.having(SUSPENDED):
@@ -38,7 +45,7 @@ class SingleInstanceReconciler(Reconciler):
             if running.lacks_tasks and self._host.query_states.of(query).state is RUNNING:
                 return self._add_tasks(query)
         restart = next((self._restart(query) for query in self._host.query_states.due(SUSPENDED)), None)
-        return restart or self._rebuilding.next(now_ms)
+        return restart or self._upstream.next() or self._rebuilding.next(now_ms)
 
     def failed(self, error: Exception) -> int:
         """Brokers are away, perhaps."""

@@ -19,6 +19,7 @@ Reason = Literal[
     "commit",  # too much output waits for the next commit
     "processor",  # it could run; whom: the queries that do
     "input",  # there is nothing to read
+    "upstream",  # it merges what another query writes, which has to read first what is there; whom: that query
     "other input",  # earlier rows may come from another input; whom: topic partitions
     "repartition",  # what it feeds is full; whom: the repartition
     "interactive_query",  # an interactive query waits for tables that agree
@@ -47,6 +48,8 @@ def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -
     """None while the query is at work. state: of `progress.state_of`. tasks: those of the query."""
     if state in _STATES:
         return Wait(_STATES[state])
+    if upstream := instance.query_states.of(query).waits_for:
+        return Wait("upstream", (upstream,))
     at_work = instance.manager.at_work()
     if query in at_work:
         return None

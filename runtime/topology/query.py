@@ -22,6 +22,7 @@ from flowql.compiler.plan.topology import (
     SourceDef,
     SubTopology,
 )
+from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError, PartitionsChanged, PartitionsUneven, TopicMissing, TopicReplaced
@@ -380,11 +381,12 @@ def _connect(tasks: Sequence[Task], writers: Mapping[str, int]) -> None:
 
 
 def upsert_topics(plan: Plan) -> set[str]:
-    """Topics of tables that no query of the plan reads as a stream: updates of a key may be merged (rule R13)."""
+    """Topics of tables of which no query of the plan needs every version: updates of a key may be merged (rule R13)."""
     specs = [op.spec for q in plan.queries for sub in q.subtopologies for op in sub.operators]
     tables = {s.topic for s in specs if isinstance(s, Sink) and s.kind == "table"}
     streams = {s.topic for s in specs if isinstance(s, Scan | Sink) and s.kind == "stream"}
-    return tables - streams - {s.topic for s in plan.sources if s.kind == "stream"}
+    versions = {t for q in plan.queries for t in topics_read_by_version(q)}
+    return tables - streams - versions - {s.topic for s in plan.sources if s.kind == "stream"}
 
 
 def build_inserts(

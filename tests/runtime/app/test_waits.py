@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from flowql.runtime.app.query_state import QueryRecord
 from flowql.runtime.app.waits import Wait, wait_of
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.input_buffer import ExchangeInput, LogInput
@@ -29,10 +30,16 @@ def task(**facts: Any) -> Any:
 
 
 def waits(
-    tasks: list[Any], *, state: str = "running", at_work: tuple[str, ...] = (), commit: bool = False
+    tasks: list[Any],
+    *,
+    state: str = "running",
+    at_work: tuple[str, ...] = (),
+    commit: bool = False,
+    upstream: str = "",
 ) -> Wait | None:
     manager = SimpleNamespace(at_work=lambda: list(at_work), awaits_commit=lambda _query: commit)
-    return wait_of(cast(Any, SimpleNamespace(manager=manager)), "q", state, tasks)
+    states = SimpleNamespace(of=lambda _query: QueryRecord(waits_for=upstream))
+    return wait_of(cast(Any, SimpleNamespace(manager=manager, query_states=states)), "q", state, tasks)
 
 
 def unread(end_offset: int) -> LogInput:
@@ -70,6 +77,8 @@ def test_a_query_waits_for_a_barrier_a_processor_a_commit_or_what_its_state_says
     assert waits(runnable, at_work=("other",)) == Wait("processor", ("other",))
     assert waits(runnable, at_work=("other",), commit=True) == Wait("commit")
     assert waits(runnable, at_work=("other", "q")) is None
+    assert waits(runnable, at_work=("q",), upstream="other") == Wait("upstream", ("other",))
+    assert waits(runnable, state="failed", upstream="other") == Wait("restart")
     told = {state: waits(runnable, state=state, at_work=("q",)) for state in ("paused", "failed", "blocked", "error")}
     assert told == {
         "paused": Wait("resume"),

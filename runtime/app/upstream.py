@@ -1,0 +1,133 @@
+"""A query that merges its inputs by time waits for the queries that write them, when it begins with records that are there already.
+
+A join meets the row of a table as of the time of its own row. Where another query writes the table, its records come when that query
+has read as far: a join that began at once would have read its other side to the end by then, and have met nothing. So a query that
+begins, or goes on after a restart, is held until all that its inputs are made of has been read up to the ends that were found then, one
+query upstream after the other, and committed. Members of a group do not wait: their tasks begin and end with assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from flowql.compiler.plan.changes import TemporalJoin, VersionJoin
+from flowql.compiler.plan.generations import topic_written, topics_read
+from flowql.compiler.plan.logical import Join, Node, walk_nodes
+from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.runtime.app.coroutines import Coroutine, in_polling
+from flowql.runtime.app.hosts import QueryHost
+from flowql.runtime.app.query_state import FAILED, SUSPENDED
+from flowql.runtime.errors import LogError
+from flowql.runtime.events import INFO, say
+from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.input_buffer import LogInput
+
+ON_THEIR_WAY_MS = (
+    10_000  # that rows between tasks are waited for: where more come all the time some are always on their way
+)
+BY_KEY = ("table-table", "foreign-key")  # joins that end with the same rows, whichever side comes first
+
+
+def merges(query: QueryPlan) -> bool:
+    """Whether its rows depend on which of its inputs comes first."""
+    return any(map(_by_time, walk_nodes(query.logical)))
+
+
+def _by_time(node: Node) -> bool:
+    if isinstance(node.spec, Join):
+        return node.spec.shape not in BY_KEY
+    return isinstance(node.spec, TemporalJoin | VersionJoin)
+
+
+def upstream_of(query: QueryPlan, plan: Plan) -> tuple[QueryPlan, ...]:
+    """Queries that make what it reads, each behind those that it reads itself. None that reads what `query` writes, however far."""
+    return tuple(q for q in _made_of(query, plan, {}) if query.id not in {u.id for u in _made_of(q, plan, {})})
+
+
+def _made_of(query: QueryPlan, plan: Plan, found: dict[str, QueryPlan]) -> list[QueryPlan]:
+    """found: gets them in their order; those that are being looked at are in it from the beginning."""
+    order: list[QueryPlan] = []
+    for other in plan.queries:
+        if topic_written(other) in topics_read(query) and other.id not in found:
+            found[other.id] = other
+            order += [*_made_of(other, plan, found), other]
+    return order
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """left: queries that it still waits for, in their order. begun: it had read something before.
+
+    ends: of what the first of them reads, as they were when its turn came. read_ms: when it had read up to them.
+    """
+
+    left: list[str]
+    begun: bool
+    ends: Mapping[TopicPartition, int] | None = None
+    read_ms: int | None = None
+
+
+class UpstreamWaits:
+    """Only the reconciler's thread calls it."""
+
+    def __init__(self, host: QueryHost) -> None:
+        self._host = host
+        self._waiting: dict[str, _Waiting] = {}
+
+    def begin(self, query: QueryPlan) -> None:
+        """Holds a query whose tasks are made and do not run yet, if there is something to wait for."""
+        host = self._host
+        upstream = [q.id for q in upstream_of(query, host.running)] if merges(query) else []
+        if upstream and not host.config.shared:
+            self._waiting[query.id] = _Waiting(upstream, self._has_begun(query.id))
+            host.query_states.wait_for(query.id, upstream[0])
+            said = f"until what is there has been read by {', '.join(upstream)}"
+            say(INFO, "query.waits", said, query=query.id)
+
+    def _has_begun(self, query: str) -> bool:
+        inputs = self._inputs(query)
+        begins: Mapping[TopicPartition, int] = {}
+        with suppress(LogError):  # brokers are away
+            begins = self._host.admin.begin_offsets(sorted({i.tp for i in inputs}))
+        return any(i.position > begins.get(i.tp, 0) for i in inputs)
+
+    def next(self) -> Coroutine | None:
+        """What brings a query that waits a step further, if there is one."""
+        for query, waiting in list(self._waiting.items()):
+            if not waiting.left or not self._host.query_states.knows(query):
+                del self._waiting[query]
+                self._host.query_states.wait_for(query, "")
+            elif self._is_done(waiting):
+                return self._step(query, waiting)
+        return None
+
+    def _is_done(self, waiting: _Waiting) -> bool:
+        """Whether the query whose turn it is has read up to the ends, or does not go on by itself."""
+        name = waiting.left[0]
+        record = self._host.query_states.of(name)
+        if name not in self._host.queries or record.stands_still:
+            return True
+        if record.state in (FAILED, SUSPENDED):
+            return waiting.begun
+        inputs = self._inputs(name)
+        if waiting.ends is None:
+            waiting.ends = self._host.admin.end_offsets(sorted({i.tp for i in inputs}))
+        tasks, now_ms = self._host.queries[name].built.tasks, self._host.clock.timer_ms()
+        if not tasks or any(i.position < waiting.ends.get(i.tp, 0) for i in inputs):
+            return False
+        waiting.read_ms = now_ms if waiting.read_ms is None else waiting.read_ms
+        on_their_way = any(t.holds_rows or any(x.has_rows for x in t.exchanges.values()) for t in tasks)
+        return not on_their_way or now_ms >= waiting.read_ms + ON_THEIR_WAY_MS
+
+    def _step(self, query: str, waiting: _Waiting) -> Coroutine:
+        yield self._host.commit.request()  # then its results are visible to those that read them,
+        yield in_polling(self._host.polling, self._host.polling.refresh_ends)  # and no input of theirs looks idle
+        waiting.left.pop(0)
+        waiting.ends = waiting.read_ms = None
+        if waiting.left:
+            self._host.query_states.wait_for(query, waiting.left[0])
+
+    def _inputs(self, query: str) -> list[LogInput]:
+        return [i for task in self._host.queries[query].built.tasks for i in task.logs.values()]
