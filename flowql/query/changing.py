@@ -13,6 +13,7 @@ import pyarrow as pa
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.evaluate import compile_row
+from flowql.compiler.functions.registry import QueryFailure
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.functions.sql_micros import finer
@@ -55,6 +56,7 @@ from flowql.runtime.topology.table_writer import change_table, table_ends
 if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName
 
+FUNCTION = "FQ3012"
 Ask = Callable[[str], pa.Table]  # the answer to an interactive query
 _SIMPLE: tuple[tuple[object, SqlType], ...] = (
     (pa.types.is_boolean, BOOLEAN),
@@ -98,11 +100,14 @@ def carry_out(
     done: list[Done] = []
     with closing(open_log()) as log:
         for change in _grouped(changes):
-            if isinstance(change, TableChange):
-                done.append(execute_change(log, known[change.target], change, application_id, _now_ms(), ask))
-            else:
+            if not isinstance(change, TableChange):
                 rows = write_rows(log, sources, change, writer, _now_ms())
                 done.append(Done("INSERT", change[0].target, rows))
+                continue
+            try:
+                done.append(execute_change(log, known[change.target], change, application_id, _now_ms(), ask))
+            except QueryFailure as error:  # a function of the project, in CHECK or in a generated column
+                raise QueryError(str(error), code=FUNCTION) from error
     return done
 
 

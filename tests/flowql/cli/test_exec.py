@@ -188,3 +188,32 @@ def test_a_deployment_that_rows_do_not_fit_is_refused(shell: Shell, project: Pat
     assert shell("run", "--until-caught-up").code == 0
     assert shell("exec", "UPDATE users SET city = 'Oslo' WHERE id = 2").code == 0
     assert shell.rows("SELECT * FROM users ORDER BY id") == [[1, "ann", 0, None], [2, "bob", 0, "Oslo"]]
+
+
+CHECKED = """
+CREATE TABLE lines (id INT PRIMARY KEY, n INT CHECK (twice(n) < 100), double BIGINT GENERATED ALWAYS AS (twice(n)) STORED);
+CREATE VIEW sums AS SELECT SUM(double) AS s FROM lines;
+"""
+TWICE = "from flowql import udf\n\n\n@udf\ndef twice(x: int) -> int:\n    return x * 2\n"
+
+
+def test_functions_of_the_project_are_called_in_checks_and_generated_columns(flowql: Program, project: Path) -> None:
+    """Each statement was an internal error: only the process of an instance had them."""
+    (project / "flowql.yaml").write_text("name: demo\ndialect: standard\nsql: [demo.sql]\nfunctions: [fn]\n")
+    (project / "demo.sql").write_text(CHECKED)
+    (project / "fn.py").write_text(TWICE)
+    shell = Shell(flowql, project)
+    assert shell("run", "--until-caught-up").code == 0
+
+    def execute(sql: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "flowql", "exec", sql, "-p", str(project)]
+        return subprocess.run(line, capture_output=True, text=True, check=False)
+
+    assert execute("INSERT INTO lines (id, n) VALUES (1, 4)").returncode == 0
+    assert "error[FQ4062]" in execute("INSERT INTO lines (id, n) VALUES (2, 50)").stderr
+    (project / "fn.py").write_text(TWICE.replace("x * 2", "x * 3"))
+    refused = execute("INSERT INTO lines (id, n) VALUES (3, 5)").stderr
+    assert (
+        "error[FQ3012]: the function TWICE was deployed in a version that the module fn does not have here" in refused
+    )
+    assert shell.rows("SELECT * FROM lines") == [[1, 4, 8]], "no other row is there, and none of another function"
