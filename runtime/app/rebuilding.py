@@ -427,13 +427,12 @@ def _moved(task: Task, ends: dict[TopicPartition, tuple[TopicPartition, int]]) -
 
 def _levels(group: SwapGroup) -> list[list[QueryPlan]]:
     """The queries so that each comes after those whose topics it reads; queries in a circle come together, last."""
-    left, done, levels = list(group.queries), set[str](), list[list[QueryPlan]]()
+    left, levels = list(group.queries), list[list[QueryPlan]]()
     while left:
         writing = {topic_written(q) for q in left}
-        level = [q for q in left if not writing & set(topics_read(q)) - done] or left
+        level = [q for q in left if not writing & set(topics_read(q))] or left
         levels.append(level)
         left = [q for q in left if q not in level]
-        done |= {topic_written(q) for q in level} - {topic_written(q) for q in left}
     return levels
 
 

@@ -22,6 +22,8 @@ from flowql.runtime.app.deployment import (
 from flowql.runtime.errors import Superseded, TableUnsupported
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.task import dead_letters
+from flowql.runtime.task.dead_letters import staging_topic
 from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import CHAIN, sent
 from tests.runtime.app.test_replacing import put
@@ -84,6 +86,17 @@ def test_a_topic_that_says_so_is_left_over_whatever_its_name() -> None:
     assert ("any" in world.log.topics(), "whole" in world.log.topics()) == (False, True)
     assert "BIG@2" in world.log.topics(), "it is being built"
     assert STAGING.items() <= world.log.topics()["BIG@2"].config.items()
+
+
+def test_staging_topics_have_the_partitions_of_what_they_replace_and_dead_letters_one() -> None:
+    world = InstanceHarness(CHAIN.format(over=0))
+    world.deploy(CHAIN.format(over=15))
+    topics = world.log.topics()
+    staging = {"BIG@2", "COUNTS@2", "SOME@2"}
+    assert {n: topics[n].partitions for n in staging} == {n: topics[n.removesuffix("@2")].partitions for n in staging}
+    letters = {n: t.partitions for n, t in topics.items() if "dead-letters" in n}
+    ids = ("CSAS_BIG@2", "CTAS_COUNTS@2", "CTAS_SOME@2")
+    assert letters == dict.fromkeys([dead_letters.topic_name("flowql"), *(staging_topic("flowql", q) for q in ids)], 1)
 
 
 def test_names_of_staging_topics_have_a_prefix_where_others_use_the_log() -> None:
