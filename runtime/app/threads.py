@@ -80,7 +80,7 @@ class ThreadGroup:
         watchdog: Watchdog | None = None,
     ) -> None:
         self._steps, self._clock, self._on_death = steps, clock, on_death
-        self._watchdog = watchdog
+        self._rounds = watchdog.rounds if watchdog is not None else {}
         if watchdog is not None:
             watchdog.where = self.where
         self._stopping = threading.Event()
@@ -121,10 +121,8 @@ class ThreadGroup:
             self._on_death(named_step.name, error)
 
     def _round(self, named_step: NamedStep, now_ms: int) -> int:
-        if self._watchdog is None:
-            return named_step.step.run_once(now_ms)
-        self._watchdog.begin(named_step.name, now_ms)
+        self._rounds[named_step.name] = now_ms
         try:
             return named_step.step.run_once(now_ms)
         finally:
-            self._watchdog.end(named_step.name)
+            self._rounds.pop(named_step.name, None)

@@ -71,28 +71,22 @@ class WatchedHost(Protocol):
 
 
 class Watchdog:
-    """A step. `begin` and `end` are called by all threads around their rounds; `stuck` may be asked by any."""
+    """A step. Each thread notes in `rounds` when its round began, and removes it when it has ended; `stuck` may be asked by any."""
 
     def __init__(self, host: WatchedHost) -> None:
         self._host = host
-        self._since: dict[str, int] = {}  # start times of running steps, by name
+        self.rounds: dict[str, int] = {}  # start times (ms) of the rounds of running steps, by name
         self._named: dict[str, int] = {}  # steps that were reported as stuck, with their start times
         self._looked_ms: int | None = None
         self.is_away = False  # this member has left its group
         self._leaves_ms: int | None = None  # since when it wants to leave
         self.where: Callable[[str], str] = lambda _step: ""  # the code that a step's thread is in
 
-    def begin(self, step: str, now_ms: int) -> None:
-        self._since[step] = now_ms
-
-    def end(self, step: str) -> None:
-        self._since.pop(step, None)
-
     def stuck(self, now_ms: int) -> list[StuckStep]:
         holders = {thread: task for task, thread in self._host.manager.running().items()}
         return [
             StuckStep(step, now_ms - since, holders.get(step), self.where(step))
-            for step, since in sorted(self._since.copy().items())
+            for step, since in sorted(self.rounds.copy().items())
             if now_ms - since >= STUCK_MS and step not in PATIENT
         ]
 
@@ -108,8 +102,8 @@ class Watchdog:
         """Who was stopped as a whole (a paused container) did not look meanwhile: rounds count from now on."""
         looked_ms, self._looked_ms = self._looked_ms, now_ms
         if looked_ms is not None and now_ms - looked_ms > PAUSED_MS:
-            for step in list(self._since):
-                self._since[step] = now_ms
+            for step in list(self.rounds):
+                self.rounds[step] = now_ms
 
     def _say(self, stuck: list[StuckStep], now_ms: int) -> None:
         """Each round once, and that it has ended."""

@@ -244,7 +244,7 @@ class SimulatedCluster:
             return
         process.busy.add(name)
         self.stack.append((process, name))
-        process.instance.watchdog.begin(name, self.now)
+        process.instance.watchdog.rounds[name] = self.now
         try:
             wait = process.steps[name](self.now)
         except Killed:
@@ -254,7 +254,7 @@ class SimulatedCluster:
         finally:
             self.stack.pop()
             process.busy.discard(name)
-            process.instance.watchdog.end(name)
+            process.instance.watchdog.rounds.pop(name, None)
         if process.dead:
             return
         self.digest = zlib.crc32(f"{self.now} {process.name} {name} {wait}".encode(), self.digest)

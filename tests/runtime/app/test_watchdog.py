@@ -79,8 +79,8 @@ def test_a_step_that_is_patient_is_not_named(events):
         world = InstanceHarness(SQL)
         dog = world.instance.watchdog
         for step in ("cleanup", "polling"):
-            dog.begin(step, world.clock.timer_ms())
+            dog.rounds[step] = world.clock.timer_ms()
         world.clock.advance(STUCK_MS + 100)
         assert [s.step for s in dog.stuck(world.clock.timer_ms())] == ["polling"]
-        dog.end("polling")
+        dog.rounds.pop("polling", None)
         assert not dog.stuck(world.clock.timer_ms())

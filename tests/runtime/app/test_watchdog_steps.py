@@ -48,25 +48,24 @@ LEFT = [("stops commits", WHY), ["processing-0"], "leaves"]
 def test_a_step_is_stuck_after_its_time_with_the_task_that_its_thread_holds() -> None:
     member = Member()
     member.dog.where = lambda step: f"code of {step}"
-    member.dog.begin("processing-0", 5)
-    member.dog.begin("cleanup", 0)
+    member.dog.rounds["processing-0"] = 5
+    member.dog.rounds["cleanup"] = 0
     assert member.dog.stuck(STUCK_MS + 4) == []
     assert member.dog.stuck(STUCK_MS + 5) == [
         StuckStep("processing-0", STUCK_MS, "CTAS_A/0_1", "code of processing-0"),
     ]
-    member.dog.end("processing-0")
-    member.dog.end("never begun")
+    member.dog.rounds.pop("processing-0", None)
     assert member.dog.stuck(STUCK_MS * 9) == []
 
 
 def test_a_member_leaves_when_a_step_is_stuck_for_long_and_joins_when_it_has_ended() -> None:
     member = Member()
-    member.dog.begin("processing-0", 0)
+    member.dog.rounds["processing-0"] = 0
     member.look(0, LEAVE_MS - 1_000)
     assert (member.done, member.dog.is_away) == ([], False)
     member.look(LEAVE_MS, LEAVE_MS + 5_000)
     assert (member.done, member.dog.is_away) == (LEFT, True)
-    member.dog.end("processing-0")
+    member.dog.rounds.pop("processing-0", None)
     member.look(LEAVE_MS + 6_000, LEAVE_MS + 9_000)
     assert (member.done[3:], member.dog.is_away) == (["drops its tasks", "joins"], False)
 
@@ -74,15 +73,15 @@ def test_a_member_leaves_when_a_step_is_stuck_for_long_and_joins_when_it_has_end
 def test_it_comes_back_when_all_that_is_stuck_has_ended() -> None:
     """One that is stuck for less, too: it would leave again at once."""
     member = Member()
-    member.dog.begin("processing-0", 0)
+    member.dog.rounds["processing-0"] = 0
     member.look(0, LEAVE_MS - 40_000)
-    member.dog.begin("processing-1", LEAVE_MS - 40_000)
+    member.dog.rounds["processing-1"] = LEAVE_MS - 40_000
     member.look(LEAVE_MS - 39_000, LEAVE_MS)
     assert member.done == LEFT, "the other members are told of what is stuck for long"
-    member.dog.end("processing-0")
+    member.dog.rounds.pop("processing-0", None)
     member.look(LEAVE_MS + 1_000, LEAVE_MS + 3_000)
     assert member.dog.is_away
-    member.dog.end("processing-1")
+    member.dog.rounds.pop("processing-1", None)
     member.look(LEAVE_MS + 4_000, LEAVE_MS + 4_000)
     assert (member.done[3:], member.dog.is_away) == (["drops its tasks", "joins"], False)
 
@@ -91,7 +90,7 @@ def test_it_comes_back_when_all_that_is_stuck_has_ended() -> None:
 def test_it_leaves_without_having_told_after_a_while(mended: bool) -> None:
     member = Member()
     member.told = False
-    member.dog.begin("processing-0", 0)
+    member.dog.rounds["processing-0"] = 0
     member.look(0, LEAVE_MS + 2_000)
     assert member.done == [("stops commits", WHY), *[["processing-0"]] * 3]
     assert not member.dog.is_away
@@ -104,7 +103,7 @@ def test_it_leaves_without_having_told_after_a_while(mended: bool) -> None:
 @pytest.mark.parametrize("step", ["consumer-main", "watchdog", "rates", "cleanup"])
 def test_for_steps_whose_work_nobody_could_take_over_it_stays(step: str) -> None:
     member = Member()
-    member.dog.begin(step, 0)
+    member.dog.rounds[step] = 0
     member.look(0, 2 * LEAVE_MS)
     assert member.done == []
 
@@ -112,11 +111,11 @@ def test_for_steps_whose_work_nobody_could_take_over_it_stays(step: str) -> None
 def test_an_instance_that_is_alone_only_says_it(caplog: pytest.LogCaptureFixture) -> None:
     member = Member(alone=True)
     with caplog.at_level(logging.INFO):
-        member.dog.begin("processing-0", 0)
+        member.dog.rounds["processing-0"] = 0
         member.look(0, LEAVE_MS * 2)
-        member.dog.end("processing-0")
+        member.dog.rounds.pop("processing-0", None)
         member.look(LEAVE_MS * 2, LEAVE_MS * 2)
-        member.dog.begin("processing-0", LEAVE_MS * 3)
+        member.dog.rounds["processing-0"] = LEAVE_MS * 3
         member.look(LEAVE_MS * 2 + 1_000, LEAVE_MS * 3 + STUCK_MS)
     said = [r.getMessage() for r in caplog.records]
     assert said == [
@@ -131,7 +130,7 @@ def test_an_instance_that_is_alone_only_says_it(caplog: pytest.LogCaptureFixture
 def test_what_stood_still_with_the_whole_process_is_not_stuck(pause_ms: int, forgiven: bool) -> None:
     member = Member()
     begun = STUCK_MS - PAUSED_MS
-    member.dog.begin("processing-0", 0)
+    member.dog.rounds["processing-0"] = 0
     member.dog.run_once(begun)
     member.dog.run_once(begun + pause_ms)
     assert (member.dog.stuck(begun + pause_ms) == []) == forgiven
