@@ -91,7 +91,7 @@ def command(
         else:
             blocked = _Blocked()
             while not host.wait(_BLOCKED_LOOK_S):
-                blocked.look(host.engine.status())
+                blocked.look(host.engine.blocked)
         for line in _of_queries(host.engine) if bounded or settings.engine == "spark" else ():
             note(line)
         note(_summary(host.engine, time.monotonic() - began))
@@ -113,7 +113,7 @@ def _catch_up(host: Host) -> None:
                 continue
             status = engine.status()
             _check_failing(with_building(status["queries"]))
-            blocked.look(status)
+            blocked.look(engine.blocked)
             now = _lag(status)
             advance(left - now)
             if now != left:
@@ -129,8 +129,7 @@ class _Blocked:
     def __init__(self) -> None:
         self._told = False
 
-    def look(self, status: Mapping[str, Any]) -> None:
-        reason = status["instance"].get("blocked")
+    def look(self, reason: str | None) -> None:
         if reason and not self._told:
             note(f"commits do not get through, and are tried again until they do: {reason}")
         elif self._told and not reason:

@@ -45,6 +45,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def blocked(self) -> str | None:
+        """Why commits do not get through just now."""
+        ...
+
+    @property
     def shared(self) -> bool:
         """Whether other instances have partitions of the same application."""
         ...

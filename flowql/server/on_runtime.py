@@ -32,7 +32,7 @@ from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.member_topic import MemberAddress
 from flowql.runtime.app.plan_topic import read_entries
 from flowql.runtime.app.progress import caught_up, source_ends
-from flowql.runtime.app.status import instance_metrics, statuses
+from flowql.runtime.app.status import blocked, instance_metrics, statuses
 from flowql.runtime.errors import StateError
 from flowql.runtime.functions.metrics import function_metrics
 from flowql.runtime.log.appending import Redelivery
@@ -104,6 +104,10 @@ class RuntimeEngine:
     @property
     def commits(self) -> int:
         return self.instance.metrics.commits
+
+    @property
+    def blocked(self) -> str | None:
+        return blocked(self.instance)
 
     def start(self) -> None:
         self.instance.start()

@@ -89,6 +89,10 @@ class SparkEngine:
     def commits(self) -> int:
         return self.instance.commits
 
+    @property
+    def blocked(self) -> str | None:
+        return None  # a batch that fails is tried again, and its query says why
+
     def start(self) -> None:
         self.instance.start()
         self._heartbeat.start()

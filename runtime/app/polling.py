@@ -259,9 +259,10 @@ class PollingStep:
             if end is None:
                 self._on_unreadable(tp, TopicMissing(f"there is no topic partition {tp}"))
                 continue
-            for i in self._inputs.get(tp, ()):
-                i.end_offset = end
+            if inputs := self._inputs.get(tp):
                 self._arrivals[tp].reach(end, self._now_ms)
+                for i in inputs:
+                    i.end_offset = end
             self._begin_anew_if_stalled(tp, end)
             self._stop_if_above(tp, end)
 

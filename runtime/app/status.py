@@ -75,13 +75,18 @@ def _by_name(instance: Instance, queries: Mapping[str, RunningQuery], *, detail:
     return found
 
 
+def blocked(instance: Instance) -> str | None:
+    """Why commits do not get through just now."""
+    return instance.commit.blocked or instance.commit.state_trouble or None
+
+
 def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, Any]:
     """Entries of `status` that belong to no single query."""
     m = instance.metrics
     found: dict[str, Any] = {
         "commits": m.commits,
         "commit_ms": round(m.cut_to_commit_ms, 1),
-        "blocked": instance.commit.blocked or instance.commit.state_trouble or None,
+        "blocked": blocked(instance),
         "uncommitted_bytes": instance.collector.size_bytes,
         "trouble": [
             t.to_data(now) for now in [instance.clock.timer_ms()] for t in instance.polling.troubles.current(now)

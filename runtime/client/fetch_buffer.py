@@ -26,10 +26,11 @@ class FetchBuffer:
         self._generations: dict[TopicPartition, int] = {}
         self._assigned: frozenset[TopicPartition] = frozenset()  # the polling thread's
 
-    def has_room(self, tp: TopicPartition, partitions: int) -> bool:
-        """Each assigned partition may fill its equal share, so that one busy partition never starves the others."""
+    def full(self, tps: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Those of the assigned partitions that fill their equal shares, so that one busy partition never starves the others."""
+        share = self._bytes_max // max(1, len(tps))
         with self._lock:
-            return self._bytes.get(tp, 0) < self._bytes_max // max(1, partitions)
+            return {tp for tp in tps if self._bytes.get(tp, 0) >= share}
 
     def add(self, batch: RawBatch, generation: int) -> None:
         with self._lock:

@@ -230,7 +230,7 @@ class ConsumerLoop:
     def _fetch(self) -> bool:
         if not self._assigned and not self.membership.joins:  # a member must poll to stay one
             return False
-        full = {tp for tp in self._assigned if not self._buffer.has_room(tp, len(self._assigned))}
+        full = self._buffer.full(self._assigned)
         if full - self._paused:
             self._consumer.pause(sorted(full - self._paused))
         if self._paused - full:

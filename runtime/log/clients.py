@@ -316,12 +316,12 @@ class LogConsumer:
                 break
             try:
                 before = reader.position
-                with naming(reader.tp):
-                    batch = reader.read(max_records, max_bytes, look=look)
+                batch = reader.read(max_records, max_bytes, look=look)
                 look = look and batch is not None
                 if batch is None and reader.position > before:
                     batch = RawBatch(reader.tp, no_records(), reader.position, 0)
-            except LogError:
+            except LogError as error:
+                error.partition = error.partition or reader.tp
                 if batches:  # what was read must not get lost: the next poll starts, and fails, with this partition
                     self._turn = (self._turn + i) % len(readers)
                     break

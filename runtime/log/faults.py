@@ -258,8 +258,8 @@ class SimulatedFile:
     def size(self) -> int:
         return len(self._node.data)
 
-    def is_linked(self) -> bool:
-        return self._node.links > 0
+    def linked_size(self) -> int | None:
+        return self.size() if self._node.links else None
 
     def close(self) -> None:
         pass

@@ -47,8 +47,8 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
-    def is_linked(self) -> bool:
-        """False once the file has been unlinked or replaced."""
+    def linked_size(self) -> int | None:
+        """Its bytes; None once the file has been unlinked or replaced. One system call."""
         ...
 
     def close(self) -> None: ...
@@ -181,8 +181,9 @@ class DiskFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
-    def is_linked(self) -> bool:
-        return os.fstat(self._fd).st_nlink > 0
+    def linked_size(self) -> int | None:
+        found = os.fstat(self._fd)
+        return found.st_size if found.st_nlink else None
 
     def close(self) -> None:
         if self._fd >= 0:

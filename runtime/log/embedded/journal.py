@@ -121,11 +121,14 @@ class Journal:
             )
 
     def is_current(self) -> bool:
-        return self._file.is_linked() and not self._files.exists(journal_path(self._directory, self.generation + 1))
+        return self._file.linked_size() is not None and not self._files.exists(
+            journal_path(self._directory, self.generation + 1)
+        )
 
     def has_new(self) -> bool:
-        """Something was written after `end`, or this generation was replaced. Two cheap system calls."""
-        return self._file.size() > self.end or not self._file.is_linked()
+        """Something was written after `end`, or this generation was replaced. One cheap system call."""
+        size = self._file.linked_size()
+        return size is None or size > self.end
 
     def read(self, *, locked: bool) -> list[Record]:
         """Whole frames after `end`; moves `end`. locked: the caller has the append lock, so that a frame that is not

@@ -57,7 +57,7 @@ class Ledger:
         return f"{self.directory}/topics"
 
     def refresh(self) -> None:
-        """See what other processes have committed. Two cheap system calls if there is nothing new."""
+        """See what other processes have committed. One cheap system call if there is nothing new."""
         with self.lock:
             self.check_usable()
             with self.errors():

@@ -27,7 +27,7 @@ def test_commits_that_do_not_get_through_are_told(capsys: pytest.CaptureFixture[
     """`flowql run` waited for room on a full disk without a word."""
     blocked = _Blocked()
     for reason in (None, "no space left", "no space left", None, None):
-        blocked.look({"instance": {"blocked": reason}})
+        blocked.look(reason)
     first, second = capsys.readouterr().err.splitlines()
     assert "no space left" in first
     assert second == "commits get through again"

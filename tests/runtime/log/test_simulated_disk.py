@@ -65,11 +65,11 @@ def test_names_change_as_on_a_disk() -> None:
         disk.link("d/none", "d/c")
     assert disk.listdir("d/") == ["a", "b", "e"]
     disk.unlink("d/a")
-    assert first.is_linked(), "by its other name"
+    assert first.linked_size() == first.size(), "by its other name"
     disk.open("d/c", create=True)
     disk.rename("d/c", "d/b")
-    assert not first.is_linked()
-    assert disk.open("d/b").is_linked()
+    assert first.linked_size() is None
+    assert disk.open("d/b").linked_size() is not None
     disk.unlink("d/b")
     disk.unlink("d/b")
     assert disk.trace.count("unlink b") == 1, "of one that is not there nothing is done"
