@@ -252,17 +252,4 @@ def not_accepted(name: str, types: Sequence[SqlType], hint: str = "") -> Functio
     return FunctionTypeError(f"Function '{name}' does not accept parameters ({', '.join(map(str, types))})", hint)
 
 
-def resolver(name: str, *overloads: Overload) -> Callable[[tuple[SqlType, ...]], Resolution]:
-    """`Function.resolve` over a list of overloads."""
-
-    def resolve(types: tuple[SqlType, ...]) -> Resolution:
-        fits = [f for f in (o.fit(types) for o in overloads) if f is not None]
-        if not fits:
-            forms = (f"{name}({', '.join(map(describe, o.params))}{', ...' if o.variadic else ''})" for o in overloads)
-            raise not_accepted(name, types, "it takes " + " or ".join(forms))
-        return min(fits, key=lambda f: f[0])[1]
-
-    return resolve
-
-
 TEMPORAL = (DATE, TIME, TIMESTAMP)

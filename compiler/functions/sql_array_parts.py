@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.registry import Function, Reference, Resolution, lookup, register
 from flowql.compiler.functions.signatures import ArrayOf, T
 from flowql.compiler.functions.sql_casts import cast_resolver, sql_cast
-from flowql.compiler.functions.sql_define import standard
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, Kind, SqlType, array
 
 _LIST = ArrayOf(T)

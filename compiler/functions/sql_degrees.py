@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.sql_arithmetic import out_of_range
-from flowql.compiler.functions.sql_define import standard
 from flowql.compiler.plan.types import DOUBLE
 
 _DEGREE = math.pi / 180.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flowql.compiler.functions.define import takes, takes_many
-from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.define import standard, takes, takes_many
 from flowql.compiler.functions.strings import PAD_MAX
 from flowql.compiler.plan.types import STRING
 

@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.registry import FunctionTypeError, Resolution
 from flowql.compiler.functions.signatures import Overload
 from flowql.compiler.functions.sql_calendar import checked_micros, checked_timestamp, civil, month_days
-from flowql.compiler.functions.sql_define import standard
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, MONTH_DAYS, Interval, interval, whole_ms
 from flowql.compiler.functions.sql_micros import by_unit
 from flowql.compiler.functions.sql_time_arithmetic import earlier, earlier_micros, later, later_micros

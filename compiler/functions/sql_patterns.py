@@ -11,8 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from flowql.compiler.functions.comparison import like_pattern
-from flowql.compiler.functions.define import takes
-from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.plan.types import BOOLEAN, STRING, array
 
 _CLASSES = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from flowql.compiler.functions.define import takes
-from flowql.compiler.functions.sql_define import standard
+from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.sql_patterns import ignores_case, posix
 from flowql.compiler.plan.types import INT, STRING
 

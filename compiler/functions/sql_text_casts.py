@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.numeric import WIDE
 from flowql.compiler.functions.registry import Function, Resolution, register
 from flowql.compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
 from flowql.compiler.functions.sql_calendar import checked_micros
 from flowql.compiler.functions.sql_casts import cast_resolver
-from flowql.compiler.functions.sql_define import standard
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, interval_text
 from flowql.compiler.functions.sql_micros import on_ms
 from flowql.compiler.functions.sql_times import made_date, made_timestamp

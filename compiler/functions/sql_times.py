@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from flowql.compiler.functions.dates import Clock
-from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.define import Resolve, standard, takes
 from flowql.compiler.functions.registry import Lowering, Reference, Resolution
 from flowql.compiler.functions.signatures import not_accepted
 from flowql.compiler.functions.sql_calendar import (
@@ -22,7 +22,6 @@ from flowql.compiler.functions.sql_calendar import (
     month_days,
     shown_year,
 )
-from flowql.compiler.functions.sql_define import Resolve, standard
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, Interval
 from flowql.compiler.functions.sql_micros import by_unit
 from flowql.compiler.functions.temporal import DAY_MS

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.functions.define import takes
+from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.registry import FAILURES, Function, Resolution, register
 from flowql.compiler.functions.signatures import T
-from flowql.compiler.functions.sql_define import standard
 
 NULL_IF_FAILED = "null_if_failed"
 
