@@ -263,6 +263,12 @@ class PartitionsChanged(LogError):
         self.partitions = partitions
 
 
+class KeysMisplaced(RuntimeFailure):
+    """Records of one key are in different partitions of a topic, or of topics that are joined: the tasks of a query cannot bring them together."""
+
+    code = "FQ4066"
+
+
 class CommitsBlocked(RuntimeFailure):
     """Commits do not get through (no space, brokers away), so nothing can be deployed now."""
 

@@ -193,6 +193,20 @@ ENGINE_CODES: dict[str, CodePage] = {
         "kafka-topics --alter --topic orders --partitions 6      -- it had 2",
         "flowql deploy --full-refresh SPENT",
     ),
+    "FQ4066": CodePage(
+        "Records of one key are in different partitions",
+        "A query that joins or groups by the key of its topics reads the same partition of each of them in one task, so the records of a key must be "
+        "in the same partition everywhere. Producers decide where they are: Java clients and FlowQL take murmur2 of the key; librdkafka (the clients of "
+        "Python, C#, Go and Node) takes CRC32 unless it is told otherwise. Of two topics that were written in different ways most rows of a join "
+        "would be missing, and a group whose key is in two partitions would be counted in two tasks. The query stops; the others continue. Streams and "
+        "tables that FlowQL writes are placed by murmur2: copy the topic, and use the copy in the query. If records are only written from now "
+        "on, set the partitioner of the producers and begin with a new topic.",
+        "producer = Producer({'bootstrap.servers': brokers})      # CRC32\n"
+        "CREATE STREAM named AS SELECT o.customer, c.name FROM orders o JOIN customers c ON o.customer = c.id;",
+        "producer = Producer({'bootstrap.servers': brokers, 'partitioner': 'murmur2_random'})\n"
+        "CREATE STREAM placed AS SELECT * FROM orders;      -- what is there already\n"
+        "CREATE STREAM named AS SELECT o.customer, c.name FROM placed o JOIN customers c ON o.customer = c.id;",
+    ),
     "FQ4052": CodePage(
         "A computed history does not fit",
         "`flowql backfill` computes the history of a query and hands it to the instance, which compares it with the query and its "

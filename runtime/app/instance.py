@@ -33,7 +33,7 @@ from flowql.runtime.app.restoration import RestorationStep
 from flowql.runtime.app.restore_process import restore_process
 from flowql.runtime.app.running import RunningQuery, positions_of
 from flowql.runtime.app.single_instance import SingleInstanceReconciler
-from flowql.runtime.app.suspension import suspend, unreadable
+from flowql.runtime.app.suspension import misplaced, suspend, unreadable
 from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
 from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.app.watchdog import Watchdog
@@ -137,6 +137,7 @@ class Instance:
             budget.input_buffer_bytes,
             self.query_states,
             partial(unreadable, self),
+            partial(misplaced, self),
         )
         self.commit = CommitStep(
             log,

@@ -16,7 +16,7 @@ from flowql.runtime.app.query_state import FAILED, QueryStates
 from flowql.runtime.app.troubles import ChangedTopics, StallDetector, Troubles
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.client.events import ClientFailed
-from flowql.runtime.errors import LogDenied, LogError, LogUnavailable, OffsetAboveEnd, TopicMissing
+from flowql.runtime.errors import KeysMisplaced, LogDenied, LogError, LogUnavailable, OffsetAboveEnd, TopicMissing
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.functions.failures import reason_of
 from flowql.runtime.log.base import Admin, RawBatch, TopicPartition
@@ -46,8 +46,11 @@ class PollingStep:
         input_bytes_max: int,
         query_states: QueryStates,
         on_unreadable: Callable[[TopicPartition, LogError], None],
+        on_misplaced: Callable[[str, KeysMisplaced], None],
     ) -> None:
-        """on_unreadable: a partition is deleted, damaged, denied, or a position is below its start or above its end. Called in this thread."""
+        """Called in this thread: on_unreadable: a partition is deleted, damaged, denied, or a position is below its start or above its end.
+        on_misplaced: a query reads keys that its tasks cannot bring together.
+        """
         self._main, self._restore, self._admin = main, restore, admin
         self._manager, self._metrics, self._query_states = manager, metrics, query_states
         self._input_bytes_max = input_bytes_max
@@ -63,7 +66,7 @@ class PollingStep:
         self.troubles = Troubles()
         self._stalls, self._above = StallDetector(), StallDetector()
         self.changed_topics = ChangedTopics(admin)
-        self._on_unreadable = on_unreadable
+        self._on_unreadable, self._on_misplaced = on_unreadable, on_misplaced
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
 
     def command(self, action: Callable[[], None]) -> None:
@@ -324,6 +327,9 @@ class PollingStep:
         """A failing query is held and restarted alone, later and later; the others go on."""
         for failure in self._manager.drain_failures():
             if isinstance(failure.error, BatchRevoked):  # the query was sent back to the last commit meanwhile
+                continue
+            if isinstance(failure.error, KeysMisplaced):
+                self._on_misplaced(failure.task_id.query, failure.error)
                 continue
             self._query_states.fail(failure.task_id.query, reason_of(failure.error), task=failure.task_id)
         due = self._query_states.due(FAILED)

@@ -12,6 +12,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.errors import (
+    KeysMisplaced,
     LogDenied,
     LogError,
     OffsetAboveEnd,
@@ -84,6 +85,13 @@ def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
         elif any(i.tp == tp and (i.next_fetch not in readable or _of_another(i, error)) for i in inputs):
             host.query_states.stop(name, error)
             host.polling.remove_inputs(inputs)
+
+
+def misplaced(host: QueryHost, query: str, error: KeysMisplaced) -> None:
+    """Records of one key come to different tasks of a query: it stops where it is. Polling thread."""
+    if query in host.queries:
+        host.query_states.stop(query, error)
+        host.polling.remove_inputs([i for task in host.queries[query].built.tasks for i in task.logs.values()])
 
 
 def _more_partitions(host: QueryHost, topic: str, now: int) -> None:

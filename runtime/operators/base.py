@@ -91,6 +91,7 @@ class MicroBatchContext:
     partition: the task's. wall_ms: when the run began. wants_commit: an operator asks for a commit soon.
     is_tick: a run without input rows, in which rows that waited go on. retired: the records of those, by `seq`. retire_max: how many may still go
     on. refused: code and message of the one row that goes on, which leaves no result. wake: tells that the task has something to do; any thread.
+    partitioners: by topic, those that keys are known to follow (`flowql.runtime.task.key_places`).
     ticks: whether the task runs when a timer by the wall clock is due and no rows come.
     vector: None = choose by batch size and cost; True/False = forced (differential tests).
     """
@@ -119,6 +120,7 @@ class MicroBatchContext:
     records: Callable[[Ints], list[SourceRecord | None]] | None = None
     wake: Callable[[], None] = _asleep
     ticks: bool = True
+    partitioners: dict[str, str] = field(default_factory=dict)
 
     def records_of(self, seq: Ints) -> list[SourceRecord | None]:
         """The records that rows of the run were made from, where they are known."""

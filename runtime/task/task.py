@@ -37,6 +37,7 @@ from flowql.runtime.task.input_buffer import (
 )
 from flowql.runtime.task.input_slice import InputSlice, by_operator, locate, locate_retired, origins_of, records_of
 from flowql.runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
+from flowql.runtime.task.key_places import PARTITIONERS
 from flowql.runtime.task.lost import LOST, with_micro_batch
 from flowql.runtime.task.merge import merge_order, side_of
 from flowql.runtime.task.peeked import NOTHING, PeekedRows
@@ -582,7 +583,8 @@ def _has_rows(inputs: Iterable[LogInput | ExchangeInput], ms: int | None) -> boo
 
 
 def _marks(run: MicroBatchContext) -> dict[str, Any]:
-    return {name: found for name, found in ((WATERMARKS, run.watermarks), (TIMERS, run.timers)) if found}
+    found = {WATERMARKS: run.watermarks, TIMERS: run.timers, PARTITIONERS: run.partitioners}
+    return {name: value for name, value in found.items() if value}
 
 
 def _ends_in_a_pair(peeked: Sequence[PeekedRows], order: Sequence[Ints]) -> bool:

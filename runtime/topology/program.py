@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.logical import Explode, Filter, Materialise, Project, Rekey, Scan, Sink, Union
+from flowql.compiler.plan.processors import Process
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
-from flowql.compiler.plan.watermarks import AppendOnly
+from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 from flowql.runtime.batch import DELETE, UNKNOWN, UPDATE_BEFORE, Batch, Ints, Origins, concat
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch
@@ -34,6 +36,7 @@ from flowql.runtime.operators.projections import ProjectionChain
 from flowql.runtime.output.partitioner import groups, partitions_of, split
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.input_buffer import DecodedRows
+from flowql.runtime.task.key_places import KNOWN, PARTITIONERS, KeyPlaces, check_alike, known_partitioners
 from flowql.runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
 from flowql.runtime.task.repartition import enclose, open_envelopes, topic_of
 from flowql.runtime.topology.scans import Scans, SharedScan
@@ -43,6 +46,8 @@ Stage = tuple[Operator, ...]
 NONE_START: Mapping[str, Starting] = {}
 # A row that such an operator gives was made from the one row whose `seq` it has; a row of a join or an aggregation from several.
 _STATELESS = (Project, Filter, AsyncMap)
+# Their state is of a partition, or of rows by something else than the key of their records.
+_NOT_BY_KEY = (AsyncMap, EmitClosed, Process, Sink, TemporalFilter)
 _ONE_TO_ONE = (Scan, AppendOnly, AsyncMap, ExchangeSource, Project, Filter, Rekey, Explode, Union, Materialise)
 
 
@@ -67,6 +72,7 @@ class TaskProgram:
         scans: Scans,
         config: InstanceConfig,
     ) -> None:
+        self._query = query
         self._by_id = {op.id: op for op in operators}
         self._partition, self._partitions, self._vector = partition, partitions, config.vector
         self._config = config
@@ -91,6 +97,8 @@ class TaskProgram:
         self._exchanges = [op for op in operators if isinstance(op.spec, ExchangeSink)]
         self._traced = {op.id for op in self._exchanges if _is_traced(op, self._by_id)}
         self._pipeline = _fusible(operators, scans)
+        self._meeting = _meeting(operators)
+        self._is_told = not self._meeting  # of what earlier instances found out about the places of keys
 
     @property
     def fused(self) -> bool:
@@ -105,7 +113,25 @@ class TaskProgram:
         for piece in [raw] if scan.single else fetched:
             run = MicroBatchContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
             parts.append(scan.decode(schema, piece, run))
+        if operator in self._meeting:
+            self._look_at_keys(scan, state, raw)
         return parts[0] if len(parts) == 1 else DecodedRows.joined(parts, raw)
+
+    def _look_at_keys(self, scan: SharedScan, state: TaskState, raw: RawBatch) -> None:
+        """KeysMisplaced if rows of one key come to different tasks."""
+        topics = self._key_places
+        if not self._is_told:
+            for topic, name in state.metadata.get(PARTITIONERS, {}).items():
+                if topic in topics and name in KNOWN:
+                    topics[topic].trust(name)
+            self._is_told = True
+        topic = raw.tp.topic
+        scan.key_places.look(raw.records.column("key"), raw.tp.partition, self._partitions[topic])
+        check_alike(self._query, topics, repartitions=len(self._scans) < len(self.inputs))
+
+    @property
+    def _key_places(self) -> dict[str, KeyPlaces]:
+        return {topic: self._scans[operator].key_places for operator, topic in self._meeting.items()}
 
     @property
     def starts(self) -> bool:
@@ -144,6 +170,8 @@ class TaskProgram:
     ) -> list[Output]:
         given: dict[str, Batch | None] = dict(batches)
         self._begin(given, run)
+        if self._meeting:
+            run.partitioners = known_partitioners(self._key_places)
         for step in self._steps:
             inputs = [given.get(i) for i in step.inputs]
             first = starting[step.id].start(run) if step.id in starting else None
@@ -330,6 +358,15 @@ def _stages(operators: Sequence[Operator]) -> list[Stage]:
             stages.append([op])
     order = {op.id: n for n, op in enumerate(operators)}
     return [tuple(s) for s in sorted(stages, key=lambda s: order[s[-1].id])]
+
+
+def _meeting(operators: Sequence[Operator]) -> dict[str, str]:
+    """Sources whose records of one key have to come to one task, and their topics: tables, and what an operator keeps state of by key. A windowed
+    key may have been placed without its window.
+    """
+    scans = [op for op in operators if isinstance(op.spec, Scan) and op.schema.window is None]
+    by_key = any(op.stores and not isinstance(op.spec, _NOT_BY_KEY) for op in operators)
+    return {op.id: op.spec.topic for op in scans if isinstance(op.spec, Scan) and (by_key or op.spec.kind == "table")}
 
 
 def _coalescible(operators: Sequence[Operator]) -> set[str]:

@@ -27,6 +27,7 @@ from flowql.runtime.metrics import Metrics
 from flowql.runtime.operators.base import DeadLetter, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder, WallTime, union_scan
 from flowql.runtime.task.input_buffer import DecodedRows
+from flowql.runtime.task.key_places import KeyPlaces
 
 # Batches kept for readers that lag behind within the same head: DECODED_MAX, or more of them while all have at most DECODED_ROWS rows.
 DECODED_MAX, DECODED_SMALL_MAX, DECODED_ROWS = 64, 1_024, 65_536
@@ -61,6 +62,7 @@ class SharedScan:
     kept: OrderedDict[BatchKey, _Kept] = field(default_factory=OrderedDict)
     decoders: dict[tuple[Schema, bool], Decoder] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    key_places: KeyPlaces = field(default_factory=KeyPlaces)  # of readers for which it matters
 
     def attach(self, reader: str, schema: Schema) -> None:
         with self.lock:
