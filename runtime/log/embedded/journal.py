@@ -91,18 +91,25 @@ class Journal:
             except FileNotFoundError:
                 continue  # replaced by a newer one between listing and opening
             journal = cls(files, directory, generations[-1], file)
-            header = file.pread(0, _HEADER.size)
-            if len(header) < _HEADER.size or header[:8] != MAGIC:
-                raise LogCorrupt(f"{path} does not begin as a commit log does")
-            _, version, _, generation = _HEADER.unpack(header)
-            if version not in _READ or generation != journal.generation:
-                raise LogCorrupt(
-                    f"{path} has format version {version} and generation {generation}; "
-                    f"this program reads versions up to {FORMAT_VERSION} and expected generation {journal.generation}"
-                )
-            journal._crc = zlib.crc32(header)
+            try:
+                journal._read_header()
+            except BaseException:
+                file.close()
+                raise
             return journal
         return None
+
+    def _read_header(self) -> None:
+        header, path = self._file.pread(0, _HEADER.size), self._file.path
+        if len(header) < _HEADER.size or header[:8] != MAGIC:
+            raise LogCorrupt(f"{path} does not begin as a commit log does")
+        _, version, _, generation = _HEADER.unpack(header)
+        if version not in _READ or generation != self.generation:
+            raise LogCorrupt(
+                f"{path} has format version {version} and generation {generation}; "
+                f"this program reads versions up to {FORMAT_VERSION} and expected generation {self.generation}"
+            )
+        self._crc = zlib.crc32(header)
 
     @property
     def mark(self) -> str:

@@ -136,6 +136,15 @@ def test_damage_leaves_none_open(open_files: set[object], tmp_path: Path) -> Non
     log.close()
 
 
+def test_a_commit_log_that_is_none_leaves_none_open(open_files: set[object], tmp_path: Path) -> None:
+    EmbeddedLog(tmp_path).close()
+    (path,) = tmp_path.glob("commits-*")
+    path.write_bytes(b"something else".ljust(64))
+    with pytest.raises(LogCorrupt, match="does not begin as a commit log does"):
+        EmbeddedLog(tmp_path)
+    assert open_files == set()
+
+
 def test_a_transaction_that_finds_no_space_leaves_none_open(
     open_files: set[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
