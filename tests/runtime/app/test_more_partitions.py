@@ -30,6 +30,8 @@ BY_VALUE = """CREATE TABLE BY_VALUE WITH (KAFKA_TOPIC='by_value') AS
   SELECT V % 3 AS R, COUNT(*) AS N FROM INPUT GROUP BY V % 3 EMIT CHANGES;"""
 JOINED = """CREATE STREAM JOINED WITH (KAFKA_TOPIC='joined') AS
   SELECT I.K AS K, O.V AS V FROM INPUT I JOIN OTHER O WITHIN 1 HOUR ON I.K = O.K EMIT CHANGES;"""
+OTHER_COUNTS = """CREATE TABLE OTHER_COUNTS WITH (KAFKA_TOPIC='other_counts') AS
+  SELECT K, COUNT(*) AS N FROM OTHER GROUP BY K EMIT CHANGES;"""
 SAID = "input has 3 partitions, and had 2 when {} began"
 
 
@@ -152,13 +154,15 @@ def test_a_query_with_state_stops_when_its_input_gets_partitions(restart: bool) 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_query_that_stopped_for_more_partitions_is_computed_anew(shared: bool) -> None:
-    life = began(BY_VALUE, COUNTS, shared=shared)
-    life.log.add_partitions("input", 3)
+    life = began(BY_VALUE, OTHER_COUNTS, shared=shared)
+    for topic in ("input", "other"):
+        life.log.add_partitions(topic, 3)
     put(life.log, "input", range(30, 60), 3)
+    put(life.log, "other", range(30, 60), 2)
     life = life.again()
     life.settle()
     assert life.said("CTAS_BY_VALUE")[0] == "error"
-    life.instance.deploy(plan(BY_VALUE, COUNTS), refresh=["CTAS_BY_VALUE", "CTAS_COUNTS"])
+    life.instance.deploy(plan(BY_VALUE, OTHER_COUNTS), refresh=["CTAS_BY_VALUE", "CTAS_OTHER_COUNTS"])
     for _ in range(2000):
         life.driver.round()
     life.settle()
@@ -169,6 +173,22 @@ def test_a_query_that_stopped_for_more_partitions_is_computed_anew(shared: bool)
     put(life.log, "input", range(60, 90), 3)
     life.settle()
     assert list(table(life.log, "by_value").values()) == [30] * 3
+    assert set(table(life.log, "other_counts").values()) == {6}, "its keys are where they were"
+
+
+def test_keys_that_added_partitions_have_moved_are_not_counted_in_two_tasks() -> None:
+    """Computed anew, each of the two tasks wrote its count of such a key into the same row."""
+    life = began(COUNTS)
+    life.log.add_partitions("input", 3)
+    put(life.log, "input", range(30, 60), 3)
+    life = life.again()
+    life.settle()
+    life.instance.deploy(plan(COUNTS), refresh=["CTAS_COUNTS"])
+    for _ in range(2000):
+        life.driver.round()
+    anew = life.instance.query_states.of("CTAS_COUNTS@2")
+    assert anew.state is STOPPED
+    assert "in which records of the key" in anew.reason
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -213,7 +233,7 @@ def test_a_member_reads_partitions_that_the_broker_assigns() -> None:
     """It may have no other of that topic, so that it cannot see by its inputs that there are more."""
     life = began(DOUBLED, COUNTS, shared=True)
     life.log.add_partitions("input", 3)
-    put(life.log, "input", range(30, 60), 3)
+    put(life.log, "input", range(30, 60), 2)  # by producers that have not noticed
     tell(life.instance, GroupChange.ASSIGN, [TopicPartition("input", 2)])
     life.settle()
     assert len(records(life.log, "doubled")) == 60
