@@ -16,7 +16,7 @@ class Stopped:
     """An engine, its host and a client of it, with a generation that has stopped."""
 
     def __init__(self, state: str) -> None:
-        self.engine, self.looks = self, 0
+        self.engine, self.looks, self.blocked = self, 0, None
         built = {
             "id": "Q",
             "generation": 2,

@@ -100,7 +100,12 @@ def feed(data_dir: Path, transactions: int, records: int = 50, pause_s: float = 
         producer.begin()
         for partition in range(2):
             rows = [
-                {"timestamp": number, "key": b"k%d" % (2 * (i % 7) + partition), "value": b'{"V": %d}' % (i % 10), "headers": None}
+                {
+                    "timestamp": number,
+                    "key": b"k%d" % (2 * (i % 7) + partition),
+                    "value": b'{"V": %d}' % (i % 10),
+                    "headers": None,
+                }
                 for i in range(records)
             ]
             producer.send(TopicPartition("s", partition), pa.RecordBatch.from_pylist(rows, PRODUCE_SCHEMA))
