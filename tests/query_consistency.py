@@ -91,7 +91,12 @@ def feed(data_dir: Path, rate: int) -> None:
         producer.begin()
         for partition in range(2):
             rows = [
-                {"timestamp": sent + i, "key": b"k%d" % (2 * (i % 7) + partition), "value": b'{"V": %d}' % (i % 10), "headers": None}
+                {
+                    "timestamp": sent + i,
+                    "key": b"k%d" % (2 * (i % 7) + partition),
+                    "value": b'{"V": %d}' % (i % 10),
+                    "headers": None,
+                }
                 for i in range(count)
             ]
             producer.send(TopicPartition("s", partition), pa.RecordBatch.from_pylist(rows, PRODUCE_SCHEMA))
