@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
 from os.path import relpath
-from typing import Any
+from typing import Any, Protocol
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
@@ -34,6 +34,15 @@ _POLL_S = 0.1
 Document = dict[str, Any]
 
 
+class Deployable(Protocol):
+    """What tells of an engine for which plan a project is compiled."""
+
+    @property
+    def deployed(self) -> Deployed: ...
+
+    def topics(self) -> Mapping[str, int]: ...
+
+
 def wanted_plan(
     project: Project,
     *,
@@ -54,6 +63,18 @@ def wanted_plan(
         warn([d for d in compiled.diagnostics if d.severity == "warning"])
         check_assertions(compiled.assertions, project, compiled.plan, there)
     return compiled.plan
+
+
+def wanted_of_engine(
+    engine: Deployable, project: Project, plan: Plan, *, running: Plan, topics: Mapping[str, int]
+) -> Plan:
+    """The plan of the project for an engine that has started since `plan` was made for `running` and `topics`: the same one, unless another
+    process has deployed something or created a topic meanwhile.
+    """
+    now, there = engine.deployed.plan, engine.topics()
+    if now == running and all(there.get(s.topic) == topics.get(s.topic) for s in plan.sources):
+        return plan
+    return wanted_plan(project, running=now, topics=there)
 
 
 def deploy_request(

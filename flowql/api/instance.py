@@ -8,7 +8,7 @@ from types import TracebackType
 
 from flowql.api.arguments import variables_of
 from flowql.api.connection import Connection
-from flowql.api.deploying import deploy_request, wanted_plan
+from flowql.api.deploying import deploy_request, wanted_of_engine, wanted_plan
 from flowql.api.folder import Folder
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.config.load import read_project
@@ -72,7 +72,7 @@ class Instance:
         host.start()
         try:
             running = host.service.deployed.plan
-            plan = wanted_plan(project, running=running, topics=host.service.topics())
+            plan = wanted_of_engine(host.service, project, plan, running=deployed.plan, topics=topics)
             host.service.deploy(plan, deploy_request((), project, plan, running))
         except BaseException:
             host.close()

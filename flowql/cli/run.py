@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowql.api.deploying import deploy_request, wanted_plan
+from flowql.api.deploying import deploy_request, wanted_of_engine, wanted_plan
 from flowql.cli.building import QUIET_S, STUCK, check_built, with_building
 from flowql.cli.deployment import note_rows
 from flowql.cli.event_notes import event_notes
@@ -78,7 +78,7 @@ def command(
     with event_notes(settings.engine), hosting(settings, mode) as host:
         service = host.service
         running = service.deployed.plan
-        plan = wanted_plan(found, running=running, topics=service.topics())
+        plan = wanted_of_engine(service, found, plan, running=deployed.plan, topics=topics)
         done = service.deploy(plan, deploy_request(scope.select, found, plan, running, rebuild=rebuild))
         if done["withheld"]:
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")

@@ -24,9 +24,8 @@ from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.input_buffer import LogInput
 
-ON_THEIR_WAY_MS = (
-    10_000  # that rows between tasks are waited for: where more come all the time some are always on their way
-)
+# That rows between tasks are waited for: where more come all the time some are always on their way.
+ON_THEIR_WAY_MS = 10_000
 BY_KEY = ("table-table", "foreign-key")  # joins that end with the same rows, whichever side comes first
 
 
