@@ -43,7 +43,7 @@ class Misplaced:
 
 
 class KeyPlaces:
-    """What the keys of one topic say of the partitioners that placed them. Any thread."""
+    """What the keys that a reader has seen of one topic say of the partitioners that placed them. Any thread."""
 
     def __init__(self) -> None:
         self._lock = NamedLock("key places", guards="what is known of the keys of a topic")

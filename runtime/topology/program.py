@@ -36,10 +36,10 @@ from flowql.runtime.operators.projections import ProjectionChain
 from flowql.runtime.output.partitioner import groups, partitions_of, split
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.input_buffer import DecodedRows
-from flowql.runtime.task.key_places import KNOWN, PARTITIONERS, KeyPlaces, check_alike, known_partitioners
+from flowql.runtime.task.key_places import KNOWN, PARTITIONERS, check_alike, known_partitioners
 from flowql.runtime.task.program import ExchangeRows, InputSpec, Output, SinkRecords
 from flowql.runtime.task.repartition import enclose, open_envelopes, topic_of
-from flowql.runtime.topology.scans import Scans, SharedScan
+from flowql.runtime.topology.scans import Scans, SharedScan, reader_of
 from flowql.runtime.topology.watermarks import Watermarks
 
 Stage = tuple[Operator, ...]
@@ -98,6 +98,7 @@ class TaskProgram:
         self._traced = {op.id for op in self._exchanges if _is_traced(op, self._by_id)}
         self._pipeline = _fusible(operators, scans)
         self._meeting = _meeting(operators)
+        self._key_places = {t: self._scans[op].places_of(reader_of(query, op)) for op, t in self._meeting.items()}
         self._is_told = not self._meeting  # of what earlier instances found out about the places of keys
 
     @property
@@ -114,10 +115,10 @@ class TaskProgram:
             run = MicroBatchContext(state=state, vector=self._vector)  # for dead letters; decoding touches no state
             parts.append(scan.decode(schema, piece, run))
         if operator in self._meeting:
-            self._look_at_keys(scan, state, raw)
+            self._look_at_keys(state, raw)
         return parts[0] if len(parts) == 1 else DecodedRows.joined(parts, raw)
 
-    def _look_at_keys(self, scan: SharedScan, state: TaskState, raw: RawBatch) -> None:
+    def _look_at_keys(self, state: TaskState, raw: RawBatch) -> None:
         """KeysMisplaced if rows of one key come to different tasks."""
         topics = self._key_places
         if not self._is_told:
@@ -127,12 +128,8 @@ class TaskProgram:
             self._is_told = True
         topic = raw.tp.topic
         # Stages of Spark know the numbers of what they write alone: they look at no keys.
-        scan.key_places.look(raw.records.column("key"), raw.tp.partition, self._partitions.get(topic, 1))
+        topics[topic].look(raw.records.column("key"), raw.tp.partition, self._partitions.get(topic, 1))
         check_alike(self._query, topics, repartitions=len(self._scans) < len(self.inputs))
-
-    @property
-    def _key_places(self) -> dict[str, KeyPlaces]:
-        return {topic: self._scans[operator].key_places for operator, topic in self._meeting.items()}
 
     @property
     def starts(self) -> bool:

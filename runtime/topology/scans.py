@@ -62,16 +62,23 @@ class SharedScan:
     kept: OrderedDict[BatchKey, _Kept] = field(default_factory=OrderedDict)
     decoders: dict[tuple[Schema, bool], Decoder] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    key_places: KeyPlaces = field(default_factory=KeyPlaces)  # of readers for which it matters
+    # By reader: a new generation of a query may read another topic of that name, or one with another number of partitions.
+    key_places: dict[str, KeyPlaces] = field(default_factory=dict)
 
     def attach(self, reader: str, schema: Schema) -> None:
         with self.lock:
             self.readers[reader] = schema
             self._rebuild()
 
+    def places_of(self, reader: str) -> KeyPlaces:
+        """What this reader has seen of the places of keys."""
+        with self.lock:
+            return self.key_places.setdefault(reader, KeyPlaces())
+
     def detach(self, reader: str) -> None:
         with self.lock:
             self.readers.pop(reader, None)
+            self.key_places.pop(reader, None)
             self._rebuild()
 
     def fits(self, schema: Schema) -> bool:
@@ -171,7 +178,7 @@ class Scans:
     def attach(self, query: str, op: Operator) -> SharedScan:
         """The shared scan for a source operator of a query (once per operator, whatever the number of its tasks)."""
         assert isinstance(op.spec, Scan)
-        reader = f"{query}/{op.id}"
+        reader = reader_of(query, op.id)
         alike = self._scans.setdefault(scan_key(op.spec, op.schema), [])
         known = next((s for s in alike if reader in s.readers), None)
         if known is not None:
@@ -187,12 +194,17 @@ class Scans:
         """A query is gone."""
         for key, alike in list(self._scans.items()):
             for shared in list(alike):
-                for reader in [r for r in shared.readers if r.startswith(f"{query}/")]:
+                for reader in [r for r in shared.readers if r.startswith(reader_of(query, ""))]:
                     shared.detach(reader)
                 if not shared.readers:
                     alike.remove(shared)
             if not alike:
                 del self._scans[key]
+
+
+def reader_of(query: str, operator: str) -> str:
+    """The name of a source operator of a query."""
+    return f"{query}/{operator}"
 
 
 def scan_key(scan: Scan, schema: Schema) -> ScanKey:

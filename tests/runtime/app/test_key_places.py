@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+from flowql.compiler.plan.logical import Aggregate, Sink
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import query_status
@@ -18,6 +20,7 @@ from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.state.memory import MemoryPhysical
+from flowql.runtime.topology.program import _meeting
 from tests.runtime.app.engine import COUNTS, OTHERS, plan
 
 PARTITIONS = 4
@@ -165,3 +168,58 @@ def test_a_key_in_two_partitions_is_not_counted_in_two_tasks() -> None:
     state, said = life.said("CTAS_COUNTS")
     assert state == "error"
     assert "in which records of the key 'customer-" in said
+
+
+def test_a_topic_that_was_made_anew_has_its_own_places() -> None:
+    """What was seen of the one before says nothing of it: the query that is computed anew goes on."""
+    life = Life()
+    life.instance.deploy(plan(COUNTS, JOINED))
+    put(life.log, "input", crc32)
+    put(life.log, "other", crc32)
+    life.settle()
+    life.log.delete_topic("input")
+    life.log.create_topic("input", PARTITIONS)
+    put(life.log, "input", by_length)
+    life.instance.deploy(plan(COUNTS, JOINED), refresh=["CTAS_COUNTS"])
+    for _ in range(1500):
+        life.driver.round()
+    assert life.said("CTAS_COUNTS@2") == ("running", "")
+    assert set(keys_in(life.log, "counts")) == set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("queries", "topics"),
+    [
+        ((OTHERS,), set()),
+        ((COUNTS,), {"input"}),
+        ((JOINED,), {"input", "other"}),
+        # Placed by its repartition.
+        (
+            ("CREATE TABLE V WITH (KAFKA_TOPIC='v') AS SELECT V, COUNT(*) AS N FROM INPUT GROUP BY V EMIT CHANGES;",),
+            set(),
+        ),
+        (
+            (COUNTS, "CREATE TABLE T WITH (KAFKA_TOPIC='t') AS SELECT K, N + 1 AS N FROM COUNTS EMIT CHANGES;"),
+            {"counts"},
+        ),
+        # With the window in its key a writer may have placed it by both.
+        (
+            (
+                "CREATE TABLE W WITH (KAFKA_TOPIC='w') AS SELECT K, COUNT(*) AS N FROM INPUT WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY K EMIT CHANGES;",
+                "CREATE TABLE T WITH (KAFKA_TOPIC='t') AS SELECT K, N + 1 AS N FROM W EMIT CHANGES;",
+            ),
+            set(),
+        ),
+    ],
+)
+def test_which_topics_have_to_be_placed_by_key(queries: tuple[str, ...], topics: set[str]) -> None:
+    last = plan(*queries).queries[-1]
+    assert {t for sub in last.subtopologies for t in _meeting(sub.operators).values()} == topics
+
+
+def test_rows_that_a_view_keeps_are_not_kept_by_the_key_of_their_records() -> None:
+    """A view over a stream keeps rows by where they were read."""
+    (sub,) = plan(COUNTS).queries[0].subtopologies
+    stores = next(op.stores for op in sub.operators if isinstance(op.spec, Aggregate))
+    assert stores
+    assert _meeting([replace(op, stores=stores if isinstance(op.spec, Sink) else ()) for op in sub.operators]) == {}
