@@ -8,7 +8,7 @@ query upstream after the other, and committed. Members of a group do not wait: t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,6 +23,7 @@ from flowql.runtime.errors import LogError
 from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.task.input_buffer import LogInput
+from flowql.runtime.task.task import Task
 
 # That rows between tasks are waited for: where more come all the time some are always on their way.
 ON_THEIR_WAY_MS = 10_000
@@ -68,6 +69,11 @@ class _Waiting:
     read_ms: int | None = None
 
 
+def _are_on_their_way(tasks: Sequence[Task]) -> bool:
+    """Rows between tasks, or in operators that wait."""
+    return any(t.holds_rows or any(x.has_rows for x in t.exchanges.values()) for t in tasks)
+
+
 class UpstreamWaits:
     """Only the reconciler's thread calls it."""
 
@@ -79,11 +85,22 @@ class UpstreamWaits:
         """Holds a query whose tasks are made and do not run yet, if there is something to wait for."""
         host = self._host
         upstream = [q.id for q in upstream_of(query, host.running)] if merges(query) else []
-        if upstream and not host.config.shared:
+        if not host.config.shared and any(map(self._has_more, upstream)):
             self._waiting[query.id] = _Waiting(upstream, self._has_begun(query.id))
             host.query_states.wait_for(query.id, upstream[0])
             said = f"until what is there has been read by {', '.join(upstream)}"
             say(INFO, "query.waits", said, query=query.id)
+
+    def _has_more(self, query: str) -> bool:
+        """Whether there are records that it has not read, or whose results are not committed, or that is not known yet."""
+        tasks = self._host.queries[query].built.tasks if query in self._host.queries else []
+        inputs = [i for task in tasks for i in task.logs.values()]
+        if not tasks or _are_on_their_way(tasks) or (self._host.commit.dirty and self._has_begun(query)):
+            return True
+        with suppress(LogError):  # brokers are away
+            ends = self._host.admin.end_offsets(sorted({i.tp for i in inputs}))
+            return any(i.position < ends.get(i.tp, 0) for i in inputs)
+        return True
 
     def _has_begun(self, query: str) -> bool:
         inputs = self._inputs(query)
@@ -117,8 +134,7 @@ class UpstreamWaits:
         if not tasks or any(i.position < waiting.ends.get(i.tp, 0) for i in inputs):
             return False
         waiting.read_ms = now_ms if waiting.read_ms is None else waiting.read_ms
-        on_their_way = any(t.holds_rows or any(x.has_rows for x in t.exchanges.values()) for t in tasks)
-        return not on_their_way or now_ms >= waiting.read_ms + ON_THEIR_WAY_MS
+        return not _are_on_their_way(tasks) or now_ms >= waiting.read_ms + ON_THEIR_WAY_MS
 
     def _step(self, query: str, waiting: _Waiting) -> Coroutine:
         yield self._host.commit.request()  # then its results are visible to those that read them,

@@ -115,6 +115,17 @@ def test_queries_far_upstream_come_first_each_behind_what_it_reads() -> None:
         assert sold(world) == expected(RECORDS)
 
 
+def test_a_query_upstream_that_has_read_everything_is_not_waited_for() -> None:
+    """A new deployment over empty topics began with its joins held, so that they read what came first together with what came later."""
+    world = InstanceHarness(SOURCES + FAR + SOLD)
+    assert not world.instance.query_states.of("CSAS_SOLD").waits_for
+    send(world, 0)
+    world.settle()
+    world.deploy(SOURCES + FAR + JOIN.format(what="N + 0"))
+    world.settle()
+    assert sold(world) == expected(RECORDS)
+
+
 def test_it_is_told_what_a_query_waits_for() -> None:
     world = InstanceHarness(SOURCES + LATEST + SOLD, log=filled_log())
     told = {s["id"]: s["waits"] for s in statuses(world.instance)}
