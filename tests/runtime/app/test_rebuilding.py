@@ -229,7 +229,14 @@ def test_who_needs_the_history_of_a_table_that_took_a_difference_gets_that_of_on
     assert found["CSAS_BIG"] == ("none", "")
     assert found["CTAS_COUNTS"] == ("change", "CSAS_J needs its history from the beginning")
     world.settle()
-    fresh = as_from_the_beginning(sql.format(over=20) + joined, 40)
+    feeding = InstanceHarness(SOURCE)
+    feeding.log.admin().create_topic("s", 2)
+    feeding.send("s", sent(0, 40))
+    feeding.instance.close()
+    fresh = InstanceHarness(
+        sql.format(over=20) + joined, log=feeding.log
+    )  # over records that are there: it waits for COUNTS
+    fresh.settle()
     assert sorted(map(str, world.values("J"))) == sorted(map(str, fresh.values("J")))
 
 
