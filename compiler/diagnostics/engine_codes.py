@@ -204,7 +204,7 @@ ENGINE_CODES: dict[str, CodePage] = {
         "producer = Producer({'bootstrap.servers': brokers})      # CRC32\n"
         "CREATE STREAM named AS SELECT o.customer, c.name FROM orders o JOIN customers c ON o.customer = c.id;",
         "producer = Producer({'bootstrap.servers': brokers, 'partitioner': 'murmur2_random'})\n"
-        "CREATE STREAM placed AS SELECT * FROM orders;      -- what is there already\n"
+        "CREATE STREAM placed AS SELECT * FROM orders;      -- the existing records\n"
         "CREATE STREAM named AS SELECT o.customer, c.name FROM placed o JOIN customers c ON o.customer = c.id;",
     ),
     "FQ4052": CodePage(

@@ -1,4 +1,4 @@
-"""A query that merges its inputs by time waits for the queries that write them, when it begins with records that are there already.
+"""A query that merges its inputs by time waits for the queries that write them, when it begins over existing records.
 
 A join meets the row of a table as of the time of its own row. Where another query writes the table, its records come when that query
 has read as far: a join that began at once would have read its other side to the end by then, and have met nothing. So a query that
@@ -88,7 +88,7 @@ class UpstreamWaits:
         if not host.config.shared and any(map(self._has_more, upstream)):
             self._waiting[query.id] = _Waiting(upstream, self._has_begun(query.id))
             host.query_states.wait_for(query.id, upstream[0])
-            said = f"until what is there has been read by {', '.join(upstream)}"
+            said = f"until the existing records have been read by {', '.join(upstream)}"
             say(INFO, "query.waits", said, query=query.id)
 
     def _has_more(self, query: str) -> bool:

@@ -19,7 +19,7 @@ Reason = Literal[
     "commit",  # too much output waits for the next commit
     "processor",  # it could run; whom: the queries that do
     "input",  # there is nothing to read
-    "upstream",  # it merges what another query writes, which has to read first what is there; whom: that query
+    "upstream",  # it merges what another query writes, which has to read the existing records first; whom: that query
     "other input",  # earlier rows may come from another input; whom: topic partitions
     "repartition",  # what it feeds is full; whom: the repartition
     "interactive_query",  # an interactive query waits for tables that agree
