@@ -94,9 +94,9 @@ class UpstreamWaits:
     def _has_more(self, query: str) -> bool:
         """Whether there are records that it has not read, or whose results are not committed, or that is not known yet."""
         tasks = self._host.queries[query].built.tasks if query in self._host.queries else []
-        inputs = [i for task in tasks for i in task.logs.values()]
         if not tasks or _are_on_their_way(tasks) or (self._host.commit.dirty and self._has_begun(query)):
             return True
+        inputs = self._inputs(query)
         with suppress(LogError):  # brokers are away
             ends = self._host.admin.end_offsets(sorted({i.tp for i in inputs}))
             return any(i.position < ends.get(i.tp, 0) for i in inputs)

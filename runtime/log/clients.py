@@ -321,7 +321,9 @@ class LogConsumer:
                 if batch is None and reader.position > before:
                     batch = RawBatch(reader.tp, no_records(), reader.position, 0)
             except LogError as error:
-                error.partition = error.partition or reader.tp
+                error.partition = (
+                    error.partition or reader.tp
+                )  # as `naming`, which costs as much as a look that finds nothing
                 if batches:  # what was read must not get lost: the next poll starts, and fails, with this partition
                     self._turn = (self._turn + i) % len(readers)
                     break

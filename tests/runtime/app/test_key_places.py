@@ -70,6 +70,11 @@ class Life:
         status = query_status(self.instance, query)
         return status["state"], status["last_error"] or ""
 
+    def why_stopped(self, query: str) -> str:
+        state, why = self.said(query)
+        assert state == "error"
+        return why
+
 
 def put(log: MemoryLog, topic: str, place: Place, keys: Iterable[str] = KEYS) -> None:
     producer = log.producer("test")
@@ -99,14 +104,13 @@ def test_topics_that_are_placed_differently_are_not_joined(first: str) -> None:
     for topic in sorted(("input", "other"), key=lambda t: t != first):
         put(life.log, topic, crc32 if topic == "input" else partition_for)
         life.settle()
-    state, said = life.said("CSAS_JOINED")
-    assert state == "error"
+    said = life.why_stopped("CSAS_JOINED")
     assert said.startswith("KeysMisplaced: CSAS_JOINED reads ")
     assert "so that rows of one key do not meet" in said
     assert len(keys_in(life.log, "others")) == 60, "another query goes on"
     after = life.again()
     after.settle()
-    assert after.said("CSAS_JOINED")[0] == "error"
+    assert after.why_stopped("CSAS_JOINED")
 
 
 @pytest.mark.parametrize("place", [crc32, partition_for, by_length])
@@ -140,8 +144,7 @@ def test_what_was_known_of_a_topic_is_known_to_the_next_instance() -> None:
     life.settle()
     put(life.log, "input", crc32)
     life.settle()
-    state, said = life.said("CSAS_JOINED")
-    assert state == "error"
+    said = life.why_stopped("CSAS_JOINED")
     assert "reads input beside other, whose keys are in the partitions of murmur2" in said
 
 
@@ -151,8 +154,7 @@ def test_a_topic_beside_a_repartition_has_to_follow_murmur2() -> None:
     put(life.log, "other", crc32, [str(n) for n in range(60)])
     put(life.log, "input", crc32)
     life.settle()
-    state, said = life.said("CSAS_BY_VALUE")
-    assert state == "error"
+    said = life.why_stopped("CSAS_BY_VALUE")
     assert "reads other beside a repartition" in said
 
 
@@ -165,8 +167,7 @@ def test_a_key_in_two_partitions_is_not_counted_in_two_tasks() -> None:
     assert life.said("CTAS_COUNTS") == ("running", "")
     put(life.log, "input", partition_for)
     life.settle()
-    state, said = life.said("CTAS_COUNTS")
-    assert state == "error"
+    said = life.why_stopped("CTAS_COUNTS")
     assert "in which records of the key 'customer-" in said
 
 
