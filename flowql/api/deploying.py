@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from hashlib import sha256
 from os.path import relpath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
@@ -28,19 +28,13 @@ from flowql.server.client import Calls, Client
 from flowql.server.running import connect
 from flowql.server.spawn import spawn
 
+if TYPE_CHECKING:
+    from flowql.server.service import Service
+
 RUNNING_S = 60.0
 NOT_RUNNING = "FQ5204"
 _POLL_S = 0.1
 Document = dict[str, Any]
-
-
-class Deployable(Protocol):
-    """What tells of an engine for which plan a project is compiled."""
-
-    @property
-    def deployed(self) -> Deployed: ...
-
-    def topics(self) -> Mapping[str, int]: ...
 
 
 def wanted_plan(
@@ -66,7 +60,7 @@ def wanted_plan(
 
 
 def wanted_of_engine(
-    engine: Deployable, project: Project, plan: Plan, *, running: Plan, topics: Mapping[str, int]
+    engine: Service, project: Project, plan: Plan, *, running: Plan, topics: Mapping[str, int]
 ) -> Plan:
     """The plan of the project for an engine that has started since `plan` was made for `running` and `topics`: the same one, unless another
     process has deployed something or created a topic meanwhile.

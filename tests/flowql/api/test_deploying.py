@@ -41,7 +41,7 @@ def test_a_project_is_compiled_again_only_if_something_changed(
     monkeypatch.setattr(deploying, "compile_sources", counted)
     first = deploying.wanted_plan(project, running=none, topics={})
     running = none if plan is None else first
-    engine = SimpleNamespace(deployed=SimpleNamespace(plan=running), topics=lambda: topics)
+    engine: Any = SimpleNamespace(deployed=SimpleNamespace(plan=running), topics=lambda: topics)
     again = deploying.wanted_of_engine(engine, project, first, running=none, topics={})
     assert compiled == [none, running][:times]
     assert (again is first) == (times == 1)
