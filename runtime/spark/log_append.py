@@ -22,6 +22,7 @@ from flowql.runtime.config import LetterRetention
 from flowql.runtime.errors import Fenced, LogError, StateError
 from flowql.runtime.log.base import Admin, Log, Position, Producer, TopicPartition
 from flowql.runtime.spark.function_counts import FUNCTIONS, counters_of
+from flowql.runtime.spark.key_places import KEYS
 from flowql.runtime.spark.log_replace import replace_with, replaced
 from flowql.runtime.spark.shapes import DEAD, NOTE, SINK
 from flowql.runtime.task import dead_letters
@@ -234,7 +235,7 @@ def _counters(note: Mapping[str, Any]) -> dict[str, int]:
     """The numbers of a note worth summing; what is counted per operator (`late`) is added up."""
     found = counters_of(note)
     for name, value in note.items():
-        if name in ("partition", "subtopology", "since_start", FUNCTIONS):
+        if name in ("partition", "subtopology", "since_start", FUNCTIONS, KEYS):
             continue
         if isinstance(value, Mapping):
             value = sum(value.values())

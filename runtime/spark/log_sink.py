@@ -21,6 +21,7 @@ from flowql.runtime.log.base import Log
 from flowql.runtime.spark.active import active
 from flowql.runtime.spark.folders import HadoopPath
 from flowql.runtime.spark.function_counts import taken
+from flowql.runtime.spark.key_places import PlacesOfKeys
 from flowql.runtime.spark.log_address import Address, shared_log
 from flowql.runtime.spark.log_append import Appended, EmittedRecords, Target, append, split
 from flowql.runtime.spark.log_offsets import Offsets, partition_offsets
@@ -70,6 +71,7 @@ def write_epoch(
         own = {"records_in": options.records_in, "ties": options.ties, **taken(options.functions)}
         replaces = partition_offsets(options.replaces)
         log = log or shared_log(options.address)
+        PlacesOfKeys(options.target.query).check(found.notes)
         pieces, notes = [*found.pieces, *letters()], [own, *found.notes]
         return append(log, options.target, epoch, pieces, notes, replaces=replaces)
 

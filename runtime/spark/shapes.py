@@ -59,7 +59,7 @@ SINK, EXCHANGE, DEAD, NOTE = "sink", "exchange", "dead", "note"
 # sink: batch in PRODUCE_SCHEMA for (topic, partition). exchange: an internal batch for that channel of the repartition.
 # dead: batch in PRODUCE_SCHEMA as `flowql.runtime.task.dead_letters.encode` gives it; topic is the query's id, partition 0 (who writes
 # them knows the topic's name). note: `ipc` is UTF-8 JSON {"query", "subtopology", "partition", "records_in", "records_out",
-# "dead", "late": {operator: n}, "functions": {name: counts}, "since_start": {the first four numbers, since the task began}}; topic is the query's id, partition that
+# "dead", "late": {operator: n}, "functions": {name: counts}, "since_start": {the first four numbers, since the task began}, "keys": see `key_places`}; topic is the query's id, partition that
 # of the task. Tasks that keep no state begin anew with every note. "dead" is a number of records, which may have several letters each; where no note has it,
 # every letter is counted.
 EMITTED = pa.schema(

@@ -9,7 +9,7 @@ say is certain after some twenty of them, and costs next to nothing.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import log2
 
@@ -61,8 +61,10 @@ class KeyPlaces:
         """Looks at some keys of a batch from this partition, of so many. Topics of one partition say nothing."""
         if partitions < 2:
             return
-        step = -(-len(keys) // ROWS)
-        sample = dict.fromkeys(k for i in range(0, len(keys), max(1, step)) if (k := keys[i].as_py()))
+        self.take(sample_of(keys), partition, partitions)
+
+    def take(self, sample: Iterable[bytes], partition: int, partitions: int) -> None:
+        """The same of keys that another reader has looked at."""
         with self._lock:
             for key in sample:
                 self._take(key, partition, partitions)
@@ -90,6 +92,12 @@ class KeyPlaces:
                 self._bits[name] += log2(partitions)
             else:
                 self._misplaced[name] = Misplaced(key, partition, belongs)
+
+
+def sample_of(keys: pa.BinaryArray) -> list[bytes]:
+    """Some keys of a batch, each once."""
+    step = -(-len(keys) // ROWS)
+    return list(dict.fromkeys(k for i in range(0, len(keys), max(1, step)) if (k := keys[i].as_py())))
 
 
 def check_alike(query: str, topics: Mapping[str, KeyPlaces], *, repartitions: bool) -> None:

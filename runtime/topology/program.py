@@ -97,7 +97,7 @@ class TaskProgram:
         self._exchanges = [op for op in operators if isinstance(op.spec, ExchangeSink)]
         self._traced = {op.id for op in self._exchanges if _is_traced(op, self._by_id)}
         self._pipeline = _fusible(operators, scans)
-        self._meeting = _meeting(operators)
+        self._meeting = meeting_sources(operators)
         self._key_places = {t: self._scans[op].places_of(reader_of(query, op)) for op, t in self._meeting.items()}
         self._is_told = not self._meeting  # of what earlier instances found out about the places of keys
 
@@ -127,8 +127,7 @@ class TaskProgram:
                     topics[topic].trust(name)
             self._is_told = True
         topic = raw.tp.topic
-        # Stages of Spark know the numbers of what they write alone: they look at no keys.
-        topics[topic].look(raw.records.column("key"), raw.tp.partition, self._partitions.get(topic, 1))
+        topics[topic].look(raw.records.column("key"), raw.tp.partition, self._partitions[topic])
         check_alike(self._query, topics, repartitions=len(self._scans) < len(self.inputs))
 
     @property
@@ -358,7 +357,7 @@ def _stages(operators: Sequence[Operator]) -> list[Stage]:
     return [tuple(s) for s in sorted(stages, key=lambda s: order[s[-1].id])]
 
 
-def _meeting(operators: Sequence[Operator]) -> dict[str, str]:
+def meeting_sources(operators: Sequence[Operator]) -> dict[str, str]:
     """Sources whose records of one key have to come to one task, and their topics: tables, and what an operator keeps state of by key. A windowed
     key may have been placed without its window.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from flowql.runtime import errors
-from flowql.runtime.errors import RuntimeFailure
+from flowql.runtime.errors import KeysMisplaced, RuntimeFailure
 from flowql.runtime.spark import errors as spark_errors
 from flowql.runtime.spark.errors import ConnectorMissing, SparkFailure, StorageFailed, WorkersUnfit
 from flowql.runtime.spark.storage import storage_failure
@@ -101,6 +101,8 @@ def runtime_failure(error: BaseException) -> RuntimeFailure | None:
 
     A data source runs in Spark's Python workers: what it raises comes back as text inside an exception of Spark or py4j.
     """
+    if isinstance(error, KeysMisplaced):
+        return error
     for found in _RAISED.finditer(str(error)):
         kind = getattr(errors, found[1], None)
         if isinstance(kind, type) and issubclass(kind, RuntimeFailure):

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from flowql.compiler.plan.topology import QueryPlan
+from flowql.runtime.errors import KeysMisplaced
 from flowql.runtime.events import ERROR, say
-from flowql.runtime.spark.engine.causes import cause_of
+from flowql.runtime.spark.engine.causes import cause_of, runtime_failure
 from flowql.runtime.spark.engine.deployed import Record
 
 BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
@@ -88,7 +89,8 @@ class RunningQuery:
         self.errors += 1
         self.last_error = cause_of(error)
         self.stream = None
-        self.state = "error" if tries_max is not None and self.consecutive >= tries_max else "failed"
+        given_up = tries_max is not None and self.consecutive >= tries_max
+        self.state = "error" if given_up or isinstance(runtime_failure(error), KeysMisplaced) else "failed"
         self.resume_at_ms = now_ms + min(BACKOFF_MS_MAX, BACKOFF_MS_MIN << min(self.consecutive - 1, 10))
         say(ERROR, "query.failed", self.last_error, query=self.plan.id, failures=self.consecutive)
 

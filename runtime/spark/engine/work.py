@@ -20,6 +20,7 @@ from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.files import file_rows
 from flowql.runtime.spark.files_sink import final_rows, rows_of_topic, topic_frame, write_epoch_files, write_files
 from flowql.runtime.spark.function_counts import functions_in, taken
+from flowql.runtime.spark.key_places import PlacesOfKeys
 from flowql.runtime.spark.lake import Epoch
 from flowql.runtime.spark.log_append import EmittedRecords, Writer
 from flowql.runtime.spark.log_letters import FolderLetters, Letters, TopicLetters
@@ -184,7 +185,7 @@ class _Commit:
         emit: Emit | None = None,
         functions: frozenset[str] = frozenset(),
     ) -> None:
-        self._functions = functions
+        self._functions, self._places = functions, PlacesOfKeys(writer.target.query)
         self._known: dict[
             int, dict[TopicPartition, int]
         ] = {}  # positions after the last epochs, as a file of the checkpoint has them
@@ -208,6 +209,7 @@ class _Commit:
 
     def _append(self, pieces: Sequence[EmittedRecords], notes: Sequence[Mapping[str, Any]], epoch: int) -> None:
         positions = self._after(epoch)
+        self._places.check(notes)
         if self._letters is None:
             self._writer.append(epoch, pieces, notes, positions)
             return

@@ -25,7 +25,7 @@ _FREE = (Explode, Filter, Project, Rekey, Scan, Sink, ExchangeSink)
 
 @dataclass(frozen=True)
 class Layout:
-    """counts: tasks of each sub-topology, in order. partitions: of every topic and repartition that is written.
+    """counts: tasks of each sub-topology, in order. partitions: of every topic that is read, and of every topic and repartition that is written.
 
     coalesce: one update per key and run is enough, for everyone reads the sink as a table (rule R13). schemas: that records may
     name and no registry keeps. functions: modules with the user-defined ones that are called (`flowql.runtime.functions.shipping`).
@@ -134,18 +134,20 @@ def layout_of(
     counts = task_counts(query, partitions)
     if buckets:
         counts |= dict.fromkeys(behind_repartitions(query), buckets)
-    written: dict[str, int] = {}
+    known: dict[str, int] = {}
     for sub in query.subtopologies:
         for op in sub.operators:
             if isinstance(op.spec, Sink):
-                known = partitions.get(op.spec.topic)
-                written[op.spec.topic] = known or op.spec.partitions or counts[sub.number]
+                there = partitions.get(op.spec.topic)
+                known[op.spec.topic] = there or op.spec.partitions or counts[sub.number]
+            elif isinstance(op.spec, Scan):
+                known[op.spec.topic] = partitions[op.spec.topic]
             elif isinstance(op.spec, ExchangeSource):
-                written[op.spec.topic] = counts[sub.number]
+                known[op.spec.topic] = counts[sub.number]
     sink = plan.source(query.sink)
     merge = coalesce and sink is not None and sink.topic in upsert_topics(plan)
     functions = shipped(functions_called(query.logical))
-    return Layout(query.id, query.subtopologies, counts, written, merge, plan.schemas, functions, grouped)
+    return Layout(query.id, query.subtopologies, counts, known, merge, plan.schemas, functions, grouped)
 
 
 def behind_repartitions(query: QueryPlan) -> list[int]:

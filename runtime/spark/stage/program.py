@@ -25,6 +25,7 @@ from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import suppress
 from flowql.runtime.spark.function_counts import FUNCTIONS
+from flowql.runtime.spark.key_places import SampledKeys
 from flowql.runtime.spark.shapes import DEAD, EXCHANGE, NOTE, SINK, from_ipc, to_ipc
 from flowql.runtime.spark.stage.envelope import DONE, LOG, Row
 from flowql.runtime.spark.stage.layout import Layout
@@ -35,7 +36,7 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.task import MicroBatchResult, Task
-from flowql.runtime.topology.program import TaskProgram
+from flowql.runtime.topology.program import TaskProgram, meeting_sources
 from flowql.runtime.topology.scans import Scans
 
 LOOK_S = 0.01  # between two looks whether a call is to be made again
@@ -86,6 +87,7 @@ class StageProgram:
             layout.query, self.sub.operators, partition, layout.partitions, Scans(Metrics()), CONFIG
         )
         self._program.coalesce = layout.coalesce
+        self._placed = {topic: layout.partitions[topic] for topic in meeting_sources(self.sub.operators).values()}
 
     def run(self, state: GroupState, rows: Sequence[Row], *, cut_between: bool = False) -> Iterator[Row]:
         """Process rows that are meant for this task; gives rows of ENVELOPE, a note last.
@@ -96,7 +98,8 @@ class StageProgram:
         results: list[MicroBatchResult] = []
         publisher = _Publisher(state, results)
         task = self._task(state, publisher)
-        self._feed(task, rows)
+        keys = SampledKeys(self._placed)
+        self._feed(task, rows, keys)
         out = _Outbox(self.layout, self.id)
         while task.runnable or task.holds_rows:
             if not task.runnable:
@@ -110,7 +113,7 @@ class StageProgram:
                 state.cut()
         assert not task.buffered_rows, f"task {task.id} stopped with {task.buffered_rows} rows to process"
         yield from out.records()
-        yield out.note(_remember(state, out.totals))
+        yield out.note({"since_start": _remember(state, out.totals), **keys.told()})
 
     def _task(self, state: GroupState, publisher: _Publisher) -> Task:
         task = Task(self.id, self._program, state.task, publisher, SystemClock(), CONFIG)
@@ -126,12 +129,13 @@ class StageProgram:
         task.channels = ConsumerChannels.joined(list(task.exchanges.values()))
         return task
 
-    def _feed(self, task: Task, rows: Iterable[Row]) -> None:
+    def _feed(self, task: Task, rows: Iterable[Row], keys: SampledKeys) -> None:
         """Put rows into the task's inputs, those of each input in its order."""
         schemas = {op.id: op.schema for op in self.sub.operators}
         for row in sorted(rows, key=lambda r: (r.kind, r.topic, r.source, r.seq)):
             if row.kind == LOG:
                 raw = _raw(row)
+                keys.look(raw)
                 for log in task.logs.values():
                     if log.tp == raw.tp and raw.records.num_rows:
                         log.add(raw)
@@ -200,10 +204,10 @@ class _Outbox:
         for tp, batches in self._waiting.items():
             yield self._sink(tp.topic, tp.partition, suppress(batches))
 
-    def note(self, since_start: Mapping[str, Any]) -> Row:
+    def note(self, more: Mapping[str, Any]) -> Row:
         names = {"query": self._task.query, "subtopology": self._task.subtopology, "partition": self._task.partition}
         counts = {FUNCTIONS: counts_since({module for module, *_ in self._layout.functions})}
-        data = json.dumps({**names, **self.totals.data(), **counts, "since_start": since_start}).encode()
+        data = json.dumps({**names, **self.totals.data(), **counts, **more}).encode()
         return self._row(NOTE, self._task.query, self._task.partition, data)
 
     def _wait(self, tp: TopicPartition, records: pa.RecordBatch) -> None:

@@ -20,7 +20,7 @@ from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.topology.program import _meeting
+from flowql.runtime.topology.program import meeting_sources
 from tests.runtime.app.engine import COUNTS, OTHERS, plan
 
 PARTITIONS = 4
@@ -215,7 +215,7 @@ def test_a_topic_that_was_made_anew_has_its_own_places() -> None:
 )
 def test_which_topics_have_to_be_placed_by_key(queries: tuple[str, ...], topics: set[str]) -> None:
     last = plan(*queries).queries[-1]
-    assert {t for sub in last.subtopologies for t in _meeting(sub.operators).values()} == topics
+    assert {t for sub in last.subtopologies for t in meeting_sources(sub.operators).values()} == topics
 
 
 def test_rows_that_a_view_keeps_are_not_kept_by_the_key_of_their_records() -> None:
@@ -223,4 +223,6 @@ def test_rows_that_a_view_keeps_are_not_kept_by_the_key_of_their_records() -> No
     (sub,) = plan(COUNTS).queries[0].subtopologies
     stores = next(op.stores for op in sub.operators if isinstance(op.spec, Aggregate))
     assert stores
-    assert _meeting([replace(op, stores=stores if isinstance(op.spec, Sink) else ()) for op in sub.operators]) == {}
+    assert (
+        meeting_sources([replace(op, stores=stores if isinstance(op.spec, Sink) else ()) for op in sub.operators]) == {}
+    )
