@@ -21,6 +21,7 @@ from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
 from flowql.runtime.app.deployment import delete_leftovers
 from flowql.runtime.app.frontier import Frontier, RepartitionCleanup
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
+from flowql.runtime.app.group_upstream import MemberWaits
 from flowql.runtime.app.hosts import DeploymentHost
 from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.member_tasks import MemberTasks
@@ -80,6 +81,7 @@ class GroupStep(Reconciler):
         self._repartitions = RepartitionCleanup(host.admin, host.state)
         self._tidy_at_ms: int | None = None
         self.swap = GroupSwap(host)
+        self._waits = MemberWaits(host, lambda: self.planned, lambda: self._read_written().tasks)
         self.hung = HungQueries(host)
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self.trouble = ""  # why the last attempt failed, for status
@@ -181,6 +183,9 @@ class GroupStep(Reconciler):
         for query in self._host.query_states.due(SUSPENDED):
             if all(t.query != query for t in self._tasks):
                 return self._try_again(query)
+        with self._another_time():
+            if (waiting := self._waits.next()) is not None:
+                return waiting
         missing = sorted(wanted - self._tasks.keys())
         if not missing:
             return self._lead()
@@ -409,6 +414,7 @@ class GroupStep(Reconciler):
             inputs = list(task.logs.values())
             for i in inputs if any(i.channel is not None for i in inputs) else ():
                 i.probes, i.siblings = self._frontier.probes, inputs
+        self._waits.begin({task.id.query for task in tasks})
         yield from handed_over(host, tasks, host.state.restoring())
         self._begun.update(task.id for task in tasks)
 

@@ -3,7 +3,7 @@
 A join meets the row of a table as of the time of its own row. Where another query writes the table, its records come when that query
 has read as far: a join that began at once would have read its other side to the end by then, and have met nothing. So a query that
 begins, or goes on after a restart, is held until all that its inputs are made of has been read up to the ends that were found then, one
-query upstream after the other, and committed. Members of a group do not wait: their tasks begin and end with assignments.
+query upstream after the other, and committed. Of members of a group: `flowql.runtime.app.group_upstream`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.query_state import FAILED, SUSPENDED
 from flowql.runtime.errors import LogError
 from flowql.runtime.events import INFO, say
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import Admin, TopicPartition
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.task import Task
 
@@ -74,6 +74,14 @@ def _are_on_their_way(tasks: Sequence[Task]) -> bool:
     return any(t.holds_rows or any(x.has_rows for x in t.exchanges.values()) for t in tasks)
 
 
+def has_begun(admin: Admin, inputs: Sequence[LogInput]) -> bool:
+    """Whether one of these inputs has read something."""
+    begins: Mapping[TopicPartition, int] = {}
+    with suppress(LogError):  # brokers are away
+        begins = admin.begin_offsets(sorted({i.tp for i in inputs}))
+    return any(i.position > begins.get(i.tp, 0) for i in inputs)
+
+
 class UpstreamWaits:
     """Only the reconciler's thread calls it."""
 
@@ -85,7 +93,7 @@ class UpstreamWaits:
         """Holds a query whose tasks are made and do not run yet, if there is something to wait for."""
         host = self._host
         upstream = [q.id for q in upstream_of(query, host.running)] if merges(query) else []
-        if not host.config.shared and any(map(self._has_more, upstream)):
+        if any(map(self._has_more, upstream)):
             self._waiting[query.id] = _Waiting(upstream, self._has_begun(query.id))
             host.query_states.wait_for(query.id, upstream[0])
             said = f"until the existing records have been read by {', '.join(upstream)}"
@@ -103,11 +111,7 @@ class UpstreamWaits:
         return True
 
     def _has_begun(self, query: str) -> bool:
-        inputs = self._inputs(query)
-        begins: Mapping[TopicPartition, int] = {}
-        with suppress(LogError):  # brokers are away
-            begins = self._host.admin.begin_offsets(sorted({i.tp for i in inputs}))
-        return any(i.position > begins.get(i.tp, 0) for i in inputs)
+        return has_begun(self._host.admin, self._inputs(query))
 
     def next(self) -> Coroutine | None:
         """What brings a query that waits a step further, if there is one."""

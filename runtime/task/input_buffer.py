@@ -40,6 +40,11 @@ def topic_named(position: str) -> str:
     return position.partition(OF_SOURCE)[0]
 
 
+def source_named(position: str) -> int:
+    """The source of the channel of a position of that name."""
+    return int(position.partition(OF_SOURCE)[2])
+
+
 def positions_of_input(positions: Mapping[str, int], ordinal: int) -> dict[str, int]:
     """By topic, the positions of the inputs of this ordinal; those of the first where an older version wrote one for all."""
     own = {name: at for name, at in positions.items() if OF_SOURCE not in name}
