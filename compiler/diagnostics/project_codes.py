@@ -168,6 +168,15 @@ PROJECT_CODES: dict[str, CodePage] = {
         "flowql topic import orders orders.csv --key CUSTOMER\nflowql topic import orders orders.csv --key ITEM",
         "flowql topic import orders orders.csv --key CUSTOMER\nflowql topic import orders orders.csv --key ITEM --again",
     ),
+    "FQ5018": CodePage(
+        "The records of the file were imported from another path",
+        "The first lines of this file, byte by byte, were imported into the topic from a file with another path, and would be in the topic "
+        "twice. Nothing was written. A file that was moved or renamed is continued with `--moved`: only lines behind those are imported, "
+        "and from then on the file is known by its new path. `--again` imports all of it, which is right for another file that "
+        "happens to begin alike. A file in the project's folder is known by its path from there: the folder itself can be moved.",
+        "flowql topic import orders old/orders.csv\nflowql topic import orders renamed.csv",
+        "flowql topic import orders old/orders.csv\nflowql topic import orders renamed.csv --moved",
+    ),
     "FQ5015": CodePage(
         "Records with time 1970 in a topic that deletes old records",
         "Records of a table that are imported without a time get the time 1970-01-01, so that events of all times find them. The topic"

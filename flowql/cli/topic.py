@@ -255,6 +255,10 @@ def import_topic(
         bool, typer.Option("--dry-run", help="Read the whole file, show ten rows as they are decoded, write nothing.")
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Import records again that were imported before.")] = False,
+    moved: Annotated[
+        bool,
+        typer.Option("--moved", help="The file was imported under another path: continue where that import ended."),
+    ] = False,
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
@@ -293,6 +297,8 @@ def import_topic(
             on_error=cast("OnError", on_error),
             nulls=tuple(null or ()),
             again=again,
+            root=found.root,
+            moved=moved,
             dead_letters=dead_letter_topic(settings_of(found).application_id),
             time_ms=BEGINNING_MS if from_the_beginning(source, timestamp) else None,
         )

@@ -25,7 +25,8 @@ class Job:
     `now_ms`.
 
     on_error: what becomes of records that the source's declaration cannot read. nulls: texts of a CSV file that stand for NULL in
-    STRING columns, besides the empty one. again: begin anew what was imported before. dead_letters: the topic they go to.
+    STRING columns, besides the empty one. again: begin anew what was imported before. dead_letters: the topic they go to. root: the
+    project's folder. moved: the file was imported under another path.
     """
 
     topic: str
@@ -42,6 +43,14 @@ class Job:
     again: bool = False
     dead_letters: str = ""
     time_ms: int | None = None
+    root: Path | None = None
+    moved: bool = False
+
+    @property
+    def place(self) -> str:
+        """The path that the import is known by: from the project's folder on for files in it, else the absolute one."""
+        file, root = self.file.resolve(), self.root.resolve() if self.root is not None else None
+        return file.relative_to(root).as_posix() if root is not None and file.is_relative_to(root) else str(file)
 
     @property
     def recorded_ms(self) -> int:

@@ -2,6 +2,7 @@
 
 A retry continues exactly after the last commit, however the import ended. A hash of the bytes before that position shows whether they are still
 the same; lines after it may be corrected between two attempts. When the topic is deleted its positions are deleted with it.
+A file in the project's folder is known by its path from there, so that the folder can be moved and a backup be restored elsewhere.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from flowql.topics.import_job import FilePosition, Job
 
 CHANGED = "FQ5014"
 _PIECE = 4 << 20
+_ID_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What was committed of a file. digest: of its bytes up to `at`. records, skipped, dead: how many lines became records, were skipped, are dead letters.
 
-    options: of the import's first attempt. done: the end of the file was reached.
+    options: of the import's first attempt. done: the end of the file was reached. path: of the file, as `Job.place`; "" of imports by
+    releases that did not keep it.
     """
 
     at: int
@@ -36,6 +39,7 @@ class Progress:
     dead: int
     options: str
     done: bool
+    path: str = ""
 
     @property
     def position(self) -> FilePosition:
@@ -44,8 +48,22 @@ class Progress:
 
 def group_of(job: Job) -> str:
     """The consumer group, and the transactional id: of two concurrent imports of a file the older one is fenced."""
-    identity = f"{job.topic}\0{job.file.resolve()}".encode()
-    return f"{WRITERS_PREFIX}{job.topic}-{hashlib.blake2b(identity, digest_size=8).hexdigest()}"
+    return group_of_path(job.topic, job.place)
+
+
+def group_of_path(topic: str, path: str) -> str:
+    identity = f"{topic}\0{path}".encode()
+    return f"{_prefix(topic)}{hashlib.blake2b(identity, digest_size=_ID_BYTES).hexdigest()}"
+
+
+def groups_of(log: Log, topic: str) -> list[str]:
+    """Of all files that were imported into a topic."""
+    prefix = _prefix(topic)
+    return [g for g in log.admin().groups(prefix) if len(g) == len(prefix) + 2 * _ID_BYTES]
+
+
+def _prefix(topic: str) -> str:
+    return f"{WRITERS_PREFIX}{topic}-"
 
 
 def options_of(job: Job) -> str:
@@ -53,9 +71,17 @@ def options_of(job: Job) -> str:
     return " ".join([job.format, ",".join(job.keys), job.timestamp or "", job.key_format or "", ",".join(job.nulls)])
 
 
+def format_of(progress: Progress) -> str:
+    return progress.options.partition(" ")[0]
+
+
 def read_progress(log: Log, job: Job) -> Progress | None:
-    tp = TopicPartition(job.topic, 0)
-    position = log.admin().stable_positions(group_of(job), [tp]).get(tp)
+    return progress_of(log, job.topic, group_of(job))
+
+
+def progress_of(log: Log, topic: str, group: str) -> Progress | None:
+    tp = TopicPartition(topic, 0)
+    position = log.admin().stable_positions(group, [tp]).get(tp)
     return Progress(**orjson.loads(position.metadata)) if position is not None and position.metadata else None
 
 

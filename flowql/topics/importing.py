@@ -24,11 +24,13 @@ from flowql.runtime.task.dead_letters import SCHEMA as LETTER_SCHEMA
 from flowql.topics.codecs import KeyWriter
 from flowql.topics.import_files import chunks
 from flowql.topics.import_job import NOT_IMPORTED, Bad, Chunk, FilePosition, Job
+from flowql.topics.import_origin import carried_over
 from flowql.topics.import_progress import Digest, Progress, group_of, options_of, read_progress, resume, send_progress
 from flowql.topics.import_values import Reasons, Values, encoded_keys
 
 TRANSACTION_BYTES = 256 << 20
 SHOWN_ROWS = 10
+PATH_CHARS = 1000  # brokers take 4,096 bytes of metadata with a position
 NO_TIME_HELP = "milliseconds since 1970, or ISO-8601 such as 2013-01-01T05:00:00Z"
 BAD_RECORD = "FQ4020"
 
@@ -64,8 +66,11 @@ def import_file(log: Log, job: Job, advance: Callable[[int], None]) -> ImportRes
     producer = log.producer(group_of(job))  # fences another import of the file before its progress is read
     producer.expect_partitions(job.topic, job.partitions)
     try:
-        before, digest = resume(job, read_progress(log, job))
-        return _Import(job, producer, before, digest, log.record_bytes_max(job.dead_letters)).run(advance)
+        before = read_progress(log, job)
+        carried = None if before is not None or job.again else carried_over(log, job)
+        before, digest = resume(job, before or carried)
+        letter_bytes = log.record_bytes_max(job.dead_letters)
+        return _Import(job, producer, before, digest, letter_bytes, is_own=carried is None).run(advance)
     finally:
         producer.close()
 
@@ -142,16 +147,24 @@ def _others(n: int, of: Mapping[int, object]) -> Ints:
 
 
 class _Import:
-    """One run of an import, from a place of the file to its end."""
+    """One run of an import, from a place of the file to its end. is_own: `before` is committed for the path of the file."""
 
     def __init__(
-        self, job: Job, producer: Producer, before: Progress | None, digest: Digest, letter_bytes: int | None
+        self,
+        job: Job,
+        producer: Producer,
+        before: Progress | None,
+        digest: Digest,
+        letter_bytes: int | None,
+        *,
+        is_own: bool,
     ) -> None:
+        self._is_own = is_own
         self._letter_bytes = letter_bytes
         self._job, self._producer, self._digest = job, producer, digest
         self._reader = _Records(job)
         empty = Progress(0, 1, digest.text(), 0, 0, 0, options_of(job), done=False)
-        self._start = self._now = before or empty
+        self._start = self._now = replace(before or empty, path=job.place[-PATH_CHARS:])
         self._committed = self._start
         self._pending = 0
 
@@ -165,7 +178,7 @@ class _Import:
                 self._commit(done=False)
                 self._producer.begin()
         unchanged = start.done and self._now.position == start.position
-        if not unchanged:
+        if not unchanged or not self._is_own:
             self._commit(done=True)
         now = self._now
         return ImportResult(
@@ -194,6 +207,7 @@ class _Import:
             now.dead + dead,
             now.options,
             done=False,
+            path=now.path,
         )
 
     def _commit(self, *, done: bool) -> None:

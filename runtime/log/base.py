@@ -233,6 +233,13 @@ class Admin(Protocol):
 
     def committed(self, group: str) -> dict[TopicPartition, Position]: ...
 
+    def groups(self, prefix: str) -> list[str]:
+        """Names that begin with `prefix` of consumer groups with committed positions, sorted, as far as this client may see them.
+
+        Brokers may name some that have no position any more.
+        """
+        ...
+
     def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
         """Committed positions of these partitions, as stable ones: of no transaction it is open whether it moves them.
 

@@ -238,6 +238,10 @@ class MemoryLog:
         with self._lock:
             return dict(self._groups.get(group, {}))
 
+    def groups(self, prefix: str) -> list[str]:
+        with self._lock:
+            return sorted(g for g, positions in self._groups.items() if positions and g.startswith(prefix))
+
     def writers(self, tp: TopicPartition) -> frozenset[str]:
         with self._lock:
             return frozenset(self._partition(tp).writers)

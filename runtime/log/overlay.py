@@ -159,6 +159,9 @@ class OverlayLog:
     def stable_positions(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, Position]:
         return self.own.stable_positions(group, tps)
 
+    def groups(self, prefix: str) -> list[str]:
+        return self.own.groups(prefix)
+
     def is_own(self, tp: TopicPartition) -> bool:
         """Whether a partition is of this log and not of the one below."""
         return tp.topic in self.own.topics()

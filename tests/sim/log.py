@@ -242,6 +242,10 @@ class SimulatedLog:
         self.network.call("stable positions")
         return self.broker.stable_positions(group, tps)
 
+    def groups(self, prefix: str) -> list[str]:
+        self.network.call("groups")
+        return sorted(g for g, group in self.broker.groups.items() if group.positions and g.startswith(prefix))
+
     def writers(self, tp: TopicPartition) -> None:
         """Brokers do not say who has written a record."""
 

@@ -292,6 +292,11 @@ class EmbeddedLog:
         with self._lock:
             return self._state.committed(group)
 
+    def groups(self, prefix: str) -> list[str]:
+        self.refresh()
+        with self._lock:
+            return sorted(g for g, positions in self._state.groups.items() if positions and g.startswith(prefix))
+
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         """Records below `offset` are gone (retention); files go as whole segments do."""
         with self._owning({tp.topic}), self._ledger.appending():

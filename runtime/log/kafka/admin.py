@@ -307,6 +307,16 @@ class KafkaAdmin:
             for future in self._client.delete_records([asked], request_timeout=TIMEOUT_S).values():
                 self._result(future)
 
+    # Groups
+
+    def groups(self, prefix: str) -> list[str]:
+        """LogUnavailable where a broker does not answer: its groups would be missing."""
+        with errors.naming("consumer groups cannot be listed"):
+            found = self._result(self._client.list_consumer_groups(request_timeout=TIMEOUT_S))
+        if found.errors:
+            raise errors.failure(errors.of(found.errors[0]), "consumer groups cannot be listed")
+        return sorted(g.group_id for g in found.valid if g.group_id.startswith(prefix))
+
     @staticmethod
     def _result(future: Future[Any]) -> Any:
         """The client's own timeout comes first, unless this process was suspended meanwhile."""

@@ -274,6 +274,9 @@ class KafkaLog:
     def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
         return self._admin.describe_topics(topics)
 
+    def groups(self, prefix: str) -> list[str]:
+        return self._admin.groups(prefix)
+
     def writers(self, tp: TopicPartition) -> None:
         """None: brokers do not report the writer of a record."""
 

@@ -90,6 +90,9 @@ class TestLog(KafkaLog):
     def committed(self, group):
         return super().committed(self.name(group))
 
+    def groups(self, prefix):
+        return [name.removeprefix(self.prefix) for name in super().groups(self.name(prefix))]
+
     def hold(self, transactional_id):
         super().hold(self.name(transactional_id))
 
