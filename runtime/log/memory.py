@@ -32,7 +32,7 @@ from flowql.runtime.log.base import (
 )
 from flowql.runtime.log.clients import KeyValuesOf, LogConsumer, LogProducer, LogReader, answered, check_topic_name
 from flowql.runtime.log.open_clients import OpenClients
-from flowql.runtime.log.policy import TopicPolicy, altered
+from flowql.runtime.log.policy import WRITERS_PREFIX, TopicPolicy, altered
 from flowql.runtime.log.repartition import followed_by, moved
 from flowql.runtime.log.transaction import (
     Shape,
@@ -326,7 +326,10 @@ class MemoryLog:
         tps = [TopicPartition(topic, p) for p in range(shape.partitions)]
         fresh = {tp: _Partition(shape.offset, shape.offset, writers=set(writers)) for tp in tps}
         self._partitions = kept | fresh
-        self._groups = {g: {tp: o for tp, o in of.items() if tp.topic != topic} for g, of in self._groups.items()}
+        self._groups = {
+            g: {tp: o for tp, o in of.items() if tp.topic != topic or (shape.keeps and g.startswith(WRITERS_PREFIX))}
+            for g, of in self._groups.items()
+        }
 
     def _all(self, partition: _Partition) -> list[pa.RecordBatch]:
         """PRODUCE_SCHEMA. Records that are gone lie before the first one in its batch."""

@@ -34,7 +34,7 @@ from flowql.runtime.log.embedded.records import (
     TopicImage,
     TrimRedo,
 )
-from flowql.runtime.log.policy import TopicPolicy
+from flowql.runtime.log.policy import WRITERS_PREFIX, TopicPolicy
 
 WRITERS_MAX = 8  # transactional ids kept of a partition: a lookup needs no more
 
@@ -375,10 +375,13 @@ class LogState:
             partition.segments = []
         for partition in topic.partitions:
             partition.writers = set(shape.writers)
-        self._drop_positions(shape.topic_id)
+        self._drop_positions(shape.topic_id, but=WRITERS_PREFIX if shape.writers else None)
 
-    def _drop_positions(self, topic_id: int) -> None:
-        for entries in self.groups.values():
+    def _drop_positions(self, topic_id: int, *, but: str | None = None) -> None:
+        """but: groups whose names begin so keep theirs."""
+        for group, entries in self.groups.items():
+            if but is not None and group.startswith(but):
+                continue
             for key in [k for k in entries if k[0] == topic_id]:
                 del entries[key]
 
