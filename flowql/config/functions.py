@@ -25,9 +25,10 @@ from flowql.compiler.functions.user_vectorized import UserVectorFunction
 from flowql.compiler.processors.topology import UserTopology
 from flowql.compiler.streams.builder import UserStreams
 from flowql.config.module_spans import part_in_file, raised_in
+from flowql.config.opened_files import data_files, opened_files
 from flowql.runtime.functions.interactive import InteractiveFunction
 from flowql.runtime.functions.shipping import with_calls
-from flowql.runtime.functions.workers import Code, Source
+from flowql.runtime.functions.workers import Code, DataFile, Source
 
 VERSION_CHARS = 12
 _importing = threading.Lock()  # guards sys.path and sys.modules while modules of one project are imported
@@ -46,8 +47,8 @@ class LoadError(Exception):
 def load_functions(root: Path, modules: Sequence[str]) -> dict[str, Entry]:
     """The functions, aggregates and topologies of modules in the folder `root`, as they are there now, by the name that SQL calls them. Raises LoadError.
 
-    The version of a function is a hash of the source of its module and of all modules of the folder that this one imports. Modules are
-    not left in `sys.modules`: another project, or a later version, may have some of the same name.
+    The version of a function is a hash of the source of its module, of all modules of the folder that this one imports, and of the files
+    there that they read while they are imported. Modules are not left in `sys.modules`: another project, or a later version, may have some of the same name.
     """
     return {user.name: with_calls(entry, user, code) for user, entry, code in _declared(root, modules)}
 
@@ -62,10 +63,13 @@ def load_query_functions(root: Path, modules: Sequence[str]) -> Mapping[str, Int
     if known is not None and known.is_current():
         return known.functions
     sources: list[Source] = []
-    found = {user.name: _to_ask(user, entry.name, code) for user, entry, code in _declared(root, modules, sources)}
+    files: list[DataFile] = []
+    found = {
+        user.name: _to_ask(user, entry.name, code) for user, entry, code in _declared(root, modules, sources, files)
+    }
     functions = {name: function for name, function in found.items() if function is not None}
     folders = {Path(s.path).parent for s in sources} | {root}
-    _by_modules[key] = _Loaded(tuple(sources), {folder: _names(folder) for folder in folders}, functions)
+    _by_modules[key] = _Loaded(tuple(sources), tuple(files), {folder: _names(folder) for folder in folders}, functions)
     return functions
 
 
@@ -74,13 +78,16 @@ class _Loaded:
     """What `load_query_functions` has found. folders: with the names in them, as a new file may hide one of the sources."""
 
     sources: tuple[Source, ...]
+    files: tuple[DataFile, ...]
     folders: Mapping[Path, frozenset[str]]
     functions: Mapping[str, InteractiveFunction]
 
     def is_current(self) -> bool:
         try:
-            return all(_names(folder) == names for folder, names in self.folders.items()) and all(
-                Path(s.path).read_bytes() == s.text for s in self.sources
+            return (
+                all(_names(folder) == names for folder, names in self.folders.items())
+                and all(Path(s.path).read_bytes() == s.text for s in self.sources)
+                and all(f.is_same for f in self.files)
             )
         except OSError:
             return False
@@ -92,19 +99,21 @@ def _names(folder: Path) -> frozenset[str]:
 
 
 def _declared(
-    root: Path, modules: Sequence[str], seen: list[Source] | None = None
+    root: Path, modules: Sequence[str], seen: list[Source] | None = None, read: list[DataFile] | None = None
 ) -> Iterator[tuple[UserDefined, Entry, Code]]:
     """What modules declare, with its entry of the catalogue and the code that processes run. Raises LoadError.
 
-    seen: gets the sources of all modules.
+    seen, read: get the sources of all modules, and the files that they read.
     """
     homes: dict[str, tuple[str, UserDefined]] = {}
     for name in modules:
-        with _imported(root, name) as (module, sources):
+        with _imported(root, name) as (module, sources, files):
             users = marked(module)
-            code = _code(root, name, sources, users)
+            code = _code(root, name, sources, files, users)
             if seen is not None:
                 seen += sources
+            if read is not None:
+                read += files
         for user in users:
             is_called = not isinstance(user, UserTopology | UserStreams)
             if is_called and (lookup(user.name) is not None or lookup_aggregate(user.name) is not None):
@@ -140,8 +149,8 @@ def _to_ask(user: UserDefined, key: str, code: Code) -> InteractiveFunction | No
 
 
 @contextmanager
-def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Source]]]:
-    """The module, and it and those of the folder that it imports as sources."""
+def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Source], tuple[DataFile, ...]]]:
+    """The module, it and those of the folder that it imports as sources, and the files there that they read meanwhile."""
     with _importing:
         before = dict(sys.modules)
         for known in [m for m, module in before.items() if _is_in(root, module)]:
@@ -150,8 +159,10 @@ def _imported(root: Path, name: str) -> Iterator[tuple[ModuleType, list[Source]]
         importlib.invalidate_caches()
         writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
         try:
-            module = _import(root, name)
-            yield module, [_source(n, m) for n, m in _loaded() if _is_in(root, m) and _file(m)]
+            with opened_files() as opened:
+                module = _import(root, name)
+            sources = [_source(n, m) for n, m in _loaded() if _is_in(root, m) and _file(m)]
+            yield module, sources, data_files(root, opened)
         finally:
             sys.dont_write_bytecode = writes
             with suppress(ValueError):  # the module may have taken it out
@@ -225,15 +236,23 @@ def _source(name: str, module: ModuleType) -> Source:
     return Source(name, str(file), file.read_bytes(), "__path__" in vars(module))
 
 
-def _version(root: Path, sources: Sequence[Source]) -> str:
+def _version(root: Path, sources: Sequence[Source], files: Sequence[DataFile]) -> str:
     digest = hashlib.sha256()
     for source in sorted(sources, key=lambda s: Path(s.path)):
         name = Path(source.path).relative_to(root).as_posix()
         digest.update(f"{name} {len(source.text)}\n".encode() + source.text)
+    for file in files:
+        digest.update(f"{Path(file.path).relative_to(root).as_posix()} {file.digest}\n".encode())
     return digest.hexdigest()[:VERSION_CHARS]
 
 
-def _code(root: Path, name: str, sources: Sequence[Source], users: Sequence[UserDefined]) -> Code:
-    """What processes run. They have the most memory that a function of the module asks for."""
+def _code(
+    root: Path, name: str, sources: Sequence[Source], files: Sequence[DataFile], users: Sequence[UserDefined]
+) -> Code:
+    """What processes run. They have the most memory that a function of the module asks for.
+
+    Where a function says its version itself, an edit changes nothing, of a file neither.
+    """
     memory_bytes = max([u.limits.memory_bytes for u in users], default=0)
-    return Code(name, tuple(sources), memory_bytes, version=_version(root, sources))
+    checked = () if users and all(u.version for u in users) else tuple(files)
+    return Code(name, tuple(sources), memory_bytes, version=_version(root, sources, files), files=checked)

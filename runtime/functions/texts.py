@@ -58,11 +58,20 @@ class _Finder(importlib.abc.MetaPathFinder):
         )
 
 
+class FileChanged(Exception):
+    """A file of the project has changed that a module reads: its functions would give other values from now on."""
+
+
 def imported(code: Code) -> ModuleType:
-    """The module, for a process that runs no other: what it imports later comes from the texts, too."""
+    """The module, for a process that runs no other: what it imports later comes from the texts, too. Raises FileChanged."""
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, _finder(code))
-    return importlib.import_module(code.module)
+    module = importlib.import_module(code.module)
+    for file in code.files:
+        if not file.is_same:
+            title = f"{Path(file.path).name}, which it reads while it is imported, is not as it was when its functions were deployed"
+            raise FileChanged(f"{title}: flowql deploy")
+    return module
 
 
 @contextmanager

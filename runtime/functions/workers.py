@@ -12,6 +12,7 @@ that does not return are told apart. It is killed by the operating system when t
 from __future__ import annotations
 
 import atexit
+import hashlib
 import mmap
 import os
 import pickle
@@ -58,10 +59,31 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of a project that its modules read while they were imported. digest: of what was in it, "" if it did not exist."""
+
+    path: str
+    digest: str
+
+    @property
+    def is_same(self) -> bool:
+        return digest_of(self.path) == self.digest
+
+
+def digest_of(path: str) -> str:
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
 class Code:
     """A module with functions, and those of its project that it imports. memory_bytes, idle_s: of a process that runs it.
 
-    version: of the functions that have none of their own.
+    version: of the functions that have none of their own. files: what the modules read while they were imported, where a process must
+    find the same.
     """
 
     module: str
@@ -69,6 +91,7 @@ class Code:
     memory_bytes: int
     idle_s: float = IDLE_S
     version: str = ""
+    files: tuple[DataFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
