@@ -207,6 +207,12 @@ class Admin(Protocol):
         """
         ...
 
+    def was_compacted(self, tp: TopicPartition) -> bool | None:
+        """Whether compaction has written records of a partition again, whatever the policy of the topic is now. None where the log does
+        not keep account of it.
+        """
+        ...
+
     def begin_offset(self, tp: TopicPartition) -> int: ...
 
     def begin_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

@@ -11,11 +11,17 @@ _ROWS, _BYTES = 50_000, 8 << 20
 
 
 def removed_from(log: Log, topic: TopicInfo) -> TopicPartition | None:
-    """The first partition of a compacted topic whose oldest records are not all there; None if there is none."""
-    if "compact" not in topic.config.get("cleanup.policy", ""):
-        return None
-    partitions = (TopicPartition(topic.name, p) for p in range(topic.partitions))
-    return next((tp for tp in partitions if _has_gap(log, tp)), None)
+    """The first partition that compaction has taken some of its oldest records from; None if there is none.
+
+    Where the log keeps account of it, also of a topic that is compacted no more; else of one whose policy says so.
+    """
+    says_so = "compact" in topic.config.get("cleanup.policy", "")
+    for p in range(topic.partitions):
+        tp = TopicPartition(topic.name, p)
+        was = log.admin().was_compacted(tp)
+        if (says_so if was is None else was) and _has_gap(log, tp):
+            return tp
+    return None
 
 
 def _has_gap(log: Log, tp: TopicPartition) -> bool:

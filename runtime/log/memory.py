@@ -242,6 +242,11 @@ class MemoryLog:
         with self._lock:
             return sorted(g for g, positions in self._groups.items() if positions and g.startswith(prefix))
 
+    def was_compacted(self, tp: TopicPartition) -> bool:
+        """False: it keeps all records."""
+        self._partition(tp)
+        return False
+
     def writers(self, tp: TopicPartition) -> frozenset[str]:
         with self._lock:
             return frozenset(self._partition(tp).writers)

@@ -120,6 +120,9 @@ class OverlayLog:
     def writers(self, tp: TopicPartition) -> frozenset[str] | None:
         return self.own.writers(tp) if self.is_own(tp) else self._below.writers(tp)
 
+    def was_compacted(self, tp: TopicPartition) -> bool | None:
+        return self.own.was_compacted(tp) if self.is_own(tp) else self._below.was_compacted(tp)
+
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         return {**self._below.partition_counts(topics), **self.own.partition_counts(topics)}
 

@@ -249,6 +249,9 @@ class SimulatedLog:
     def writers(self, tp: TopicPartition) -> None:
         """Brokers do not say who has written a record."""
 
+    def was_compacted(self, tp: TopicPartition) -> None:
+        """Brokers do not say."""
+
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         self.network.call("drop before")
         partition = self.broker.partition(tp)

@@ -251,6 +251,11 @@ class EmbeddedLog:
         with self._lock:
             return frozenset(self._partition(tp).writers)
 
+    def was_compacted(self, tp: TopicPartition) -> bool:
+        self.refresh()
+        with self._lock:
+            return any(segment.cleaned_ms for segment in self._partition(tp).segments)
+
     def begin_offset(self, tp: TopicPartition) -> int:
         self.refresh()
         return self.bounds(tp)[0]

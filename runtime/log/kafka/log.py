@@ -280,6 +280,9 @@ class KafkaLog:
     def writers(self, tp: TopicPartition) -> None:
         """None: brokers do not report the writer of a record."""
 
+    def was_compacted(self, tp: TopicPartition) -> None:
+        """None: brokers do not report it."""
+
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         """Records below `offset` are gone (retention)."""
         if offset > self.end_offset(tp):

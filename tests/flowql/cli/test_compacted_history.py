@@ -86,6 +86,15 @@ def test_a_count_of_updates_is_not_rebuilt_over_what_is_left_of_them(shop: Shop)
     assert shop.rows("UPDATES") == [{"K": "a", "N": EACH}]
 
 
+def test_a_count_is_not_rebuilt_after_compaction_was_switched_off(shop: Shop) -> None:
+    filled(shop, UPDATES)
+    shop.compact("names")
+    assert shop("topic", "retention", "names", "--no-compact").code == 0
+    refused = shop("deploy", "--full-refresh", "UPDATES")
+    assert (refused.code, "CTAS_UPDATES reads every record of names-0" in refused.err) == (1, True)
+    assert shop.rows("UPDATES") == [{"K": "a", "N": EACH}]
+
+
 def test_rows_of_a_table_are_rebuilt_from_the_last_record_of_each_key(shop: Shop) -> None:
     filled(shop, BY_NAME)
     shop.compact("names")

@@ -57,7 +57,21 @@ def test_as_many_records_are_looked_at_as_are_said(monkeypatch: pytest.MonkeyPat
         assert removed_from(log, log.admin().topics()["T"]) == removed
 
 
-def test_a_topic_that_is_not_compacted_is_not_read() -> None:
-    log = compacted(EmbeddedLog("/log", SimulatedDisk()), T0, b"abab")
+def test_what_compaction_took_is_known_after_it_was_switched_off() -> None:
+    """The policy was asked alone: a rebuild read what was left of the topic, without a word."""
+    disk = SimulatedDisk()
+    log = compacted(EmbeddedLog("/log", disk), T0, b"abab")
     log.alter_topic("T", {"cleanup.policy": "delete"})
+    assert removed_from(log, log.admin().topics()["T"]) == T0
+    log.close()
+    again = EmbeddedLog("/log", disk)
+    assert removed_from(again, again.admin().topics()["T"]) == T0, "the log's files say so"
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_topic_that_was_never_compacted_is_not_read(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EmbeddedLog("/log", SimulatedDisk())
+    log.create_topic("T", 2, {"cleanup.policy": policy})
+    produce(log, "p", (T0, [(0, b"a", b"v"), (1, b"a", b"v")]))
+    monkeypatch.setattr(log, "reader", lambda *_: pytest.fail("it was read"))
     assert removed_from(log, log.admin().topics()["T"]) is None
