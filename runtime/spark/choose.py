@@ -264,8 +264,7 @@ class _Rules:
     def _every_update(self, sink: Sink) -> bool:
         if self._as_spark and any(isinstance(n.spec, Aggregate) and n.spec.emit_final for n in self.nodes):
             return False  # each window comes once
-        table = sink.kind == "table" and self.mode == "streaming"
-        return table and sink.topic not in upsert_topics(self.plan)
+        return sink.kind == "table" and sink.topic not in upsert_topics(self.plan)
 
     def _letters(self, node: Node) -> str:
         """Rows are read once, as decoding is most of the work."""

@@ -1,0 +1,106 @@
+"""A stream is joined on Spark with a table that another query writes: rows meet the version of their time, as on the runtime, in every mode."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
+from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.murmur2 import partition_for
+from flowql.runtime.spark.engine.instance import Mode, SparkInstance
+from tests.crash.contents import records_of
+from tests.runtime.app.test_upstream import LATEST, SOLD, SOURCES, expected, feed
+from tests.runtime.spark.conftest import TEST_SETTINGS
+from tests.runtime.spark.test_engine_order import plan_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.runtime.app.harness import Sent
+
+pytestmark = pytest.mark.spark
+WAIT_S = 120.0
+RECORDS = 60
+BIGGEST = "CREATE TABLE LATEST AS SELECT K, MAX(N) AS N, COUNT(*) AS C FROM NAMES GROUP BY K;\n"
+SOME = "CREATE TABLE LATEST AS SELECT K, LATEST_BY_OFFSET(N) AS N, COUNT(*) AS C FROM NAMES WHERE {which} GROUP BY K;\n"
+Run = Callable[..., None]
+
+
+@pytest.fixture
+def run(spark: SparkSession, tmp_path: Path) -> Iterator[Run]:
+    """A project over what there is, once; what is left open is stopped."""
+    left: list[SparkInstance] = []
+
+    def once(sql: str, mode: Mode, *, rebuild: bool = False) -> None:
+        instance = SparkInstance(tmp_path / "log", tmp_path / "state", TEST_SETTINGS, "app", mode=mode)
+        left.append(instance)
+        instance.start()
+        instance.deploy(plan_of(sql), rebuild=rebuild)
+        if mode == "continuous":
+            done, limit = instance.catch_up(), time.monotonic() + WAIT_S
+            while not done():
+                assert instance.fatal is None
+                assert time.monotonic() < limit, instance.status()
+                time.sleep(0.05)
+        else:
+            instance.run_until_caught_up()
+        instance.stop()
+
+    yield once
+    for instance in left:
+        instance.stop()
+
+
+def send(folder: Path, begin: int) -> None:
+    """RECORDS sales and names from a number on, each sale behind the name that it meets."""
+    sales, names = feed(begin)
+    produce(folder, "names", names)
+    produce(folder, "sales", sales)
+
+
+def produce(folder: Path, topic: str, rows: list[Sent]) -> None:
+    log = EmbeddedLog(folder / "log")
+    produce_into(log, topic, rows)
+    log.close()
+
+
+def produce_into(log: Log, topic: str, rows: list[Sent]) -> None:
+    if topic not in log.admin().topics():
+        log.admin().create_topic(topic, 2)
+    producer = log.producer("feed")
+    producer.begin()
+    for number, value, timestamp in rows:
+        assert isinstance(number, int)
+        key = number.to_bytes(8, "big")
+        record = {"timestamp": timestamp, "key": key, "value": orjson.dumps(value), "headers": None}
+        tp = TopicPartition(topic, partition_for(key, 2))
+        producer.send(tp, pa.RecordBatch.from_pylist([record], PRODUCE_SCHEMA))
+    producer.commit()
+    producer.close()
+
+
+def sold(folder: Path) -> list[tuple[int, int | None]]:
+    log = EmbeddedLog(folder / "log")
+    values = [json.loads(r["value"]) for _, r in records_of(log, "SOLD")]
+    log.close()
+    return sorted((v["A"], v["N"]) for v in values)
+
+
+@pytest.mark.parametrize("latest", [LATEST, BIGGEST])
+def test_a_batch_has_every_version_of_a_table_that_a_stream_is_joined_with(
+    run: Run, tmp_path: Path, latest: str
+) -> None:
+    """Spark's own aggregation gave the last row of each key alone, which 57 of 60 rows did not meet."""
+    send(tmp_path, 0)
+    run(SOURCES + latest + SOLD, "bounded")
+    assert sold(tmp_path) == expected(RECORDS)
