@@ -190,9 +190,6 @@ class Writer:
         if committed is not None and committed.run == target.run and epoch < committed.next_epoch:
             return Appended(0, skipped=True)
         producer.begin()
-        if replaces:
-            new = ((TopicPartition(p.topic, p.partition), p.records.column("key")) for p in pieces if p.kind == SINK)
-            replace_with(self._log, producer, replaces, new)
         records = letters = 0
         for piece in sorted(pieces, key=lambda p: (p.source, p.seq)):
             if piece.kind == DEAD:
@@ -201,6 +198,9 @@ class Writer:
             else:
                 records += piece.records.num_rows
                 producer.send(TopicPartition(piece.topic, piece.partition), piece.records)
+        if replaces:  # tombstones at the end: they have the last times of rows that are gone, and would hold new rows back where inputs are merged by time
+            new = ((TopicPartition(p.topic, p.partition), p.records.column("key")) for p in pieces if p.kind == SINK)
+            replace_with(self._log, producer, replaces, new)
         for note in notes:
             counted.update(_counters(note))
         told = [note["dead"] for note in notes if "dead" in note]  # a record may have several letters

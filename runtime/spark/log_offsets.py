@@ -64,6 +64,15 @@ def bounds(log: Log, topics: Collection[str]) -> tuple[Offsets, Offsets]:
     return _by_topic(topics, first), _by_topic(topics, after)
 
 
+def begun_at(first: Offsets, after: Offsets, starts: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """`starts` where they are within a topic, else its begin."""
+    found: Offsets = {}
+    for topic, at in first.items():
+        wanted = starts.get(topic, {})
+        found[topic] = {p: max(b, w) if (w := wanted.get(p, b)) <= after[topic][p] else b for p, b in at.items()}
+    return found
+
+
 def _by_topic(topics: Collection[str], offsets: Mapping[TopicPartition, int]) -> Offsets:
     found: Offsets = {topic: {} for topic in topics}
     for tp, offset in offsets.items():

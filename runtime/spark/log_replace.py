@@ -22,8 +22,8 @@ _KEYS = pa.schema([PRODUCE_SCHEMA.field("key"), PRODUCE_SCHEMA.field("timestamp"
 
 def replace_with(
     log: Log, producer: Producer, replaces: Mapping[TopicPartition, int], new: Iterable[tuple[TopicPartition, pa.Array]]
-) -> None:
-    """What of a replacement goes into the open transaction. replaces: where old records end; new: keys of what takes their place."""
+) -> dict[TopicPartition, int]:
+    """What of a replacement goes into the open transaction; how many tombstones. replaces: where old records end; new: keys of what takes their place."""
     for tp, offset in replaces.items() if log.drops_with_commits else ():
         producer.drop_before(tp, offset)
     policies = _policies(log, replaces)
@@ -32,10 +32,13 @@ def replace_with(
     for tp, keys in new:
         if tp in tables:
             kept.setdefault(tp, []).append(keys)
+    sent: dict[TopicPartition, int] = {}
     for tp, offset in tables.items():
         found = tombstones(log, tp, offset, kept.get(tp, []))
         if found.num_rows:
             producer.send(tp, found)
+            sent[tp] = found.num_rows
+    return sent
 
 
 def replaced(log: Log, replaces: Mapping[TopicPartition, int]) -> None:

@@ -33,6 +33,7 @@ class Record:
     definition: of the query when they were begun. run: identity of their checkpoint, or of the batch run. how: pinned with the
     checkpoint, for what one way keeps the other cannot read. replaces: of a batch run, where earlier results end in the topics it
     writes: its one epoch takes their place. topic_ids: of the topics that a stream reads and no query writes, where the log tells them. buckets: of a stream whose state is kept so (`SparkSettings.hash_buckets`); pinned, for keys are found by it.
+    starts: where it begins in topics whose earlier results were taken away: see `Deployed.begins`.
     """
 
     definition: str
@@ -42,18 +43,22 @@ class Record:
     replaces: Offsets = field(default_factory=dict)
     buckets: int = 0
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    starts: Offsets = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
     """The plan and, by query id, what its results came from; a query that never ran has no record.
 
-    topics: to which queries of this target have written results, also queries that were removed.
+    topics: to which queries of this target have written results, also queries that were removed. begins: of topics whose results were taken away,
+    where the new ones begin: what is before them is void, and for a reader that begins there the tombstones of a table would come
+    at the last times of its old rows, before all of its new ones.
     """
 
     plan: Plan = field(default_factory=Plan)
     records: Mapping[str, Record] = field(default_factory=dict)
     topics: tuple[str, ...] = ()
+    begins: Offsets = field(default_factory=dict)
 
     def direct(self, settings: SparkSettings) -> frozenset[str]:
         """The queries that read files themselves where files stand for topics: batches over complete history."""
@@ -110,7 +115,7 @@ def load_from(root: Folder) -> Deployed | None:
     if said.get("format") != _FORMAT:
         raise StateError(f"{file} is of another FlowQL (format {said.get('format')}, not {_FORMAT})")
     plan, records = codec.loads(json.dumps(said["plan"])), {k: Record(**v) for k, v in said["queries"].items()}
-    return Deployed(plan, records, tuple(said.get("topics", ())))
+    return Deployed(plan, records, tuple(said.get("topics", ())), said.get("begins", {}))
 
 
 def dumps(deployed: Deployed) -> str:
@@ -120,6 +125,7 @@ def dumps(deployed: Deployed) -> str:
         "plan": json.loads(codec.dumps(deployed.plan)),
         "queries": {k: asdict(r) for k, r in sorted(deployed.records.items())},
         "topics": sorted(deployed.topics),
+        "begins": deployed.begins,
     }
     return json.dumps(data, indent=1)
 

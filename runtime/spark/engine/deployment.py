@@ -17,7 +17,7 @@ from flowql.runtime.spark.errors import CheckpointOfOtherQuery, ResultsOfBatch, 
 from flowql.runtime.spark.folders import remove
 from flowql.runtime.spark.history import complete_queries, refuse_shared_files, refuse_unfit_files
 from flowql.runtime.spark.log_append import ensure_own_topics
-from flowql.runtime.spark.log_offsets import bounds
+from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.task.dead_letters import ensure_topic as ensure_letters
 from flowql.runtime.topology.query import ensure_topics
 
@@ -121,7 +121,7 @@ def prepare(
     old = bounds(site.log, topics_to_replace(site, before, whole, fresh))[1]
     known_topics = topics_with_results(site, before)
     now = {t: old.pop(t) for t in _replaced_now(plan, whole, old, rebuild, form)}
-    take_away(site, plan, now, fresh if form == "stream" else (), now_ms)
+    begins = {**before.begins, **take_away(site, plan, now, fresh if form == "stream" else (), now_ms)}
     gone = [q for q in before.records if whole.query(q) is None]
     for name in {*fresh, *gone}:
         remove(site.checkpoint(name))
@@ -131,13 +131,17 @@ def prepare(
         if topic_fed_by(name) in site.settings.files:
             site.drop_results(topic_fed_by(name) or "")  # its files are read directly now
     records = {q.id: _record(site, q, before, fresh, how.get(q.id, "exact"), form) for q in whole.queries}
+    records = {
+        q.id: _starting(records[q.id], q, begins) if records[q.id] is not before.records.get(q.id) else records[q.id]
+        for q in whole.queries
+    }
     if form == "stream":
         ids = _ids_of(_sources(site, whole))
         records = {q.id: _of_topics(records[q.id], q, ids) for q in whole.queries}
     if form == "batch":
         for q in (q for q in whole.queries if q.id not in plan.paused):  # results of a paused one stay as they are
             records[q.id] = replace(records[q.id], replaces={t: old[t] for t in topics_written(q) if t in old})
-    after = Deployed(plan, records, known_topics)
+    after = Deployed(plan, records, known_topics, begins)
     site.save(after)
     return after
 
@@ -159,6 +163,10 @@ def _replaced_now(
 def _of_topics(record: Record, query: QueryPlan, ids: Mapping[str, str]) -> Record:
     """With the ids of the topics that the query reads; those of topics that it has read before stay."""
     return replace(record, topic_ids={t: ids[t] for t in topics_read(query) if t in ids} | dict(record.topic_ids))
+
+
+def _starting(record: Record, query: QueryPlan, begins: Offsets) -> Record:
+    return replace(record, starts={t: begins[t] for t in topics_read(query) if t in begins})
 
 
 def _record(site: Site, query: QueryPlan, before: Deployed, fresh: Collection[str], how: How, form: Form) -> Record:

@@ -348,7 +348,7 @@ class SparkInstance:
     def _reached(self, ends: Offsets) -> bool:
         """Every query has read outside topics up to `ends`, and inside topics up to where they are."""
         for running in self._running().queries.values():
-            first, after = bounds(self.site.log, topics_followed(running.plan, running.record))
+            first, after = self.site.bounds(topics_followed(running.plan, running.record), running.record)
             after |= {t: at for t, at in ends.items() if t in after}
             if lag(self.site.positions(running.plan, running.record), first, after):
                 return False

@@ -17,7 +17,7 @@ from flowql.runtime.spark.engine.streams import RunningQuery, Stream
 from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.engine.work import run_batch, run_over_files, start_stream
 from flowql.runtime.spark.history import complete_queries
-from flowql.runtime.spark.log_offsets import Offsets, bounds
+from flowql.runtime.spark.log_offsets import Offsets
 from flowql.runtime.spark.session import described, in_pool
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class SparkLauncher:
 
     def _span(self, query: QueryPlan) -> tuple[Offsets, Offsets]:
         """What a batch reads: everything but earlier results that others of this run have yet to replace."""
-        first, after = bounds(self._site.log, topics_read(query))
+        first, after = self._site.bounds(topics_read(query), self.records.get(query.id))
         for record in self.records.values():
             for topic, at in record.replaces.items():
                 for partition, offset in at.items() if topic in first else ():
@@ -82,4 +82,4 @@ class SparkLauncher:
 
     def behind(self, query: RunningQuery) -> int:
         topics = set(topics_followed(query.plan, query.record)) - outside_topics(self.plan)
-        return lag(self._site.positions(query.plan, query.record), *bounds(self._site.log, topics))
+        return lag(self._site.positions(query.plan, query.record), *self._site.bounds(topics, query.record))

@@ -51,9 +51,10 @@ def topics_to_replace(site: Site, before: Deployed, whole: Plan, fresh: Collecti
     return found
 
 
-def take_away(site: Site, plan: Plan, ends: Offsets, anew: Collection[str], now_ms: int) -> None:
+def take_away(site: Site, plan: Plan, ends: Offsets, anew: Collection[str], now_ms: int) -> Offsets:
     """Records below `ends` go, and no epoch of the queries `anew` counts any more; rows of INSERT VALUES that are new or went with
     those records are written: in one transaction. Where a log deletes nothing with a transaction it does so right after.
+    Where what comes instead begins: behind the tombstones of a table.
     """
     at, known = TopicPartition(epochs_topic(site.application_id), 0), _inserted(site)
     wanted = {_digest(i): i for i in plan.inserts}
@@ -62,12 +63,12 @@ def take_away(site: Site, plan: Plan, ends: Offsets, anew: Collection[str], now_
     away = partition_offsets(ends)
     anew = [q for q in anew if site.committed_epochs(q) is not None]
     if not (rows or away or anew) and wanted.keys() == known:
-        return
+        return {}
     records = build_inserts(plan, rows, site.log.admin(), now_ms)
     producer = site.log.producer(f"{site.application_id}-spark-inserts")
     try:
         producer.begin()
-        replace_with(site.log, producer, away, ())
+        gone = replace_with(site.log, producer, away, ())
         for tp, batch in records:
             producer.send(tp, batch)
         for query in anew:
@@ -78,6 +79,7 @@ def take_away(site: Site, plan: Plan, ends: Offsets, anew: Collection[str], now_
     finally:
         producer.close()
     replaced(site.log, away)
+    return {t: {p: end + gone.get(TopicPartition(t, int(p)), 0) for p, end in at.items()} for t, at in ends.items()}
 
 
 def _is_lost(site: Site, before: Deployed, query: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from flowql.runtime.spark.engine.order import topics_read
 from flowql.runtime.spark.folders import Folder, HadoopPath, folder_at
 from flowql.runtime.spark.log_address import Address, KafkaAddress
 from flowql.runtime.spark.log_append import CommittedEpochs, Target, Writer, committed_epochs
-from flowql.runtime.spark.log_offsets import Offsets
+from flowql.runtime.spark.log_offsets import Offsets, begun_at, bounds
 from flowql.runtime.spark.log_replace import drop_all
 from flowql.runtime.spark.log_staging import Staging
 from flowql.runtime.spark.settings import SparkSettings
@@ -151,6 +151,11 @@ class Site:
                 raise
             said = self._seen[what]
         return said
+
+    def bounds(self, topics: Collection[str], record: Record | None) -> tuple[Offsets, Offsets]:
+        """Where a query of this record begins in topics, and their ends. TopicMissing."""
+        first, after = bounds(self.log, topics)
+        return begun_at(first, after, {} if record is None else record.starts), after
 
     def partitions(self) -> dict[str, int]:
         """Partitions of all topics."""

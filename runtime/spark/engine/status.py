@@ -14,7 +14,6 @@ from flowql.runtime.spark.engine.order import topics_followed
 from flowql.runtime.spark.engine.site import Site
 from flowql.runtime.spark.engine.streams import RunningQuery
 from flowql.runtime.spark.function_counts import function_figures, functions_in
-from flowql.runtime.spark.log_offsets import bounds
 
 RATE_MS = 10_000
 # How states of a query that has its turn later, or is through, look from outside: nothing is wrong with it.
@@ -95,7 +94,7 @@ def stopped_status(site: Site, query: QueryPlan, record: Record | None) -> dict[
 
 def _lag(site: Site, query: QueryPlan, record: Record | None) -> int:
     try:
-        first, after = bounds(site.log, topics_followed(query, record))
+        first, after = site.bounds(topics_followed(query, record), record)
     except TopicMissing:  # deleted: the query's own error tells
         return 0
     return lag(site.positions(query, record), first, after)

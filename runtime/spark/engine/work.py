@@ -132,7 +132,7 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     if is_feeder(query):
         made = _fed(spark, site, plan, query, streaming=True)
     else:
-        options = ReadOptions(site.address, topics_read(query), max_rows_per_batch=ROWS_PER_BATCH_MAX)
+        options = _read_by_stream(site, query, record)
         if record.how == "native":
             read = partial(_reading, spark, options, stream_log)
             letters, semantics = _letters_of(site, query.id), site.settings.semantics
@@ -156,6 +156,14 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     return writer.trigger(processingTime=f"{every} milliseconds").start()
 
 
+def _read_by_stream(site: Site, query: QueryPlan, record: Record) -> ReadOptions:
+    """It begins behind results of its inputs that were taken away."""
+    topics = topics_read(query)
+    first = site.bounds(topics, record)[0] if record.starts else {}
+    starts = {t: at for t, at in first.items() if t in record.starts}
+    return ReadOptions(site.address, topics, starting=starts, max_rows_per_batch=ROWS_PER_BATCH_MAX)
+
+
 def _reading(
     spark: SparkSession,
     options: ReadOptions,
@@ -163,7 +171,9 @@ def _reading(
     reading: Reading,
 ) -> DataFrame:
     """Rows of a topic, decoded where its records are read; of a table the records that its log holds when a micro-batch is planned."""
-    options = replace(options, topics=(reading.source.topic,), reading=reading.dumps())
+    topic, starts = reading.source.topic, options.starting or {}
+    starting, ending = ({t: at for t, at in given.items() if t == topic} for given in (starts, options.ending or {}))
+    options = replace(options, topics=(topic,), starting=starting, ending=ending, reading=reading.dumps())
     if reading.beside == "table":
         return read_log(spark, replace(options, growing=True))
     return open_topic(spark, options)

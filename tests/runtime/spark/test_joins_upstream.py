@@ -17,9 +17,10 @@ pytest.importorskip("pyspark")
 from flowql.runtime.log.base import PRODUCE_SCHEMA, Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.murmur2 import partition_for
+from flowql.runtime.spark.engine import work
 from flowql.runtime.spark.engine.instance import Mode, SparkInstance
 from tests.crash.contents import records_of
-from tests.runtime.app.test_upstream import LATEST, SOLD, SOURCES, expected, feed
+from tests.runtime.app.test_upstream import JOIN, LATEST, SOLD, SOURCES, expected, feed
 from tests.runtime.spark.conftest import TEST_SETTINGS
 from tests.runtime.spark.test_engine_order import plan_of
 
@@ -96,6 +97,18 @@ def sold(folder: Path) -> list[tuple[int, int | None]]:
     return sorted((v["A"], v["N"]) for v in values)
 
 
+@pytest.mark.turns("spark")
+def test_a_rebuild_leaves_results_as_they_were(run: Run, tmp_path: Path) -> None:
+    """The tombstones of the old table had its last times, and stood before the first row of the new one."""
+    send(tmp_path, 0)
+    run(SOURCES + LATEST + SOLD, "caught up")
+    assert sold(tmp_path) == expected(RECORDS)
+    run(SOURCES + LATEST.replace("COUNT(*)", "COUNT(N)") + SOLD, "caught up", rebuild=True)
+    assert sold(tmp_path) == expected(RECORDS)
+    run(SOURCES + LATEST.replace("COUNT(*)", "COUNT(N)") + JOIN.format(what="N + 0"), "caught up", rebuild=True)
+    assert sold(tmp_path) == expected(RECORDS), "a reader that begins later begins behind the tombstones as well"
+
+
 @pytest.mark.parametrize("latest", [LATEST, BIGGEST])
 def test_a_batch_has_every_version_of_a_table_that_a_stream_is_joined_with(
     run: Run, tmp_path: Path, latest: str
@@ -104,3 +117,11 @@ def test_a_batch_has_every_version_of_a_table_that_a_stream_is_joined_with(
     send(tmp_path, 0)
     run(SOURCES + latest + SOLD, "bounded")
     assert sold(tmp_path) == expected(RECORDS)
+
+
+@pytest.mark.turns("spark")
+def test_a_batch_over_a_table_that_has_lost_a_key_meets_its_other_rows(run: Run, tmp_path: Path) -> None:
+    send(tmp_path, 0)
+    for which in ("N >= 0", "K > 1"):
+        run(SOURCES + SOME.format(which=which) + SOLD, "bounded")
+    assert sold(tmp_path) == [(at, at if at % 4 > 1 else None) for at in range(RECORDS)]

@@ -141,7 +141,7 @@ def test_results_take_the_place_of_earlier_ones(world: World) -> None:
         append(log, again, 0, pieces, notes, replaces=ends)
     assert world.values(world.stream) == [b"new"]
     rows = read_all(log, world.table)
-    assert [(key, value) for _, _, key, value in rows[2:]] == [(b"k2", None), (b"k1", b"2")]
+    assert [(key, value) for _, _, key, value in rows[2:]] == [(b"k1", b"2"), (b"k2", None)]
     for tp in (world.stream, world.table):
         drop_all(log, tp.topic, f"{target.application_id}-drop")
     assert world.values(world.stream) == []
