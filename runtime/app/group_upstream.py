@@ -17,7 +17,7 @@ from flowql.runtime.app.coroutines import Coroutine, in_polling
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.planned_tasks import PlannedTasks
 from flowql.runtime.app.query_state import FAILED, SUSPENDED
-from flowql.runtime.app.upstream import has_begun, merges, upstream_of
+from flowql.runtime.app.upstream import has_begun
 from flowql.runtime.commit.positions import readers_in
 from flowql.runtime.errors import LogError
 from flowql.runtime.events import INFO, WARNING, say
@@ -26,6 +26,7 @@ from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import source_named, topic_named
 from flowql.runtime.task.repartition import channel_key
+from flowql.runtime.topology.upstream import merges, upstream_of
 
 LOOK_MS = 100
 # A query that served before goes on when nothing upstream has moved for so long: what keeps it may be at another member, and not end.

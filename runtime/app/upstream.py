@@ -12,10 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from flowql.compiler.plan.changes import TemporalJoin, VersionJoin
-from flowql.compiler.plan.generations import topic_written, topics_read
-from flowql.compiler.plan.logical import Join, Node, walk_nodes
-from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.coroutines import Coroutine, in_polling
 from flowql.runtime.app.hosts import QueryHost
 from flowql.runtime.app.query_state import FAILED, SUSPENDED
@@ -24,36 +21,10 @@ from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import Admin, TopicPartition
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.task import Task
+from flowql.runtime.topology.upstream import merges, upstream_of
 
 # That rows between tasks are waited for: where more come all the time some are always on their way.
 ON_THEIR_WAY_MS = 10_000
-BY_KEY = ("table-table", "foreign-key")  # joins that end with the same rows, whichever side comes first
-
-
-def merges(query: QueryPlan) -> bool:
-    """Whether its rows depend on which of its inputs comes first."""
-    return any(map(_by_time, walk_nodes(query.logical)))
-
-
-def _by_time(node: Node) -> bool:
-    if isinstance(node.spec, Join):
-        return node.spec.shape not in BY_KEY
-    return isinstance(node.spec, TemporalJoin | VersionJoin)
-
-
-def upstream_of(query: QueryPlan, plan: Plan) -> tuple[QueryPlan, ...]:
-    """Queries that make what it reads, each behind those that it reads itself. None that reads what `query` writes, however far."""
-    return tuple(q for q in _made_of(query, plan, {}) if query.id not in {u.id for u in _made_of(q, plan, {})})
-
-
-def _made_of(query: QueryPlan, plan: Plan, found: dict[str, QueryPlan]) -> list[QueryPlan]:
-    """found: gets them in their order; those that are being looked at are in it from the beginning."""
-    order: list[QueryPlan] = []
-    for other in plan.queries:
-        if topic_written(other) in topics_read(query) and other.id not in found:
-            found[other.id] = other
-            order += [*_made_of(other, plan, found), other]
-    return order
 
 
 @dataclass(slots=True)

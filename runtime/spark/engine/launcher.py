@@ -17,7 +17,7 @@ from flowql.runtime.spark.engine.streams import RunningQuery, Stream
 from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.engine.work import run_batch, run_over_files, start_stream
 from flowql.runtime.spark.history import complete_queries
-from flowql.runtime.spark.log_offsets import Offsets
+from flowql.runtime.spark.log_offsets import Offsets, bounds
 from flowql.runtime.spark.session import described, in_pool
 
 if TYPE_CHECKING:
@@ -83,3 +83,10 @@ class SparkLauncher:
     def behind(self, query: RunningQuery) -> int:
         topics = set(topics_followed(query.plan, query.record)) - outside_topics(self.plan)
         return lag(self._site.positions(query.plan, query.record), *self._site.bounds(topics, query.record))
+
+    def ends(self, query: RunningQuery) -> Offsets:
+        return bounds(self._site.log, topics_followed(query.plan, query.record))[1]
+
+    def lacks(self, query: RunningQuery, ends: Offsets) -> bool:
+        first, _ = self._site.bounds(list(ends), query.record)
+        return lag(self._site.positions(query.plan, query.record), first, ends) > 0

@@ -52,7 +52,14 @@ def query_status(site: Site, running: RunningQuery, rates: Rates) -> dict[str, A
 def with_state(entry: dict[str, Any], running: RunningQuery, trouble: str = "") -> dict[str, Any]:
     """An entry of now or of before with what the supervisor knows. trouble: why nothing goes on."""
     state = "paused" if running.paused else _SHOWN.get(running.state, running.state)
-    return {**entry, "state": state, "errors": running.errors, "last_error": trouble or running.last_error or None}
+    waits = {"for": "upstream", "whom": running.waits_for[:1]} if running.waits_for else None
+    return {
+        **entry,
+        "state": state,
+        "errors": running.errors,
+        "last_error": trouble or running.last_error or None,
+        "waits": waits,
+    }
 
 
 def functions_status(site: Site, plan: Plan, records: Mapping[str, Record | None]) -> list[dict[str, Any]]:

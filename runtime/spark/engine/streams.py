@@ -10,6 +10,7 @@ from flowql.runtime.errors import KeysMisplaced
 from flowql.runtime.events import ERROR, say
 from flowql.runtime.spark.engine.causes import cause_of, runtime_failure
 from flowql.runtime.spark.engine.deployed import Record
+from flowql.runtime.spark.log_offsets import Offsets
 
 BACKOFF_MS_MIN, BACKOFF_MS_MAX = 500, 30_000
 STARTING_MS_MAX = 10_000  # so long Spark waits for a Python process
@@ -36,7 +37,8 @@ class RunningQuery:
     """A deployed query. Changed by the supervising thread alone; others read.
 
     errors: failures since the instance was opened. consecutive: without a batch in between; epoch: the log's when it last failed.
-    begun_ms: when its stream was started, while its first trigger lasts.
+    begun_ms: when its stream was started, while its first trigger lasts. waits_for: queries that are to read first, in their order, None
+    before it is known; ends: of what the first of them reads; look_at_ms: when it is looked at again (`upstream`).
     """
 
     plan: QueryPlan
@@ -50,6 +52,17 @@ class RunningQuery:
     paused: bool = False
     last_error: str = ""
     begun_ms: int | None = None
+    waits_for: list[str] | None = None
+    ends: Offsets | None = None
+    look_at_ms: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Its stream has found nothing more to read."""
+        if self.stream is None:
+            return False
+        status = self.stream.status
+        return str(status["message"]).startswith("Waiting") and not status["isDataAvailable"]
 
     @property
     def finished(self) -> bool:
@@ -80,7 +93,7 @@ class RunningQuery:
     def again(self) -> None:
         """Its turn comes once more."""
         if self.state != "error":
-            self.stream, self.state = None, "waiting"
+            self.stream, self.state, self.waits_for, self.ends = None, "waiting", None, None
 
     def failed(self, error: BaseException, now_ms: int, epoch: int, *, tries_max: int | None) -> None:
         """Try again later, each time twice as long, or give it up. epoch: how far its results are in the log."""

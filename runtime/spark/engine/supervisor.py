@@ -12,6 +12,8 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.spark.engine.order import feeds_of, is_circle, levels
 from flowql.runtime.spark.engine.streams import RunningQuery, Stream
+from flowql.runtime.spark.engine.upstream import is_held
+from flowql.runtime.spark.log_offsets import Offsets
 
 TRIES_MAX = 3  # of a query in a run that is to end
 LOOK_MS = 50
@@ -35,6 +37,14 @@ class Launcher(Protocol):
 
     def behind(self, query: RunningQuery) -> int:
         """Records it has not processed of topics that queries here write."""
+        ...
+
+    def ends(self, query: RunningQuery) -> Offsets:
+        """Where the topics that it reads end now."""
+        ...
+
+    def lacks(self, query: RunningQuery, ends: Offsets) -> bool:
+        """Whether results of records below `ends` are not in the log yet."""
         ...
 
 
@@ -124,6 +134,12 @@ class Supervisor:
 
     def _start(self, query: RunningQuery, now_ms: int) -> None:
         if not query.due(now_ms) or self._is_full(now_ms):
+            return
+        if (
+            self.doing == "continuous"
+            and query.state == "waiting"
+            and is_held(query, self.queries, self._launcher, now_ms)
+        ):
             return
         query.started(None, now_ms)
         try:

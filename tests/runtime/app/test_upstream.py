@@ -12,13 +12,13 @@ from flowql.runtime.app import upstream
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.status import statuses
-from flowql.runtime.app.upstream import merges, upstream_of
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.topology.query import upsert_topics
+from flowql.runtime.topology.upstream import merges, upstream_of
 from tests.runtime.app.harness import InstanceHarness, Sent, plan_of
 
 SOURCES = """

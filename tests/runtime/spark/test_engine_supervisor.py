@@ -13,6 +13,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.errors import LogUnavailable
 from flowql.runtime.spark.engine.streams import BACKOFF_MS_MAX, STARTING_MS_MAX, RunningQuery
 from flowql.runtime.spark.engine.supervisor import TRIES_MAX, Pace, Supervisor
+from flowql.runtime.spark.log_offsets import Offsets
 from tests.runtime.spark.test_engine_order import plan_of
 
 CHAIN = """
@@ -33,7 +34,9 @@ INSERT INTO A SELECT * FROM B WHERE V > 0;
 class FakeStream:
     isActive: bool = True
     error: Exception | None = None
-    status: dict[str, Any] = field(default_factory=lambda: {"message": "Initializing sources"})
+    status: dict[str, Any] = field(
+        default_factory=lambda: {"message": "Initializing sources", "isDataAvailable": False}
+    )
 
     def exception(self) -> Exception | None:
         return self.error
@@ -51,6 +54,7 @@ class FakeLauncher:
     streams: dict[str, FakeStream] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
     fails: Callable[[str], bool] = lambda name: False
     log_error: LogUnavailable | None = None
 
@@ -68,6 +72,15 @@ class FakeLauncher:
 
     def behind(self, query: RunningQuery) -> int:
         return self.left.pop(query.plan.id, 0)
+
+    def ends(self, query: RunningQuery) -> Offsets:
+        if self.log_error is not None:
+            raise self.log_error
+        return {query.plan.id: {"0": 1}}
+
+    def lacks(self, query: RunningQuery, ends: Offsets) -> bool:
+        assert ends == {query.plan.id: {"0": 1}}, "ends are those of the query that is asked about"
+        return query.plan.id in self.unread
 
     def _called(self, query: RunningQuery, how: str) -> None:
         self.calls.append((query.plan.id, how))

@@ -98,6 +98,15 @@ def sold(folder: Path) -> list[tuple[int, int | None]]:
 
 
 @pytest.mark.turns("spark")
+def test_a_stream_begins_when_its_table_is_there_and_after_each_restart(run: Run, tmp_path: Path) -> None:
+    """Both streams began at once: all 60 rows had met nothing."""
+    for begin in (0, RECORDS):
+        send(tmp_path, begin)
+        run(SOURCES + LATEST + SOLD, "continuous")
+        assert sold(tmp_path) == expected(begin + RECORDS)
+
+
+@pytest.mark.turns("spark")
 def test_a_rebuild_leaves_results_as_they_were(run: Run, tmp_path: Path) -> None:
     """The tombstones of the old table had its last times, and stood before the first row of the new one."""
     send(tmp_path, 0)

@@ -46,6 +46,6 @@ def test_while_brokers_are_gone_status_shows_what_they_told_and_that_they_are() 
     before: dict[str, Any] = {"id": "CSAS_A", "lag": 7, "state": "running", "errors": 0, "last_error": None}
     shown = with_state(before, running, "brokers do not answer")
     assert shown == {
-        "id": "CSAS_A", "lag": 7, "state": "failed", "errors": 2, "last_error": "brokers do not answer",
+        "id": "CSAS_A", "lag": 7, "state": "failed", "errors": 2, "last_error": "brokers do not answer", "waits": None,
     }  # fmt: skip
     assert with_state(before, running)["last_error"] == "LogUnavailable: x"
