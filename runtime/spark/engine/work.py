@@ -35,6 +35,7 @@ from flowql.runtime.spark.shapes import Emit, Emitting
 from flowql.runtime.spark.stage.exact import exact_bounded, exact_streaming
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.storage import reach
+from flowql.runtime.topology.upstream import merges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -157,11 +158,11 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
 
 
 def _read_by_stream(site: Site, query: QueryPlan, record: Record) -> ReadOptions:
-    """It begins behind results of its inputs that were taken away."""
-    topics = topics_read(query)
+    """An exact join by time reads all that there is at once: parts of topics would end at different times, and rows between them would not meet."""
+    topics, rows = topics_read(query), 0 if record.how == "exact" and merges(query) else ROWS_PER_BATCH_MAX
     first = site.bounds(topics, record)[0] if record.starts else {}
     starts = {t: at for t, at in first.items() if t in record.starts}
-    return ReadOptions(site.address, topics, starting=starts, max_rows_per_batch=ROWS_PER_BATCH_MAX)
+    return ReadOptions(site.address, topics, starting=starts, max_rows_per_batch=rows)
 
 
 def _reading(

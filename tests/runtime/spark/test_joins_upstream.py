@@ -134,3 +134,15 @@ def test_a_batch_over_a_table_that_has_lost_a_key_meets_its_other_rows(run: Run,
     for which in ("N >= 0", "K > 1"):
         run(SOURCES + SOME.format(which=which) + SOLD, "bounded")
     assert sold(tmp_path) == [(at, at if at % 4 > 1 else None) for at in range(RECORDS)]
+
+
+def test_a_join_of_more_than_a_micro_batch_meets_rows_as_of_their_time(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of each topic was read at once, by their numbers of records: of a table with many more the part ended earlier than that of the stream."""
+    monkeypatch.setattr(work, "ROWS_PER_BATCH_MAX", 50)
+    send(tmp_path, 0)
+    for begin in range(RECORDS, 5 * RECORDS, RECORDS):
+        produce(tmp_path, "names", feed(begin)[1])
+    run(SOURCES + LATEST + SOLD, "caught up")
+    assert sold(tmp_path) == expected(RECORDS)
