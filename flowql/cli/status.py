@@ -13,6 +13,7 @@ from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, Targe
 from flowql.cli.render import note, print_json, print_rows, write_lines
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
+from flowql.dlq.letters import shown_time
 from flowql.runtime.config import LetterRetention
 from flowql.server.running import connect
 from flowql.topics.keeping import letters_kept
@@ -83,6 +84,8 @@ def command(
             note(f"{q['id']}: {q['last_error']}")
         for ahead in q.get("ahead") or ():
             note(f"{q['id']}: {far_ahead(ahead)}")
+        if held := q.get("now"):
+            note(f"{q['id']}: {stands_still(held)}")
         for each in q.get("notes") or ():
             note(f"{q['id']}: {each}")
         if q.get("building"):
@@ -103,6 +106,14 @@ def far_ahead(ahead: dict[str, Any]) -> str:
     return (
         f"stream time of partition {ahead['partition']} is {hours:,.1f} h ahead of the clock; records until then are late "
         "there (MAX_AHEAD of a source keeps such times out)"
+    )
+
+
+def stands_still(held: dict[str, int]) -> str:
+    """The effect on a view that compares with `NOW()` of a clock that was set back."""
+    return (
+        f"the clock was set back: NOW() stays at {shown_time(held['moment_ms'])}, {held['ahead_ms'] / 3_600_000:,.1f} h ahead of it, and no row comes or "
+        "goes until then (--full-refresh of the view computes it as of the clock)"
     )
 
 

@@ -18,7 +18,7 @@ from flowql.runtime.log.embedded.log import skipped_records
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.lost import losses_of
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.task import Task
+from flowql.runtime.task.task import TIMERS, Task
 
 AWAY = (LogUnavailable, LogDenied, LogIOError)  # the log does not answer just now
 
@@ -164,7 +164,7 @@ def query_status(
     query: RunningQuery | None = None,
 ) -> dict[str, Any]:
     """What an entry of `status` says of progress (its shape is public). `restored` is there only while the query is restored, `waiting` where it
-    calls asynchronous functions.
+    calls asynchronous functions, `now` where its clock stands still.
 
     ends: of the partitions it reads, where they are known. query: as of `DeployedQueries`, where it is known.
     """
@@ -186,6 +186,8 @@ def query_status(
     }
     if waiting := waiting_of(q.built.tasks):
         status["waiting"] = waiting
+    if held := held_moment(q.built.tasks, instance.clock.wall_ms()):
+        status["now"] = held
     restoring = instance.restoration.progress().get(query_id)
     if restoring is not None:
         status["restored"] = {"records": restoring.done, "total": restoring.total}
@@ -237,3 +239,13 @@ def ahead_of_clock(tasks: Iterable[Task], wall_ms: int) -> list[dict[str, Any]]:
         for partition, ms in sorted(times.items())
         if ms - wall_ms > AHEAD_MS_MIN
     ]
+
+
+def held_moment(tasks: Iterable[Task], wall_ms: int) -> dict[str, int]:
+    """Of a query that compares with `NOW()`, when the clock was set back: `moment_ms` that it holds, `ahead_ms`; else empty (their names are public).
+
+    The moment of a view never goes back: no row comes or goes until the clock has reached it again.
+    """
+    known = (of for task in tasks for of in task.state.metadata.get(TIMERS, {}).values())
+    moment = max((ms for ms in known if isinstance(ms, int)), default=wall_ms)
+    return {"moment_ms": moment, "ahead_ms": moment - wall_ms} if moment - wall_ms > AHEAD_MS_MIN else {}

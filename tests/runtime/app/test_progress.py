@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from flowql.runtime.app.progress import AHEAD_MS_MIN, ahead_of_clock, caught_up, lag, query_status, state_of, waiting_of
+from flowql.cli.status import stands_still
+from flowql.runtime.app.progress import (
+    AHEAD_MS_MIN,
+    ahead_of_clock,
+    caught_up,
+    held_moment,
+    lag,
+    query_status,
+    state_of,
+    waiting_of,
+)
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
@@ -33,6 +43,24 @@ def test_stream_times_that_are_far_ahead_of_the_clock_are_told_by_partition() ->
     assert [f["partition"] for f in ahead_of_clock(tasks, now - 1)] == [0, 1]
     assert (
         ahead_of_clock([SimpleNamespace(id=SimpleNamespace(partition=0), state=SimpleNamespace(metadata={}))], 0) == []
+    )
+
+
+def test_a_moment_that_the_clock_has_to_reach_again_is_told() -> None:
+    def of(**timers: Any) -> Any:
+        return SimpleNamespace(state=SimpleNamespace(metadata={"timers": timers}))
+
+    tasks = [
+        of(a=5),
+        of(filter=9_000_000, processor={"runs": 10**15}),
+        SimpleNamespace(state=SimpleNamespace(metadata={})),
+    ]
+    assert held_moment(tasks, 9_000_000 - AHEAD_MS_MIN) == {}
+    assert held_moment(tasks, 9_000_000 - AHEAD_MS_MIN - 1) == {"moment_ms": 9_000_000, "ahead_ms": AHEAD_MS_MIN + 1}
+    assert held_moment([], 0) == {}
+    said = stands_still({"moment_ms": 4_102_444_800_000, "ahead_ms": 7_200_000})
+    assert said.startswith(
+        "the clock was set back: NOW() stays at 2100-01-01 00:00:00, 2.0 h ahead of it, and no row comes or goes"
     )
 
 
