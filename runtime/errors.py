@@ -14,6 +14,7 @@
           OffsetAboveEnd  a position above the log's end, and records that were read are not there any more
           TopicReplaced   the topic is another one than was read, of the same name
           PartitionGone   the topic has no such partition (any more)
+        DeletionsMissed  compaction may have removed deletions that a table has not read
         LogUnavailable    brokers do not answer
         LogDenied         brokers do not let us
         RecordRefused     a record that the log will never take; nothing of its transaction is visible
@@ -171,6 +172,12 @@ class PartitionGone(OffsetOutOfRange):
     """The topic has no partition of that number (any more)."""
 
     code = "FQ4001"
+
+
+class DeletionsMissed(LogError):
+    """A table was not read for longer than its topic keeps deletions, and compaction has removed records since."""
+
+    code = "FQ4067"
 
 
 class LogUnavailable(LogError):

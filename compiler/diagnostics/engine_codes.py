@@ -207,6 +207,17 @@ ENGINE_CODES: dict[str, CodePage] = {
         "CREATE STREAM placed AS SELECT * FROM orders;      -- the existing records\n"
         "CREATE STREAM named AS SELECT o.customer, c.name FROM placed o JOIN customers c ON o.customer = c.id;",
     ),
+    "FQ4067": CodePage(
+        "Deletions of a table may have been missed",
+        "Kafka keeps a deletion (a record without value) in a compacted topic for `delete.retention.ms` after it was compacted, a day unless the topic says "
+        "otherwise. A query that has not read the topic to its end for longer, because the instance was stopped or the query was paused or failed, may find "
+        "no deletion of rows that it has: they would stay for good. The query stops if records behind its position have been removed since; the others "
+        "continue. Compute it anew. If you know that no row was deleted meanwhile, set `delete.retention.ms` of the topic to more than the time that the message "
+        "names, and start the instance again.",
+        "kafka-configs --alter --topic customers --add-config delete.retention.ms=3600000      -- the instance was stopped for a day",
+        "flowql deploy --full-refresh SPENT\n"
+        "kafka-configs --alter --topic customers --add-config delete.retention.ms=604800000      -- from now on: longer than it is ever stopped",
+    ),
     "FQ4052": CodePage(
         "A computed history does not fit",
         "`flowql backfill` computes the history of a query and hands it to the instance, which compares it with the query and its "

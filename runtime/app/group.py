@@ -107,6 +107,12 @@ class GroupStep(Reconciler):
         return done
 
     @property
+    def others_ms(self) -> int:
+        """When another member last committed, as far as is known; by the wall clock."""
+        known = {} if self._written is None else self._written.committed_ms
+        return max((ms for writer, ms in known.items() if writer != self._host.config.transactional_id), default=0)
+
+    @property
     def owned(self) -> int:
         """How many partitions of the planned tasks are this member's."""
         return len(self._owned & self.planned.partitions)
@@ -307,7 +313,7 @@ class GroupStep(Reconciler):
             self._close(refused, owned=True)
         if tasks:
             yield from self._stop(tasks)
-            yield self._host.commit.request(lambda: self.mine.leave(tasks, committed=True))
+            yield self._host.commit.request(lambda: self.mine.leave(tasks, committed=True, noting=True))
             self._close(tasks)
         elif self._revoking and self.mine.commits(leaving):  # without tasks: where refused queries will begin
             yield self._host.commit.request(lambda: self.mine.forget_positions(leaving))

@@ -22,6 +22,7 @@ from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.missed_deletions import KnownTimes, note
 from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.publishing import EpochPublisher
 from flowql.runtime.app.query_rates import RateSampler
@@ -57,6 +58,7 @@ from flowql.runtime.state.changelog import (
     changelog_topic,
     changelogs_of,
     is_complete,
+    last_commit_ms,
     lost_records,
     metadata_topic,
 )
@@ -67,6 +69,7 @@ from flowql.runtime.state.sizes import StoreSizes
 from flowql.runtime.state.store import Snapshot
 from flowql.runtime.state.task_state import ManagedTask
 from flowql.runtime.task import dead_letters
+from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from flowql.runtime.topology.query import BuiltQuery, readers, upsert_topics
@@ -184,7 +187,11 @@ class Instance:
             look=self.look,
         )
         dead_letters.ensure_topic(log, config.application_id, config.dead_letters, clock.wall_ms())
-        self.group = GroupStep(self) if config.shared else None
+        self.group = group = GroupStep(self) if config.shared else None
+        away_since_ms = last_commit_ms(log, config.application_id) if config.changelogs else None
+        self._known_times = KnownTimes(
+            clock, away_since_ms, self._tasks_of, lambda: 0 if group is None else group.others_ms
+        )
         upstream = UpstreamWaits(self)
         deployment = Deployment(self, upstream)
         self.rebuilding = Rebuilding(self, deployment)
@@ -382,6 +389,12 @@ class Instance:
                 if not task.state.metadata:
                     task.state.publish({**task.progress, "stream_times": {}})
                     self.commit.dirty = True
+                elif note([task]):  # before others may take it for one that was not away
+                    self.commit.dirty = True
+
+    def known_ms(self, task: TaskId, position: str, metadata: Mapping[str, Any]) -> int:
+        """When a task that is made had read everything of an input, at the latest."""
+        return self._known_times.of(task, position, metadata)
 
     def allow_coalescing(self) -> None:
         """Merge updates of a key where all readers of the topic see a table; a new reader may have changed that."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.hosts import DeploymentHost
+from flowql.runtime.app.missed_deletions import note
 from flowql.runtime.app.planned_tasks import tasks_as_begun
 from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.app.running import RunningQuery, positions_of
@@ -97,8 +98,12 @@ class MemberTasks:
         self._owner.allow_coalescing()
         return [task for built in made.values() for task in built.tasks]
 
-    def leave(self, tasks: Iterable[Task], *, committed: bool) -> None:
-        """Tasks belong to their queries no more. committed: their positions are in this cut once more. The epoch lock is held."""
+    def leave(self, tasks: Sequence[Task], *, committed: bool, noting: bool = False) -> None:
+        """Tasks belong to their queries no more. committed: their positions are in this cut once more. noting: their metadata says
+        since when they are overdue. The epoch lock is held.
+        """
+        if noting:
+            note(tasks)
         gone = {id(task) for task in tasks}
         for name, running in self._owner.queries.items():
             leaving = [task for task in running.built.tasks if id(task) in gone]

@@ -16,7 +16,15 @@ from flowql.runtime.app.query_state import FAILED, QueryStates
 from flowql.runtime.app.troubles import ChangedTopics, StallDetector, Troubles
 from flowql.runtime.client.consumer import ConsumerFacade
 from flowql.runtime.client.events import ClientFailed
-from flowql.runtime.errors import KeysMisplaced, LogDenied, LogError, LogUnavailable, OffsetAboveEnd, TopicMissing
+from flowql.runtime.errors import (
+    DeletionsMissed,
+    KeysMisplaced,
+    LogDenied,
+    LogError,
+    LogUnavailable,
+    OffsetAboveEnd,
+    TopicMissing,
+)
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.functions.failures import reason_of
 from flowql.runtime.log.base import Admin, RawBatch, TopicPartition
@@ -48,7 +56,7 @@ class PollingStep:
         on_unreadable: Callable[[TopicPartition, LogError], None],
         on_misplaced: Callable[[str, KeysMisplaced], None],
     ) -> None:
-        """Called in this thread: on_unreadable: a partition is deleted, damaged, denied, or a position is below its start or above its end.
+        """Called in this thread: on_unreadable: a partition is deleted, damaged, denied, may lack deletions, or a position is below its start or above its end.
         on_misplaced: a query reads keys that its tasks cannot bring together.
         """
         self._main, self._restore, self._admin = main, restore, admin
@@ -181,7 +189,9 @@ class PollingStep:
         self.troubles.over(batch.tp)
         self._heads[batch.tp] = batch.next_offset
         self._arrivals[batch.tp].reach(batch.next_offset, self._now_ms)
-        for i in self._inputs[batch.tp]:
+        if any([i.deletions is not None and i.deletions.look(i.next_fetch, batch) for i in self._inputs[batch.tp]]):
+            self._on_unreadable(batch.tp, DeletionsMissed(f"{batch.tp}: records are missing"))
+        for i in self._inputs.get(batch.tp, ()):
             if i.attached:
                 i.add(batch)
 
@@ -212,6 +222,10 @@ class PollingStep:
         assert isinstance(batches, list)
         self.troubles.over(i.tp)
         for batch in batches:
+            if i.deletions is not None and i.deletions.look(i.next_fetch, batch):
+                self._on_unreadable(i.tp, DeletionsMissed(f"{i.tp}: records are missing"))
+                if all(other is not i for other in self._inputs.get(i.tp, ())):
+                    return True
             i.add(batch)
         return bool(batches)
 
@@ -266,6 +280,8 @@ class PollingStep:
                 self._arrivals[tp].reach(end, self._now_ms)
                 for i in inputs:
                     i.end_offset = end
+                    if i.deletions is not None:
+                        i.deletions.reach(i.position, end)
             self._begin_anew_if_stalled(tp, end)
             self._stop_if_above(tp, end)
 

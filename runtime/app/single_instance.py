@@ -8,6 +8,7 @@ from typing import Any
 
 from flowql.runtime.app.coroutines import Coroutine, handed_over, stopped
 from flowql.runtime.app.hosts import QueryHost
+from flowql.runtime.app.missed_deletions import note, unnoted
 from flowql.runtime.app.query_state import RUNNING, SUSPENDED
 from flowql.runtime.app.rebuilding import Rebuilding
 from flowql.runtime.app.reconciler import Reconciler
@@ -41,6 +42,8 @@ class SingleInstanceReconciler(Reconciler):
             tasks = self._host.queries[query].built.tasks
             if any(task.status is not TaskStatus.CLOSED for task in tasks):
                 return self._take_apart(tasks)
+        if tasks := unnoted(self._host):
+            return self._note(tasks)
         for query, running in self._host.queries.items():
             if running.lacks_tasks and self._host.query_states.of(query).state is RUNNING:
                 return self._add_tasks(query)
@@ -59,6 +62,15 @@ class SingleInstanceReconciler(Reconciler):
             positions = task.state.metadata.get("positions", {})
             for i in task.logs.values():
                 i.reset(i.position_in(positions, i.position))
+
+    def _note(self, tasks: Sequence[Task]) -> Coroutine:
+        """Queries that may have missed deletions: after a restart their tasks would not be known to have been away."""
+        yield from stopped(self._host, tasks)
+
+        def at_the_cut() -> None:
+            note(tasks)
+
+        yield self._host.commit.request(at_the_cut)
 
     def _add_tasks(self, query: str) -> Coroutine:
         """For partitions that its topics have got. Those that run go on."""

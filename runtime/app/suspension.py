@@ -7,11 +7,14 @@ reconciler makes the tasks of a suspended query anew from the last commit, later
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.hosts import QueryHost
+from flowql.runtime.app.missed_deletions import stop_readers
 from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.errors import (
+    DeletionsMissed,
     KeysMisplaced,
     LogDenied,
     LogError,
@@ -62,6 +65,10 @@ def unreadable(host: QueryHost, tp: TopicPartition, error: LogError) -> None:
 
     Rights may be given again, for all of a topic: then its readers go on.
     """
+    if isinstance(error, DeletionsMissed):
+        with suppress(LogError):  # brokers are away: it will be said again
+            stop_readers(host, tp)
+        return
     if isinstance(error, PartitionsChanged):
         _more_partitions(host, tp.topic, error.partitions)
         return

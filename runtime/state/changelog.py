@@ -92,6 +92,7 @@ class WrittenTasks:
         self.tasks: dict[str, WrittenTask] = {}
         self.sequences: dict[str, int] = {}
         self.complete: dict[str, bool] = {}  # by writer, whether all its commits were covered
+        self.committed_ms: dict[str, int] = {}  # by writer, when its last commit was; by its wall clock
         tp = TopicPartition(metadata_topic(application_id), 0)
         self._reader = log.reader(tp, log.admin().begin_offset(tp))
 
@@ -99,10 +100,12 @@ class WrittenTasks:
         """Take in what was committed since the last call. RecordUnreadable for one of another format, again at each call."""
         begin = self._reader.position
         while (batch := self._reader.read(_READ_ROWS, _READ_BYTES)) is not None:
-            offsets = batch.records.column(0).to_pylist()
+            offsets, times = batch.records.column(0).to_pylist(), batch.records.column("timestamp").to_pylist()
             try:
-                for offset, (key, value) in zip(offsets, changes(batch), strict=True):
-                    self._take(key.decode(), value, f"{batch.tp}, offset {offset}")
+                for offset, ms, (key, value) in zip(offsets, times, changes(batch), strict=True):
+                    self._take(name := key.decode(), value, f"{batch.tp}, offset {offset}")
+                    if name.startswith("@"):
+                        self.committed_ms[name[1:]] = ms
             except RecordUnreadable:
                 self._reader.seek(begin)
                 raise
@@ -188,6 +191,22 @@ def last_written(log: Log, application_id: str) -> tuple[int, bool]:
         return 0, False
     sequence, complete = _fields(found, f"{tp}, the last commit")
     return int(sequence), bool(complete)
+
+
+def last_commit_ms(log: Log, application_id: str) -> int | None:
+    """When the application last committed, by the wall clock of its writer; None if it never has, or no record tells."""
+    if metadata_topic(application_id) not in log.admin().topics():
+        return None
+    tp = TopicPartition(metadata_topic(application_id), 0)
+    begin, end = log.admin().begin_offset(tp), log.admin().end_offset(tp)
+    back, found = _TAIL_RECORDS, None
+    while found is None and end > begin:
+        for batch in _read(log, tp, max(begin, end - back)):
+            found = int(batch.records.column("timestamp")[batch.records.num_rows - 1].as_py())
+        if end - back <= begin:
+            break
+        back *= 8
+    return found
 
 
 def changelogs_of(application_id: str, record: TaskRecord) -> list[TopicPartition]:

@@ -21,6 +21,7 @@ from flowql.runtime.batch import Batch, Ints, concat
 from flowql.runtime.log.base import RawBatch, TopicPartition
 from flowql.runtime.operators.base import DeadLetter
 from flowql.runtime.task.arrivals import Arrivals
+from flowql.runtime.task.deletions import Deletions
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.peeked import EMPTY, PeekedRows, peeked_rows
 
@@ -129,6 +130,7 @@ class LogInput:
     chunk: Future[object] | None = None
     end_offset: int = 0
     stop_at: int | None = None
+    deletions: Deletions | None = None  # of a table's topic where some may be missed
     skipped: int = 0  # raw rows of the head batch that a fused run has consumed
     queue: deque[RawBatch] = field(default_factory=deque)
     rows: int = 0

@@ -25,6 +25,7 @@ from flowql.runtime.state.store import TaskState
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.dead_letters import LocatedDeadLetter, each_once
+from flowql.runtime.task.deletions import known_times
 from flowql.runtime.task.delivery import Delivery, DeliveryResult
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import (
@@ -531,11 +532,9 @@ class Task:
     @property
     def progress(self) -> dict[str, Any]:
         """Marks and positions, for its metadata. within: rows of a repartition's record that are processed, where it is not all."""
-        out = {**self.marks, "positions": self.positions}
         channels = [i for i in self.logs.values() if i.channel is not None]
-        if channels:
-            out["within"] = {i.name: i.rows_within for i in channels if i.rows_within}
-        return out
+        within = {"within": {i.name: i.rows_within for i in channels if i.rows_within}} if channels else {}
+        return {**self.marks, "positions": self.positions, **within, **known_times(self.logs.values())}
 
     def _take(self, rows_max: int) -> list[InputSlice]:
         """The rows of the next micro-batch, in merged order."""

@@ -31,6 +31,7 @@ from flowql.runtime.output.partitioner import split
 from flowql.runtime.state.changelog import COMPACTED, changelog_topic
 from flowql.runtime.state.manager import StateManager
 from flowql.runtime.state.store import TaskState
+from flowql.runtime.task.deletions import KEPT_MS, Deletions
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput, positions_of_input
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
@@ -63,6 +64,10 @@ class TaskServices(Protocol):
 
     def position(self, tp: TopicPartition, positions: Mapping[str, int]) -> int:
         """Where a task with these positions, by topic, goes on; who has read nothing of a partition, at its beginning."""
+        ...
+
+    def known_ms(self, task: TaskId, position: str, metadata: Mapping[str, Any]) -> int:
+        """When a task that is made had read everything of an input, at the latest: ms since the epoch. position: its name in the metadata of the task."""
         ...
 
     @property
@@ -230,9 +235,11 @@ def build_query(
         for op in sub.operators
         if isinstance(op.spec, ExchangeSink)
     }
-    partitions = {**{name: info.partitions for name, info in env.admin.topics().items()}, **exchange_counts}
+    known = env.admin.topics()
+    partitions = {**{name: info.partitions for name, info in known.items()}, **exchange_counts}
     sources = {t: range(counts[w]) for t, w in writers.items()}
     topic_ids = ids_of_sources(query, plan, env.admin)
+    kept = _deletions_kept(query, plan, known) if env.config.changelogs else {}
     opened: list[TaskId] = []
     try:
         for sub in query.subtopologies:
@@ -247,6 +254,7 @@ def build_query(
                     check_results(query, sub, state.metadata, partitions)
                     read = {tp.topic: tp for tp in groups[task_id.partition]} if scanned else {}
                     task = _task(task_id, query, sub, state, read, partitions, sources, topic_ids, env)
+                    _look_for_deletions(task, sub, kept, env)
                     for i in (i for i in task.logs.values() if i.channel is None):
                         i.partitions = counts[sub.number]
                     task.marks |= partition_marks(query, sub, counts[sub.number], partitions)
@@ -304,6 +312,24 @@ def _task(
                 exchange = env.exchanges.open(op.id, op.spec.topic, partition, source, op.schema)
                 task.exchanges[f"{op.id}#{source}"] = exchange
     return task
+
+
+def _deletions_kept(query: QueryPlan, plan: Plan, known: Mapping[str, TopicInfo]) -> dict[str, int]:
+    """For how many ms the compacted topics that a query reads keep deletions, but for those that queries write."""
+    infos = [known[t] for t in topics_read(query) if t in known and t not in writers_of(plan)]
+    compacted = [i for i in infos if "compact" in i.config.get("cleanup.policy", "")]
+    return {i.name: int(i.config.get("delete.retention.ms", KEPT_MS)) for i in compacted}
+
+
+def _look_for_deletions(task: Task, sub: SubTopology, kept: Mapping[str, int], env: TaskServices) -> None:
+    """Inputs of tables notice when deletions may be missed. One that has read nothing has no row that could stay."""
+    metadata = task.state.metadata
+    for op in sub.operators:
+        if isinstance(op.spec, Scan) and op.spec.kind == "table" and op.spec.topic in kept:
+            i = task.logs[op.id]
+            has_begun = i.tp.topic in metadata.get("positions", {})
+            known_ms = env.known_ms(task.id, i.name, metadata) if has_begun else env.clock.wall_ms()
+            i.deletions = Deletions(kept[op.spec.topic], known_ms, env.clock.wall_ms)
 
 
 def ids_of_sources(query: QueryPlan, plan: Plan, admin: Admin) -> dict[str, str]:
