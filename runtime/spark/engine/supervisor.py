@@ -12,7 +12,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.spark.engine.order import feeds_of, is_circle, levels
 from flowql.runtime.spark.engine.streams import RunningQuery, Stream
-from flowql.runtime.spark.engine.upstream import is_held
+from flowql.runtime.spark.engine.upstream import awaited, is_held
 from flowql.runtime.spark.log_offsets import Offsets
 
 TRIES_MAX = 3  # of a query in a run that is to end
@@ -59,6 +59,7 @@ class Supervisor:
         self._launcher, self._at_once = launcher, at_once
         self._rounds: Sequence[Sequence[RunningQuery]] = ()
         self._feeds: Mapping[str, set[str]] = {}
+        self._awaited: Mapping[str, list[str]] = {}
         self.queries: Mapping[str, RunningQuery] = {}
         self.doing: Literal["nothing", "continuous", "available now", "batch"] = "nothing"
 
@@ -70,6 +71,7 @@ class Supervisor:
         """Every query processes what there is, in the order in which they read each other; then nothing is done."""
         self._rounds = [[self.queries[q.id] for q in level] for level in levels(plan.queries)]
         self._feeds = feeds_of(plan.queries)
+        self._awaited = {q.id: awaited(q, plan) for q in plan.queries}
         for query in self.queries.values():
             query.again()
         self.doing = "batch" if batch else "available now"
@@ -113,11 +115,13 @@ class Supervisor:
         return sum(busy) >= self._at_once
 
     def _is_cut_off(self, query: RunningQuery) -> bool:
-        """A batch whose input is not there, as a query that feeds it was given up: it would take that for the whole input."""
-        feeds = (self.queries[f] for f in sorted(self._feeds.get(query.plan.id, ())))
-        failed = [f.plan.id for f in feeds if f.state == "error"] if self.doing == "batch" else []
+        """A batch whose input is not there, as a query that feeds it was given up: it would take that for the whole input. So would a stream that joins by time."""
+        is_batch = self.doing == "batch"
+        feeds = sorted(self._feeds.get(query.plan.id, ())) if is_batch else self._awaited[query.plan.id]
+        failed = [f for f in feeds if f in self.queries and self.queries[f].state == "error"]
         if failed and query.state == "waiting":
-            query.given_up(RuntimeFailure(f"not computed, as {', '.join(failed)} failed; its earlier results stay"))
+            said = "not computed" if is_batch else "it reads no more"
+            query.given_up(RuntimeFailure(f"{said}, as {', '.join(failed)} failed; its earlier results stay"))
         return bool(failed)
 
     def _look(self, query: RunningQuery, now_ms: int) -> None:

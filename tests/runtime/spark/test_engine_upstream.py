@@ -128,3 +128,20 @@ def test_queries_whose_inputs_may_come_in_any_order_wait_for_nobody() -> None:
     plan = plan_of(SOURCES + LATEST + SOLD + "CREATE TABLE BOTH AS SELECT K, N + 1 AS N FROM LATEST;\n")
     waits = {q.id: awaited(q, plan) for q in plan.queries}
     assert waits == {"CTAS_LATEST": [], "CTAS_BOTH": [], "CSAS_SOLD": ["CTAS_LATEST"]}
+
+
+def test_a_run_that_ends_does_not_join_what_a_query_that_failed_has_not_made() -> None:
+    """The sales would have been read, and have met nothing for good."""
+    launcher, plan = FakeLauncher(), plan_of(SOURCES + FAR + SOLD)
+    launcher.fails = lambda name: name == "CSAS_MOVED"
+    supervisor = Supervisor(launcher)
+    supervisor.queries = {q.id: RunningQuery(q) for q in plan.queries}
+    supervisor.run_once_over(plan, batch=False)
+    for now in range(0, 100_000, 500):
+        supervisor.run_once(now)
+        for stream in launcher.streams.values():
+            stream.end()
+    assert supervisor.finished
+    sold = supervisor.queries["CSAS_SOLD"]
+    assert (sold.state, "it reads no more, as CSAS_MOVED failed" in sold.last_error) == ("error", True)
+    assert {name for name, _ in launcher.calls} == {"CSAS_MOVED", "CTAS_LATEST"}
