@@ -73,6 +73,11 @@ def begun_at(first: Offsets, after: Offsets, starts: Mapping[str, Mapping[str, i
     return found
 
 
+def capped(after: Offsets, ends: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """`after`, but of topics in `ends` no further than there."""
+    return {t: {p: min(end, ends.get(t, {}).get(p, end)) for p, end in at.items()} for t, at in after.items()}
+
+
 def _by_topic(topics: Collection[str], offsets: Mapping[TopicPartition, int]) -> Offsets:
     found: Offsets = {topic: {} for topic in topics}
     for tp, offset in offsets.items():

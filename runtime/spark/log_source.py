@@ -4,7 +4,8 @@ Options for reading: where the log is (`log_address`), `topics` (comma list), `p
 (JSON as in `log_offsets`; -2 earliest, -1 latest; ending only in batch), `chunk_rows` (records per packed row or Arrow batch),
 `layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `reading` (of `native.topics.Reading`: rows
 with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: all that the log holds), `growing` (true: a batch read goes up to
-the end of the log at the time at which its tasks run; Spark plans a batch that a stream is joined with once). Readers take no lock:
+the end of the log at the time at which its tasks run; Spark plans a batch that a stream is joined with once), `stop_at` (JSON like `ending`; where a stream that ends
+stops, of topics that are not named at what there is when it starts). Readers take no lock:
 every Python worker maps the files of an embedded log itself, or has a consumer of its own that reads what is committed on Kafka, and
 only Arrow batches pass to Java.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ from flowql.runtime.spark.log_offsets import (
     LogRange,
     Offsets,
     bounds,
+    capped,
     check_positions,
     limited,
     ranges,
@@ -65,6 +67,7 @@ class ReadOptions:
     layout: str = ""
     reading: str = ""
     growing: bool = False
+    stop_at: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -86,6 +89,7 @@ class ReadOptions:
             options.get("layout", ""),
             options.get("reading", ""),
             options.get("growing", "false").lower() == "true",
+            json.loads(options.get("stop_at") or "{}"),
         )
 
     def texts(self) -> dict[str, str]:
@@ -102,6 +106,7 @@ class ReadOptions:
             "layout": self.layout,
             "reading": self.reading,
             "growing": str(self.growing).lower(),
+            "stop_at": json.dumps(self.stop_at),
         }
 
 
@@ -239,14 +244,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(rows) if rows else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._stop_at = bounds(shared_log(self._options.address), self._options.topics)[1]
+        now = bounds(shared_log(self._options.address), self._options.topics)[1]
+        self._stop_at = capped(now, self._options.stop_at)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         end = check_positions(shared_log(self._options.address), self._options.topics, start)
         if self._stop_at is not None:
             # A restarted query may be ahead: the checkpoint's last batch can end after what `prepare` saw only if the
             # log was made anew, which the check above refuses.
-            end = self._stop_at
+            end = {t: {p: max(at[p], stop) for p, stop in self._stop_at[t].items()} for t, at in start.items()}
         return limited(start, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
 
     def reportLatestOffset(self) -> Offsets:

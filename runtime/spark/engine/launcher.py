@@ -17,7 +17,7 @@ from flowql.runtime.spark.engine.streams import RunningQuery, Stream
 from flowql.runtime.spark.engine.supervisor import Pace
 from flowql.runtime.spark.engine.work import run_batch, run_over_files, start_stream
 from flowql.runtime.spark.history import complete_queries
-from flowql.runtime.spark.log_offsets import Offsets, bounds
+from flowql.runtime.spark.log_offsets import Offsets, bounds, capped
 from flowql.runtime.spark.session import described, in_pool
 
 if TYPE_CHECKING:
@@ -32,9 +32,14 @@ class SparkLauncher:
         self.plan = Plan()
         self.records: Mapping[str, Record] = {}
         self._history: FileHistory | None = None
+        self._ends: Offsets = {}
 
     def begin(self) -> None:
-        """Another run over all queries: files are read as they are from now on."""
+        """Another run over all queries: files are read as they are from now on, and topics that none of them writes up to where they end now, so that all
+        queries see the same: those that run later would meet records without what earlier ones would have made of others.
+        """
+        outside = self._site.log.admin().partition_counts(outside_topics(self.plan))
+        self._ends = bounds(self._site.log, list(outside))[1]
         if self._history is not None:
             self._history.close()
         self._history = None
@@ -44,7 +49,8 @@ class SparkLauncher:
         self._use()
         self._site.staging.clear(query.plan.id)
         with in_pool(self._spark, query.plan.priority):
-            return start_stream(self._spark, self._site, self.plan, query.plan, query.record, pace)
+            ends = self._ends if pace == "available now" else {}
+            return start_stream(self._spark, self._site, self.plan, query.plan, query.record, pace, ends)
 
     def batch(self, query: RunningQuery) -> None:
         assert query.record is not None
@@ -69,7 +75,7 @@ class SparkLauncher:
             for topic, at in record.replaces.items():
                 for partition, offset in at.items() if topic in first else ():
                     first[topic][partition] = max(first[topic][partition], offset)
-        return first, after
+        return first, capped(after, self._ends)
 
     def _use(self) -> None:
         """Writers look up data sources in the session of their thread, which by default is none."""

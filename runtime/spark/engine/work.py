@@ -127,13 +127,15 @@ def _fed(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, *, strea
     return file_rows(spark, source, files, partitions, query=query.id, streaming=streaming)
 
 
-def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, record: Record, pace: Pace) -> Stream:
-    """Start the stream of a query, on its checkpoint."""
+def start_stream(
+    spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, record: Record, pace: Pace, ends: Offsets
+) -> Stream:
+    """Start the stream of a query, on its checkpoint. ends: where one that ends stops reading these topics."""
     letters: Letters | None = None
     if is_feeder(query):
         made = _fed(spark, site, plan, query, streaming=True)
     else:
-        options = _read_by_stream(site, query, record)
+        options = _read_by_stream(site, query, record, ends)
         if record.how == "native":
             read = partial(_reading, spark, options, stream_log)
             letters, semantics = _letters_of(site, query.id), site.settings.semantics
@@ -157,12 +159,13 @@ def start_stream(spark: SparkSession, site: Site, plan: Plan, query: QueryPlan, 
     return writer.trigger(processingTime=f"{every} milliseconds").start()
 
 
-def _read_by_stream(site: Site, query: QueryPlan, record: Record) -> ReadOptions:
+def _read_by_stream(site: Site, query: QueryPlan, record: Record, ends: Offsets) -> ReadOptions:
     """An exact join by time reads all that there is at once: parts of topics would end at different times, and rows between them would not meet."""
     topics, rows = topics_read(query), 0 if record.how == "exact" and merges(query) else ROWS_PER_BATCH_MAX
     first = site.bounds(topics, record)[0] if record.starts else {}
     starts = {t: at for t, at in first.items() if t in record.starts}
-    return ReadOptions(site.address, topics, starting=starts, max_rows_per_batch=rows)
+    stop_at = {t: at for t, at in ends.items() if t in topics}
+    return ReadOptions(site.address, topics, starting=starts, max_rows_per_batch=rows, stop_at=stop_at)
 
 
 def _reading(

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
@@ -19,6 +19,8 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.spark.engine import work
 from flowql.runtime.spark.engine.instance import Mode, SparkInstance
+from flowql.runtime.spark.engine.launcher import SparkLauncher
+from flowql.runtime.spark.engine.streams import RunningQuery
 from tests.crash.contents import records_of
 from tests.runtime.app.test_upstream import JOIN, LATEST, SOLD, SOURCES, expected, feed
 from tests.runtime.spark.conftest import TEST_SETTINGS
@@ -146,3 +148,25 @@ def test_a_join_of_more_than_a_micro_batch_meets_rows_as_of_their_time(
         produce(tmp_path, "names", feed(begin)[1])
     run(SOURCES + LATEST + SOLD, "caught up")
     assert sold(tmp_path) == expected(RECORDS)
+
+
+@pytest.mark.turns("spark")
+@pytest.mark.parametrize(("mode", "start"), [("caught up", "stream"), ("bounded", "batch")])
+def test_records_that_come_while_queries_run_belong_to_the_next_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, start: str
+) -> None:
+    """The join, which runs later than the table, read sales of which the table had not the names."""
+    send(tmp_path, 0)
+    came, real = list[int](), getattr(SparkLauncher, start)
+
+    def meanwhile(launcher: SparkLauncher, query: RunningQuery, *rest: Any) -> Any:
+        if query.plan.id == "CSAS_SOLD" and not came:
+            came.append(RECORDS)
+            send(tmp_path, RECORDS)
+        return real(launcher, query, *rest)
+
+    monkeypatch.setattr(SparkLauncher, start, meanwhile)
+    run(SOURCES + LATEST + SOLD, mode)
+    assert (came, sold(tmp_path)) == ([RECORDS], expected(RECORDS))
+    run(SOURCES + LATEST + SOLD, mode)
+    assert sold(tmp_path) == expected(2 * RECORDS)
