@@ -8,7 +8,8 @@ ENGINE_CODES: dict[str, CodePage] = {
     "FQ4000": CodePage("The engine failed", "The message says what happened and where."),
     "FQ4001": CodePage(
         "The log cannot do this",
-        "For example a topic exists with another number of partitions than requested, or joined topics have different numbers.",
+        "For example a topic exists with another number of partitions than requested, joined topics have different numbers, or the "
+        "directory of the log was replaced by `flowql restore` while a process had it open.",
         "flowql topic create orders --partitions 4   # it has 2",
         "flowql topic create orders --partitions 2",
     ),

@@ -20,6 +20,7 @@ from flowql.deploy.pins import LOCK, NOT_MADE, check_supported
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.runtime.errors import InstanceRunning, remedy_when_full
+from flowql.runtime.log.embedded.ledger import OWNERS, writers_shut_out
 from flowql.runtime.log.embedded.segment import is_full
 from flowql.runtime.log.files import DiskFiles, Files
 from flowql.server.address import is_alive, read_address
@@ -100,7 +101,10 @@ def _check_stopped(place: Path) -> None:
 
 @contextmanager
 def _stopped(place: Path) -> Iterator[None]:
-    """Within, no instance runs on the directory, and no backup of it is made. The locks stay with what is renamed."""
+    """Within, no instance runs on the directory, no backup of it is made, and nothing writes to it. The locks stay with what is renamed.
+
+    A process that waits for one of them (an import) finds afterwards that its directory was replaced.
+    """
     with ExitStack() as held:
         if (place / "log").is_dir():
             for path, who in (
@@ -111,6 +115,8 @@ def _stopped(place: Path) -> Iterator[None]:
                 if lock is None:
                     raise InstanceRunning(f"{who} {place}: nothing was restored")
                 held.callback(lock.release)
+            if (place / "log" / OWNERS).is_dir():
+                held.enter_context(writers_shut_out(DiskFiles(), str(place / "log")))
         yield
 
 

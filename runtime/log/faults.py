@@ -172,6 +172,9 @@ class SimulatedDisk:
     def exists(self, path: str) -> bool:
         return path in self._nodes or path in self._dirs
 
+    def identity(self, path: str) -> str | None:
+        return path if self.exists(path) else None
+
     def rename(self, source: str, target: str) -> None:
         self.step("rename", target)
         if target in self._nodes:

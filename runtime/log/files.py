@@ -11,7 +11,7 @@ import ctypes
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
@@ -86,6 +86,10 @@ class Files(Protocol):
         ...
 
     def exists(self, path: str) -> bool: ...
+
+    def identity(self, path: str) -> Hashable:
+        """Differs from before where another directory or file has taken the name, as long as the former one exists; None without one."""
+        ...
 
     def rename(self, source: str, target: str) -> None: ...
 
@@ -265,6 +269,13 @@ class DiskFiles:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
+
+    def identity(self, path: str) -> Hashable:
+        try:
+            about = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return about.st_dev, about.st_ino
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -77,6 +77,7 @@ class Ledger:
                 lock = self._files.lock(self._lock_path(name), wait=True)
                 assert lock is not None
                 held.callback(lock.release)
+            self._check_in_place()
             if self._journal.is_in_doubt:  # what it names may lie where these would be written to
                 with self.appending():
                     pass
@@ -109,6 +110,7 @@ class Ledger:
         lock = self._files.lock(f"{self.directory}/append.lock", wait=True)
         assert lock is not None
         try:
+            self._check_in_place()
             self._catch_up()
             before = self._journal.end
             yield
@@ -154,6 +156,15 @@ class Ledger:
         if self._failure is not None:
             raise LogError(f"the log in {self.directory} cannot be used: {self._failure}")
 
+    def _check_in_place(self) -> None:
+        """LogError if the directory was replaced since it was opened: its commit log here is that of the former one.
+
+        Caller holds a lock there, for which a restore waits.
+        """
+        if self._files.identity(self.directory) != self._identity:
+            self._failure = "the directory was replaced, by a restore for example, and what is written now would damage the new log: open it again"
+            self.check_usable()
+
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
         """OSErrors as errors of the log."""
@@ -170,6 +181,7 @@ class Ledger:
             self._files.makedirs(self.directory)
             self._files.makedirs(self.topics_directory)
             self._files.makedirs(f"{self.directory}/{OWNERS}")
+            self._identity = self._files.identity(self.directory)
             journal = Journal.open(self._files, self.directory)
             if journal is None:
                 lock = self._files.lock(f"{self.directory}/append.lock", wait=True)
@@ -314,3 +326,22 @@ class Ledger:
         finally:
             if lock is not None:
                 lock.release()
+
+
+@contextlib.contextmanager
+def writers_shut_out(files: Files, directory: str) -> Iterator[None]:
+    """Within, no process writes to the log in a directory, so that it can be replaced. Waits for commits under way; takes the locks in their order."""
+    with contextlib.ExitStack() as held:
+        while True:
+            names = files.listdir(f"{directory}/topics")
+            for path in [
+                *(f"{directory}/{OWNERS}/{n}.lock" for n in sorted({*names, REDO})),
+                f"{directory}/append.lock",
+            ]:
+                lock = files.lock(path, wait=True)
+                assert lock is not None
+                held.callback(lock.release)
+            if files.listdir(f"{directory}/topics") == names:
+                break
+            held.pop_all().close()  # a topic was made meanwhile
+        yield
