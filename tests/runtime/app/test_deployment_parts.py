@@ -25,6 +25,7 @@ from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.task import dead_letters
 from flowql.runtime.task.dead_letters import staging_topic
 from tests.runtime.app.harness import InstanceHarness, plan_of
+from tests.runtime.app.test_exchanges import batch
 from tests.runtime.app.test_rebuilding import CHAIN, sent
 from tests.runtime.app.test_replacing import put
 from tests.runtime.app.test_swapping import ALONE, MEMBER, LikeKafka
@@ -165,3 +166,22 @@ def test_a_table_that_does_not_fit_its_rows_is_refused_before_anything_changes()
         with pytest.raises(TableUnsupported, match="flowql topic delete t"):
             world.instance.deploy(table, dry_run=dry_run)
     assert (world.instance.deployed, set(world.log.topics())) == (before, topics)
+
+
+def test_channels_of_tasks_that_others_replace_are_as_they_were_committed() -> None:
+    """What was published since is not of a commit that the tasks in their place begin with: it was saved with the next one."""
+    world = InstanceHarness("""CREATE STREAM S (K BIGINT KEY, V BIGINT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 2, VALUE_FORMAT = 'JSON');
+CREATE TABLE BY_VALUE AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;""")
+    world.send("s", sent(0, 40))
+    world.settle()
+    instance = world.instance
+    tasks = [t for t in instance.queries["CTAS_BY_VALUE"].built.tasks if t.exchanges]
+    channel = min(tasks, key=lambda task: task.id).exchanges[min(tasks[0].exchanges)]
+    instance.query_states.end(["CTAS_BY_VALUE"])
+    with instance.state.epoch_lock:
+        channel.push(batch(range(3)))
+        instance.deployer._deployment._close_for_others(tasks)
+        instance.commit.dirty = True
+    world.driver.commit()  # type: ignore[union-attr]
+    assert instance.exchanges.empty
+    assert instance.exchanges._read((channel.topic, channel.partition, channel.source))[1] == []

@@ -68,6 +68,23 @@ def test_tasks_are_wanted_where_all_they_read_is_owned_and_stays(world: Instance
     assert world.instance.commit.group_metadata == GroupMetadata("flowql", "one")
 
 
+def test_nobody_is_answered_while_tasks_of_the_plan_are_to_begin(world: InstanceHarness) -> None:
+    """A deployment would be said to run that does not yet."""
+    of = step(world)
+    of._take(event(GroupChange.REVOKE, S1))
+    rounds(world, 20)
+    assert of.owned == 1
+    of._take(event(GroupChange.ASSIGN, S1))
+    waiting = of.applied(0)
+    coroutine = of.next(world.clock.timer_ms())
+    assert coroutine is not None
+    assert not waiting.done()
+    coroutine.close()
+    rounds(world, 20)
+    assert waiting.done()
+    assert {str(t) for t in of._begun} == tasks(world)
+
+
 def test_who_waits_for_a_record_is_answered_when_it_runs_here(world: InstanceHarness) -> None:
     of, end = step(world), world.log.end_offset(PLAN)
     waiters = [of.applied(at) for at in (end, end + 1, 0)]

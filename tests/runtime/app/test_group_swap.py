@@ -11,6 +11,7 @@ from flowql.compiler.plan.generations import runtime_name
 from flowql.runtime.app import group_swap
 from flowql.runtime.app.group_swap import PARKED, GroupSwap, _before, _positions
 from flowql.runtime.app.swapping import MoveExecutor, begun, taken_back
+from flowql.runtime.commit.positions import commit_in
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
@@ -92,6 +93,19 @@ class Site:
         host = self.world.instance
         host.deployed = begun(host.deployed, self.group)
         self.swap.learn()
+
+
+def test_positions_tell_of_the_commit_in_which_tasks_were_parked(site: Site) -> None:
+    """Whoever owns a partition next waits for that commit, and finds the mark in it (rule R3)."""
+    group = site.world.instance.group
+    assert group is not None
+    site.parking()
+    site.rounds(20)
+    written = group._read_written().tasks
+    for p in range(2):
+        parked, tp = written[f"CTAS_COUNTS/0_{p}"], TopicPartition("BIG", p)
+        assert parked.record.read()[PARKED] == site.swap.id
+        assert commit_in(site.world.log.committed("flowql")[tp].metadata) == ("flowql-one", parked.sequence)
 
 
 @pytest.fixture
