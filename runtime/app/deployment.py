@@ -32,7 +32,7 @@ from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.runtime.app import forwarding, handover
 from flowql.runtime.app.coroutines import Coroutine, handed_over, in_polling, stopped
 from flowql.runtime.app.hosts import DeploymentHost, PlanHost
-from flowql.runtime.app.plan_topic import deployed_records, write_deployed
+from flowql.runtime.app.plan_topic import deployed_records, other_applications, write_deployed
 from flowql.runtime.app.plan_writer import writer_id
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.app.running import RunningQuery
@@ -360,7 +360,8 @@ def create_staging(host: PlanHost, after: Deployed, planned: Mapping[str, int] =
 def delete_leftovers(host: PlanHost) -> None:
     """Staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one.
 
-    Of names that others may use as well: those of generations that are known to have begun.
+    Of names that others may use as well: those of generations that are known to have begun, and empty ones that only a deployment of this
+    application can have made, which died before its record.
     """
     deployed, app = host.deployed, host.config.application_id
     made = (
@@ -368,12 +369,26 @@ def delete_leftovers(host: PlanHost) -> None:
     )  # a single instance is the only one that creates topics of the next generation
     wanted = {t for g in groups_of(deployed) for t in g.staging.values()}
     wanted |= {staging_topic(app, runtime_name(q)) for q in deployed.building}
-    for name, info in host.admin.topics().items():
+    known = host.admin.topics()
+    for name, info in known.items():
         if name in wanted:
             continue
-        if STAGING.items() <= info.config.items() or (deployed.prefix and _has_begun(deployed, app, name, made)):
+        of_prefix = deployed.prefix and (
+            _has_begun(deployed, app, name, made) or (made and _is_unused(host, info, known))
+        )
+        if STAGING.items() <= info.config.items() or of_prefix:
             with suppress(TopicMissing):  # another member was quicker
                 host.admin.delete_topic(name)
+
+
+def _is_unused(host: PlanHost, info: TopicInfo, known: Collection[str]) -> bool:
+    """Whether this is a staging topic of this application without records. It says what such a topic says, and no other application has its name."""
+    app = host.config.application_id
+    others = [f"{other}-" for other in other_applications(app, known) if other.startswith(f"{app}-")]
+    named = re.fullmatch(rf"{re.escape(app)}-.+\.g\d+-staging", info.name) and not info.name.startswith((*others,))
+    if not named or not WHOLE.items() <= info.config.items():
+        return False
+    return not any(host.admin.written_offset(TopicPartition(info.name, p)) for p in range(info.partitions))
 
 
 def _has_begun(deployed: Deployed, application_id: str, name: str, more: int) -> bool:

@@ -78,6 +78,25 @@ def test_what_is_left_over_is_deleted_and_what_others_may_have_is_not(config: di
     assert (next_one in there) == (config is MEMBER)
 
 
+@pytest.mark.parametrize("config", [ALONE, MEMBER], ids=["alone", "member"])
+def test_an_empty_staging_topic_of_a_result_that_was_never_recorded_is_deleted(config: dict[str, Any]) -> None:
+    """A deployment that moved a query to another topic was killed before its record, and given up."""
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **config)
+    for over in (15, 0):
+        world.deploy(CHAIN.format(over=over))
+        world.settle()
+    delete_leftovers(world.instance)
+    left, used, others = "flowql-MOVED.g2-staging", "flowql-USED.g2-staging", "flowql-b-MOVED.g2-staging"
+    for name in (left, used, others, "flowql-MOVED.g2", "any-MOVED.g2-staging"):
+        world.log.create_topic(name, 2, WHOLE)
+    world.log.create_topic("flowql-PLAIN.g2-staging", 2)
+    world.log.create_topic("flowql-b-plan", 1, {"cleanup.policy": "compact"})
+    put(world.log, TopicPartition(used, 1), ("k", "v", 1))
+    before = set(world.log.topics())
+    delete_leftovers(world.instance)
+    assert before - set(world.log.topics()) == ({left} if config is ALONE else set())
+
+
 def test_a_topic_that_says_so_is_left_over_whatever_its_name() -> None:
     world = InstanceHarness(CHAIN.format(over=0))
     world.log.create_topic("any", 1, STAGING)
