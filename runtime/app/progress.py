@@ -84,7 +84,8 @@ def _group_caught_up(
     """
     if _suspended(instance):  # what it reads may not even be known
         return False
-    if any(task.holds_rows for q in list(instance.queries.values()) for task in q.built.tasks):
+    tasks = [task for q in list(instance.queries.values()) for task in q.built.tasks]
+    if any(task.holds_rows or task.status is TaskStatus.RESTORING for task in tasks):
         return False
     admin, tps, inside = instance.admin, sorted(readers), [tp for tp in sorted(readers) if tp not in ends]
     try:

@@ -9,6 +9,7 @@ import pytest
 from flowql.runtime.app import group
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.query_state import SUSPENDED
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import GroupChange, GroupEvent, GroupMetadata, TopicPartition
@@ -16,6 +17,7 @@ from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.values import encode_metadata
 from flowql.runtime.task.id import TaskId
+from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import Task
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
@@ -83,6 +85,15 @@ def test_nobody_is_answered_while_tasks_of_the_plan_are_to_begin(world: Instance
     rounds(world, 20)
     assert waiting.done()
     assert {str(t) for t in of._begun} == tasks(world)
+
+
+def test_a_member_is_not_caught_up_while_it_restores(world: InstanceHarness) -> None:
+    """Positions say that all is processed, and a query would be answered from half of its rows."""
+    ends = source_ends(world.instance)
+    assert caught_up(world.instance, ends)
+    (task, *_) = world.instance.queries[GOOD_ID].built.tasks
+    task.status = TaskStatus.RESTORING
+    assert not caught_up(world.instance, ends)
 
 
 def test_who_waits_for_a_record_is_answered_when_it_runs_here(world: InstanceHarness) -> None:
