@@ -82,6 +82,9 @@ class GroupSwap:
         self._next_try: dict[str, tuple[int, int]] = {}  # group -> when (ms), failures in a row
         self._writer: PlanWriter | None = None
         self._carrier: MoveExecutor | None = None
+        self._outdated: Deployed | None = (
+            None  # what is deployed, of which a newer record is written that was not read here
+        )
         self.why: dict[str, str] = {}  # group -> what its swap waits for, for status
 
     # -- every member
@@ -272,6 +275,8 @@ class GroupSwap:
     def lead(self) -> Coroutine | None:
         """The coroutine that the leader has to run, if any."""
         swap = self._host.deployed.swap
+        if self._host.deployed is self._outdated:
+            return None
         if swap is None:
             return None if self._near is None else self._begin(self._near)
         if swap.moves is not None:
@@ -328,6 +333,7 @@ class GroupSwap:
                 if to_move is not None:
                     let_delete(self._host.deployed, to_move, self._host.admin)
                 writer.write(after, self._host.clock.wall_ms())
+            self._outdated = self._host.deployed
         finally:
             writer.close()
 
@@ -340,12 +346,14 @@ class GroupSwap:
             if self._carrier is None:
                 self._writer = PlanWriter(host.log, self._app)
                 if self._writer.deployed != host.deployed:  # it is done already
+                    self._outdated = host.deployed
                     self.release()
                     return
                 self._carrier = MoveExecutor(host.log, self._app, self._writer)
             if not self._carrier.step(now_ms):
                 return
             self._carrier.finish(now_ms)
+            self._outdated = host.deployed
         except RuntimeFailure as error:
             self.why[self._group.name] = str(error)
             self.release()

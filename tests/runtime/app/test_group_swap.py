@@ -10,10 +10,11 @@ from flowql.compiler.plan.deployed import Deployed, Moved, SwapGroup, groups_of
 from flowql.compiler.plan.generations import runtime_name
 from flowql.runtime.app import group_swap
 from flowql.runtime.app.group_swap import PARKED, GroupSwap, _before, _positions
+from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.swapping import MoveExecutor, begun, taken_back
 from flowql.runtime.commit.positions import commit_in
 from flowql.runtime.errors import LogUnavailable, TopicMissing
-from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.state.changelog import WrittenTask
 from flowql.runtime.state.layout import TaskRecord
 from flowql.runtime.state.values import encode_metadata
@@ -59,6 +60,29 @@ def test_tasks_come_before_those_that_read_their_results() -> None:
         ("CTAS_BY_VALUE", 1): {("CTAS_BY_VALUE", 0)},
     }
     assert _before(plan, ["CTAS_COUNTS"], "flowql") == {("CTAS_COUNTS", 0): frozenset()}
+
+
+def test_a_leader_becomes_the_writer_of_the_plan_once_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it had read its own record it became the writer again at each look: 15 times, and each time it read the whole topic."""
+    writers = []
+
+    class Counted(PlanWriter):
+        def __init__(self, log: Log, application_id: str) -> None:
+            super().__init__(log, application_id)
+            writers.append(self.deployed.swap)
+
+    monkeypatch.setattr(group_swap, "PlanWriter", Counted)
+    world = InstanceHarness(CHAIN.format(over=0), log=LikeKafka(), tick_ms=10, **MEMBER)
+    world.send("s", sent(0, 40))
+    world.settle()
+    world.deploy(CHAIN.format(over=15))
+    world.settle()
+    begins, records, moves = writers
+    assert begins is None
+    assert records is not None
+    assert records.moves is None
+    assert moves is not None
+    assert moves.moves is not None
 
 
 class Site:
