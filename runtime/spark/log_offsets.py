@@ -9,9 +9,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowql.runtime.batch import Ints
 from flowql.runtime.errors import LogError, OffsetOutOfRange, PartitionsChanged, TopicMissing
 from flowql.runtime.log.base import EARLIEST, LATEST, Log, RawBatch, TopicPartition
 from flowql.runtime.spark.log_address import Address, shared_log
@@ -157,6 +159,40 @@ def limited(start: Offsets, end: Offsets, rows: int) -> Offsets:
         }
         for t, at in start.items()
     }
+
+
+def aligned(log: Log, start: Offsets, end: Offsets, rows: int) -> Offsets:
+    """As `limited`, but all partitions up to one time: what merges them by the times of their records sees those that follow as later ones.
+
+    A record counts from the greatest time in its partition so far, as it does where partitions are merged (`flowql.runtime.task.merge`).
+    """
+    starts, ends = partition_offsets(start), partition_offsets(end)
+    left = {tp: ends[tp] - at for tp, at in starts.items() if ends[tp] > at}
+    total = sum(left.values())
+    if total <= rows + rows // 8:
+        return end
+    heads = {tp: _head(log, tp, starts[tp], ends[tp], max(1, rows // len(left))) for tp in left}
+    open_ = [int(times[-1]) for tp, (_, times, after) in heads.items() if after < ends[tp]]
+    until = min(open_, default=None)
+    found: Offsets = {t: dict(at) for t, at in start.items()}
+    for tp, (offsets, times, after) in heads.items():
+        taken = len(times) if until is None else int(times.searchsorted(until))
+        found[tp.topic][str(tp.partition)] = after if taken == len(times) else int(offsets[taken])
+    # As many records of one time as that: all of it is read at once.
+    return aligned(log, start, end, rows * 2) if found == start else found
+
+
+def _head(log: Log, tp: TopicPartition, start: int, end: int, rows: int) -> tuple[Ints, Ints, int]:
+    """About `rows` records from an offset on: their offsets, their times as they count, and where the next ones begin."""
+    at, offsets, times = start, list[Ints](), list[Ints]()
+    while at < end and sum(map(len, times)) < rows:
+        after = min(end, at + rows)
+        for raw in read_range(log, LogRange(tp.topic, tp.partition, at, after), rows):
+            offsets.append(raw.records.column("offset").to_numpy())
+            times.append(raw.records.column("timestamp").to_numpy())
+        at = after
+    none = np.empty(0, np.int64)
+    return np.concatenate([none, *offsets]), np.maximum.accumulate(np.concatenate([none, *times])), at
 
 
 def ranges(start: Offsets, end: Offsets, rows_per_task: int = 0) -> list[LogRange]:

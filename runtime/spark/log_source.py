@@ -5,7 +5,7 @@ Options for reading: where the log is (`log_address`), `topics` (comma list), `p
 `layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `reading` (of `native.topics.Reading`: rows
 with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: all that the log holds), `growing` (true: a batch read goes up to
 the end of the log at the time at which its tasks run; Spark plans a batch that a stream is joined with once), `stop_at` (JSON like `ending`; where a stream that ends
-stops, of topics that are not named at what there is when it starts). Readers take no lock:
+stops, of topics that are not named at what there is when it starts), `aligned` (true: with `max_rows_per_batch` all partitions are read up to one time). Readers take no lock:
 every Python worker maps the files of an embedded log itself, or has a consumer of its own that reads what is committed on Kafka, and
 only Arrow batches pass to Java.
 """
@@ -35,6 +35,7 @@ from flowql.runtime.spark.log_address import Address, address_of_texts, shared_l
 from flowql.runtime.spark.log_offsets import (
     LogRange,
     Offsets,
+    aligned,
     bounds,
     capped,
     check_positions,
@@ -68,6 +69,7 @@ class ReadOptions:
     reading: str = ""
     growing: bool = False
     stop_at: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    aligned: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -90,6 +92,7 @@ class ReadOptions:
             options.get("reading", ""),
             options.get("growing", "false").lower() == "true",
             json.loads(options.get("stop_at") or "{}"),
+            options.get("aligned", "false").lower() == "true",
         )
 
     def texts(self) -> dict[str, str]:
@@ -107,6 +110,7 @@ class ReadOptions:
             "reading": self.reading,
             "growing": str(self.growing).lower(),
             "stop_at": json.dumps(self.stop_at),
+            "aligned": str(self.aligned).lower(),
         }
 
 
@@ -253,7 +257,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A restarted query may be ahead: the checkpoint's last batch can end after what `prepare` saw only if the
             # log was made anew, which the check above refuses.
             end = {t: {p: max(at[p], stop) for p, stop in self._stop_at[t].items()} for t, at in start.items()}
-        return limited(start, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
+        if not isinstance(limit, ReadMaxRows):
+            return end
+        if self._options.aligned:
+            return aligned(shared_log(self._options.address), start, end, limit.max_rows)
+        return limited(start, end, limit.max_rows)
 
     def reportLatestOffset(self) -> Offsets:
         return bounds(shared_log(self._options.address), self._options.topics)[1]

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flowql.compiler.plan.logical import Sink
+from flowql.compiler.plan.event_times import USUAL_TIMES
+from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.spark.engine.checkpoints import positions_after
@@ -160,12 +161,18 @@ def start_stream(
 
 
 def _read_by_stream(site: Site, query: QueryPlan, record: Record, ends: Offsets) -> ReadOptions:
-    """An exact join by time reads all that there is at once: parts of topics would end at different times, and rows between them would not meet."""
-    topics, rows = topics_read(query), 0 if record.how == "exact" and merges(query) else ROWS_PER_BATCH_MAX
+    """Where tasks merge partitions by time, a micro-batch reads all of them up to one time: rows between the ends of its parts would not meet, or be late.
+    A join whose times are columns, which records do not tell, reads all that there is at once.
+    """
+    topics, rows, aligned = topics_read(query), ROWS_PER_BATCH_MAX, False
+    if record.how == "exact" and (merges(query) or len(query.subtopologies) > 1):
+        scans = [n.spec for n in walk_nodes(query.logical) if isinstance(n.spec, Scan)]
+        aligned = all(s.timestamp is None and s.times == USUAL_TIMES for s in scans)
+        rows = 0 if merges(query) and not aligned else rows
     first = site.bounds(topics, record)[0] if record.starts else {}
     starts = {t: at for t, at in first.items() if t in record.starts}
     stop_at = {t: at for t, at in ends.items() if t in topics}
-    return ReadOptions(site.address, topics, starting=starts, max_rows_per_batch=rows, stop_at=stop_at)
+    return ReadOptions(site.address, topics, starting=starts, max_rows_per_batch=rows, stop_at=stop_at, aligned=aligned)
 
 
 def _reading(

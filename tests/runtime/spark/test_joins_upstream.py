@@ -138,16 +138,40 @@ def test_a_batch_over_a_table_that_has_lost_a_key_meets_its_other_rows(run: Run,
     assert sold(tmp_path) == [(at, at if at % 4 > 1 else None) for at in range(RECORDS)]
 
 
+@pytest.mark.parametrize("by_column", [False, True])
 def test_a_join_of_more_than_a_micro_batch_meets_rows_as_of_their_time(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_column: bool
 ) -> None:
     """A part of each topic was read at once, by their numbers of records: of a table with many more the part ended earlier than that of the stream."""
     monkeypatch.setattr(work, "ROWS_PER_BATCH_MAX", 50)
-    send(tmp_path, 0)
-    for begin in range(RECORDS, 5 * RECORDS, RECORDS):
-        produce(tmp_path, "names", feed(begin)[1])
-    run(SOURCES + LATEST + SOLD, "caught up")
+    sql, sales, names = SOURCES + LATEST + SOLD, feed(0)[0], [r for n in range(5) for r in feed(n * RECORDS)[1]]
+    if by_column:  # records came in another order of times
+        sql = sql.replace("A BIGINT)", "A BIGINT, AT BIGINT)").replace("N BIGINT)", "N BIGINT, AT BIGINT)")
+        sql = sql.replace("VALUE_FORMAT = 'JSON'", "VALUE_FORMAT = 'JSON', TIMESTAMP = 'AT'")
+        sales = [(key, {**value, "AT": ms}, 7) for key, value, ms in sales if isinstance(value, dict)]
+        names = [(key, {**value, "AT": ms}, ms) for key, value, ms in names if isinstance(value, dict)]
+    produce(tmp_path, "names", names)
+    produce(tmp_path, "sales", sales)
+    run(sql, "caught up")
     assert sold(tmp_path) == expected(RECORDS)
+
+
+def test_rows_of_a_partition_with_many_more_records_make_no_others_late(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a repartition, where a window closes by the rows of all partitions: 52 of 360 rows were late."""
+    monkeypatch.setattr(work, "ROWS_PER_BATCH_MAX", 50)
+    windows = """CREATE TABLE WINDOWS AS SELECT N, COUNT(*) AS C FROM NAMES
+      WINDOW TUMBLING (SIZE 100 MILLISECONDS, GRACE PERIOD 50 MILLISECONDS) GROUP BY N;"""
+    first, second = (next(k for k in range(9) if partition_for(k.to_bytes(8, "big"), 2) == p) for p in range(2))
+    produce(tmp_path, "names", [(first, {"N": 1}, 10 * at) for at in range(300)])
+    produce(tmp_path, "names", [(second, {"N": 1}, 10 * at) for at in range(60)])
+    produce(tmp_path, "sales", [])
+    run(SOURCES + windows, "caught up")
+    log = EmbeddedLog(tmp_path / "log")
+    counts = {r["key"]: json.loads(r["value"])["C"] for _, r in records_of(log, "WINDOWS")}
+    log.close()
+    assert sum(counts.values()) == 360
 
 
 @pytest.mark.turns("spark")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flowql.runtime.errors import LogError, OffsetOutOfRange, PartitionsChanged, TopicMissing
-from flowql.runtime.log.base import EARLIEST, LATEST, TopicPartition
+from flowql.runtime.log.base import EARLIEST, LATEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
+from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.spark.log_address import shared_log
 from flowql.runtime.spark.log_offsets import (
     LogRange,
+    Offsets,
+    aligned,
     begins,
     check_positions,
     ends,
@@ -113,3 +117,41 @@ def test_topics_are_a_list() -> None:
     assert topic_list(" a, b,a ") == ["a", "b"]
     with pytest.raises(LogError, match="names no topic"):
         topic_list(" ,")
+
+
+@given(st.lists(st.lists(st.integers(0, 30), max_size=25), min_size=1, max_size=4), st.integers(1, 12))
+def test_parts_up_to_one_time_are_merged_as_the_whole_is(times: list[list[int]], rows: int) -> None:
+    """Whatever the order of times in a partition."""
+    log, end = MemoryLog(), {"t": {str(p): len(at) for p, at in enumerate(times)}}
+    log.create_topic("t", len(times))
+    put_times(log, times)
+    at: Offsets = {"t": dict.fromkeys(end["t"], 0)}
+    merged: list[tuple[int, int]] = []
+    while at != end:
+        after = aligned(log, at, end, rows)
+        parts = [(p, at["t"][str(p)], after["t"][str(p)]) for p in range(len(times))]
+        assert sum(last - first for _, first, last in parts) > 0
+        found = [(max(times[p][: n + 1]), p) for p, first, last in parts for n in range(first, last)]
+        assert min(found)[0] > max(merged, default=(-1, 0))[0], "those of one time come together: a table's go first"
+        merged, at = merged + sorted(found, key=lambda x: x[0]), after
+    assert [time for time, _ in merged] == sorted(max(at[: n + 1]) for at in times for n in range(len(at)))
+
+
+def test_of_partitions_that_are_filled_side_by_side_a_part_has_about_so_many_records() -> None:
+    log = MemoryLog()
+    log.create_topic("t", 2)
+    put_times(log, [[*range(1000)], [*range(0, 1000, 10)]])
+    start, end = {"t": {"0": 0, "1": 0}}, {"t": {"0": 1000, "1": 100}}
+    assert aligned(log, start, end, 400) == {"t": {"0": 199, "1": 20}}
+    assert aligned(log, start, end, 1000) == end
+
+
+def put_times(log: MemoryLog, times: list[list[int]]) -> None:
+    producer = log.producer("test")
+    producer.begin()
+    for p, at in enumerate(times):
+        rows = [{"timestamp": t, "key": b"k", "value": b"", "headers": None} for t in at]
+        if rows:
+            producer.send(TopicPartition("t", p), pa.RecordBatch.from_pylist(rows, PRODUCE_SCHEMA))
+    producer.commit()
+    producer.close()
