@@ -11,18 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from flowql.compiler.plan.generations import (
-    runtime_name,
-    sink_of,
-    staged,
-    staging_name,
-    topic_of,
-    topic_written,
-    topics_read,
-    under_own_name,
-)
+from flowql.compiler.plan.generations import runtime_name, staged, staging_name, topic_of, topics_read, under_own_name
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
-from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan
+from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan, sink_of
 
 NO_PLAN = Plan()
 FORWARDS_KEPT = 50  # of a query, as many as there are deployments in the history
@@ -253,7 +244,7 @@ def without(deployed: Deployed, groups: Collection[SwapGroup]) -> Plan:
 
 def is_serving(serving: Plan, query: QueryPlan) -> bool:
     """Whether this generation of a query serves."""
-    served = serving.query(query.id)
+    served = serving.by_id.get(query.id)
     return served is not None and served.generation == query.generation
 
 
@@ -262,9 +253,9 @@ def groups_of(deployed: Deployed) -> tuple[SwapGroup, ...]:
     if deployed.wanted is None:
         return ()
     building = deployed.building
-    replaced = [q for b in building for q in [deployed.serving.query(b.id)] if q is not None]
-    leaving = [q for q in deployed.serving.queries if deployed.wanted.query(q.id) is None]
-    renewed = {topic_written(q) for q in (*building, *leaving)}
+    replaced = [q for b in building for q in [deployed.serving.by_id.get(b.id)] if q is not None]
+    leaving = [q for q in deployed.serving.queries if q.id not in deployed.wanted.by_id]
+    renewed = {q.topic for q in (*building, *leaving)}
     members = _Components()
     for query in (*building, *replaced, *leaving):
         members.join(f"query {query.id}", *(f"topic {t}" for t in _touched(query) if t in renewed))
@@ -274,8 +265,8 @@ def groups_of(deployed: Deployed) -> tuple[SwapGroup, ...]:
     return tuple(
         SwapGroup(
             tuple(queries),
-            {topic_written(q): q.generation for q in queries},
-            {topic_written(q): staging_name(topic_written(q), q.generation, deployed.prefix) for q in queries},
+            {q.topic: q.generation for q in queries},
+            {q.topic: staging_name(q.topic, q.generation, deployed.prefix) for q in queries},
             tuple(q for q in (*replaced, *leaving) if members.root(f"query {q.id}") == root),
             runtime_name(queries[0]),
         )
@@ -284,7 +275,7 @@ def groups_of(deployed: Deployed) -> tuple[SwapGroup, ...]:
 
 
 def _touched(query: QueryPlan) -> tuple[str, ...]:
-    return (*topics_read(query), topic_written(query))
+    return (*topics_read(query), query.topic)
 
 
 class _Components:
@@ -319,7 +310,7 @@ def swapped(deployed: Deployed, group: SwapGroup, mixed: Collection[str]) -> Dep
     gone = {q.id for q in group.gone}
     queries = {q.id: q for q in deployed.serving.queries if q.id not in gone} | new
     serving = serving_plan(deployed.serving, wanted, queries)
-    kinds = {topic_written(q): sink_of(q).kind for q in group.queries}
+    kinds = {q.topic: sink_of(q).kind for q in group.queries}
     histories = tuple(
         replace(h, mixed=h.topic in mixed, kind=kinds[h.topic]) if h.topic in kinds else h for h in deployed.histories
     )
@@ -337,7 +328,7 @@ def swapped(deployed: Deployed, group: SwapGroup, mixed: Collection[str]) -> Dep
         refreshed=refreshed,
         reasons=tuple((query, why) for query, why in deployed.reasons if query in refreshed),
     )
-    if after.building or any(wanted.query(q.id) is None for q in serving.queries):
+    if after.building or any(q.id not in wanted.by_id for q in serving.queries):
         return after
     return replace(after, serving=wanted, wanted=None, refreshed=(), reasons=())
 
@@ -345,7 +336,7 @@ def swapped(deployed: Deployed, group: SwapGroup, mixed: Collection[str]) -> Dep
 def takes_difference(deployed: Deployed, group: SwapGroup, topic: str) -> bool:
     """Whether a topic that has records gets the difference between two tables; else the new records in place of the old."""
     history = deployed.history(topic)
-    new = [sink_of(q).kind for q in group.queries if topic_written(q) == topic]
+    new = [sink_of(q).kind for q in group.queries if q.topic == topic]
     return history is not None and history.kind == "table" and all(kind == "table" for kind in new)
 
 
@@ -383,7 +374,7 @@ def serving_plan(before: Plan, wanted: Plan, queries: Mapping[str, QueryPlan]) -
     """
     apart = [q for q in wanted.queries if q.id not in queries or queries[q.id].generation != q.generation]
     apart += [q for q in queries.values() if not is_serving(wanted, q)]
-    as_before = {topic_written(q) for q in apart}
+    as_before = {q.topic for q in apart}
     kept = {s.name: s for s in before.sources if s.topic in as_before}
     sources = tuple(s for s in wanted.sources if s.topic not in as_before and s.name not in kept)
     rows = (

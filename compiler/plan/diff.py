@@ -13,18 +13,9 @@ from typing import Literal
 
 from flowql.compiler.plan.deployed import AS_BEFORE, Deployed, Forward, Hold, TopicHistory, forwards_of, serving_plan
 from flowql.compiler.plan.forward import only_functions_differ, why_not
-from flowql.compiler.plan.generations import (
-    at_generation,
-    inserts_into,
-    runtime_name,
-    sink_of,
-    topic_of,
-    topic_written,
-    topics_read,
-    writers_of,
-)
+from flowql.compiler.plan.generations import at_generation, inserts_into, runtime_name, topic_of, topics_read
 from flowql.compiler.plan.partitions import NONE_KNOWN, Partitions, reads_any, redeclared, resized_sources
-from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan
+from flowql.compiler.plan.topology import InsertValues, Plan, QueryPlan, sink_of
 
 # change: rebuilt, for its own text or because of another. forward: a new text for what comes. priority: metadata alone.
 Action = Literal["add", "change", "forward", "remove", "priority", "none"]
@@ -92,16 +83,16 @@ def decide_change(
     resized = resized_sources(before, wanted, partitions)
     onward = _onward(before, wanted, refresh, forward)
     causes = _causes(before, wanted, dict.fromkeys(refresh, why), onward, resized)
-    renewed = {topic_written(q) for q in wanted.queries if q.id in causes}
+    renewed = {q.topic for q in wanted.queries if q.id in causes}
     going_on = _going_on(before, wanted, causes, refresh, resized)
     wanted = _pinned(before, wanted, causes, going_on)
     wanted = replace(wanted, queries=tuple(_as_served(q, before) if q.id in onward else q for q in wanted.queries))
     _check_forward(before, wanted, causes, onward, refresh, forward)
     numbers = {t: _number(before, wanted, t, going_on) for t in renewed}
-    queries = tuple(at_generation(q, numbers[topic_written(q)]) if q.id in causes else q for q in wanted.queries)
+    queries = tuple(at_generation(q, numbers[q.topic]) if q.id in causes else q for q in wanted.queries)
     wanted = replace(wanted, queries=queries)
     served = {q.id: q for q in queries if q.id not in causes}
-    served |= {i: _with_metadata(q, wanted) for i in causes for q in [before.serving.query(i)] if q is not None}
+    served |= {i: _with_metadata(q, wanted) for i in causes for q in [before.serving.by_id.get(i)] if q is not None}
     served |= {q.id: q for q in _leaving_later(before.serving, wanted, causes, renewed)}
     serving = serving_plan(before.serving, wanted, served)
     begun = [Forward(runtime_name(q), before.id + 1) for q in queries if q.id in onward]
@@ -131,7 +122,7 @@ def _onward(before: Deployed, wanted: Plan, refresh: Collection[str], forward: C
     """Queries that serve and go on with a new text: id -> who wants it."""
     found: dict[str, str] = {}
     for query in wanted.queries:
-        served = before.serving.query(query.id)
+        served = before.serving.by_id.get(query.id)
         if served is None or served.definition == query.definition or query.id in refresh:
             continue
         if query.id in forward:
@@ -145,7 +136,7 @@ def _onward(before: Deployed, wanted: Plan, refresh: Collection[str], forward: C
 
 def _as_served(query: QueryPlan, before: Deployed) -> QueryPlan:
     """With the names of the generation that serves: it takes over its tasks and stores."""
-    served = before.serving.query(query.id)
+    served = before.serving.by_id.get(query.id)
     assert served is not None, "what goes on serves"
     return at_generation(query, served.generation)
 
@@ -161,7 +152,7 @@ def _check_forward(
     """Raises ForwardRefused for all that cannot go on, and for what would be rebuilt although it was not to be."""
     reasons: list[tuple[str, str]] = []
     for query in wanted.queries:
-        served = before.serving.query(query.id)
+        served = before.serving.by_id.get(query.id)
         if query.id in onward:
             assert served is not None, "what goes on serves"
             why = dict(before.lost).get(runtime_name(served))
@@ -180,7 +171,7 @@ def _check_forward(
 
 
 def _said(cause: str, wanted: Plan) -> str:
-    return f"because of {cause}" if wanted.query(cause) is not None else cause
+    return f"because of {cause}" if cause in wanted.by_id else cause
 
 
 def _asked(query: str, causes: Mapping[str, str], refresh: Collection[str]) -> bool:
@@ -222,8 +213,8 @@ def _pinned(before: Deployed, wanted: Plan, causes: Collection[str], going_on: C
 
     def pinned(query: QueryPlan) -> QueryPlan:
         plans = (before.serving, before.plan) if query.id not in causes else ()
-        for plan in (before.plan,) if topic_written(query) in going_on else plans:
-            known = plan.query(query.id)
+        for plan in (before.plan,) if query.topic in going_on else plans:
+            known = plan.by_id.get(query.id)
             if known is not None and known.definition == query.definition:
                 return replace(
                     query,
@@ -252,7 +243,7 @@ def _causes(
     stands_still = {name for name, why in before.lost if not why}
     causes: dict[str, str] = {}
     for query in wanted.queries:
-        served = None if query.id in onward else serving.query(query.id)
+        served = None if query.id in onward else serving.by_id.get(query.id)
         if served is not None and served.definition != query.definition:
             causes[query.id] = ""
         elif served is not None and (query.id in refresh or query.id in before.refreshed):
@@ -263,7 +254,7 @@ def _causes(
         if served is not None and runtime_name(served) in stands_still:  # also one that the wanted text is the same as
             causes.setdefault(query.id, known.get(query.id, STANDS_STILL))
     for topic, why in _renewed_themselves(before, wanted).items():
-        for query in writers_of(wanted)[topic]:
+        for query in wanted.writers[topic]:
             causes.setdefault(query.id, why)
     while _spread(before, wanted, causes):
         pass
@@ -275,14 +266,14 @@ def _reasons(
 ) -> tuple[tuple[str, str], ...]:
     """Why queries are rebuilt although nothing changed, for the next deployment to say; none where it was asked for."""
     known = dict(before.reasons)
-    own = {q: why for q, why in causes.items() if why and wanted.query(why) is None}
+    own = {q: why for q, why in causes.items() if why and why not in wanted.by_id}
     found = {q: own.get(q) or known.get(q, ASKED) for q in refreshed}
     return tuple((q, why) for q, why in found.items() if why != ASKED)
 
 
 def _left(before: Deployed, wanted: Plan) -> tuple[tuple[str, InsertValues], ...]:
     """See `Deployed.left`."""
-    written = {*writers_of(before.serving), *writers_of(wanted)}
+    written = {*before.serving.writers, *wanted.writers}
     rows = [(topic_of(before.serving, i), i) for i in before.serving.inserts]
     known = dict.fromkeys([*before.left, *(row for row in rows if row[0] not in written)])
     kept = {(topic_of(wanted, i), i) for i in wanted.inserts}
@@ -291,9 +282,9 @@ def _left(before: Deployed, wanted: Plan) -> tuple[tuple[str, InsertValues], ...
 
 def _renewed_themselves(before: Deployed, wanted: Plan) -> dict[str, str]:
     """Topics whose records must be recomputed although none of their writers' texts changed: topic -> reason."""
-    old, found = writers_of(before.serving), {}
+    old, found = before.serving.writers, {}
     declared = redeclared(before.serving, wanted)
-    for topic, queries in writers_of(wanted).items():
+    for topic, queries in wanted.writers.items():
         ids, were = {q.id for q in queries}, {q.id for q in old.get(topic, ())}
         if were and ids != were:
             joined, left = sorted(ids - were), sorted(were - ids)
@@ -311,10 +302,10 @@ def _renewed_themselves(before: Deployed, wanted: Plan) -> dict[str, str]:
 
 def _spread(before: Deployed, wanted: Plan, causes: dict[str, str]) -> bool:
     """One round over all queries; whether there were more to rebuild."""
-    writers, count = writers_of(wanted), len(causes)
+    writers, count = wanted.writers, len(causes)
     by_topic = {t: q for t, queries in writers.items() for q in queries if q.id in causes}
     for query in wanted.queries:
-        begins = query.id in causes or before.serving.query(query.id) is None
+        begins = query.id in causes or query.id not in before.serving.by_id
         for topic in topics_read(query):
             history = before.history(topic)
             if topic in by_topic:
@@ -322,8 +313,8 @@ def _spread(before: Deployed, wanted: Plan, causes: dict[str, str]) -> bool:
             elif begins and history is not None and history.mixed:
                 for writer in writers.get(topic, ()):
                     causes.setdefault(writer.id, f"{query.id} needs its history from the beginning")
-        if topic_written(query) in by_topic:
-            causes.setdefault(query.id, by_topic[topic_written(query)].id)
+        if query.topic in by_topic:
+            causes.setdefault(query.id, by_topic[query.topic].id)
     return len(causes) > count
 
 
@@ -337,9 +328,9 @@ def _going_on(
     """Topics whose generation is being built already, by the same queries over the same input, in as many partitions."""
     if before.wanted is None:
         return frozenset()
-    now, then = writers_of(wanted), writers_of(before.wanted)
-    building = {topic_written(q) for q in before.building}
-    topics = {topic_written(q) for q in wanted.queries if q.id in causes} & building
+    now, then = wanted.writers, before.wanted.writers
+    building = {q.topic for q in before.building}
+    topics = {q.topic for q in wanted.queries if q.id in causes} & building
     declared = redeclared(before.wanted, wanted)
 
     def same(topic: str) -> bool:
@@ -350,7 +341,7 @@ def _going_on(
         return definitions[0] == definitions[1] and not asked and not moved and not rows[1] - rows[0]
 
     found = {t for t in topics if same(t)}
-    renewed = {topic_written(q) for q in wanted.queries if q.id in causes}
+    renewed = {q.topic for q in wanted.queries if q.id in causes}
     while True:  # a query that reads a topic that begins anew begins anew, too
         kept = {
             t
@@ -364,14 +355,14 @@ def _going_on(
 
 def _number(before: Deployed, wanted: Plan, topic: str, going_on: Collection[str]) -> int:
     """The generation of a topic that is built."""
-    queries = writers_of(wanted)[topic]
+    queries = wanted.writers[topic]
     if topic in going_on:
         assert before.wanted is not None
-        return writers_of(before.wanted)[topic][0].generation
+        return before.wanted.writers[topic][0].generation
     history, last = before.history(topic), dict(before.last)
     known = [last.get(q.id, 0) for q in queries]
     known += [q.generation for q in before.serving.queries if q.id in {w.id for w in queries}]
-    served = [q.generation for q in writers_of(before.serving).get(topic, ())]
+    served = [q.generation for q in before.serving.writers.get(topic, ())]
     # A new topic is staged as well if what feeds it is: it must not show before the swap.
     return 1 + max([1, *known, *served, 0 if history is None else history.last])
 
@@ -379,11 +370,11 @@ def _number(before: Deployed, wanted: Plan, topic: str, going_on: Collection[str
 def _leaving_later(serving: Plan, wanted: Plan, causes: Mapping[str, str], renewed: Collection[str]) -> list[QueryPlan]:
     """Removed queries that feed what still serves, or write a topic that is renewed: they leave with the swap."""
     later: dict[str, QueryPlan] = {}
-    removed = [q for q in serving.queries if wanted.query(q.id) is None]
+    removed = [q for q in serving.queries if q.id not in wanted.by_id]
     while True:
-        stay = [q for i in (*causes, *later) for q in [serving.query(i)] if q is not None]
+        stay = [q for i in (*causes, *later) for q in [serving.by_id.get(i)] if q is not None]
         read = {t for q in stay for t in topics_read(q)} | set(renewed)
-        more = [q for q in removed if q.id not in later and topic_written(q) in read]
+        more = [q for q in removed if q.id not in later and q.topic in read]
         if not more:
             return list(later.values())
         later |= {q.id: q for q in more}
@@ -391,7 +382,7 @@ def _leaving_later(serving: Plan, wanted: Plan, causes: Mapping[str, str], renew
 
 def _with_metadata(query: QueryPlan, wanted: Plan) -> QueryPlan:
     """A generation that goes on serving until its successor is there takes its priority at once."""
-    now = wanted.query(query.id)
+    now = wanted.by_id.get(query.id)
     assert now is not None, "what is rebuilt is wanted"
     return replace(query, priority=now.priority, weight=now.weight, latency_target_ms=now.latency_target_ms)
 
@@ -399,7 +390,7 @@ def _with_metadata(query: QueryPlan, wanted: Plan) -> QueryPlan:
 def _histories(before: Deployed, wanted: Plan) -> tuple[TopicHistory, ...]:
     found = {h.topic: h for h in before.histories}
     for query in (*before.serving.queries, *wanted.queries):
-        topic = topic_written(query)
+        topic = query.topic
         known = found.get(topic, TopicHistory(topic, 0, sink_of(query).kind))
         found[topic] = replace(known, last=max(known.last, query.generation))
     return tuple(found.values())
@@ -415,9 +406,9 @@ def _last(before: Deployed, wanted: Plan) -> tuple[tuple[str, int], ...]:
 def _changes(
     before: Deployed, after: Deployed, wanted: Plan, causes: Mapping[str, str], onward: Mapping[str, str]
 ) -> tuple[QueryChange, ...]:
-    changes = [_fate(before.serving.query(q.id), q, causes, onward) for q in wanted.queries]
+    changes = [_fate(before.serving.by_id.get(q.id), q, causes, onward) for q in wanted.queries]
     known = {q.id: q for q in (*before.building, *before.serving.queries)}
-    removed: Iterable[QueryPlan] = (q for q in known.values() if wanted.query(q.id) is None)
+    removed: Iterable[QueryPlan] = (q for q in known.values() if q.id not in wanted.by_id)
     changes += [QueryChange(q.id, "remove", "dropped", generation=q.generation) for q in removed]
     was, now = ({q.id: q.generation for q in deployed.building} for deployed in (before, after))
     return tuple(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.explain import change_text, expr_text
 from flowql.compiler.plan.expr import Call, Column, Expr, columns_of
-from flowql.compiler.plan.generations import plain, sink_of, topics_read
+from flowql.compiler.plan.generations import plain, topics_read
 from flowql.compiler.plan.logical import (
     Aggregate,
     ChangeSpec,
@@ -38,7 +38,7 @@ from flowql.compiler.plan.logical import (
 )
 from flowql.compiler.plan.processors import Process
 from flowql.compiler.plan.schema import Field
-from flowql.compiler.plan.topology import QueryPlan, StoreSpec
+from flowql.compiler.plan.topology import QueryPlan, StoreSpec, sink_of
 from flowql.compiler.plan.visit import map_expr, map_nodes, map_spec, substitute
 
 POSITIONAL = frozenset({"DELIMITED", "KAFKA", "NONE", "PROTOBUF_NOSR"})  # formats that do not name columns or a schema

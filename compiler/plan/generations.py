@@ -123,27 +123,6 @@ def topics_read(query: QueryPlan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def topic_written(query: QueryPlan) -> str:
-    """The topic of its sink."""
-    return sink_of(query).topic
-
-
-def sink_of(query: QueryPlan) -> Sink:
-    """How it writes its results."""
-    sinks = (op.spec for s in query.subtopologies for op in s.operators if isinstance(op.spec, Sink))
-    return next(sinks)
-
-
-def writers_of(plan: Plan) -> dict[str, tuple[QueryPlan, ...]]:
-    """Topic -> the queries that write it: first the one that creates it, for its options hold, then INSERT INTO as in the plan."""
-    creators, found = {s.query for s in plan.sources}, dict[str, tuple[QueryPlan, ...]]()
-    for query in plan.queries:
-        topic = topic_written(query)
-        others = found.get(topic, ())
-        found[topic] = (query, *others) if query.id in creators else (*others, query)
-    return found
-
-
 def topic_of(plan: Plan, insert: InsertValues) -> str:
     """The topic in which the record of an INSERT VALUES lies."""
     return next(s.topic for s in plan.sources if s.name == insert.target)

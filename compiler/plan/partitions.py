@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flowql.compiler.plan.deployed import Deployed, groups_of
-from flowql.compiler.plan.generations import sink_of, topics_read, writers_of
-from flowql.compiler.plan.topology import Plan, QueryPlan
+from flowql.compiler.plan.generations import topics_read
+from flowql.compiler.plan.topology import Plan, QueryPlan, sink_of
 
 Partitions = Mapping[str, int]
 NONE_KNOWN: Partitions = {}
@@ -17,7 +17,7 @@ def declared_partitions(plan: Plan) -> dict[str, tuple[str, int | None]]:
     found: dict[str, tuple[str, int | None]] = {
         s.topic: (s.name, s.partitions) for s in plan.sources if s.query is None and s.partitions
     }
-    for topic, queries in writers_of(plan).items():
+    for topic, queries in plan.writers.items():
         found.setdefault(topic, (queries[0].sink, sink_of(queries[0]).partitions))
     return found
 
@@ -28,14 +28,15 @@ def redeclared(before: Plan, wanted: Plan) -> dict[str, int]:
     What a first declaration says of a topic that exists is not looked at: scripts for other systems say what held there.
     """
     was = declared_partitions(before)
-    now = declared_partitions(wanted)
+    now = declared_partitions(wanted) if was else {}
     return {t: n for t, (_, n) in now.items() if n is not None and t in was and was[t][1] != n}
 
 
 def resized_sources(before: Deployed, wanted: Plan, known: Partitions) -> dict[str, int]:
     """Topics with records from outside that are to get another number of partitions. known: how many they have."""
-    written = {*writers_of(before.plan), *writers_of(before.serving), *writers_of(wanted)}
-    changed = redeclared(before.plan, wanted)
+    plan = before.plan
+    changed = redeclared(plan, wanted)
+    written = {*plan.writers, *before.serving.writers, *wanted.writers} if changed else ()
     outside = {t: n for t, n in changed.items() if t not in written and before.history(t) is None}
     return {t: n for t, n in outside.items() if t in known and known[t] != n}
 

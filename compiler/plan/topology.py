@@ -7,13 +7,14 @@ are given at first deploy and never derived from a hash (docs/internals/decision
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
 from flowql.compiler.plan.expr import Expr
-from flowql.compiler.plan.logical import ChangeKind, Format, Node, OnError, Scan, SchemaRef, Spec, TimestampSpec
+from flowql.compiler.plan.logical import ChangeKind, Format, Node, OnError, Scan, SchemaRef, Sink, Spec, TimestampSpec
 from flowql.compiler.plan.priorities import OnChange, Priority
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import HIDDEN, ROW_NUMBER, TableChange, TableRules
@@ -170,7 +171,7 @@ def scan_of(source: SourceDef) -> Scan:
     )
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True)
 class QueryPlan:
     """A persistent query.
 
@@ -196,6 +197,20 @@ class QueryPlan:
     on_change: OnChange | None = "rebuild"
     unrepeatable: tuple[str, ...] = ()
 
+    @cached_property
+    def topic(self) -> str:
+        """The topic of its sink."""
+        return sink_of(self).topic
+
+
+def sink_of(query: QueryPlan) -> Sink:
+    """How it writes its results."""
+    for sub in query.subtopologies:
+        for op in sub.operators:
+            if isinstance(op.spec, Sink):
+                return op.spec
+    raise AssertionError(f"{query.id} writes no results")
+
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class InsertValues:
@@ -211,9 +226,9 @@ class InsertValues:
     occurrence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
-    """The whole project: what `plan.json` holds and both engines run.
+    """The whole project: what `plan.json` holds and both engines run. What is derived is computed at most once.
 
     paused: ids of queries that wait for `flowql resume`. schemas: all that records may name which this plan or one before it
     wrote, where no registry keeps them. changes: statements that change rows of tables of one's own, each run once.
@@ -236,8 +251,19 @@ class Plan:
     def source(self, name: str) -> SourceDef | None:
         return next((s for s in self.sources if s.name == name), None)
 
-    def query(self, query_id: str) -> QueryPlan | None:
-        return next((q for q in self.queries if q.id == query_id), None)
+    @cached_property
+    def by_id(self) -> Mapping[str, QueryPlan]:
+        return {q.id: q for q in self.queries}
+
+    @cached_property
+    def writers(self) -> Mapping[str, tuple[QueryPlan, ...]]:
+        """Topic -> the queries that write it: first the one that creates it, for its options hold, then INSERT INTO as in the plan."""
+        creators, found = {s.query for s in self.sources}, dict[str, tuple[QueryPlan, ...]]()
+        for query in self.queries:
+            topic = query.topic
+            others = found.get(topic, ())
+            found[topic] = (query, *others) if query.id in creators else (*others, query)
+        return found
 
 
 def stores_of(plan: Plan) -> Iterator[tuple[QueryPlan, StoreSpec]]:

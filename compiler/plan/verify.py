@@ -85,7 +85,7 @@ def verify_spec(spec: Spec, inputs: Sequence[Schema], schema: Schema, where: str
     )
     known = {n for i in inputs for n in i.names} | {ROWTIME}
     exprs = exprs_of(spec)
-    missing = columns_of(*exprs) - known
+    missing = columns_of(*exprs) - known if exprs else ()
     _holds(not missing, f"{where} reads {sorted(missing)}, which its input does not have")
     for e in exprs:
         _holds(_lambdas_closed(e), f"{where} uses a lambda parameter outside its lambda")

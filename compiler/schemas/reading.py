@@ -33,5 +33,5 @@ def read_alike(scan: Scan) -> Scan:
     if fmt.schema is not None and fmt.name in REGISTRY_FORMATS:
         fmt = replace(fmt, schema=replace(fmt.schema, text="", id=0, references=()))
     time = scan.timestamp.column if scan.timestamp is not None else ""
-    kept = tuple(f for f in scan.declared if f.role != "value" or f.name == time)
+    kept = tuple(f for f in scan.declared.fields if f.role != "value" or f.name == time)
     return replace(scan, value_format=replace(fmt, wrap=True), declared=Schema(kept, scan.declared.window))

@@ -12,7 +12,7 @@ from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, Targe
 from flowql.cli.progress import progress
 from flowql.cli.render import note, print_json, print_rows
 from flowql.compiler.plan.deployed import Deployed, running_plan
-from flowql.compiler.plan.generations import topic_written, topics_read
+from flowql.compiler.plan.generations import topics_read
 from flowql.config.storage import open_log
 from flowql.errors import CommandError
 from flowql.runtime.app.lost_record import forget_deployed
@@ -97,7 +97,7 @@ def _concerned(log: EmbeddedLog, application_id: str, topics: Collection[str]) -
     deployed = read_deployed(log, application_id) or Deployed()
     plan = running_plan(deployed)
     for topic in sorted(topics):
-        makers = [q.id.partition("@")[0] for q in plan.queries if topic_written(q) == topic]
+        makers = [q.id.partition("@")[0] for q in plan.queries if q.topic == topic]
         readers = [q.id for q in plan.queries if topic in topics_read(q)]
         if makers:
             refresh = " ".join(f"--full-refresh {q}" for q in dict.fromkeys(makers))

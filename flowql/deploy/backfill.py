@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flowql.compiler.plan.deployed import Deployed
-from flowql.compiler.plan.generations import at_generation, topic_written, topics_read
+from flowql.compiler.plan.generations import at_generation, topics_read
 from flowql.compiler.plan.logical import (
     Aggregate,
     Explode,
@@ -126,7 +126,7 @@ def wanted_histories(settings: Settings, before: Deployed, decision: Deployment,
         raise _refused(ids[0], f"there is no log in {settings.log_dir}", "flowql topic import  fills its topics")
     after, renewed = (
         decision.change.deployed,
-        {topic_written(q) for q in decision.plan.queries if q.id in decision.begun},
+        {q.topic for q in decision.plan.queries if q.id in decision.begun},
     )
     with closing(EmbeddedLog(settings.log_dir)) as log:
         known = {name: info.partitions for name, info in log.admin().topics().items()}
@@ -172,7 +172,7 @@ def _wanted(log: Log, after: Deployed, query: QueryPlan, counts: dict[str, int])
         first = max(begins[tp], after.begin(*tp))
         starts[tp.topic][str(tp.partition)] = first
         stops[tp.topic][str(tp.partition)] = max(first, ends[tp])
-    partitions = {t: counts[t] for t in (*topics, topic_written(query)) if t in counts}
+    partitions = {t: counts[t] for t in (*topics, query.topic) if t in counts}
     return Wanted(at_generation(query, 1), starts, stops, partitions)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.deployed import Deployed
-from flowql.compiler.plan.generations import topic_written, topics_read, writers_of
+from flowql.compiler.plan.generations import topics_read
 from flowql.compiler.plan.logical import walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.versions import topics_read_by_version
@@ -91,7 +91,7 @@ def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], target: D
     queries = [q for q in plan.queries if q.id in begun]
     if not queries:
         return Costs()
-    writers, made = writers_of(plan), {topic_written(q) for q in queries}
+    writers, made = plan.writers, {q.topic for q in queries}
     rebuilt = [q for q in queries if begun[q.id] == "change"]
     inputs = {q.id: sorted(_inputs(q, plan, set(begun))) for q in queries}
     by_version = {q.id: [t for t in topics_read_by_version(q) if t in inputs[q.id]] for q in rebuilt}
@@ -101,7 +101,7 @@ def costs_of(deployed: Deployed, plan: Plan, begun: Mapping[str, str], target: D
     there = [q for q in queries if any(t in found for t in inputs[q.id])]
     reads = {q.id: replace(_reads(inputs[q.id], found, known.get(q.id, {})), calls=_calls(q)) for q in there}
     outside = {t for q in rebuilt for t in inputs[q.id] if t not in writers}
-    second = {topic_written(q) for q in rebuilt}
+    second = {q.topic for q in rebuilt}
     disk = sum(found[t].bytes for t in second if t in found)
     disk += sum(_state_bytes(q, known.get(q.id, {}), found) for q in rebuilt)
     lost = [s for t in sorted(outside) if t in found for s in _lost(t, found[t], deployed)]
@@ -123,13 +123,13 @@ def _state_bytes(query: QueryPlan, known: Mapping[str, Any], found: Mapping[str,
     if measured is not None:
         return int(measured)
     stores = any(op.stores for sub in query.subtopologies for op in sub.operators)
-    topic = topic_written(query)
+    topic = query.topic
     return found[topic].bytes if stores and topic in found else 0
 
 
 def _inputs(query: QueryPlan, plan: Plan, begun: Collection[str]) -> set[str]:
     """Topics it is made of that are read from the beginning and not made by queries that begin as well."""
-    writers, found, seen, waiting = writers_of(plan), set[str](), set[str](), [query]
+    writers, found, seen, waiting = plan.writers, set[str](), set[str](), [query]
     while waiting:
         for topic in topics_read(waiting.pop()):
             makers = [w for w in writers.get(topic, ()) if w.id in begun]

@@ -100,7 +100,7 @@ def decide(
     """
     selected, prune = request.selected, request.prune
     base = deployed.plan
-    removed = [q.id for q in base.queries if wanted.query(q.id) is None and (selected is None or q.id in selected)]
+    removed = [q.id for q in base.queries if q.id not in wanted.by_id and (selected is None or q.id in selected)]
     plan = merged(base, wanted, selected, removed if prune else ())
     forward = tuple(q.id for q in plan.queries if request.forward and (selected is None or q.id in selected))
     change = _decided(deployed, plan, request, forward, partitions)

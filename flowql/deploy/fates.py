@@ -39,8 +39,8 @@ def fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Colle
 
 
 def _fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Collection[str]) -> Fate:
-    old, new = deployed.serving.query(change.query), plan.query(change.query)
-    parent = change.because if plan.query(change.because) is not None else ""
+    old, new = deployed.serving.by_id.get(change.query), plan.by_id.get(change.query)
+    parent = change.because if change.because in plan.by_id else ""
     if change.action == "remove" and new is not None:
         also = f"; rebuilt because of {change.because}" if change.state == "rebuilt" else ""
         return Fate(change, "removed", f"needs --prune{also}" if change.query in withheld else also[2:], parent)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.compiler.plan.generations import topic_written, topics_read
+from flowql.compiler.plan.generations import topics_read
 from flowql.compiler.plan.logical import Scan, Sink, walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.errors import CommandError
@@ -51,7 +51,7 @@ def chosen(names: Sequence[str], wanted: Plan, base: Plan) -> frozenset[str] | N
     found: set[str] = set()
     for name in names:
         query = _named(name.strip(MARK), wanted, base)
-        plan = wanted if wanted.query(query.id) is not None else base
+        plan = wanted if query.id in wanted.by_id else base
         found.add(query.id)
         if name.startswith(MARK):
             found |= _closure(plan, [query], _needed_by)
@@ -62,14 +62,14 @@ def chosen(names: Sequence[str], wanted: Plan, base: Plan) -> frozenset[str] | N
 
 def _named(name: str, wanted: Plan, base: Plan) -> QueryPlan:
     """The query of that name in the project, else among the running ones."""
-    both = replace(wanted, queries=(*wanted.queries, *(q for q in base.queries if wanted.query(q.id) is None)))
+    both = replace(wanted, queries=(*wanted.queries, *(q for q in base.queries if q.id not in wanted.by_id)))
     return find_query(both, name)
 
 
 def _missing(wanted: Plan, base: Plan, ids: Collection[str]) -> set[str]:
     """Ids of the queries that these queries need and that do not run."""
     begun = [q for q in wanted.queries if q.id in ids]
-    return _closure(wanted, begun, lambda plan, q: [n for n in _needed_by(plan, q) if base.query(n.id) is None])
+    return _closure(wanted, begun, lambda plan, q: [n for n in _needed_by(plan, q) if n.id not in base.by_id])
 
 
 def select(plan: Plan, names: Sequence[str]) -> Plan:
@@ -136,7 +136,7 @@ def merged(base: Plan, wanted: Plan, ids: Collection[str] | None, gone: Collecti
     inserts += [i for i in base.inserts if i.target in here]
     changes = [c for c in wanted.changes if c.target in from_project]
     changes += [c for c in base.changes if c.target in here]
-    begins = {q for q in wanted.paused if base.query(q) is None}
+    begins = {q for q in wanted.paused if q not in base.by_id}
     plan = replace(
         wanted,
         sources=sources,
@@ -154,7 +154,7 @@ def _in_order(queries: Sequence[QueryPlan]) -> tuple[QueryPlan, ...]:
     """Each behind the queries whose results it reads, else as they come: topics are made in this order."""
     left, found = list(queries), list[QueryPlan]()
     while left:
-        written = {q.id: topic_written(q) for q in left}
+        written = {q.id: q.topic for q in left}
         free = (q for q in left if not any(t in topics_read(q) for i, t in written.items() if i != q.id))
         query = next(free, left[0])  # one of a circle
         left.remove(query)
@@ -206,10 +206,10 @@ def _check(plan: Plan, base: Plan, wanted: Plan, new: Collection[str]) -> None:
 
 def _check_inputs(base: Plan, queries: Collection[QueryPlan], kept: Collection[str], gone: Collection[str]) -> None:
     """CommandError if a query that stays reads a result that no query makes any more: it would stand still without a word."""
-    written = {topic_written(q) for q in queries}
-    for ended in (q for q in base.queries if q.id in gone and topic_written(q) not in written):
+    written = {q.topic for q in queries}
+    for ended in (q for q in base.queries if q.id in gone and q.topic not in written):
         for query in queries:
-            if query.id in kept and topic_written(ended) in topics_read(query):
+            if query.id in kept and ended.topic in topics_read(query):
                 title = (
                     f"{query.id} keeps running and reads {ended.sink}, which would get no more rows without {ended.id}"
                 )

@@ -266,7 +266,7 @@ def check_never_read(found: Sequence[Repaired], plan: Plan) -> None:
     for tp, some in by_partition.items():
         some.sort(key=lambda r: r.letter.offset or 0)
         for name in sorted({q for r in some for q in r.letter.queries}):
-            mine, query = [r for r in some if name in r.letter.queries], plan.query(name)
+            mine, query = [r for r in some if name in r.letter.queries], plan.by_id.get(name)
             reasons = _reasons(tp, mine, query) if query is not None else {}
             if read := [r for n, r in enumerate(mine) if n not in reasons]:
                 title = f"{name} could read {read[0].letter.name}, and failed on a row made of it: to give it the record once more counts twice"
@@ -280,7 +280,7 @@ def _troubles(tp: TopicPartition, some: Sequence[Repaired], plan: Plan) -> Itera
     some = sorted(some, key=lambda r: r.letter.offset or 0)
     for name in sorted({q for r in some for q in r.letter.queries}):
         mine = [r for r in some if name in r.letter.queries]
-        query = plan.query(name)
+        query = plan.by_id.get(name)
         reasons = _reasons(tp, mine, query) if query is not None else {}
         yield from (f"{mine[n].letter.name}: {name}: {why}" for n, why in sorted(reasons.items()))
 

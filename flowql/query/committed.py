@@ -106,7 +106,7 @@ class Commit:
 
 def queries_behind(plan: Plan, relations: Iterable[str]) -> set[str]:
     """The queries that make these relations (names as people write them), by the names under which they run."""
-    made = {s.name.casefold(): q for s in plan.sources for q in [plan.query(s.query or "")] if q is not None}
+    made = {s.name.casefold(): q for s in plan.sources for q in [plan.by_id.get(s.query or "")] if q is not None}
     made |= {plain(store.name, query.generation).casefold(): query for query, store in stores_of(plan)}
     return {runtime_name(made[name.casefold()]) for name in relations if name.casefold() in made}
 

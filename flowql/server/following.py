@@ -13,7 +13,6 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.deployed import is_serving
-from flowql.compiler.plan.generations import topic_written
 from flowql.compiler.plan.topology import Plan
 from flowql.config.project import Project
 from flowql.config.storage import log_at
@@ -215,7 +214,7 @@ class Following:
         self.subscription.close()
         self.subscription = following
         read = {s.topic for s in self.query.reads}
-        new = {q.sink: q.generation for q in now.plan.queries if topic_written(q) in read and not is_serving(before, q)}
+        new = {q.sink: q.generation for q in now.plan.queries if q.topic in read and not is_serving(before, q)}
         return Rebuilt(new, self.query.result, following.columns)
 
 
@@ -245,7 +244,7 @@ def rebuilt(served: Served, before: Plan, topic: str, stopped: Callable[[], bool
     limit = (busy := time.monotonic()) + _SWAP_S
     while (now := time.monotonic()) < limit and not stopped() and (seen := served.record()) is not None:
         record, topics = seen
-        is_built = any(topic_written(q) == topic and q.id not in record.held for q in record.building)
+        is_built = any(q.topic == topic and q.id not in record.held for q in record.building)
         quiet = record.swap is None and not is_built
         busy = busy if quiet else now
         other = _writers(record.serving, topic) != was
@@ -256,7 +255,7 @@ def rebuilt(served: Served, before: Plan, topic: str, stopped: Callable[[], bool
 
 
 def _writers(plan: Plan, topic: str) -> set[tuple[str, int]]:
-    return {(q.id, q.generation) for q in plan.queries if topic_written(q) == topic}
+    return {(q.id, q.generation) for q in plan.queries if q.topic == topic}
 
 
 def refuse_silence(found: Deployed, start: Start) -> None:

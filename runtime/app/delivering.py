@@ -85,7 +85,7 @@ def _shares(instance: Instance, wanted: Sequence[Redelivery]) -> list[_Share]:
     shares: dict[tuple[str, TopicPartition], _Share] = {}
     for w in sorted(wanted, key=lambda w: (w.tp, w.offset)):
         for name in w.queries:
-            query = instance.plan.query(name)
+            query = instance.plan.by_id.get(name)
             if query is None:
                 raise RuntimeFailure(f"there is no query {name}")
             share = shares.setdefault((name, w.tp), _Share(query, w.tp, []))

@@ -20,11 +20,9 @@ from flowql.compiler.plan.generations import (
     inserts_into,
     runtime_name,
     staging_name,
-    topic_written,
     topics_read,
     under_own_name,
     user_id,
-    writers_of,
 )
 from flowql.compiler.plan.partitions import NONE_KNOWN, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
@@ -140,7 +138,7 @@ class Deployment:
 
     def _unreadable_history(self, plan: Plan, query: QueryPlan) -> str:
         """Which input of a query is not whole (any more), or nothing. Results that are rebuilt count as whole."""
-        written, admin, known = writers_of(plan), self._host.admin, self._host.admin.topics()
+        written, admin, known = plan.writers, self._host.admin, self._host.admin.topics()
         by_version = topics_read_by_version(query)
         for topic in topics_read(query):
             for p in range(0 if topic in written else known[topic].partitions):
@@ -158,7 +156,7 @@ class Deployment:
         """
         refuse_outside_records(self._host, after)
         forwarded, now = forwarding.forwarded(after), running_plan(after)
-        gone = [q.id for q in self._host.running.queries if now.query(q.id) is None]
+        gone = [q.id for q in self._host.running.queries if q.id not in now.by_id]
         if gone or forwarded:  # while commits do not get through nothing is stopped
             yield self._host.commit.request(withdrawable=True)
         try:
@@ -200,7 +198,7 @@ class Deployment:
         resized = resized_sources(host.deployed, after.plan, known)
         refuse_rebuild(host, after)
         was, now = host.running, running_plan(after)
-        new = [q for q in now.queries if was.query(q.id) is None]
+        new = [q for q in now.queries if q.id not in was.by_id]
         create_staging(host, after, planned)
         records = inserted(host, after, planned)
         taken_over = yield from self._taken_over(after, new, histories)
@@ -457,7 +455,7 @@ def refuse_compacted(host: PlanHost, after: Deployed) -> None:
             history = after.history(topic)
             streams = history is not None and history.kind == "stream"
             if "delete" not in policy and streams:
-                names = ", ".join(q.id for q in group.queries if topic_written(q) == topic)
+                names = ", ".join(q.id for q in group.queries if q.topic == topic)
                 raise RebuildUnsupported(
                     f"{names} would have to be rebuilt, and brokers do not delete records of {topic}, which is only compacted: alter "
                     "its cleanup.policy to compact,delete or give the result another topic (KAFKA_TOPIC)"
@@ -486,7 +484,7 @@ def refuse_outside_records(host: PlanHost, after: Deployed) -> None:
             if topic not in known or begun.get(topic) == number:
                 continue
             if others := _outside_writers(host, topic, known[topic].partitions):
-                queries = ", ".join(q.id for q in group.queries if topic_written(q) == topic)
+                queries = ", ".join(q.id for q in group.queries if q.topic == topic)
                 raise OutsideRecords(
                     f"{topic} holds records that {others} has written, not its queries: to rebuild {queries} would lose them; "
                     "flowql deploy --forward  applies the change to what comes and keeps them, or give the result another topic "
@@ -501,7 +499,7 @@ def _with_upstream(plan: Plan, gone: Mapping[str, str]) -> dict[str, str]:
         q.id: f"{reader.id} reads its results and cannot be rebuilt (afterwards:  flowql deploy --full-refresh {q.id})"
         for q in plan.queries
         for reader in plan.queries
-        if q.id not in found and reader.id in found and topic_written(q) in topics_read(reader)
+        if q.id not in found and reader.id in found and q.topic in topics_read(reader)
     }:
         found |= more
     return found
@@ -509,7 +507,7 @@ def _with_upstream(plan: Plan, gone: Mapping[str, str]) -> dict[str, str]:
 
 def _kept_result(host: PlanHost, query: QueryPlan, known: Mapping[str, TopicInfo]) -> str:
     """Why the result of a query cannot be replaced, or nothing: others have written to its topic, too. known: the topics of the log."""
-    topic = topic_written(query)
+    topic = query.topic
     others = _outside_writers(host, topic, known[topic].partitions) if topic in known else ""
     if not others:
         return ""

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from flowql.compiler.plan.deployed import Deployed, Forward
-from flowql.compiler.plan.generations import topic_written
 from flowql.runtime.app.consistent_snapshot import TaskSet
 from flowql.runtime.app.coroutines import Coroutine
 from flowql.runtime.app.draining import drained, task_set
@@ -116,9 +115,9 @@ def _recorded(host: QueryHost, forward: Forward) -> Forward:
         for name, at in record.read().get("positions", {}).items():
             tp = TopicPartition(topic_named(name), record.partition)
             reads[tp] = min(at, reads.get(tp, at))
-    query = host.running.query(forward.query)
+    query = host.running.by_id.get(forward.query)
     assert query is not None, "it has served until now"
-    topic, admin = topic_written(query), host.admin
+    topic, admin = query.topic, host.admin
     ends = [admin.end_offset(TopicPartition(topic, p)) for p in range(admin.topics()[topic].partitions)]
     results = tuple((topic, p, end) for p, end in enumerate(ends))
     return replace(forward, reads=tuple((*tp, at) for tp, at in sorted(reads.items())), results=results)

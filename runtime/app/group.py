@@ -462,7 +462,7 @@ class GroupStep(Reconciler):
         drop: list[str] = []
         for task_id in wanted:
             name = str(task_id)
-            query = self._host.running.query(task_id.query)
+            query = self._host.running.by_id.get(task_id.query)
             assert query is not None, f"{task_id.query} is not in the plan"
             there = written[name].record if name in written else None
             if there is not None and there.read().get("query") != query.definition:
@@ -478,7 +478,7 @@ class GroupStep(Reconciler):
         lost = lost_records(self._host.admin, (tp for tps in held.values() for tp in tps))
         gone = {task: lost[tp] for task, tps in held.items() for tp in tps if tp in lost}
         for task, why in gone.items():
-            query = self._host.running.query(task.rpartition("/")[0])
+            query = self._host.running.by_id.get(task.rpartition("/")[0])
             assert query is not None, f"the query of {task} is not in the plan"
             way = f"flowql deploy --full-refresh {user_id(query.id, query.generation)}  computes it anew"
             self._host.query_states.stop(query.id, StateLost(f"rows of {task} are not here, and {why}; {way}"))
@@ -490,7 +490,7 @@ class GroupStep(Reconciler):
         stopped = False
         for task, there in written.items():
             name, _, place = task.rpartition("/")
-            query = self._host.running.query(name) if name in queries else None
+            query = self._host.running.by_id.get(name) if name in queries else None
             if query is None or there.record.read().get("query") != query.definition:
                 continue
             number = int(place.partition("_")[0])

@@ -202,7 +202,7 @@ class GroupSwap:
         found: list[TaskId] = []
         for name in sorted(set(names)):
             if name not in self._tasks:
-                query = self._host.running.query(name)
+                query = self._host.running.by_id.get(name)
                 assert query is not None, f"{name} is to swap and does not run"
                 self._tasks[name] = tasks_as_begun(query, self._host.admin, self._written)
             found += self._tasks[name]

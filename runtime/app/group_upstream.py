@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from flowql.compiler.plan.generations import topic_written
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.coroutines import Coroutine, in_polling
 from flowql.runtime.app.hosts import QueryHost
@@ -149,7 +148,7 @@ class MemberWaits:
     def _ends(self, tasks: Iterable[TaskId]) -> Ends:
         """Of what they read. Of topics that queries write all that is written: committed and visible is not the same."""
         planned, admin = self._planned(), self._host.admin
-        inner = {topic_written(q) for q in self._host.running.queries} | planned.writers.keys()
+        inner = {q.topic for q in self._host.running.queries} | planned.writers.keys()
         tps = sorted({tp for t in tasks for tp in planned.reads[t]})
         return admin.end_offsets([tp for tp in tps if tp.topic not in inner]) | {
             tp: admin.written_offset(tp) for tp in tps if tp.topic in inner
@@ -174,7 +173,7 @@ class MemberWaits:
 
     def _has_read(self, task: TaskId, tp: TopicPartition, end: int, written: Written) -> bool:
         """By its own record, which does not move over what is no record."""
-        plan, there = self._host.running.query(task.query), written.get(str(task))
+        plan, there = self._host.running.by_id.get(task.query), written.get(str(task))
         known = {} if there is None else there.record.read()
         if plan is None or known.get("query") != plan.definition:
             known = {}
@@ -197,7 +196,7 @@ class MemberWaits:
 
     def _is_visible(self, query: QueryPlan) -> bool:
         """Whether all that has been written to what its tasks read is to be seen."""
-        inner = {topic_written(q) for q in self._host.running.queries}
+        inner = {q.topic for q in self._host.running.queries}
         tps = {i.tp for task in self._host.queries[query.id].built.tasks for i in task.logs.values()}
         read = sorted(tp for tp in tps if tp.topic in inner)
         written, ends = {tp: self._host.admin.written_offset(tp) for tp in read}, self._host.admin.end_offsets(read)

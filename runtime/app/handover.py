@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from flowql.compiler.plan.generations import plain, topic_written, user_id
+from flowql.compiler.plan.generations import plain, user_id
 from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import QueryPlan, StoreSpec, SubTopology
 from flowql.runtime.app.coroutines import Coroutine
@@ -105,7 +105,7 @@ def loaded(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> Corou
 
 def results(host: QueryHost, query: QueryPlan, history: ComputedHistory) -> list[Replacement]:
     """Records of the results, behind what is in the topic, for the commit that records the deployment."""
-    found, topic = history.records(SINK), topic_written(query)
+    found, topic = history.records(SINK), query.topic
     partitions = host.admin.topics()[topic].partitions
     if found and max(found) >= partitions:
         raise HandoverUnfit(

@@ -55,7 +55,7 @@ class HungQueries:
         group_metadata = host.commit.group_metadata  # read before the tasks: it is rejected once they are lost
         now_ms, runs = host.clock.wall_ms(), []
         for s in stuck:
-            query = host.running.query(s.task.rpartition("/")[0]) if s.task is not None else None
+            query = host.running.by_id.get(s.task.rpartition("/")[0]) if s.task is not None else None
             if query is None or s.task is None or s.waits_for_disk or not owns(s.task):
                 continue
             where, at_ms = s.where.rpartition(" > ")[2], now_ms - s.for_ms

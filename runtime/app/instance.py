@@ -11,7 +11,7 @@ from traceback import format_exception
 from typing import Any
 
 from flowql.compiler.plan.deployed import Deployed, running_plan
-from flowql.compiler.plan.generations import runtime_name, topic_written
+from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.allocator import UnusedMemory
@@ -401,7 +401,7 @@ class Instance:
         self.collector.upsert_topics = topics = upsert_topics(self.running) if self.config.coalesce else set()
         for running in list(self.queries.values()):
             for task in running.built.tasks:
-                task.program.coalesce = topic_written(running.plan) in topics
+                task.program.coalesce = running.plan.topic in topics
 
     def set_account(self, q: QueryPlan) -> None:
         self.manager.set_query(q.id, q.weight, slice_ns(q.latency_target_ms))

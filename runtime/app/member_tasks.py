@@ -37,7 +37,7 @@ class MemberTasks:
     def take_over(self, deployed: Deployed) -> None:
         """Run the queries of a newer record, those that are new without tasks as yet; the tasks of those that it has no more are closed."""
         plan = running_plan(deployed)
-        for query in sorted(name for name in self._owner.queries if plan.query(name) is None):
+        for query in sorted(name for name in self._owner.queries if name not in plan.by_id):
             del self._owner.queries[query]
             self._owner.query_states.forget(query)
             self._owner.scans.release(query)
@@ -68,7 +68,7 @@ class MemberTasks:
 
     def state_of(self, task: TaskId) -> ManagedTask:
         """The state of a task that is not made, opened; with what is on record of a task that has begun."""
-        query = self._owner.running.query(task.query)
+        query = self._owner.running.by_id.get(task.query)
         assert query is not None, f"{task.query} is not in the plan"
         sub = next(s for s in query.subtopologies if s.number == task.subtopology)
         state = self._owner.state.open_task(str(task), task.partition, [s for op in sub.operators for s in op.stores])

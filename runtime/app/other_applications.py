@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from flowql.compiler.plan.deployed import Deployed
-from flowql.compiler.plan.generations import topic_of, topic_written, writers_of
+from flowql.compiler.plan.generations import topic_of
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.hosts import PlanHost
 from flowql.runtime.app.plan_topic import other_applications, read_others
@@ -23,7 +23,7 @@ def refuse_other_applications(host: PlanHost, after: Deployed) -> None:
     names = other_applications(app, known)
     if not names:
         return
-    new = {topic_written(q): q for q in _new_results(before, after) if topic_written(q) in known}
+    new = {q.topic: q for q in _new_results(before, after) if q.topic in known}
     rows = {(topic_of(after.plan, row), row) for row in after.plan.inserts} - before.rows_inserted()
     if not new and not rows:
         return
@@ -46,10 +46,8 @@ def refuse_other_applications(host: PlanHost, after: Deployed) -> None:
 
 def _new_results(before: Deployed, after: Deployed) -> Iterator[QueryPlan]:
     """Queries that write a topic which no query of this application has written."""
-    served = writers_of(before.serving)
-    yield from (
-        q for q in after.plan.queries if topic_written(q) not in served and before.history(topic_written(q)) is None
-    )
+    served = before.serving.writers
+    yield from (q for q in after.plan.queries if q.topic not in served and before.history(q.topic) is None)
 
 
 def _writers(
@@ -71,4 +69,4 @@ def _writers(
 
 
 def _has_written(deployed: Deployed, topic: str) -> bool:
-    return deployed.history(topic) is not None or topic in writers_of(deployed.serving)
+    return deployed.history(topic) is not None or topic in deployed.serving.writers

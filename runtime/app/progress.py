@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from flowql.compiler.plan.generations import topic_written
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.polling import END_UNKNOWN
 from flowql.runtime.app.query_state import FAILED, STOPPED, SUSPENDED
@@ -29,7 +28,7 @@ def source_ends(instance: Instance) -> dict[TopicPartition, int]:
     Written, not visible: Kafka acknowledges a commit before readers see it, and `run` after an import has to include these records.
     """
     written = {s.topic for s in instance.plan.sources if s.query is not None}
-    written |= {topic_written(q) for q in instance.running.queries}  # INSERT INTO, and staging topics
+    written |= {q.topic for q in instance.running.queries}  # INSERT INTO, and staging topics
     if instance.group is not None:
         tps = set(instance.group.planned.partitions)
         written |= instance.group.planned.writers.keys()
@@ -102,8 +101,8 @@ def _group_caught_up(
 
 def _whole(instance: Instance) -> list[RunningQuery]:
     """Queries that can go on; one that is paused, or reads what is gone, never catches up."""
-    of = instance.query_states.of
-    return [q for name, q in list(instance.queries.items()) if of(name).state is not STOPPED and not of(name).paused]
+    found = [(q, instance.query_states.of(name)) for name, q in list(instance.queries.items())]
+    return [q for q, record in found if record.state is not STOPPED and not record.paused]
 
 
 def _suspended(instance: Instance) -> bool:

@@ -126,8 +126,9 @@ class QueryStates:
 
     def due(self, state: QueryState) -> list[str]:
         """Queries in this state whose back-off has elapsed."""
-        now_ms = self._clock.timer_ms()
-        return [query for query in self.having(state) if now_ms >= self.of(query).backoff.retry_at_ms]
+        waiting = self.having(state)
+        now_ms = self._clock.timer_ms() if waiting else 0
+        return [query for query in waiting if now_ms >= self.of(query).backoff.retry_at_ms]
 
     # -- deployment
 

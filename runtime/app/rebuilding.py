@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from flowql.compiler.plan.deployed import SwapGroup, groups_of, is_held, swapped, takes_difference
-from flowql.compiler.plan.generations import runtime_name, topic_written, topics_read, under_own_name
+from flowql.compiler.plan.generations import runtime_name, topics_read, under_own_name
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.comparing import ComparisonUnavailable
 from flowql.runtime.app.coroutines import Coroutine, stopped
@@ -429,7 +429,7 @@ def _levels(group: SwapGroup) -> list[list[QueryPlan]]:
     """The queries so that each comes after those whose topics it reads; queries in a circle come together, last."""
     left, levels = list(group.queries), list[list[QueryPlan]]()
     while left:
-        writing = {topic_written(q) for q in left}
+        writing = {q.topic for q in left}
         level = [q for q in left if not writing & set(topics_read(q))] or left
         levels.append(level)
         left = [q for q in left if q not in level]

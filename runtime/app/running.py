@@ -56,10 +56,12 @@ def positions_of(queries: Mapping[str, RunningQuery], states: QueryStates) -> di
     for name, q in list(queries.items()):
         for tp, position in q.restart_positions.items():
             by_tp.setdefault(tp, []).append(position)
-        for task in (*q.built.tasks, *q.parting) if states.of(name).keeps_tasks else ():
+        if not states.of(name).keeps_tasks:
+            continue
+        for task in (*q.built.tasks, *q.parting):
             for i in task.logs.values():
                 by_tp.setdefault(i.tp, []).append(i.position)
-        for task in q.built.tasks if states.of(name).keeps_tasks else ():
+        for task in q.built.tasks:
             for i in task.logs.values():
                 tasks.setdefault(i.tp, set()).add(task.id)
     return {tp: ReaderPosition(min(found), readers(tasks.get(tp, ()))) for tp, found in by_tp.items()}

@@ -48,7 +48,8 @@ from flowql.compiler.plan.deployed import (
     moved_in,
     takes_difference,
 )
-from flowql.compiler.plan.generations import runtime_name, sink_of, topic_written
+from flowql.compiler.plan.generations import runtime_name
+from flowql.compiler.plan.topology import sink_of
 from flowql.runtime.app.plan_topic import topic_name
 from flowql.runtime.app.plan_writer import PlanWriter
 from flowql.runtime.app.replacing import difference
@@ -141,7 +142,7 @@ def changed_kinds(deployed: Deployed, group: SwapGroup, admin: Admin) -> Changed
     known, found = admin.topics(), dict[str, list[str]]({"stream": [], "table": []})
     for topic in sorted(group.topics.keys() & known.keys()):
         policy, history = known[topic].config.get(POLICY, "delete"), deployed.history(topic)
-        kinds = {sink_of(q).kind for q in group.queries if topic_written(q) == topic}
+        kinds = {sink_of(q).kind for q in group.queries if q.topic == topic}
         new = "table" if kinds == {"table"} else "stream"
         if history is not None and history.kind != new and ("compact" in policy) != (new == "table"):
             found[new].append(topic)

@@ -66,14 +66,14 @@ class _Nothing(Exception):
 def union_scan(scans: Sequence[tuple[Scan, Schema]]) -> tuple[Scan, Schema]:
     """One scan with the columns of all: the same source, format and timestamp is the caller's condition for sharing."""
     scan, first = scans[0]
-    fields: dict[str, Field] = {f.name: f for f in first}
+    fields: dict[str, Field] = {f.name: f for f in first.fields}
     for other, schema in scans[1:]:
         assert (other.topic, other.kind, other.timestamp) == (scan.topic, scan.kind, scan.timestamp), "not shareable"
         assert (other.key_format, other.value_format) == (scan.key_format, scan.value_format), "not shareable"
-        for f in schema:
+        for f in schema.fields:
             assert fields.setdefault(f.name, f) == f, f"column {f.name} is declared differently"
     order = {role: i for i, role in enumerate(("key", "window", "value", "header", "pseudo"))}
-    place = {f.name: i for i, f in enumerate(scan.declared)}
+    place = {f.name: i for i, f in enumerate(scan.declared.fields)}
     merged = sorted(fields.values(), key=lambda f: (order[f.role], place.get(f.name, 0)))
     return scan, Schema(tuple(merged), first.window)
 
@@ -111,8 +111,8 @@ class Decoder:
             values += others
         self.scan = scan
         self._value_fields = tuple(values)
-        self._windows = tuple(f for f in schema if f.role == "window")
-        self._extra = tuple(f for f in schema if f.role in ("header", "pseudo"))
+        self._windows = tuple(f for f in schema.fields if f.role == "window")
+        self._extra = tuple(f for f in schema.fields if f.role in ("header", "pseudo"))
         self._key = row_decoder(schema.key, scan.key_format, declared_keys, is_key=True) if schema.key else None
         self._value = row_decoder(values, scan.value_format, declared_values, is_key=False)
         self._events = DebeziumDecoder(schema.key, values) if scan.value_format.name == DEBEZIUM else None
@@ -385,7 +385,7 @@ class Decoder:
                 named[f.name] = to_arrow(values, f.type)
 
     def _batch_of(self, fast: FastRows, seq: Ints) -> Batch:
-        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema]
+        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema.fields]
         n = len(fast.rowtime)
         arrow = (
             pa.RecordBatch.from_arrays(fast.columns, schema=pa.schema(fields))

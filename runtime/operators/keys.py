@@ -20,14 +20,14 @@ _NESTED = frozenset({Kind.ARRAY, Kind.STRUCT, Kind.MAP})
 
 def key_fields(schema: Schema) -> tuple[Field, ...]:
     """The columns of the record key: key columns, then the bounds of a windowed key."""
-    window = tuple(f for f in schema if f.role == "window") if schema.window is not None else ()
+    window = tuple(f for f in schema.fields if f.role == "window") if schema.window is not None else ()
     return schema.key + window
 
 
 def value_fields(schema: Schema) -> tuple[Field, ...]:
     """All columns that are not part of the record key, in schema order."""
     key = {f.name for f in key_fields(schema)}
-    return tuple(f for f in schema if f.name not in key)
+    return tuple(f for f in schema.fields if f.name not in key)
 
 
 def freeze(value: Any, t: SqlType) -> Hashable:

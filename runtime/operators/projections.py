@@ -79,7 +79,7 @@ def _row_steps(
         drops = operator.spec.drop_failed
         step = _project(compile_row(exprs, columns, on_error=reporter.of(outputs, drops=drops)))
         steps.append(_unless_failed(step, reporter) if drops else step)
-        keys = [e if f.role in ("key", "window") else None for e, f in zip(exprs, operator.schema, strict=True)]
+        keys = [e if f.role in ("key", "window") else None for e, f in zip(exprs, operator.schema.fields, strict=True)]
         null_steps.append(_project_keys(keys, columns))
         names = operator.schema.names
     return _sequence(steps), _sequence(null_steps)
@@ -163,7 +163,7 @@ class VectorPlan:
 
 def plan_vector(operators: Sequence[Operator], source: Schema) -> VectorPlan | None:
     """None when an expression has no DuckDB text. Expressions of later operators are rewritten over the source's columns."""
-    meaning: dict[str, Expr] = {f.name: Column(f.type, f.name) for f in source}
+    meaning: dict[str, Expr] = {f.name: Column(f.type, f.name) for f in source.fields}
     conditions: list[str] = []  # of the filters so far
     guards: dict[str, tuple[str, ...]] = {}  # of columns that call functions of users: the filters before
     read_from = INPUT
@@ -176,7 +176,7 @@ def plan_vector(operators: Sequence[Operator], source: Schema) -> VectorPlan | N
             [c.expr for c in operator.spec.columns] if isinstance(operator.spec, Project) else [_predicate(operator)]
         )
         over_source = [substitute(e, meaning) for e in exprs]
-        size += sum(1 for e in over_source for _ in walk(e))
+        size += sum(len(walk(e)) for e in over_source)
         if size > NODES_MAX:
             return None
         lowered = [lower(e) for e in over_source]
@@ -186,9 +186,9 @@ def plan_vector(operators: Sequence[Operator], source: Schema) -> VectorPlan | N
         refused += [" AND ".join([*conditions, f"({d})"]) for d in here]
         used |= columns_of(*(e for e in over_source if not isinstance(e, Column) or not project))
         if project:
-            found = {f.name: _guard(e, guards, conditions) for f, e in zip(operator.schema, exprs, strict=True)}
+            found = {f.name: _guard(e, guards, conditions) for f, e in zip(operator.schema.fields, exprs, strict=True)}
             guards = {name: guard for name, guard in found.items() if guard is not None}
-            meaning = {f.name: e for f, e in zip(operator.schema, over_source, strict=True)}
+            meaning = {f.name: e for f, e in zip(operator.schema.fields, over_source, strict=True)}
         elif _guard(exprs[0], guards, conditions) is None:
             conditions += [f"coalesce({d.sql}, FALSE)" for d in lowered if d is not None]
         else:
@@ -225,10 +225,13 @@ def _guard(e: Expr, guards: Mapping[str, tuple[str, ...]], conditions: Sequence[
 
     The first calls decide, as these have their dead letters also for rows that later filters drop.
     """
-    earlier = [guards[c] for c in columns_of(e) if c in guards]
+    if isinstance(e, Column):
+        return guards.get(e.name)
+    parts = walk(e)
+    earlier = [guards[part.name] for part in parts if isinstance(part, Column) and part.name in guards]
     if earlier:
         return min(earlier, key=len)
-    calls = any(isinstance(part, Call) and is_users(part.name) for part in walk(e))
+    calls = any(isinstance(part, Call) and is_users(part.name) for part in parts)
     return tuple(conditions) if calls else None
 
 
@@ -255,7 +258,7 @@ def _statement(
     passed: list[int | None] = []
     selected: list[str] = []
     types: list[SqlType] = []
-    for f in outputs:
+    for f in outputs.fields:
         e = meaning[f.name]
         place = places.get(e.name) if isinstance(e, Column) else None
         passed.append(place)
@@ -378,7 +381,7 @@ class ProjectionChain:
         known, passed = images.known, images.passed
         if self._kind != "retract" and (null := batch.op == DELETE).any():
             known, passed = known & ~null, passed & ~null  # null values are the row kernel's
-        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema]
+        fields = [pa.field(f.name, arrow_type(f.type)) for f in self.schema.fields]
         arrow = pa.RecordBatch.from_arrays(images.columns, schema=pa.schema(fields))
         computed = Batch(
             self.schema, arrow=arrow, rowtime=batch.rowtime, op=batch.op, seq=batch.seq, headers=batch.headers
@@ -406,7 +409,7 @@ class ProjectionChain:
             return images
         removed = batch.take(gone)
         rows = [self._null_image(r, t) for r, t in zip(removed.rows(), removed.rowtime.tolist(), strict=True)]
-        values = {i for i, f in enumerate(self.schema) if f.role == "value"}
+        values = {i for i, f in enumerate(self.schema.fields) if f.role == "value"}
         blank = [tuple(None if i in values else v for i, v in enumerate(r)) for r in rows if r is not None]
         deletes = from_rows(
             self.schema, blank, removed.rowtime, np.full(len(gone), DELETE), removed.seq, removed.headers

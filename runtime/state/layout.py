@@ -71,8 +71,8 @@ def store_key_codec(spec: StoreSpec) -> KeyCodec:
     without window bounds (the live sessions of a key are one value).
     """
     if spec.kind == "table":
-        return key_codec(tuple(f.type for f in spec.key))
-    types = tuple(f.type for f in spec.key if f.role != "window")
+        return key_codec(tuple(f.type for f in spec.key.fields))
+    types = tuple(f.type for f in spec.key.fields if f.role != "window")
     return key_codec((*types, BIGINT) if is_segmented(spec) else types)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from flowql.compiler.plan.deployed import Deployed, is_serving
-from flowql.compiler.plan.generations import staging_name, topic_written, topics_read, writers_of
+from flowql.compiler.plan.generations import staging_name, topics_read
 from flowql.compiler.plan.logical import Sink
 from flowql.compiler.plan.partitions import as_wanted, declared_partitions, redeclared, resized_sources
 from flowql.compiler.plan.topology import Plan, QueryPlan
@@ -29,9 +29,9 @@ def planned_partitions(before: Deployed, after: Deployed, known: Mapping[str, in
     for source in plan.sources:
         if source.query is None and source.partitions is not None:
             counts.setdefault(source.topic, source.partitions)
-    creators = {queries[0].id for queries in writers_of(plan).values()}
+    creators = {queries[0].id for queries in plan.writers.values()}
     for query in _readers_last(plan):
-        topic, own = topic_written(query), _of_sink(query, counts)
+        topic, own = query.topic, _of_sink(query, counts)
         if query.id not in creators or (is_serving(after.serving, query) and topic in known):
             continue
         staging = staging_name(topic, query.generation, after.prefix)
@@ -47,13 +47,13 @@ def planned_partitions(before: Deployed, after: Deployed, known: Mapping[str, in
 def _readers_last(plan: Plan) -> list[QueryPlan]:
     """The queries in the order of the plan, but each behind those that create what it reads: one that leaves with a swap stands last."""
     left, found = list(plan.queries), list[QueryPlan]()
-    made = {topic: queries[0].id for topic, queries in writers_of(plan).items()}
+    made = {topic: queries[0].id for topic, queries in plan.writers.items()}
     while left:
         query = next((q for q in left if not made.keys() & topics_read(q)), left[0])
         left.remove(query)
         found.append(query)
-        if made.get(topic_written(query)) == query.id:
-            del made[topic_written(query)]
+        if made.get(query.topic) == query.id:
+            del made[query.topic]
     return found
 
 
@@ -63,7 +63,7 @@ def _is_ours(before: Deployed, plan: Plan, topic: str, was: Mapping[str, int]) -
     """
     if topic not in was:
         return True
-    writers = writers_of(before.plan).get(topic)
+    writers = before.plan.writers.get(topic)
     if writers is None:
         return before.history(topic) is not None
     declared, now = declared_partitions(before.plan)[topic][1], declared_partitions(plan)[topic][1]
@@ -105,7 +105,7 @@ def check_partitions(before: Deployed, plan: Plan, log: Log, repaired: Collectio
                     f"{said}; {wrong} holds records whose keys belong into other partitions, so that the order of the records of a key "
                     f"is not known, and they cannot be moved: {elsewhere}"
                 )
-        elif topic not in writers_of(plan):
+        elif topic not in plan.writers:
             raise PartitionsDiffer(f"{said}; the topic holds records that queries have written once: {elsewhere}")
 
 

@@ -83,7 +83,8 @@ class TaskProgram:
         }
         self.inputs = tuple(_input_spec(op) for op in operators if isinstance(op.spec, (Scan, ExchangeSource)))
         self._steps = [self._step(s) for s in _stages(operators)]
-        self._starting = self._starts()
+        self._starting = self._results_of_no_rows()
+        self.starts = bool(self._starting)
         self._timed: dict[str, Timed] = {s.id: s.operator for s in self._steps if isinstance(s.operator, Timed)}
         self._waiting: tuple[Waits, ...] = tuple(t for t in self._timed.values() if isinstance(t, Waits))
         self._watermarks = Watermarks(operators, partition, partitions)
@@ -129,10 +130,6 @@ class TaskProgram:
         topic = raw.tp.topic
         topics[topic].look(raw.records.column("key"), raw.tp.partition, self._partitions[topic])
         check_alike(self._query, topics, repartitions=len(self._scans) < len(self.inputs))
-
-    @property
-    def starts(self) -> bool:
-        return bool(self._starting)
 
     def start(self, run: MicroBatchContext) -> list[Output]:
         """The results before the first row: those of aggregates over no rows."""
@@ -265,7 +262,7 @@ class TaskProgram:
             return SinkRecords(topic_of(self._config.application_id, op.spec.topic), records, internal=True)
         return ExchangeRows(op.spec.topic, parts)
 
-    def _starts(self) -> dict[str, Starting]:
+    def _results_of_no_rows(self) -> dict[str, Starting]:
         """Operators that give something before the first row. They keep one group: it lives where rows without a key go."""
         found = {s.id: s.operator for s in self._steps if isinstance(s.operator, Starting) and s.operator.starts}
         counts = {self._partitions[op.spec.topic] for op in self._by_id.values() if isinstance(op.spec, ExchangeSource)}

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from flowql.compiler.plan.generations import topics_read, user_id, writers_of
+from flowql.compiler.plan.generations import topics_read, user_id
 from flowql.compiler.plan.logical import Scan, Sink
 from flowql.compiler.plan.partitions import NONE_KNOWN
 from flowql.compiler.plan.schema import Schema
@@ -124,7 +124,7 @@ def ensure_topics(
     planned: partitions of results, where a change decides them. options: for the config of topics of results.
     """
     ensure_sources(plan, admin)
-    creators = {queries[0].id for queries in writers_of(plan).values()}
+    creators = {queries[0].id for queries in plan.writers.values()}
     for query in (q for q in plan.queries if q.id in creators):
         counts = {} if planned else partition_counts(query, admin)
         for sub in query.subtopologies:
@@ -316,7 +316,7 @@ def _task(
 
 def _deletions_kept(query: QueryPlan, plan: Plan, known: Mapping[str, TopicInfo]) -> dict[str, int]:
     """For how many ms the compacted topics that a query reads keep deletions, but for those that queries write."""
-    infos = [known[t] for t in topics_read(query) if t in known and t not in writers_of(plan)]
+    infos = [known[t] for t in topics_read(query) if t in known and t not in plan.writers]
     compacted = [i for i in infos if "compact" in i.config.get("cleanup.policy", "")]
     return {i.name: int(i.config.get("delete.retention.ms", KEPT_MS)) for i in compacted}
 
@@ -334,7 +334,7 @@ def _look_for_deletions(task: Task, sub: SubTopology, kept: Mapping[str, int], e
 
 def ids_of_sources(query: QueryPlan, plan: Plan, admin: Admin) -> dict[str, str]:
     """Of the topics that a query reads, but for those that queries write: a deployment may make these anew, with positions in them."""
-    described = admin.describe_topics(set(topics_read(query)) - writers_of(plan).keys()).result()
+    described = admin.describe_topics(set(topics_read(query)) - plan.writers.keys()).result()
     return {name: topic.id for name, topic in described.items() if topic.id}
 
 

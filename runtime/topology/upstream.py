@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowql.compiler.plan.changes import TemporalJoin, VersionJoin
-from flowql.compiler.plan.generations import topic_written, topics_read
+from flowql.compiler.plan.generations import topics_read
 from flowql.compiler.plan.logical import Join, Node, walk_nodes
 from flowql.compiler.plan.topology import Plan, QueryPlan
 
@@ -30,7 +30,7 @@ def _made_of(query: QueryPlan, plan: Plan, found: dict[str, QueryPlan]) -> list[
     """found: gets them in their order; those that are being looked at are in it from the beginning."""
     order: list[QueryPlan] = []
     for other in plan.queries:
-        if topic_written(other) in topics_read(query) and other.id not in found:
+        if other.topic in topics_read(query) and other.id not in found:
             found[other.id] = other
             order += [*_made_of(other, plan, found), other]
     return order

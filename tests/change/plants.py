@@ -14,14 +14,13 @@ Broken = Callable[[Any], Callable[..., Any]]  # what is there -> what takes its 
 
 def _readers_kept(original: Any) -> Callable[..., bool]:
     """Who reads what is made anew goes on with what it has."""
-    from flowql.compiler.plan.generations import topic_written, writers_of
 
     def spread(before: Any, wanted: Any, causes: dict[str, str]) -> bool:
         count = len(causes)
-        for topic, queries in writers_of(wanted).items():
+        for topic, queries in wanted.writers.items():
             renewed = [q.id for q in queries if q.id in causes]
             for query in queries:
-                if renewed and topic_written(query) == topic:
+                if renewed and query.topic == topic:
                     causes.setdefault(query.id, renewed[0])
         return len(causes) > count
 
@@ -37,7 +36,7 @@ def _other_writers_kept(original: Any) -> Callable[..., bool]:
         grown = original(before, wanted, more)
         served = {q.id: q for q in before.serving.queries}
         for query, why in more.items():
-            other = why in {q.id for q in wanted.queries} and wanted.query(why).sink == wanted.query(query).sink
+            other = why in {q.id for q in wanted.queries} and wanted.by_id.get(why).sink == wanted.by_id.get(query).sink
             if query in edited or not (other and query in served):
                 causes[query] = why
         return bool(grown and len(causes) > len(edited))
@@ -109,12 +108,9 @@ def _read_again(original: Any) -> Callable[..., Any]:
 
 def _stale_generation(original: Any) -> Callable[..., Any]:
     """What is being built goes on being built, whatever has changed since."""
-    from flowql.compiler.plan.generations import topic_written
 
     def going_on(before: Any, wanted: Any, causes: Any, refresh: Any, resized: Any) -> frozenset[str]:
-        return frozenset(
-            {topic_written(q) for q in before.building} & {topic_written(q) for q in wanted.queries if q.id in causes}
-        )
+        return frozenset({q.topic for q in before.building} & {q.topic for q in wanted.queries if q.id in causes})
 
     return going_on
 

@@ -142,7 +142,7 @@ class ProcessStory(Story):
             return
         (self.folder / FILE).write_text(project.sql())
         refreshed = [
-            query for query in asked.refresh if wanted.query(query) is not None
+            query for query in asked.refresh if query in wanted.by_id
         ]  # the command refuses the name of a removed one
         given = [*(f"--select={name}" for name in chosen), *(f"--full-refresh={query}" for query in refreshed)]
         given += ["--prune"] * asked.prune + ["--shadow"] * asked.shadow

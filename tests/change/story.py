@@ -316,7 +316,7 @@ class Story:
         assert isinstance(compiled_plan, Plan), f"{compiled_plan}\n{project.sql()}"
         self._texts.remember(project, compiled_plan)
         ids = chosen_ids(chosen, compiled_plan, running)
-        known = tuple(q for q in again if running.query(q) is not None and (ids is None or q in ids))
+        known = tuple(q for q in again if q in running.by_id and (ids is None or q in ids))
         return compiled_plan, DeployRequest(None if ids is None else tuple(ids), prune, known)
 
     def _with_rows(self, deployment: Deployment) -> Plan:

@@ -137,10 +137,10 @@ def test_a_session_accepts_and_refuses_one_statement_at_a_time():
 def test_a_replaced_query_keeps_its_place():
     session = Session()
     run(session, ORDERS + "CREATE STREAM a AS SELECT id, amount FROM orders; CREATE STREAM b AS SELECT * FROM orders;")
-    old = session.plan.query("CSAS_A")
+    old = session.plan.by_id.get("CSAS_A")
     (result,) = run(session, "CREATE OR REPLACE STREAM a AS SELECT id, amount, customer FROM orders;")
     assert [q.id for q in session.plan.queries] == ["CSAS_A", "CSAS_B"]
-    assert result.query == session.plan.query("CSAS_A") != old
+    assert result.query == session.plan.by_id.get("CSAS_A") != old
 
 
 def test_dropping_ends_the_query_that_writes():

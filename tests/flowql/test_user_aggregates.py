@@ -362,7 +362,7 @@ def test_spark_runs_them_in_the_tasks_of_the_runtime(tmp_path: Path) -> None:
     made(tmp_path, YAML, sql, stats=STATS)
     plan = compile_sources(load_project(tmp_path)).plan
     for query, how in (("CTAS_T", "stateful python"), ("CSAS_W", "stateless python")):
-        found = plan.query(query)
+        found = plan.by_id.get(query)
         assert found is not None
         assert {c.how for c in choose(plan, found, SparkSettings(), "bounded")} == {how}
 

@@ -72,7 +72,7 @@ class Watch:
 def is_done(world: SimulatedCluster) -> bool:
     """Everything is processed and committed, and every task runs somewhere."""
     alive = world.processes
-    if world.later and any(p.instance.plan.query("CTAS_CITIES") is None for p in alive):
+    if world.later and any("CTAS_CITIES" not in p.instance.plan.by_id for p in alive):
         return False
     if world.change is not None and any(not _has_changed(p, project.changed_plan(world.change)) for p in alive):
         return False

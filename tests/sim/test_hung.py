@@ -93,7 +93,7 @@ def try_again(world):
 
 def run_of(process, member="another", definition=None):
     """What a member says of QUERY."""
-    query = process.instance.running.query(QUERY)
+    query = process.instance.running.by_id.get(QUERY)
     return HungMicroBatch(QUERY, QUERY, definition or query.definition, BAD, member, 1_795_334_000_000, "udf.py:1 f")
 
 

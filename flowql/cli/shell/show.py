@@ -111,7 +111,7 @@ def _source(plan: Plan, source: SourceDef) -> Rows:
     head = f"{source.kind} {source.name} ({formats})"
     foot = []
     if source.query is not None:
-        query = plan.query(source.query)
+        query = plan.by_id.get(source.query)
         foot.append(f"made by {source.query}" + (f":\n{_indented(query.sql)}" if query is not None else ""))
         foot += [f"store {s.name}" for q, s in stores_of(plan) if q.id == source.query and s.name != source.name]
     foot += [f"read by {q.id}" for q in plan.queries if source.name in _reads(q)]

@@ -122,7 +122,7 @@ def prepare(
     known_topics = topics_with_results(site, before)
     now = {t: old.pop(t) for t in _replaced_now(plan, whole, old, rebuild, form)}
     begins = {**before.begins, **take_away(site, plan, now, fresh if form == "stream" else (), now_ms)}
-    gone = [q for q in before.records if whole.query(q) is None]
+    gone = [q for q in before.records if q not in whole.by_id]
     for name in {*fresh, *gone}:
         remove(site.checkpoint(name))
         site.staging.clear(name)

@@ -21,7 +21,6 @@ from flowql.compiler.plan.deployed import (
     without,
 )
 from flowql.compiler.plan.diff import ForwardRefused, decide_change
-from flowql.compiler.plan.generations import writers_of
 from flowql.compiler.plan.topology import PLAN_FORMAT, Plan
 from tests.compiler.plan.test_diff import ALL, SOURCE, A, B, E, generations, serving
 from tests.flowql.query.harness import plan_of
@@ -45,7 +44,7 @@ def test_of_those_who_write_a_topic_the_one_that_creates_it_comes_first() -> Non
     create, *others = (q.id for q in plan.queries)
     assert create == "CSAS_R"
     for queries in (plan.queries, plan.queries[1:] + plan.queries[:1]):
-        (writers,) = writers_of(replace(plan, queries=queries)).values()
+        (writers,) = replace(plan, queries=queries).writers.values()
         assert [q.id for q in writers] == [create, *others]
 
 

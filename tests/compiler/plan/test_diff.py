@@ -7,7 +7,7 @@ from dataclasses import replace
 from flowql.compiler.plan import codec
 from flowql.compiler.plan.deployed import Deployed, groups_of, running_plan, swapped
 from flowql.compiler.plan.diff import decide_change
-from flowql.compiler.plan.generations import at_generation, runtime_name, topic_written, topics_read, user_id
+from flowql.compiler.plan.generations import at_generation, runtime_name, topics_read, user_id
 from flowql.compiler.plan.topology import Plan
 from tests.flowql.query.harness import plan_of
 
@@ -48,7 +48,7 @@ def test_every_transitive_reader_is_rebuilt_and_nothing_else() -> None:
     assert [q.id for q in group.gone] == ["CSAS_B", "CTAS_C", "CTAS_D"]
     staged = {q.id: q for q in running_plan(change.deployed).queries}
     assert set(staged) == {"CTAS_A", "CSAS_B", "CTAS_C", "CTAS_D", "CSAS_B@2", "CTAS_C@2", "CTAS_D@2"}
-    assert (topics_read(staged["CTAS_C@2"]), topic_written(staged["CTAS_C@2"])) == (("B@2",), "C@2")
+    assert (topics_read(staged["CTAS_C@2"]), staged["CTAS_C@2"].topic) == (("B@2",), "C@2")
     assert topics_read(staged["CSAS_B@2"]) == ("s",)
     assert staged["CSAS_B@2"].weight == 1, "beside what serves"
 
@@ -142,7 +142,7 @@ def test_a_topic_that_queries_wrote_before_is_renewed_for_who_writes_it_again() 
     gone = decide_change(serving(ALL), plan_of(SOURCE + A)).deployed
     back = decide_change(gone, plan_of(SOURCE + A + B.format(over=0)))
     assert [(c.query, c.action, c.generation) for c in back.changes] == [("CTAS_A", "none", 1), ("CSAS_B", "add", 2)]
-    assert back.deployed.serving.query("CSAS_B") is None
+    assert "CSAS_B" not in back.deployed.serving.by_id
 
 
 def test_names_of_a_generation_are_taken_back() -> None:
@@ -173,6 +173,6 @@ def test_a_changed_latency_target_is_a_change_that_keeps_the_state() -> None:
         ("CTAS_A", "priority", "kept"),
         ("CSAS_B", "none", "kept"),
     ]
-    deployed = change.deployed.serving.query("CTAS_A")
+    deployed = change.deployed.serving.by_id.get("CTAS_A")
     assert deployed is not None
     assert deployed.latency_target_ms == 500

@@ -51,7 +51,7 @@ from flowql.compiler.plan.logical import (
 from flowql.compiler.plan.processors import Process, ProcessorStep
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.temporal_filters import DAY_MS, Edge, TemporalFilter
-from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource
+from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Plan, QueryPlan
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, decimal
 from flowql.compiler.plan.verify import PlanInvariantError, verify_spec
 from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed, Watermark
@@ -361,7 +361,7 @@ def test_the_tree_of_a_plan() -> None:
 def test_a_plan_is_made_of_values_that_do_not_change() -> None:
     """Plans are shared between threads, compared and kept in sets: every class of them is frozen and has no other attributes.
 
-    A schema keeps the names and the key that it derives from its fields.
+    A schema keeps the names and the key that it derives from its fields, a plan its queries by their ids and topics, and a query its topic.
     """
     folder = Path(flowql.compiler.plan.__file__).parent
     modules = [import_module(f"flowql.compiler.plan.{p.stem}") for p in folder.glob("*.py") if p.stem != "__init__"]
@@ -369,5 +369,5 @@ def test_a_plan_is_made_of_values_that_do_not_change() -> None:
     of_plans = [c for c in classes if is_dataclass(c)]
     assert len(of_plans) > 60
     assert [c.__name__ for c in of_plans if not c.__dataclass_params__.frozen] == []  # type: ignore[attr-defined]
-    assert [c for c in of_plans if "__slots__" not in vars(c)] == [Schema]
+    assert {c for c in of_plans if "__slots__" not in vars(c)} == {Plan, QueryPlan, Schema}
     assert all(fields(c) for c in of_plans if c is not Materialise and c is not Union)

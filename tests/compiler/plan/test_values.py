@@ -155,7 +155,7 @@ def test_what_runs_and_what_a_swap_leaves_of_lost_and_paused_queries() -> None:
     building = replace(decide_change(serving(ALL + E), paused).deployed, lost=(("CTAS_C", "gone"), ("CTAS_A", "gone")))
     running = running_plan(building)
     assert "CTAS_C" not in {q.id for q in running.queries}
-    assert running.query("CTAS_C@2") is not None
+    assert "CTAS_C@2" in running.by_id
     assert set(running.paused) == {"CSAS_B", "CSAS_B@2"}
     (group,) = groups_of(building)
     assert swapped(building, group, ()).lost == (("CTAS_A", "gone"),)

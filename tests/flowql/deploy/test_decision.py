@@ -132,7 +132,7 @@ def test_what_is_not_selected_stays_as_it_runs() -> None:
     wanted = plan_of(SOURCE + A.replace("COUNT(*)", "SUM(V)") + B.replace("V > 0", "V > 1"))
     found = decide(running, wanted, prune=True, selected=("CTAS_A",))
     assert [(c.query, c.action) for c in found.applicable] == [("CTAS_A", "change")]
-    assert [found.plan.query(q) == running.query(q) for q in ("CSAS_B", "CSAS_D")] == [True, True]
+    assert [found.plan.by_id.get(q) == running.by_id.get(q) for q in ("CSAS_B", "CSAS_D")] == [True, True]
     assert {s.name for s in found.plan.sources} == {"S", "A", "B", "D"}
     assert found.plan.inserts == running.inserts
     assert found.withheld == ()
@@ -176,7 +176,7 @@ def test_readers_that_are_not_selected_are_rebuilt_as_they_are() -> None:
         ("CSAS_B", "change", ""),
         ("CTAS_C", "change", "CSAS_B"),
     ]
-    after, before = found.change.deployed.plan.query("CTAS_C"), running.query("CTAS_C")
+    after, before = found.change.deployed.plan.by_id.get("CTAS_C"), running.by_id.get("CTAS_C")
     assert after is not None
     assert before is not None
     assert after.definition == before.definition

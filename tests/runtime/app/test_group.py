@@ -406,7 +406,7 @@ def test_what_many_instances_share_is_rebuilt_as_well(wanted):
         settle(instance, driver)
     instance.deploy(plan(*wanted, *(() if wanted == (SUMS,) else (COUNTS,))))
     settle(instance, driver)
-    assert instance.plan.query("CTAS_COUNTS").generation == 2
+    assert instance.plan.by_id.get("CTAS_COUNTS").generation == 2
     produce(log, "input", 8)
     settle(instance, driver)
     assert read(log, "counts")[-1] == {"N": 26 if wanted == (SUMS,) else 4}

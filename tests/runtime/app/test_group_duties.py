@@ -47,7 +47,7 @@ def rounds(world: InstanceHarness, n: int) -> None:
 
 
 def hangs(world: InstanceHarness, query: str) -> HungMicroBatch:
-    plan = world.instance.running.query(query)
+    plan = world.instance.running.by_id.get(query)
     assert plan is not None
     return HungMicroBatch(query, query, plan.definition, f"{query}/0_0", "another", 1_000, "f.py:3 slow")
 

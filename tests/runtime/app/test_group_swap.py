@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -153,7 +154,7 @@ def test_what_a_generation_waits_for_is_said(site: Site) -> None:
 
 
 def _fields(plan: Any) -> dict[str, Any]:
-    return {name: getattr(plan, name) for name in plan.__slots__}
+    return {f.name: getattr(plan, f.name) for f in fields(plan)}
 
 
 def test_what_serves_must_be_able_to_stop(site: Site) -> None:

@@ -31,7 +31,7 @@ class Host:
         self.config = InstanceConfig("app", shared=True, changelogs=True, process_id="me")
         self.commit = SimpleNamespace(group_metadata=GroupMetadata("app", "me"))
         queries = {n: SimpleNamespace(id=n, definition=f"text of {n}", generation=g) for n, g in (("A", 1), ("B@2", 2))}
-        self.running = SimpleNamespace(queries=tuple(queries.values()), query=queries.get)
+        self.running = SimpleNamespace(queries=tuple(queries.values()), by_id=queries)
         self.said: list[dict[str, str]] = []
         self.query_states = SimpleNamespace(set_hung=self.said.append)
         self.of = HungQueries(cast(Any, self))

@@ -109,7 +109,7 @@ def test_partitions_of_tasks_that_are_not_made_stay_where_their_records_are(worl
 
 
 def test_tasks_of_a_query_whose_topic_is_gone_are_none_and_it_stops(world: InstanceHarness) -> None:
-    plan = world.instance.running.query(COPY_ID)
+    plan = world.instance.running.by_id.get(COPY_ID)
     assert plan is not None
     assert [t.partition for t in mine(world).tasks_of(plan, dict)] == [0, 1]
     world.log.delete_topic("s")

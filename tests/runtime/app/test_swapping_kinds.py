@@ -10,7 +10,6 @@ import pytest
 
 from flowql.compiler.plan.deployed import Deployed, Hold, Move, SwapGroup, TopicHistory, groups_of
 from flowql.compiler.plan.diff import decide_change
-from flowql.compiler.plan.generations import topic_written
 from flowql.runtime.app.swapping import (
     BUILT,
     ChangedKinds,
@@ -44,7 +43,7 @@ class Site:
         self.deployed = decide_change(first, plan_of(CHAIN.format(over=15), serving)).deployed
         (self.group,) = groups_of(self.deployed)
         self.log = LikeKafka()
-        policies = {topic_written(q): "compact" for q in self.group.queries[1:]}
+        policies = {q.topic: "compact" for q in self.group.queries[1:]}
         for topic, staging in self.group.staging.items():
             self.log.create_topic(topic, 2, {"cleanup.policy": policies[topic]} if topic in policies else {})
             self.log.create_topic(staging, 2)

@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from flowql.compiler.plan.generations import topic_written
 from flowql.runtime.app import upstream
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
@@ -180,7 +179,7 @@ def test_a_query_that_failed_is_waited_for_by_one_that_has_read_nothing_alone() 
 )
 def test_order_matters_where_a_stream_is_joined(query: str, merged: bool) -> None:
     plan = plan_of(SOURCES + LATEST + LATEST.replace("LATEST AS", "LATEST2 AS") + query, None)
-    assert merges(next(q for q in plan.queries if topic_written(q) == "SOLD")) == merged
+    assert merges(next(q for q in plan.queries if q.topic == "SOLD")) == merged
 
 
 def test_queries_that_feed_each_other_do_not_wait_for_each_other() -> None:
