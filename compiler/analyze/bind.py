@@ -31,17 +31,10 @@ from flowql.compiler.dialect.ast import ANY_DIGITS, Ast, CastTo, Func, LambdaFn,
 from flowql.compiler.functions.casts import can_cast, parse_decimal
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.collecting_aggregates import LIMIT_PROPERTIES
-from flowql.compiler.functions.define import NAMES as STANDARD_NAMES
 from flowql.compiler.functions.dialects import function_name
-from flowql.compiler.functions.registry import (
-    AggregateFunction,
-    Function,
-    FunctionTypeError,
-    Resolution,
-    all_aggregates,
-    all_functions,
-    lookup,
-)
+from flowql.compiler.functions.registry import NAMES as STANDARD_NAMES
+from flowql.compiler.functions.registry import AggregateFunction, Function, all_aggregates, all_functions, lookup
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_micros import DIGITS, common_moment, finer
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal

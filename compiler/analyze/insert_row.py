@@ -16,7 +16,7 @@ from flowql.compiler.dialect.ast import (
 )
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import InsertValues, SourceDef

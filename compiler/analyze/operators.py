@@ -14,7 +14,7 @@ from flowql.compiler.dialect.ast import Ast, Func, Lit, Name
 from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.dialects import function_name
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_intervals import total_micros
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.types import (

@@ -17,7 +17,8 @@ from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
 from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.dialects import function_name
-from flowql.compiler.functions.registry import FunctionTypeError, lookup
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.functions.sql_text_casts import has_finer_part

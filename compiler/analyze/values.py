@@ -14,7 +14,8 @@ from flowql.compiler.dialect.standard.intervals import read_interval
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.evaluate import RowFunction, compile_row
-from flowql.compiler.functions.registry import FAILURES, FunctionTypeError
+from flowql.compiler.functions.registry import FAILURES
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.functions.sql_micros import finer

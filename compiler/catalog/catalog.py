@@ -12,7 +12,8 @@ from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.functions.dialects import aggregate_name
-from flowql.compiler.functions.registry import AggregateFunction, Function, Resolution, lookup_aggregate
+from flowql.compiler.functions.registry import AggregateFunction, Function, lookup_aggregate
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.logical import SchemaRef
 from flowql.compiler.plan.topology import NO_ROWS, SourceDef

@@ -12,8 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.functions.numeric import WIDE, fit_decimal, wrap32, wrap64
-from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate
-from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
+from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.values import has_order, is_ordered, less_of
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, Kind, SqlType
 

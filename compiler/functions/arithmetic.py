@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from flowql.compiler.functions.define import scalar, takes
 from flowql.compiler.functions.numeric import (
     MAX_PRECISION,
     WIDE,
@@ -24,8 +23,8 @@ from flowql.compiler.functions.numeric import (
     wrap32,
     wrap64,
 )
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
-from flowql.compiler.functions.signatures import DEC, as_decimal, common_numeric
+from flowql.compiler.functions.registry import Function, Lowering, Reference, register, scalar, takes
+from flowql.compiler.functions.signatures import DEC, FunctionTypeError, Resolution, as_decimal, common_numeric
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, duckdb_type
 
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from random import getrandbits
 from uuid import UUID
 
-from flowql.compiler.functions.define import scalar, takes
 from flowql.compiler.functions.numeric import INT_MAX
+from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.plan.types import BIGINT, BYTES, DOUBLE, INT, STRING
 
 _PREFIXED_HEX = re.compile(r"0[xX]([0-9a-fA-F]*)")

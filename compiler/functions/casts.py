@@ -22,7 +22,8 @@ from flowql.compiler.functions.numeric import (
     wrap32,
     wrap64,
 )
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_calendar import DAY_MAX, DAY_MIN, checked_micros
 from flowql.compiler.functions.sql_micros import rounded
 from flowql.compiler.functions.temporal import DAY_MS, parse_date, parse_micros, parse_time, parse_timestamp

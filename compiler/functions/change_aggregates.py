@@ -28,7 +28,7 @@ from flowql.compiler.functions.exact_sums import (
     scaled,
     whole_of,
 )
-from flowql.compiler.functions.registry import Resolution
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import aggregate_in_plan, is_users
 from flowql.compiler.plan.types import Kind, SqlType
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from flowql.compiler.functions.aggregates import Add, Init, ordered_types
 from flowql.compiler.functions.comparison import distinct
-from flowql.compiler.functions.registry import AggregateFunction, FunctionTypeError, Resolution, register_aggregate
-from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
 from flowql.compiler.functions.values import is_ordered, less
 from flowql.compiler.plan.types import BIGINT, STRING, Kind, SqlType, array, map_of, struct
 

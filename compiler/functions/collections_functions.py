@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flowql.compiler.functions.define import scalar, takes
-from flowql.compiler.functions.registry import Reference, Resolution
-from flowql.compiler.functions.signatures import ArrayOf, K, MapOf, T, V, Var
+from flowql.compiler.functions.registry import Reference, scalar, takes
+from flowql.compiler.functions.signatures import ArrayOf, K, MapOf, Resolution, T, V, Var
 from flowql.compiler.functions.values import identity, map_key, same, sort_key, text_of
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, Kind, SqlType, array, struct
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
-from flowql.compiler.functions.signatures import as_decimal, common_numeric
+from flowql.compiler.functions.registry import Function, Lowering, Reference, register
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
 from flowql.compiler.functions.sql_micros import common_moment
 from flowql.compiler.functions.values import is_ordered, less, same
 from flowql.compiler.plan.types import BOOLEAN, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType

@@ -6,9 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.comparison import EXACT_IN_DUCKDB
-from flowql.compiler.functions.define import named, same_for_all, scalar, takes, takes_many
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Lowering, Resolution, register
-from flowql.compiler.functions.signatures import T, not_accepted, widen_decimals
+from flowql.compiler.functions.registry import (
+    Function,
+    Lowering,
+    named,
+    register,
+    same_for_all,
+    scalar,
+    takes,
+    takes_many,
+)
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, T, not_accepted, widen_decimals
 from flowql.compiler.functions.values import less, same
 from flowql.compiler.plan.types import DOUBLE, INT, STRING, Kind, SqlType
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
-from flowql.compiler.functions.signatures import common_numeric
+from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
 from flowql.compiler.functions.values import map_key
 from flowql.compiler.plan.types import BIGINT, INT, NULL, Kind, SqlType, array, map_of, struct
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from flowql.compiler.functions import java_time
-from flowql.compiler.functions.define import scalar, takes, text
-from flowql.compiler.functions.registry import Function, Resolution, register
-from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.registry import Function, register, scalar, takes, text
+from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.temporal import DAY_MS, datetime_of, zone_of
 from flowql.compiler.plan.types import BIGINT, DATE, INT, STRING, TIME, TIMESTAMP, Kind, SqlType
 

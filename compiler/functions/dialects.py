@@ -10,7 +10,7 @@ from __future__ import annotations
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.arithmetic import SYMBOLS as ARITHMETIC
 from flowql.compiler.functions.comparison import SYMBOLS
-from flowql.compiler.functions.define import NAMES
+from flowql.compiler.functions.registry import NAMES
 from flowql.compiler.functions.sql_comparison import PREFIX
 
 assert builtin.FAMILIES

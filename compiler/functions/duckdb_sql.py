@@ -11,7 +11,8 @@ from decimal import Decimal
 
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.casts import duckdb_cast, duckdb_cast_declines, has_duckdb_cast
-from flowql.compiler.functions.registry import Resolution, lookup
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.types import Kind, SqlType, duckdb_type
 

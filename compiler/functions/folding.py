@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 from flowql.compiler.functions.casts import caster
-from flowql.compiler.functions.registry import FunctionTypeError, lookup
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.visit import map_expr
 

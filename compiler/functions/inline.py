@@ -14,7 +14,8 @@ from typing import Any
 from flowql.compiler.functions import arithmetic
 from flowql.compiler.functions.comparison import SYMBOLS as COMPARISONS
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, wrap32, wrap64
-from flowql.compiler.functions.registry import Function, Resolution, lookup
+from flowql.compiler.functions.registry import Function, lookup
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_arithmetic import RANGES, SQL_ARITHMETIC, out_of_range
 from flowql.compiler.functions.sql_comparison import PREFIX, SQL_SYMBOLS
 from flowql.compiler.functions.sql_try import NULL_IF_FAILED

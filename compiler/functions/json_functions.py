@@ -9,10 +9,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from flowql.compiler.functions.define import scalar, takes, takes_many
 from flowql.compiler.functions.numeric import double_text
-from flowql.compiler.functions.registry import Reference, Resolution
-from flowql.compiler.functions.signatures import T
+from flowql.compiler.functions.registry import Reference, scalar, takes, takes_many
+from flowql.compiler.functions.signatures import Resolution, T
 from flowql.compiler.functions.values import same, text_of
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, Kind, SqlType, array, map_of
 

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.functions.define import scalar, takes
-from flowql.compiler.functions.registry import FunctionTypeError, Reference, Resolution
-from flowql.compiler.functions.signatures import ArrayOf, K, LambdaOf, MapOf, T, U, V, Var
+from flowql.compiler.functions.registry import Reference, scalar, takes
+from flowql.compiler.functions.signatures import (
+    ArrayOf,
+    FunctionTypeError,
+    K,
+    LambdaOf,
+    MapOf,
+    Resolution,
+    T,
+    U,
+    V,
+    Var,
+)
 from flowql.compiler.functions.values import map_key
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
 

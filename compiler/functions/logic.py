@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Resolution, register
-from flowql.compiler.functions.signatures import common_numeric
+from flowql.compiler.functions.registry import Function, register
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
 
 Thunk = Callable[[], Any]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from flowql.compiler.functions.define import scalar, takes
-from flowql.compiler.functions.registry import Reference
+from flowql.compiler.functions.registry import Reference, scalar, takes
 from flowql.compiler.plan.types import INT, STRING
 
 

@@ -8,10 +8,9 @@ from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Conte
 from random import random
 from typing import Any
 
-from flowql.compiler.functions.define import scalar, takes, text
 from flowql.compiler.functions.numeric import WIDE, fit_decimal, wrap32, wrap64
-from flowql.compiler.functions.registry import Lowering, Reference, Resolution
-from flowql.compiler.functions.signatures import DEC
+from flowql.compiler.functions.registry import Lowering, Reference, scalar, takes, text
+from flowql.compiler.functions.signatures import DEC, Resolution
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, decimal
 
 _SAME = (takes(INT, gives=INT), takes(BIGINT, gives=BIGINT), takes(DEC, gives=DEC), takes(DOUBLE, gives=DOUBLE))

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flowql.compiler.functions.aggregates import Add, Init
-from flowql.compiler.functions.registry import AggregateFunction, FunctionTypeError, Resolution, register_aggregate
-from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
 from flowql.compiler.plan.types import SqlType, array
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, array
 
 

@@ -2,6 +2,10 @@
 
 Each entry has one reference meaning in Python. DuckDB and Spark lowerings are optional and are proven equal to
 it by property tests; where a lowering differs on some inputs it must say so through `declines`.
+
+`scalar` is for functions that mean the same in both dialects, `standard` for those that only standard SQL has, or that mean something
+else there than in ksqlDB. In the catalogue and in plans such a function is called `sql_` and its name, so that the ksqlDB dialect does not
+know it; `NAMES` tells what is written for it.
 """
 
 from __future__ import annotations
@@ -10,20 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flowql.compiler.functions.signatures import Overload, Pattern, Resolution, describe, not_accepted
 from flowql.compiler.plan.types import SqlType
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from flowql.compiler.functions.async_options import AsyncOptions
-
-
-class FunctionTypeError(Exception):
-    """No overload fits the argument types. The text names the function and the types; `hint` may suggest a cast."""
-
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class QueryFailure(Exception):
@@ -38,14 +35,6 @@ class RunTooLong(QueryFailure):
 
 # What no value causes, but code that is broken for all of them: it fails the query as well.
 FAILURES = (QueryFailure, AssertionError, NameError, ImportError, NotImplementedError)
-
-
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """How a call binds: the types its arguments are coerced to, and the type of its result."""
-
-    args: tuple[SqlType, ...]
-    result: SqlType
 
 
 Reference = Callable[..., Any]
@@ -173,6 +162,130 @@ def lookup(name: str) -> Function | None:
 
 def all_functions() -> Mapping[str, Function]:
     return dict(sorted(_FUNCTIONS.items()))
+
+
+# Short ways to register functions: the entry in the catalogue reads as one line per fact.
+
+Sql = Callable[..., str]
+Resolve = Callable[[tuple[SqlType, ...]], Resolution]
+# Of standard SQL: the name as written, in upper case -> that in the catalogue.
+NAMES: dict[str, str] = {}
+
+
+def takes(*params: Pattern, gives: Pattern | Callable[[tuple[SqlType, ...]], SqlType]) -> Overload:
+    """An overload with exactly these parameters."""
+    return Overload(params, gives)
+
+
+def takes_many(
+    *params: Pattern, gives: Pattern | Callable[[tuple[SqlType, ...]], SqlType], at_least: int = 1
+) -> Overload:
+    """An overload whose last parameter repeats, `at_least` times or more."""
+    return Overload(params, gives, variadic=True, min_repeat=at_least)
+
+
+def text(template: Sql) -> Lowering:
+    """A lowering from a function of the argument texts alone."""
+    return lambda args, _r: template(*args)
+
+
+def named(function: str) -> Lowering:
+    """A lowering to the SQL function of that name, with the same arguments."""
+    return lambda args, _r: f"{function}({', '.join(args)})"
+
+
+def same_for_all(function: Reference) -> Callable[[Resolution], Reference]:
+    """A reference that does not depend on the types."""
+    return lambda _r: function
+
+
+def resolver(name: str, *overloads: Overload) -> Resolve:
+    """`Function.resolve` over a list of overloads."""
+
+    def resolve(types: tuple[SqlType, ...]) -> Resolution:
+        fits = [f for f in (o.fit(types) for o in overloads) if f is not None]
+        if not fits:
+            forms = (f"{name}({', '.join(map(describe, o.params))}{', ...' if o.variadic else ''})" for o in overloads)
+            raise not_accepted(name, types, "it takes " + " or ".join(forms))
+        return min(fits, key=lambda f: f[0])[1]
+
+    return resolve
+
+
+def scalar(
+    name: str,
+    *overloads: Overload,
+    by: Reference | None = None,
+    by_types: Callable[[Resolution], Reference] | None = None,
+    summary: str,
+    example: str,
+    aliases: Sequence[str] = (),
+    duckdb: Lowering | None = None,
+    declines: Lowering | None = None,
+    **more: Any,
+) -> None:
+    """Register a scalar function under its name and aliases. Give the meaning as `by` or, typed, as `by_types`."""
+    reference = by_types or same_for_all(_given(name, by))
+    for n in (name, *aliases):
+        register(
+            Function(
+                n,
+                resolver(n, *overloads),
+                reference,
+                duckdb=duckdb,
+                declines=declines,
+                summary=summary,
+                example=example,
+                **more,
+            )
+        )
+
+
+def standard(
+    written: str,
+    *overloads: Overload,
+    by: Reference | None = None,
+    by_types: Callable[[Resolution], Reference] | None = None,
+    resolve: Resolve | None = None,
+    summary: str,
+    example: str,
+    name: str = "",
+    also: Sequence[str] = (),
+    duckdb: Lowering | None = None,
+    declines: Lowering | None = None,
+    **more: Any,
+) -> None:
+    """Register a scalar function of standard SQL. also: other names for it. resolve: takes the place of overloads.
+
+    name: in the catalogue, where it is not `sql_` and what is written.
+    """
+    name = name or f"sql_{written.lower()}"
+    reference = by_types or same_for_all(_given(written, by))
+    for n in (written, *also):
+        NAMES[n] = name
+    register(
+        Function(
+            name,
+            resolve if resolve is not None else resolver(written, *overloads),
+            reference,
+            duckdb=duckdb,
+            declines=declines,
+            summary=summary,
+            example=example,
+            **more,
+        )
+    )
+
+
+def _given(name: str, by: Reference | None) -> Reference:
+    if by is None:
+        raise ValueError(f"{name} has no reference meaning")
+    return by
+
+
+def ascii_only(args: Sequence[str], _r: Resolution) -> str:
+    """Declines rows whose first text has other than ASCII characters (case mapping and classes differ there)."""
+    return f"(strlen({args[0]}) <> length({args[0]}))"
 
 
 # (accumulator, arguments of its rows) of groups -> of each group the accumulator, and where rows failed with what text.

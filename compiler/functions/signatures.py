@@ -10,8 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowql.compiler.functions.registry import FunctionTypeError, Resolution
 from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, INT, TIME, TIMESTAMP, Kind, SqlType, array, decimal, map_of
+
+
+class FunctionTypeError(Exception):
+    """No overload fits the argument types. The text names the function and the types; `hint` may suggest a cast."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """How a call binds: the types its arguments are coerced to, and the type of its result."""
+
+    args: tuple[SqlType, ...]
+    result: SqlType
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from flowql.compiler.functions.registry import Resolution
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_text import SPACE, millis, null_where, trimmed, wrapped_bigint, wrapped_int
 from flowql.compiler.functions.spark_text import text as constant_text
 from flowql.compiler.plan.types import STRING, Kind, SqlType, spark_type

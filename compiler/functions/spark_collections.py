@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flowql.compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from flowql.compiler.functions.registry import Lowering, lower_on_spark
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_text import is_text, null_where, text
 from flowql.compiler.plan.types import Kind, SqlType, spark_type
 

@@ -12,7 +12,8 @@ from flowql.compiler.functions.arithmetic import SYMBOLS
 from flowql.compiler.functions.comparison import SYMBOLS as COMPARISONS
 from flowql.compiler.functions.comparison import exact
 from flowql.compiler.functions.numeric import MAX_PRECISION
-from flowql.compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from flowql.compiler.functions.registry import Lowering, lower_on_spark
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_text import (
     constant,
     is_plain_text,

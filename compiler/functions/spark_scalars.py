@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from flowql.compiler.functions.dates import unit_ms
-from flowql.compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from flowql.compiler.functions.registry import Lowering, lower_on_spark
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_casts import clamped, date_has_text, instant_has_text, written_time
 from flowql.compiler.functions.spark_operators import kept_least
 from flowql.compiler.functions.spark_text import (

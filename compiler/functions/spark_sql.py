@@ -22,7 +22,8 @@ from flowql.compiler.functions import (
 )
 from flowql.compiler.functions.comparison import SYMBOLS
 from flowql.compiler.functions.inline import CONSTRUCTORS
-from flowql.compiler.functions.registry import Resolution, lookup
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_ranges import without_failure
 from flowql.compiler.functions.spark_text import constant, quoted
 from flowql.compiler.functions.sql_comparison import SQL_SYMBOLS

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowql.compiler.functions.arithmetic import SYMBOLS
-from flowql.compiler.functions.registry import Lowering, Resolution, lower_on_spark
+from flowql.compiler.functions.registry import Lowering, lower_on_spark
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_operators import TRIED, exact_decimal, least
 from flowql.compiler.functions.spark_text import null_where
 from flowql.compiler.functions.sql_arithmetic import RANGES, is_exact

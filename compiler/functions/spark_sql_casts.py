@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowql.compiler.functions.registry import Resolution, lower_on_spark
+from flowql.compiler.functions.registry import lower_on_spark
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_text import null_where
 from flowql.compiler.functions.sql_arithmetic import RANGES
 from flowql.compiler.plan.types import Kind, spark_type

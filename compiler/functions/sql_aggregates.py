@@ -22,8 +22,8 @@ from typing import Any
 
 from flowql.compiler.functions.aggregates import Add, Init
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, MAX_PRECISION, WIDE, NumericOverflow, fit_decimal
-from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate
-from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
+from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType, decimal
 
 NUMERIC_SCALE = 18  # of a bare NUMERIC, and of quotients

@@ -24,8 +24,8 @@ from flowql.compiler.functions.numeric import (
     NumericOverflow,
     fit_decimal,
 )
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Lowering, Reference, Resolution, register
-from flowql.compiler.functions.signatures import as_decimal, common_numeric
+from flowql.compiler.functions.registry import Function, Lowering, Reference, register
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
 from flowql.compiler.functions.sql_aggregates import NUMERIC_SCALE
 from flowql.compiler.functions.sql_time_arithmetic import is_temporal, temporal_rule, temporal_types
 from flowql.compiler.plan.types import Kind, SqlType, decimal, duckdb_type

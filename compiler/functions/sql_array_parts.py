@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flowql.compiler.functions.define import standard, takes
-from flowql.compiler.functions.registry import Function, Reference, Resolution, lookup, register
-from flowql.compiler.functions.signatures import ArrayOf, T
+from flowql.compiler.functions.registry import Function, Reference, lookup, register, standard, takes
+from flowql.compiler.functions.signatures import ArrayOf, Resolution, T
 from flowql.compiler.functions.sql_casts import cast_resolver, sql_cast
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, Kind, SqlType, array
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flowql.compiler.functions.define import standard, takes
-from flowql.compiler.functions.registry import Reference, Resolution
-from flowql.compiler.functions.signatures import ArrayOf, T
+from flowql.compiler.functions.registry import Reference, standard, takes
+from flowql.compiler.functions.signatures import ArrayOf, Resolution, T
 from flowql.compiler.functions.sql_text_casts import text_writer
 from flowql.compiler.functions.values import same
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowql.compiler.functions.define import standard, takes
-from flowql.compiler.functions.registry import Lowering, Reference, Resolution
+from flowql.compiler.functions.registry import Lowering, Reference, standard, takes
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import BIGINT, INT, Kind
 
 # The operator as written -> the function in the syntax tree.

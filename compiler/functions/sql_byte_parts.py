@@ -6,7 +6,7 @@ import random
 import uuid
 import zlib
 
-from flowql.compiler.functions.define import standard, takes
+from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import BIGINT, BYTES, INT, STRING
 
 _ENCODINGS = {

@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Callable
 
-from flowql.compiler.functions.define import standard, takes
+from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import BIGINT, BYTES, INT, STRING
 
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")

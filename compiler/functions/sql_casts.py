@@ -25,7 +25,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from flowql.compiler.functions.numeric import WIDE, NumericOverflow
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_arithmetic import RANGES
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, duckdb_type
 

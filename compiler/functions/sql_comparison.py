@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.comparison import NAMES, SYMBOLS, comparable, exact
-from flowql.compiler.functions.define import same_for_all
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Resolution, register
-from flowql.compiler.functions.signatures import common_numeric
+from flowql.compiler.functions.registry import Function, register, same_for_all
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
 from flowql.compiler.functions.values import is_ordered, less, same
 from flowql.compiler.plan.types import BOOLEAN, STRING, Kind, SqlType
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from flowql.compiler.functions.define import standard, takes
+from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.functions.sql_arithmetic import out_of_range
 from flowql.compiler.plan.types import DOUBLE
 

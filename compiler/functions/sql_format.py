@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from flowql.compiler.functions.define import standard, takes, takes_many
+from flowql.compiler.functions.registry import standard, takes, takes_many
 from flowql.compiler.functions.strings import PAD_MAX
 from flowql.compiler.plan.types import STRING
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.functions.define import standard, takes
-from flowql.compiler.functions.registry import FunctionTypeError, Resolution
-from flowql.compiler.functions.signatures import Overload
+from flowql.compiler.functions.registry import standard, takes
+from flowql.compiler.functions.signatures import FunctionTypeError, Overload, Resolution
 from flowql.compiler.functions.sql_calendar import checked_micros, checked_timestamp, civil, month_days
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, MONTH_DAYS, Interval, interval, whole_ms
 from flowql.compiler.functions.sql_micros import by_unit

@@ -12,7 +12,8 @@ from decimal import Decimal
 from fractions import Fraction
 
 from flowql.compiler.functions.numeric import BIGINT_MAX, INT_MAX, INT_MIN, NumericOverflow
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from flowql.compiler.functions.registry import Function, register
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.plan.types import BIGINT, INT, INTERVAL, SPAN, Kind, SqlType
 
 Interval = tuple[int, int, int]

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.define import standard, takes, takes_many
 from flowql.compiler.functions.forms import kind_of
 from flowql.compiler.functions.json_values import keys_of, read_json, shown, write_json
+from flowql.compiler.functions.registry import standard, takes, takes_many
 from flowql.compiler.plan.types import BOOLEAN, INT, JSONB, STRING, array
 
 TEXTS = array(STRING)

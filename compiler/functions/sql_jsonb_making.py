@@ -6,10 +6,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.json_values import read_json, write_json
-from flowql.compiler.functions.registry import FunctionTypeError, Reference, Resolution
-from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.registry import Reference, standard, takes
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
 from flowql.compiler.functions.sql_jsonb import TEXTS
 from flowql.compiler.functions.sql_text_casts import text_writer
 from flowql.compiler.plan.types import JSONB, Kind, SqlType

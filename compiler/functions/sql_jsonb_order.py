@@ -9,8 +9,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.json_values import keys_of, read_json
+from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import JSONB, STRING
 
 _NULL, _TEXT, _NUMBER, _BOOLEAN, _ARRAY, _OBJECT = (bytes([n]) for n in range(1, 7))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_calendar import checked_micros
 from flowql.compiler.plan.types import INT, MICROS, MICROSTZ, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 

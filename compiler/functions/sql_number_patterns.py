@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 
-from flowql.compiler.functions.define import resolver, standard, takes
 from flowql.compiler.functions.numeric import MAX_PRECISION, WIDE, fit_decimal
-from flowql.compiler.functions.registry import Function, Reference, Resolution, register
-from flowql.compiler.functions.signatures import DEC
+from flowql.compiler.functions.registry import Function, Reference, register, resolver, standard, takes
+from flowql.compiler.functions.signatures import DEC, Resolution
 from flowql.compiler.functions.sql_aggregates import NUMERIC_SCALE
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, decimal
 

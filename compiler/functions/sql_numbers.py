@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any
 
-from flowql.compiler.functions.define import Resolve, standard, takes
 from flowql.compiler.functions.numeric import MAX_PRECISION, WIDE, NumericOverflow, fit_decimal
-from flowql.compiler.functions.registry import Lowering, Reference, Resolution
-from flowql.compiler.functions.signatures import DEC, as_decimal, not_accepted
+from flowql.compiler.functions.registry import Lowering, Reference, Resolve, standard, takes
+from flowql.compiler.functions.signatures import DEC, Resolution, as_decimal, not_accepted
 from flowql.compiler.functions.sql_aggregates import NUMERIC_SCALE
 from flowql.compiler.functions.sql_arithmetic import RANGES, out_of_range
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal

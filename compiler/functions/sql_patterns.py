@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from flowql.compiler.functions.comparison import like_pattern
-from flowql.compiler.functions.define import standard, takes
+from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import BOOLEAN, STRING, array
 
 _CLASSES = {

@@ -5,8 +5,8 @@ REGEXP_EXTRACT is Flink's and DuckDB's, with Java's expressions as Flink has the
 
 from __future__ import annotations
 
-from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.regex import extract, extract_all
+from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.functions.sql_patterns import ignores_case, posix
 from flowql.compiler.plan.types import INT, STRING, array
 

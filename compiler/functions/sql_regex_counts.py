@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from flowql.compiler.functions.define import standard, takes
+from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.functions.sql_patterns import ignores_case, posix
 from flowql.compiler.plan.types import INT, STRING
 

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from flowql.compiler.functions.collections_functions import SERIES_MAX
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Reference, Resolution, register
+from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_intervals import Interval, total_micros
 from flowql.compiler.functions.sql_micros import common_moment
 from flowql.compiler.functions.sql_time_arithmetic import later, later_micros

@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-from flowql.compiler.functions.define import ascii_only, named, standard, takes
-from flowql.compiler.functions.registry import Lowering, Reference, Resolution
+from flowql.compiler.functions.registry import Lowering, Reference, ascii_only, named, standard, takes
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_patterns import posix
 from flowql.compiler.functions.strings import PAD_MAX
 from flowql.compiler.plan.types import BYTES, INT, STRING, Kind

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flowql.compiler.functions.define import same_for_all
-from flowql.compiler.functions.registry import Function, FunctionTypeError, Resolution, register
+from flowql.compiler.functions.registry import Function, register, same_for_all
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.plan.types import BYTES, STRING, Kind, SqlType
 
 # What becomes text beside a text, as everywhere: of doubles and times the dialects' texts differ, so a CAST has to say so.

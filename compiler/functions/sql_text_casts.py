@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.numeric import WIDE
-from flowql.compiler.functions.registry import Function, Resolution, register
+from flowql.compiler.functions.registry import Function, register, standard, takes
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
 from flowql.compiler.functions.sql_calendar import checked_micros
 from flowql.compiler.functions.sql_casts import cast_resolver

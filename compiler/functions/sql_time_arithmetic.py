@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flowql.compiler.functions.registry import Resolution
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_calendar import checked_day, checked_micros, checked_timestamp, months_later
 from flowql.compiler.functions.sql_intervals import (
     DAY_MICROS,

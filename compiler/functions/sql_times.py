@@ -8,9 +8,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 from flowql.compiler.functions.dates import Clock
-from flowql.compiler.functions.define import Resolve, standard, takes
-from flowql.compiler.functions.registry import Lowering, Reference, Resolution
-from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.registry import Lowering, Reference, Resolve, standard, takes
+from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.sql_calendar import (
     century,
     checked_day,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.numeric import NumericOverflow
+from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.functions.sql_calendar import checked_timestamp, civil, day_of, iso_week, month_days, shown_year
 from flowql.compiler.functions.sql_intervals import DAY_MICROS
 from flowql.compiler.functions.sql_micros import by_unit

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.functions.define import standard, takes
-from flowql.compiler.functions.registry import FAILURES, Function, Resolution, register
-from flowql.compiler.functions.signatures import T
+from flowql.compiler.functions.registry import FAILURES, Function, register, standard, takes
+from flowql.compiler.functions.signatures import Resolution, T
 
 NULL_IF_FAILED = "null_if_failed"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flowql.compiler.functions.dates import Clock
-from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.java_time import format_timestamp, parse_timestamp
+from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import BIGINT, STRING, TIMESTAMP
 
 PATTERN = "yyyy-MM-dd HH:mm:ss"

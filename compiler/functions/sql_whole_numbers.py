@@ -6,10 +6,9 @@ import math
 from decimal import ROUND_DOWN, Decimal
 from typing import Any
 
-from flowql.compiler.functions.define import standard, takes
 from flowql.compiler.functions.numeric import MAX_PRECISION, WIDE, fit_decimal
-from flowql.compiler.functions.registry import Reference, Resolution
-from flowql.compiler.functions.signatures import as_decimal, not_accepted
+from flowql.compiler.functions.registry import Reference, standard, takes
+from flowql.compiler.functions.signatures import Resolution, as_decimal, not_accepted
 from flowql.compiler.functions.sql_arithmetic import RANGES, out_of_range
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, decimal
 

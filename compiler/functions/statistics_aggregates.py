@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flowql.compiler.functions.aggregates import Add, Init
-from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate
-from flowql.compiler.functions.signatures import not_accepted
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
+from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.plan.types import DOUBLE, SqlType
 
 # (count, mean x, mean y, sum of dx², sum of dy², sum of dx·dy); one variable uses x = y.

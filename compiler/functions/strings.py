@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.define import ascii_only, named, scalar, takes, takes_many, text
-from flowql.compiler.functions.registry import Lowering, Reference, Resolution
+from flowql.compiler.functions.registry import Lowering, Reference, ascii_only, named, scalar, takes, takes_many, text
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import BOOLEAN, BYTES, INT, STRING, Kind, array, map_of
 
 PAD_MAX = 2**24  # characters; one row must not be able to exhaust the memory of all queries

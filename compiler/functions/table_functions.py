@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.functions.signatures import ArrayOf, T
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote_plus, unquote, unquote_plus
 
-from flowql.compiler.functions.define import scalar, takes
+from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.plan.types import INT, STRING
 
 _URL = re.compile(

@@ -18,18 +18,17 @@ from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 from flowql.compiler.functions.async_options import IN_FLIGHT, AsyncOptions, Order, Retry
 from flowql.compiler.functions.asynchronous import checked_options
-from flowql.compiler.functions.define import resolver
 from flowql.compiler.functions.registry import (
     AggregateFunction,
     AsyncFunction,
     Function,
     QueryFailure,
     Registered,
-    Resolution,
     lookup,
     lookup_aggregate,
+    resolver,
 )
-from flowql.compiler.functions.signatures import Overload, Pattern
+from flowql.compiler.functions.signatures import Overload, Pattern, Resolution
 from flowql.compiler.functions.user_rows import as_data, has_rows, naming, objects, without_none
 from flowql.compiler.functions.user_types import (
     DEFAULT_LIMITS,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
-from flowql.compiler.functions.define import resolver
-from flowql.compiler.functions.registry import AggregateFunction
+from flowql.compiler.functions.registry import AggregateFunction, resolver
 from flowql.compiler.functions.signatures import Overload, Pattern
 from flowql.compiler.functions.user import MARK, Isolation, checked_limits, checked_name
 from flowql.compiler.functions.user_accumulators import Kept, kept_of

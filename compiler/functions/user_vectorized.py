@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from flowql.compiler.functions.define import resolver
-from flowql.compiler.functions.registry import ArrowCall, Function
+from flowql.compiler.functions.registry import ArrowCall, Function, resolver
 from flowql.compiler.functions.signatures import Overload
 from flowql.compiler.functions.user_rows import has_rows, named, naming, pattern_of
 from flowql.compiler.functions.user_types import (

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from flowql.compiler.functions.registry import AggregateFunction, Function, Resolution
+from flowql.compiler.functions.registry import AggregateFunction, Function
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import ROWS_MAX
 from flowql.compiler.functions.user_rows import as_data
 from flowql.compiler.functions.user_types import INLINE, DefinitionError, Limits, called, giver, taker

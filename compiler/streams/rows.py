@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.user_rows import as_data, hints_of, is_row, without_none
 from flowql.compiler.functions.user_types import DefinitionError, giver, sql_type, taker
 from flowql.compiler.plan.types import Kind, SqlType, struct

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from flowql.compiler.functions import builtin
-from flowql.compiler.functions.define import NAMES
-from flowql.compiler.functions.registry import AggregateFunction, Function, all_aggregates, all_functions
+from flowql.compiler.functions.registry import NAMES, AggregateFunction, Function, all_aggregates, all_functions
 from flowql.compiler.functions.sql_try import NULL_IF_FAILED
 
 TITLES = {

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.dialects import function_name
-from flowql.compiler.functions.registry import FunctionTypeError, QueryFailure, Reference, Resolution, lookup
+from flowql.compiler.functions.registry import QueryFailure, Reference, lookup
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_format import formatted
 from flowql.compiler.plan.types import (
     BIGINT,

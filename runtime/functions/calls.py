@@ -16,13 +16,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import (
-    FAILED,
-    AggregateFunction,
-    ArrowCall,
-    Function,
-    Resolution,
-)
+from flowql.compiler.functions.registry import FAILED, AggregateFunction, ArrowCall, Function
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import UserDefined, UserFunction
 from flowql.compiler.functions.user_aggregates import UserAggregate
 from flowql.compiler.functions.user_rows import naming

@@ -25,7 +25,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Function, Resolution
+from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Function
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import UserDefined, UserFunction, marked
 from flowql.compiler.functions.user_aggregates import UserAggregate, announced
 from flowql.compiler.functions.user_columns import column_types, decimals_of

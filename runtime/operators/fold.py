@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.generated import compiled
-from flowql.compiler.functions.registry import FAILURES, AddMany, AggregateFunction, Resolution, ResultMany
+from flowql.compiler.functions.registry import FAILURES, AddMany, AggregateFunction, ResultMany
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import aggregate_in_plan, plain_name
 from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import Aggregate, AggregateCall

@@ -10,13 +10,12 @@ from typing import Any
 from flowql.compiler.functions.registry import (
     AggregateFunction,
     Function,
-    FunctionTypeError,
-    Resolution,
     register,
     register_aggregate,
     unregister,
     unregister_aggregate,
 )
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.values import text_of
 from flowql.compiler.plan import types as t
 from flowql.compiler.plan.types import Kind, SqlType

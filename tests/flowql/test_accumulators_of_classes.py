@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from flowql.compiler.functions.registry import AggregateFunction, Resolution
+from flowql.compiler.functions.registry import AggregateFunction
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import plain_names
 from flowql.compiler.plan.types import DOUBLE
 from flowql.config.functions import load_functions

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from flowql.compiler.functions.coercion import unify
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.expr import Column
 from flowql.compiler.plan.types import DATE, TIMESTAMP
 from flowql.errors import CompileError

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 
 from flowql.cli.monitoring.functions import function_lines
-from flowql.compiler.functions.registry import Function, QueryFailure, Resolution
+from flowql.compiler.functions.registry import Function, QueryFailure
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import BIGINT
 from flowql.config import functions
 from flowql.config.functions import load_functions

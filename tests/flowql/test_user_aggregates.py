@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import flowql
-from flowql.compiler.functions.registry import AggregateFunction, Resolution
+from flowql.compiler.functions.registry import AggregateFunction
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import ROWS_MAX
 from flowql.compiler.plan.types import DOUBLE
 from flowql.config.compile import compile_sources

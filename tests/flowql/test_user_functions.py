@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import flowql
-from flowql.compiler.functions.registry import Resolution, all_functions, forget_projects
+from flowql.compiler.functions.registry import all_functions, forget_projects
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import udf
 from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.plan.types import BIGINT

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from flowql.compiler.functions.registry import Function, Resolution, forget_projects, register_of_project
+from flowql.compiler.functions.registry import Function, forget_projects, register_of_project
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import DOUBLE
 from flowql.config.compile import compile_sources
 from flowql.config.functions import load_functions

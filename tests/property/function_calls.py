@@ -15,8 +15,9 @@ from typing import Any
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Session
-from flowql.compiler.functions.define import NAMES as STANDARD_NAMES
-from flowql.compiler.functions.registry import FunctionTypeError, all_functions
+from flowql.compiler.functions.registry import NAMES as STANDARD_NAMES
+from flowql.compiler.functions.registry import all_functions
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, walk
 from flowql.compiler.plan.logical import Project, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema

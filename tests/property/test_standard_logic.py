@@ -14,7 +14,8 @@ import pytest
 from flowql.compiler.functions.casts import caster
 from flowql.compiler.functions.duckdb_sql import lower
 from flowql.compiler.functions.evaluate import compile_row
-from flowql.compiler.functions.registry import Resolution, lookup
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.logical import Filter, NamedExpr, Project
 from flowql.compiler.plan.schema import Field, Schema

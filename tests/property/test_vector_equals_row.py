@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from flowql.compiler.functions.casts import can_cast, has_duckdb_cast
 from flowql.compiler.functions.duckdb_sql import lower
 from flowql.compiler.functions.evaluate import compile_row
-from flowql.compiler.functions.registry import FunctionTypeError, Resolution, all_functions
+from flowql.compiler.functions.registry import all_functions
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.types import (
     BIGINT,

@@ -14,7 +14,8 @@ from functools import cache
 
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.casts import can_cast
-from flowql.compiler.functions.registry import FunctionTypeError, all_aggregates, all_functions
+from flowql.compiler.functions.registry import all_aggregates, all_functions
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.types import (
     BIGINT,
     BOOLEAN,

@@ -23,7 +23,8 @@ from flowql.compiler.functions.change_aggregates import aggregate
 from flowql.compiler.functions.change_aggregates import names as aggregate_names
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.folding import folded
-from flowql.compiler.functions.registry import FunctionTypeError, lookup_aggregate
+from flowql.compiler.functions.registry import lookup_aggregate
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal

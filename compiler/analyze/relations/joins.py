@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, filtered
 from flowql.compiler.functions.coercion import unify
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_comparison import PREFIX
 from flowql.compiler.functions.sql_try import NULL_IF_FAILED
 from flowql.compiler.plan.changes import EquiJoin, EquiJoinKind

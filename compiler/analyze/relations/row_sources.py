@@ -23,7 +23,7 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_jsonb import ROWS
 from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal

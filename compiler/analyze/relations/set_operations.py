@@ -14,7 +14,7 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.coercion import unify
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.changes import SetOperation
 from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import NamedExpr, Node, Project, Union

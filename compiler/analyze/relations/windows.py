@@ -18,7 +18,7 @@ from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.functions.change_aggregates import names as aggregate_names
 from flowql.compiler.functions.coercion import convert, unify
 from flowql.compiler.functions.folding import folded
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.changes import Frame, Over, TopN, WindowCall
 from flowql.compiler.plan.expr import Expr, Literal
 from flowql.compiler.plan.logical import Node

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowql.compiler.functions.registry import AsyncFunction, QueryFailure, Resolution
+from flowql.compiler.functions.registry import AsyncFunction, QueryFailure
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import function_in_plan, plain_name
 from flowql.compiler.functions.user_rows import named
 from flowql.compiler.plan.asynchronous import AsyncMap

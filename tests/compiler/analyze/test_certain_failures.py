@@ -6,7 +6,8 @@ from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Compiled, DialectName, compile_project
 from flowql.compiler.functions.evaluate import compile_predicate
-from flowql.compiler.functions.registry import Function, Resolution, register, unregister
+from flowql.compiler.functions.registry import Function, register, unregister
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.logical import Filter, walk_nodes
 from flowql.compiler.plan.types import INT
 

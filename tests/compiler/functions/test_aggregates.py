@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.numeric import NumericOverflow
-from flowql.compiler.functions.registry import FunctionTypeError, lookup, lookup_aggregate
+from flowql.compiler.functions.registry import lookup, lookup_aggregate
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.types import (
     BIGINT,
     DATE,

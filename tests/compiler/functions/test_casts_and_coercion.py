@@ -10,7 +10,7 @@ import pytest
 from flowql.compiler.functions.casts import UnsupportedCast, caster
 from flowql.compiler.functions.coercion import unify
 from flowql.compiler.functions.evaluate import compile_row
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.types import (
     BIGINT,

@@ -12,7 +12,8 @@ from flowql.compiler.functions.bytes_functions import encode, from_bytes, to_byt
 from flowql.compiler.functions.collections_functions import series, slice_, sort
 from flowql.compiler.functions.dates import convert_tz
 from flowql.compiler.functions.json_functions import extract, writer
-from flowql.compiler.functions.registry import Resolution, lookup
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.table_functions import cube
 from flowql.compiler.plan.types import DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType, array, decimal, map_of, struct
 

@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 
 from flowql.compiler.functions.evaluate import compile_predicate, compile_row
-from flowql.compiler.functions.registry import (
-    Function,
-    FunctionTypeError,
-    QueryFailure,
-    Resolution,
-    lookup,
-    register,
-    unregister,
-)
+from flowql.compiler.functions.registry import Function, QueryFailure, lookup, register, unregister
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.types import (
     BIGINT,

@@ -15,7 +15,8 @@ import pytest
 
 from flowql.compiler.functions.builtin import FAMILIES
 from flowql.compiler.functions.evaluate import compile_row
-from flowql.compiler.functions.registry import AggregateFunction, Resolution, lookup, lookup_aggregate
+from flowql.compiler.functions.registry import AggregateFunction, lookup, lookup_aggregate
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.expr import Column
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal
 from tests.compiler.functions.texts import call

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from flowql.compiler.functions.registry import FunctionTypeError
+from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.user_types import DefinitionError
 from flowql.compiler.plan.types import BIGINT, DOUBLE, STRING, array, map_of, struct
 from flowql.compiler.streams.rows import reader, row_type, writer

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import compile_project
-from flowql.compiler.functions.registry import Function, QueryFailure, Resolution, register, unregister
+from flowql.compiler.functions.registry import Function, QueryFailure, register, unregister
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.diff import QueryChange
 from flowql.compiler.plan.generations import plain
 from flowql.compiler.plan.topology import Plan, stores_of

@@ -8,7 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate, unregister_aggregate
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate, unregister_aggregate
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.logical import Window
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP, SqlType

@@ -10,7 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from flowql.compiler.functions.registry import AggregateFunction, Resolution, register_aggregate, unregister_aggregate
+from flowql.compiler.functions.registry import AggregateFunction, register_aggregate, unregister_aggregate
+from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, decimal
 from tests.runtime.operators.world import Task, aggregate, batch, schema
