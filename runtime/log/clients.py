@@ -50,8 +50,8 @@ def answered(ask: Callable[[], _Answer]) -> Future[_Answer]:
 class Lookup(Protocol):
     """Where a reader finds records. Safe from any thread."""
 
-    def refresh(self) -> None:
-        """See what other processes have committed."""
+    def refresh(self) -> object:
+        """See what other processes have committed. An answer that is equal to one before: nothing was committed since. None: that is not known."""
         ...
 
     def topics(self) -> dict[str, TopicInfo]: ...
@@ -106,7 +106,7 @@ class LogReader:
         self._position = offset
 
     def read(self, max_records: int, max_bytes: int, *, look: bool = True) -> RawBatch | None:
-        """look: whether to look for records of other writers at the end; not needed just after a look for another partition."""
+        """look: whether to look for records of other writers at the end; not needed just after `refresh`."""
         assert max_records > 0, "a read asks for at least one record"
         begin, end = self._lookup.bounds(self.tp)
         if self._position >= end:
@@ -261,6 +261,7 @@ class LogConsumer:
         self._readers: dict[TopicPartition, LogReader] = {}
         self._paused: set[TopicPartition] = set()
         self._turn = 0
+        self._all_read: object = None  # as of which answer of `refresh` all partitions were read to their ends
 
     def subscribe(self, group: str, topics: Sequence[str], serve: Callable[[], None]) -> None:
         """Nothing ever waits: `serve` is not called."""
@@ -270,6 +271,7 @@ class LogConsumer:
             raise LogError(f"consumer {self.client_id} is a member of {self._member.metadata.group}, not of {group}")
         self._member.want(topics)
         self._readers = {tp: r for tp, r in self._readers.items() if tp in self._member.owned - self._member.leaving}
+        self._all_read = None
 
     def group_events(self) -> list[GroupEvent]:
         return self._member.events() if self._member is not None else []
@@ -292,21 +294,33 @@ class LogConsumer:
         self._readers = readers
         self._paused.clear()
         self._turn = 0
+        self._all_read = None
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         self._reader(tp).seek(offset)
+        self._all_read = None
 
     def pause(self, tps: Sequence[TopicPartition]) -> None:
         self._paused.update(self._reader(tp).tp for tp in tps)
 
     def resume(self, tps: Sequence[TopicPartition]) -> None:
         self._paused.difference_update(tps)
+        self._all_read = None
 
     def poll(self, max_records: int, max_bytes: int) -> list[RawBatch]:
         batches: list[RawBatch] = []
         enough_records, enough_bytes = -(-max_records // 2), -(-max_bytes // 2)  # no small pieces of large batches
         readers = list(self._readers.values())
-        look = True  # once for all partitions
+        if not readers:
+            return []
+        try:
+            seen = self._lookup.refresh()  # once for all partitions
+        except LogError as error:
+            error.partition = error.partition or readers[self._turn % len(readers)].tp
+            self._turn += 1
+            raise
+        if seen is not None and seen == self._all_read:
+            return []
         for i in range(len(readers)):
             reader = readers[(self._turn + i) % len(readers)]
             if reader.tp in self._paused:
@@ -316,8 +330,7 @@ class LogConsumer:
                 break
             try:
                 before = reader.position
-                batch = reader.read(max_records, max_bytes, look=look)
-                look = look and batch is not None
+                batch = reader.read(max_records, max_bytes, look=False)
                 if batch is None and reader.position > before:
                     batch = RawBatch(reader.tp, no_records(), reader.position, 0)
             except LogError as error:
@@ -335,6 +348,7 @@ class LogConsumer:
                 max_bytes -= batch.size_bytes
         else:
             self._turn += 1
+            self._all_read = None if batches else seen
         return batches
 
     def close(self) -> None:

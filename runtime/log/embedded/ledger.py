@@ -56,13 +56,14 @@ class Ledger:
     def topics_directory(self) -> str:
         return f"{self.directory}/topics"
 
-    def refresh(self) -> None:
-        """See what other processes have committed. One cheap system call if there is nothing new."""
+    def refresh(self) -> object:
+        """See what other processes have committed; how far the commit log is read. One cheap system call if there is nothing new."""
         with self.lock:
             self.check_usable()
             with self.errors():
                 if not self._committing and self._journal.has_new():
                     self._read_journal(locked=False)
+            return self._journal.generation, self._journal.end
 
     @contextlib.contextmanager
     def owning(self, names: Iterable[str]) -> Iterator[None]:

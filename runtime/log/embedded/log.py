@@ -312,8 +312,8 @@ class EmbeddedLog:
 
     # What readers use
 
-    def refresh(self) -> None:
-        self._ledger.refresh()
+    def refresh(self) -> object:
+        return self._ledger.refresh()
 
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -26,19 +27,22 @@ class Stored:
 
     def __init__(self, **batches: Sequence[int]) -> None:
         self.looks, self.begin, self.arriving = 0, 0, dict[str, list[int]]()
+        self.knows_changes, self.bounds_asked = False, 0
         self.failing: dict[TopicPartition, LogError] = {}
         self.stored_of = {TopicPartition(name[0], int(name[1])): list(rows) for name, rows in batches.items()}
 
     def topics(self) -> dict[str, TopicInfo]:
         return {"A": TopicInfo("A", 2), "B": TopicInfo("B", 1)}
 
-    def refresh(self) -> None:
+    def refresh(self) -> object:
         self.looks += 1
         for name, rows in self.arriving.items():
             self.stored_of[TopicPartition(name[0], int(name[1]))] += rows
         self.arriving = {}
+        return {tp: sum(map(abs, rows)) for tp, rows in self.stored_of.items()} if self.knows_changes else None
 
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        self.bounds_asked += 1
         return self.begin, sum(map(abs, self.stored_of.get(tp, [])))
 
     def stored(self, tp: TopicPartition, offset: int) -> pa.RecordBatch | None:
@@ -361,3 +365,47 @@ def test_the_longest_name_of_a_topic() -> None:
             produce(log, "p", (TopicPartition(name, 0), [b"1"]))
     with pytest.raises(LogError, match="is no topic name"):
         log.create_topic(".", 1)
+
+
+def test_partitions_are_asked_for_nothing_until_something_is_committed() -> None:
+    lookup = Stored(A0=[2], A1=[2])
+    lookup.knows_changes = True
+    consumer = LogConsumer(lookup, "c")
+    consumer.assign({A0: 0, A1: 0})
+    assert [b.tp for b in consumer.poll(100, 1 << 20)] == [A0, A1]
+    assert consumer.poll(100, 1 << 20) == []
+    asked = lookup.bounds_asked
+    assert consumer.poll(100, 1 << 20) == []
+    assert lookup.bounds_asked == asked
+    lookup.arriving = {"A1": [1]}
+    assert [taken(b) for b in consumer.poll(100, 1 << 20)] == [([2], 3, ROW)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_overlooked_whatever_is_moved_paused_or_appended(seed: int) -> None:
+    choose = Random(seed)
+    lookup = Stored(A0=[1], A1=[1], B0=[1])
+    lookup.knows_changes = True
+    consumer = LogConsumer(lookup, "c")
+    consumer.assign(dict.fromkeys((A0, A1, B0), 0))
+    read, paused = dict.fromkeys((A0, A1, B0), 0), set[TopicPartition]()
+    for step in range(200):
+        tp, action = choose.choice((A0, A1, B0)), choose.choice(("append", "seek", "pause", "resume", "assign", "poll"))
+        if action == "append":
+            lookup.arriving = {f"{tp.topic}{tp.partition}": [choose.randint(1, 3)]}
+        elif action == "seek":
+            read[tp] = choose.randint(0, lookup.bounds(tp)[1])
+            consumer.seek(tp, read[tp])
+        elif action == "pause":
+            consumer.pause([tp])
+            paused.add(tp)
+        elif action == "resume":
+            consumer.resume([tp])
+            paused.discard(tp)
+        elif action == "assign":
+            consumer.assign(read)
+            paused = set()
+        while found := consumer.poll(4, 1 << 20):
+            read |= {b.tp: b.next_offset for b in found}
+        behind = {tp for tp, offset in read.items() if offset < lookup.bounds(tp)[1]} - paused
+        assert not behind, f"seed {seed}, step {step}: after {action} of {tp}"
