@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -35,9 +35,11 @@ from flowql.server.host import Host
 
 LOST_SHOWN = 10  # queries whose losses stand in the line at the end
 FAILURES_MAX = 3  # restarts of a query after which --until-caught-up gives it up
-_POLL_S = 0.05
+_POLL_S, _FIRST_POLL_S = 0.05, 0.005  # a small project is done at once
 _LOOKS_PER_STATUS = 6
 _BLOCKED_LOOK_S = 1.0
+
+States = Sequence[dict[str, Any]]  # of the serving queries, and of generations that are being built, as in status
 
 
 def command(
@@ -85,42 +87,45 @@ def command(
         note_rows(done)
         count = len(service.deployed.plan.queries)  # some of them may not serve yet
         note(f"{found.name}: {count} {'query' if count == 1 else 'queries'} on {shown_path(settings.data_dir)}")
-        _await_restored(host)
+        states = _await_restored(host)
         if mode != "continuous":
-            _catch_up(host)
+            states = _catch_up(host, states)
         else:
             blocked = _Blocked()
             while not host.wait(_BLOCKED_LOOK_S):
                 blocked.look(host.engine.blocked)
-        for line in _of_queries(host.engine) if bounded or settings.engine == "spark" else ():
+            states = _queries(host.engine)
+        for line in _of_queries(states) if bounded or settings.engine == "spark" else ():
             note(line)
-        note(_summary(host.engine, time.monotonic() - began))
+        note(_summary(states, host.engine.commits, time.monotonic() - began))
 
 
-def _catch_up(host: Host) -> None:
-    """Until every source is read up to its current end, and all results are committed."""
+def _catch_up(host: Host, states: States) -> States:
+    """Until every source is read up to its current end, and all results are committed, or it is told to stop. How all queries are then."""
     engine = host.engine
     caught_up = engine.catch_up()
-    left = total = _lag(engine.status())
+    left = total = _lag(states)
     blocked = _Blocked()
     with progress("catching up", total) as advance:
         looks, moved_s = 0, time.monotonic()
         while not caught_up():
-            if host.wait(_POLL_S):
-                return
+            if host.wait(min(_POLL_S, _FIRST_POLL_S * (looks + 1))):
+                return _queries(engine)
             looks += 1
             if looks % _LOOKS_PER_STATUS:  # a status takes the interpreter from those that are at work
                 continue
-            status = engine.status()
-            _check_failing(with_building(status["queries"]))
+            states = _queries(engine)
+            _check_failing(states)
             blocked.look(engine.blocked)
-            now = _lag(status)
+            now = _lag(states)
             advance(left - now)
             if now != left:
                 left, moved_s = now, time.monotonic()
             elif time.monotonic() - moved_s > QUIET_S:
-                check_built(status["queries"])
-    _check_broken(engine)
+                check_built(states)
+    states = _queries(engine)
+    _check_broken(states)
+    return states
 
 
 class _Blocked:
@@ -137,43 +142,43 @@ class _Blocked:
         self._told = bool(reason)
 
 
-def _await_restored(host: Host) -> None:
-    """A progress bar while lost state is restored from changelogs. Queries with complete state run meanwhile."""
-    done, total = _restored(host.engine)
+def _await_restored(host: Host) -> States:
+    """A progress bar while lost state is restored from changelogs. Queries with complete state run meanwhile. How all queries are then."""
+    states = _queries(host.engine)
+    done, total = _restored(states)
     if not total:
-        return
+        return states
     with progress("restoring state", total) as advance:
-        while total:
-            if host.wait(_POLL_S * _LOOKS_PER_STATUS):
-                return
-            now, total = _restored(host.engine)
+        while total and not host.wait(_POLL_S * _LOOKS_PER_STATUS):
+            states = _queries(host.engine)
+            now, total = _restored(states)
             advance(now - done)
             done = now
+    return states
 
 
-def _restored(engine: Engine) -> tuple[int, int]:
+def _restored(states: States) -> tuple[int, int]:
     """Restored records of changelogs, and their total for the waiting queries; (0, 0) when all are restored."""
-    found = [q["restored"] for q in _queries(engine) if "restored" in q]
+    found = [q["restored"] for q in states if "restored" in q]
     return sum(r["records"] for r in found), sum(r["total"] for r in found)
 
 
-def _lag(status: Mapping[str, Any]) -> int:
-    return sum(q["lag"] for q in with_building(status["queries"]))
+def _lag(states: States) -> int:
+    return sum(q["lag"] for q in states)
 
 
-def _queries(engine: Engine) -> list[dict[str, Any]]:
-    """The serving queries, and generations that are being built."""
+def _queries(engine: Engine) -> States:
     return with_building(engine.status()["queries"])
 
 
-def _check_broken(engine: Engine) -> None:
+def _check_broken(states: States) -> None:
     """A query whose source was deleted, or whose function hung, has not caught up, whatever the progress of the others."""
-    broken = [s for s in _queries(engine) if s["state"] in ("error", "hung")]
+    broken = [s for s in states if s["state"] in ("error", "hung")]
     if broken:
         raise CommandError("; ".join(f"{s['id']}: {s['last_error']}" for s in broken), code=STUCK, help="flowql status")
 
 
-def _check_failing(states: Sequence[Mapping[str, Any]]) -> None:
+def _check_failing(states: States) -> None:
     """Give up when only queries that fail repeatedly have work left."""
     failing = [s for s in states if s["errors"] >= FAILURES_MAX and (s["lag"] or s["state"] == "failed")]
     if failing and all(s in failing or not s["lag"] for s in states):
@@ -181,20 +186,19 @@ def _check_failing(states: Sequence[Mapping[str, Any]]) -> None:
         raise CommandError(title, code=STUCK, help="flowql status")
 
 
-def _of_queries(engine: Engine) -> list[str]:
+def _of_queries(states: States) -> list[str]:
     """What became of the rows of each query: of a batch, or of a stream since it began."""
     lines = []
-    for s in _queries(engine):
+    for s in states:
         counts = f"{s['records_in']:,} rows in, {s['records_out']:,} out, {s['late_records']:,} late, {s['dead_letters']:,} dead"
         tied = f", {s['ties']:,} keys with several values at one time (the greatest counts)" if s.get("ties") else ""
         lines.append(f"  {s['id']}: {counts}{tied}")
     return lines
 
 
-def _summary(engine: Engine, seconds: float) -> str:
-    states = _queries(engine)
+def _summary(states: States, committed: int, seconds: float) -> str:
     read_, written = (sum(s[k] for s in states) for k in ("records_in", "records_out"))
-    commits = "1 commit" if engine.commits == 1 else f"{engine.commits:,} commits"
+    commits = "1 commit" if committed == 1 else f"{committed:,} commits"
     done = f"{read_:,} records in, {written:,} out, {commits} in {seconds:.1f} s"
     lost = [f"{s['id']}: {text}" for s in states if (text := lost_text(s))]
     more = [f"{len(lost) - LOST_SHOWN:,} more queries (flowql status)"] if len(lost) > LOST_SHOWN else []

@@ -1,4 +1,4 @@
-"""Connections of a port: how many there may be, and for how long one may stand still.
+"""Connections of a port: how many there may be, for how long one may stand still, and how they end.
 
 A request is under limits once its head is read (`flowql.server.limits`). What comes before and after it costs a file and memory as well: a
 client that says nothing, one that never ends its head, and one that leaves its answer where it is.
@@ -7,13 +7,18 @@ client that says nothing, one that never ends its head, and one that leaves its 
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 
+from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS_MAX = 256  # of one port; more are hung up on
 HEAD_S = 30.0  # without a request
 TAKE_S = 600.0  # with a part of an answer that the client has not taken: as long as an interactive query may take
 LOOK_S = 5.0  # between two looks
+TICK_S = 0.1  # of a server: what uvicorn counts in
+END_LOOK_S = 0.005  # between two looks whether all connections are closed
 
 
 class Connection(H11Protocol):
@@ -57,3 +62,40 @@ class Connection(H11Protocol):
             return
         self._request, self._unsent, self._has_taken = request, unsent, False
         self._next_look = self.loop.call_later(LOOK_S, self._look)
+
+
+class HttpServer(Server):
+    """Ends as soon as it is told to and all answers are given; uvicorn's looks every 100 ms whether it is, and waits 100 ms for connections to close."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def end(self) -> None:
+        """Accepts nothing more; its thread ends once what it was asked is answered. Any thread."""
+        self.should_exit = True
+        if (loop := self._loop) is not None:
+            with suppress(RuntimeError):  # it has ended by itself
+                loop.call_soon_threadsafe(self._told.set)
+
+    async def main_loop(self) -> None:
+        self._told = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        ticks = 0
+        while not await self.on_tick(ticks):
+            ticks += 1
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), TICK_S)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        for _ in range(round(TICK_S / END_LOOK_S)):
+            await asyncio.sleep(END_LOOK_S)
+            if not (self.server_state.connections or self.server_state.tasks):
+                for listener in sockets or ():
+                    listener.close()
+                return
+        await super().shutdown(sockets)

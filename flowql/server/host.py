@@ -24,7 +24,7 @@ from flowql.runtime.events import INFO, say
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.choice import open_engine
-from flowql.server.connections import TAKE_S, Connection
+from flowql.server.connections import TAKE_S, Connection, HttpServer
 from flowql.server.engine import Mode
 from flowql.server.limits import RequestCounts
 from flowql.server.logs import writing
@@ -43,7 +43,7 @@ class Host:
     def __init__(self, settings: Settings, mode: Mode = "continuous") -> None:
         self._settings, self._mode = settings, mode
         self._stop = threading.Event()
-        self._servers: list[tuple[uvicorn.Server, threading.Thread]] = []
+        self._servers: list[tuple[HttpServer, threading.Thread]] = []
         self._closed = False
         self.database: QueryDatabase | None = None
         self.rows: RowService | None = None  # for programs on other machines
@@ -103,7 +103,7 @@ class Host:
     def _end_serving(self) -> None:
         remove_address(self._settings.data_dir)
         for server, _ in self._servers:
-            server.should_exit = True
+            server.end()
         if self.rows is not None:
             self.rows.stop()
         if self.database is not None:  # or their threads are waited for
@@ -155,7 +155,7 @@ class Host:
                 title, code=SILENT, help="see `certificate` and `key` of `api` in flowql.yaml"
             ) from error
         listener = _bound(address, port, key)
-        server = uvicorn.Server(config)
+        server = HttpServer(config)
         thread = threading.Thread(target=server.run, args=([listener],), name="http", daemon=True)
         self._servers.append((server, thread))
         thread.start()

@@ -247,7 +247,10 @@ class Instance:
         self.commit.wake = commit.wake
         restoration = named("restoration", self.restoration)
         self.restoration.wake = restoration.wake
-        processing = [NamedStep(p.name, p, p.wait, self.manager.signal) for p in (*self.processing, self.preemption)]
+        processing = [NamedStep(p.name, p, p.wait, self.manager.signal) for p in self.processing]
+        processing.append(
+            NamedStep(self.preemption.name, self.preemption, self.preemption.wait, self.manager.signal_preempting)
+        )
         watching = [named("rates", self.rates), named("sizes", self.sizes), named("cleanup", self.cleaner)]
         watching += [named("watchdog", self.watchdog), named("memory", UnusedMemory(self.config.budget.memory_bytes))]
         reconciler = named("reconciler", self.reconciler)

@@ -1,4 +1,4 @@
-"""How far an instance has come: lag, caught up, status facts. Reads counters and positions, changes nothing."""
+"""How far an instance has come: lag, caught up, status facts. Reads counters and positions; `caught_up` may ask for a commit."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
         tasks = [task for q in queries for task in q.built.tasks]
         if any(task.holds_rows or any(x.has_rows for x in task.exchanges.values()) for task in tasks):
             return False
-        return instance.commit.idle and instance.metrics.commits == commits
+        if not instance.commit.idle:  # it alone is left to be waited for
+            instance.commit.hurry()
+            return False
+        return instance.metrics.commits == commits
 
 
 def _group_caught_up(

@@ -100,7 +100,7 @@ class ThreadGroup:
             s.wake()
         limit_ns = self._clock.cost_ns() + int(timeout_s * 1e9)
         for t in self._threads:
-            if t is not threading.current_thread():
+            if t.is_alive() and t is not threading.current_thread():
                 t.join(max(0.0, (limit_ns - self._clock.cost_ns()) / 1e9))
         gc.unfreeze()  # or native modules complain at exit that their objects were never freed
         return [t.name for t in self._threads if t.is_alive()]

@@ -210,6 +210,11 @@ class TaskManager:
         with self._changed:
             self._notify()
 
+    def signal_preempting(self) -> None:
+        """Wakes the preemption worker, whether there is work for it or not: the instance ends."""
+        with self._preempting:
+            self._preempting.notify()
+
     # -- called by processing threads
 
     def acquire(self, owner: str) -> Slice | None:
@@ -306,9 +311,10 @@ class TaskManager:
             self._changed.wait_for(lambda: self._signals != self._seen.get(owner), timeout_s)
 
     def wait_preempting(self, owner: str, timeout_s: float) -> None:
-        """Until another thread may have to step in."""
+        """Until another thread may have to step in, or `signal_preempting`."""
         with self._preempting:
-            self._preempting.wait_for(self._held_by_less, timeout_s)
+            if not self._held_by_less():
+                self._preempting.wait(timeout_s)
 
     def _notify(self) -> None:
         self._signals += 1
@@ -320,18 +326,16 @@ class TaskManager:
         """What could run now; wakes and puts to sleep the accounts of queries."""
         self._wake()
         look = Look(backlogged={e.task.id.query for e in self._held.values()})
-        held_back = self._held_back() | (set() if self._has_reserve() else self._far_lighter())
         for query in self._awake.keys() - self._held_queries:
             found = next(self._runnable(query, look.known), None)
             if found is not None:
-                look.backlogged.add(query)
-                if query not in held_back:
-                    look.ready[query] = found
-        for query in self.accounts.queries:
-            if query in look.backlogged:
-                self.accounts.wake(query)
-            else:
-                self.accounts.sleep(query)
+                look.ready[query] = found
+        look.backlogged |= look.ready.keys()
+        if look.ready:
+            light = self._far_lighter()
+            held_back = self._held_back(light) | (frozenset() if self._has_reserve() else light)
+            look.ready = {q: found for q, found in look.ready.items() if q not in held_back}
+        self.accounts.set_backlogged(look.backlogged)
         return look
 
     def _runnable(self, query: str, known: dict[TaskId, bool]) -> Iterator[TaskFacts]:
@@ -359,10 +363,11 @@ class TaskManager:
             if not tasks:
                 del self._awake[query]
 
-    def _held_back(self) -> set[str]:
+    def _held_back(self, light: frozenset[str]) -> set[str]:
         """Queries that must not get another thread now: their slices may be far too long, and they hold all threads but one.
 
-        These are queries that have never finished a slice, whose last slice was far too long, or that are in such a slice now.
+        These are queries that have never finished a slice, whose last slice was far too long, or that are in such a slice now. And of the light
+        ones (`_far_lighter`) all, where they would get the last thread.
         """
         if self._threads == 1:
             return set()
@@ -375,7 +380,6 @@ class TaskManager:
                     stuck.add(e.task.id.query)
         doubtful = {q for q in holding if q in stuck or not self._prompt.get(q, False)}
         others = {q for q in holding if q not in self._held_queries}
-        light = self._far_lighter()
         busy = sum(holding[q] for q in light) + self._is_committing()
         enough = light if busy >= self._threads - 1 else frozenset()
         return {q for q in doubtful if holding[q] >= self._threads - 1 and others - {q}} | enough

@@ -11,7 +11,7 @@ the task with the most buffered rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 
@@ -77,50 +77,42 @@ class FairClock:
 
     def __init__(self) -> None:
         self.entitled_ns: dict[str, float] = {}  # time that each query's weight entitled it to while it had work
-        self._facts: dict[str, QueryFacts] = {}
+        self.queries: dict[str, QueryFacts] = {}  # others only read it
         self._backlogged: set[str] = set()
         self.virtual_time = 0.0
 
-    @property
-    def queries(self) -> Mapping[str, QueryFacts]:
-        return self._facts
-
     def set_query(self, query: str, weight: int, slice_ns: int) -> None:
         """Add a query, or change its weight or slice; its account stays."""
-        old = self._facts.get(query)
+        old = self.queries.get(query)
         runtime = old.virtual_runtime if old else self.virtual_time
-        self._facts[query] = QueryFacts(weight, slice_ns, runtime)
+        self.queries[query] = QueryFacts(weight, slice_ns, runtime)
 
     def remove(self, query: str) -> None:
-        self._facts.pop(query, None)
+        self.queries.pop(query, None)
         self.entitled_ns.pop(query, None)
         self._backlogged.discard(query)
 
-    def wake(self, query: str) -> None:
-        """The query has work."""
-        if query in self._backlogged:
-            return
-        self._backlogged.add(query)
-        f = self._facts[query]
-        floor = self.virtual_time - f.slice_ns / f.weight
-        if f.virtual_runtime < floor:
-            self._facts[query] = QueryFacts(f.weight, f.slice_ns, floor)
-
-    def sleep(self, query: str) -> None:
-        """The query has nothing to do."""
-        self._backlogged.discard(query)
+    def set_backlogged(self, backlogged: Set[str]) -> None:
+        """Which queries have work; all others have nothing to do."""
+        now = backlogged & self.queries.keys()
+        for query in now - self._backlogged:
+            f = self.queries[query]
+            floor = self.virtual_time - f.slice_ns / f.weight
+            if f.virtual_runtime < floor:
+                self.queries[query] = QueryFacts(f.weight, f.slice_ns, floor)
+        self._backlogged = now
 
     def start(self, query: str) -> int:
         """Charge the expected slice; returns it (ns) for `end`."""
-        f = self._facts[query]
+        f = self.queries[query]
         self._charge(query, f.slice_ns)
         return f.slice_ns
 
     def end(self, query: str, expected_ns: int, actual_ns: int) -> None:
         """Correct the charge to what the slice really cost and let virtual time pass."""
-        if query in self._facts:
+        if query in self.queries:
             self._charge(query, actual_ns - expected_ns)
-        with_work = [(q, self._facts[q]) for q in self._backlogged if q in self._facts]
+        with_work = [(q, self.queries[q]) for q in self._backlogged if q in self.queries]
         total = sum(f.weight for _, f in with_work)
         if total:
             self.virtual_time += actual_ns / total
@@ -131,5 +123,5 @@ class FairClock:
         self.virtual_time = max(self.virtual_time, min(runtimes, default=self.virtual_time))
 
     def _charge(self, query: str, ns: int) -> None:
-        f = self._facts[query]
-        self._facts[query] = QueryFacts(f.weight, f.slice_ns, f.virtual_runtime + ns / f.weight)
+        f = self.queries[query]
+        self.queries[query] = QueryFacts(f.weight, f.slice_ns, f.virtual_runtime + ns / f.weight)

@@ -51,10 +51,10 @@ def test_a_run_until_caught_up_ends_with_the_error_of_the_generation() -> None:
     """It went on without end, and said nothing."""
     host: Any = Stopped("error")
     with pytest.raises(CommandError, match="Q: GenerationDamaged") as stopped:
-        run._catch_up(host)
+        run._catch_up(host, [host.query])
     assert stopped.value.code == "FQ5205"
     goes_on: Any = Stopped("running")
-    run._catch_up(goes_on)
+    run._catch_up(goes_on, [goes_on.query])
     assert goes_on.looks > 100
 
 

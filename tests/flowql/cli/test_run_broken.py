@@ -16,11 +16,11 @@ def test_a_query_that_reads_a_deleted_topic_has_not_caught_up() -> None:
     instance, driver = make(log, DOUBLED, OTHERS)
     produce(log, "input", 1)
     driver.run_until_caught_up()
-    _catch_up(SimpleNamespace(engine=RuntimeEngine(instance)))
+    _catch_up(SimpleNamespace(engine=RuntimeEngine(instance)), [])
     log.delete_topic("other")
     driver.run_until_caught_up()
     with pytest.raises(CommandError, match="CSAS_OTHERS: TopicMissing"):
-        _catch_up(SimpleNamespace(engine=RuntimeEngine(instance)))
+        _catch_up(SimpleNamespace(engine=RuntimeEngine(instance)), [])
 
 
 def test_commits_that_do_not_get_through_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from flowql.runtime.app.progress import (
     held_moment,
     lag,
     query_status,
+    source_ends,
     state_of,
     waiting_of,
 )
@@ -178,3 +180,20 @@ def test_whether_all_is_processed_is_not_known_without_brokers(
     world.instance.query_states.stop(QUERY, TopicMissing("gone"))
     assert world.instance.query_states.of(QUERY).state is STOPPED
     assert lag(world.instance, world.instance.queries["CTAS_GOOD"]) == 0, "as it was when it was last seen"
+
+
+def test_what_is_processed_is_committed_at_once_for_one_who_waits_for_it(world: InstanceHarness) -> None:
+    instance = world.instance
+    instance.config = replace(instance.config, latency_target_ms=60_000)  # a commit would come after a second
+    world.driver.run_until_idle()
+    world.driver.commit()
+    world.send("s", rows(17, 1))
+    ends = source_ends(instance)
+    world.driver.run_until_idle()
+    world.tick_ms = 10
+    for _ in range(10):
+        if caught_up(instance, ends):
+            return
+        world.tick()
+        world.driver.round()
+    pytest.fail("not within 100 ms")

@@ -111,13 +111,12 @@ def test_entitled_shares_follow_the_weights_of_those_that_have_work() -> None:
     """A busy processor, by hand: both have work for 20 slices, then only one of them."""
     world = InstanceHarness(SOURCES + BY_KEY + BY_VALUE)
     accounts = world.instance.manager.accounts
-    for query in ("CTAS_A", "CTAS_B"):
-        accounts.wake(query)
+    accounts.set_backlogged({"CTAS_A", "CTAS_B"})
     for _ in range(20):
         accounts.end("CTAS_A", accounts.start("CTAS_A"), 1_000_000)
     entitled = world.instance.manager.entitled_ns()
     assert entitled == pytest.approx({"CTAS_A": 20e6 * 16 / 20, "CTAS_B": 20e6 * 4 / 20})
-    accounts.sleep("CTAS_A")
+    accounts.set_backlogged({"CTAS_B"})
     accounts.end("CTAS_B", accounts.start("CTAS_B"), 5_000_000)
     assert world.instance.manager.entitled_ns()["CTAS_B"] == pytest.approx(20e6 * 4 / 20 + 5e6)
 

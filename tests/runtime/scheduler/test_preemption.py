@@ -88,6 +88,21 @@ def test_the_preemption_worker_does_not_sleep_through_new_input() -> None:
     thread.join()
 
 
+def test_the_end_of_an_instance_does_not_wait_for_the_preemption_worker() -> None:
+    m, _ = weighted(low=1)
+    woken = threading.Event()
+
+    def wait() -> None:
+        m.wait_preempting("preemption", 600)
+        woken.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    while not woken.wait(0.01):  # it may not wait yet
+        m.signal_preempting()
+    thread.join()
+
+
 def test_the_preemption_worker_has_one_task_whoever_gives_one_back() -> None:
     m, tasks = weighted(low=1, lower=1, critical=64, vital=1_024)
     tasks["critical"].buffered_rows = tasks["vital"].buffered_rows = 0
