@@ -32,10 +32,11 @@ def late_rows(query: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
     """A row for each operator and partition of an entry of `status` that dropped late rows."""
     for each in query.get("late") or ():
         behind = duration(each["behind_ms"]) if each["behind_ms"] else ""
-        yield each["operator"], each["partition"], each["rows"], behind, _time(each["stream_time"])
+        yield each["operator"], each["partition"], each["rows"], behind, shown_moment(each["stream_time"])
 
 
-def _time(ms: int) -> str:
+def shown_moment(ms: int) -> str:
+    """ISO-8601 in UTC; the number itself where no calendar has it."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):

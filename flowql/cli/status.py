@@ -8,12 +8,12 @@ from typing import Any
 
 import typer
 
+from flowql.cli.lost import shown_moment
 from flowql.cli.monitoring.functions import function_lines
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, write_lines
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
-from flowql.dlq.letters import shown_time
 from flowql.runtime.config import LetterRetention
 from flowql.server.running import connect
 from flowql.topics.keeping import letters_kept
@@ -112,7 +112,7 @@ def far_ahead(ahead: dict[str, Any]) -> str:
 def stands_still(held: dict[str, int]) -> str:
     """The effect on a view that compares with `NOW()` of a clock that was set back."""
     return (
-        f"the clock was set back: NOW() stays at {shown_time(held['moment_ms'])}, {held['ahead_ms'] / 3_600_000:,.1f} h ahead of it, and no row comes or "
+        f"the clock was set back: NOW() stays at {shown_moment(held['moment_ms'])}, {held['ahead_ms'] / 3_600_000:,.1f} h ahead of it, and no row comes or "
         "goes until then (--full-refresh of the view computes it as of the clock)"
     )
 
