@@ -125,14 +125,16 @@ def ensure_topics(
     """
     ensure_sources(plan, admin)
     creators = {queries[0].id for queries in plan.writers.values()}
+    known = set(admin.topics())
     for query in (q for q in plan.queries if q.id in creators):
         counts = {} if planned else partition_counts(query, admin)
         for sub in query.subtopologies:
             for op in sub.operators:
-                if isinstance(op.spec, Sink) and op.spec.topic not in admin.topics():
+                if isinstance(op.spec, Sink) and op.spec.topic not in known:
                     config = {"cleanup.policy": "compact"} if op.spec.kind == "table" else {}
                     n = planned.get(op.spec.topic) or op.spec.partitions or counts[sub.number]
                     admin.create_topic(op.spec.topic, n, {**config, **(options or {})})
+                    known.add(op.spec.topic)
 
 
 def check_outputs(query: QueryPlan, admin: Admin) -> None:
@@ -250,8 +252,9 @@ def build_query(
                 if wanted(task_id):
                     state = env.state.open_task(str(task_id), task_id.partition, stores)
                     opened.append(task_id)
-                    check_tasks(query, sub.number, state.metadata, counts[sub.number])
-                    check_results(query, sub, state.metadata, partitions)
+                    before = state.metadata
+                    check_tasks(query, sub.number, before, counts[sub.number])
+                    check_results(query, sub, before, partitions)
                     read = {tp.topic: tp for tp in groups[task_id.partition]} if scanned else {}
                     task = _task(task_id, query, sub, state, read, partitions, sources, topic_ids, env)
                     _look_for_deletions(task, sub, kept, env)
@@ -286,8 +289,9 @@ def _task(
     task = Task(task_id, program, state, env.publisher, env.clock, env.config)
     if env.config.shared:
         task.marks = {"query": query.definition}
-    positions, within = state.metadata.get("positions", {}), state.metadata.get("within", {})
-    ids = {**topic_ids, **state.metadata.get("topics", {})}  # of those that the positions are of
+    known = state.metadata
+    positions, within = known.get("positions", {}), known.get("within", {})
+    ids = {**topic_ids, **known.get("topics", {})}  # of those that the positions are of
     if ids := {t: ids[t] for t in read if t in ids}:
         task.marks["topics"] = ids
     scans = Counter[TopicPartition]()
