@@ -66,12 +66,9 @@ def simulate(
     while now < duration_ns:
         while free:
             facts = []
+            clock.set_backlogged({w.name for w in workloads if ready(w.name) or busy[w.name]})
             for w in workloads:
                 n = ready(w.name)
-                if n or busy[w.name]:
-                    clock.wake(w.name)
-                else:
-                    clock.sleep(w.name)
                 facts += [TaskFacts(f"{w.name}-{i}", w.name, rnd.randrange(1, 1000), 0) for i in range(n)]
             chosen = pick(facts, clock.queries, clock.virtual_time)
             if chosen is None:
