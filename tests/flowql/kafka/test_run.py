@@ -12,6 +12,7 @@ import pytest
 from flowql.config.load import load_project
 from flowql.config.storage import open_log
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.log.murmur2 import partition_for
 from tests.flowql.cli.conftest import flowql
 from tests.runtime.log.records import batch
 from tests.spark_here import skip_without_spark
@@ -62,7 +63,7 @@ class Project:
         producer = log.producer(f"{self.prefix}source")
         producer.begin()
         for p in (0, 1):
-            mine = [(at, k.encode(), json.dumps(v).encode()) for at, k, v in rows if int(k[1:]) % 2 == p]
+            mine = [(at, k.encode(), json.dumps(v).encode()) for at, k, v in rows if partition_for(k.encode(), 2) == p]
             producer.send(TopicPartition(self.prefix + topic, p), batch(mine))
         producer.commit()
         producer.close()
