@@ -215,8 +215,9 @@ def test_pairs_that_are_kept_for_good_are_all_pairs(opened: Open, tmp_path: Path
                 mine = [r for r in new if r[0] is None or r[0][0] % 2 == p]
                 values = [json.dumps({column: n, "AT": t}).encode() for _, n, t in mine]
                 headers = [[{"key": "n", "value": str(n).encode()}] for _, n, _ in mine]
+                own = (b"b", b"a")[p]
                 more = records(
-                    [*values, None, b"no JSON"], [*(k for k, _, _ in mine), b"a", b"a"], [*headers, None, None]
+                    [*values, None, b"no JSON"], [*(k for k, _, _ in mine), own, own], [*headers, None, None]
                 )
                 append(log, [(TopicPartition(topic, p), more)])
         log.close()
