@@ -5,7 +5,7 @@ Options for reading: where the log is (`log_address`), `topics` (comma list), `p
 `layout` (of `stage.layout`: ENVELOPE rows of that query, its free sub-topologies run where the records are read), `reading` (of `native.topics.Reading`: rows
 with the columns of a stream), `rows_per_task` (0: one Spark task per partition), `max_rows_per_batch` (streaming; 0: all that the log holds), `growing` (true: a batch read goes up to
 the end of the log at the time at which its tasks run; Spark plans a batch that a stream is joined with once), `stop_at` (JSON like `ending`; where a stream that ends
-stops, of topics that are not named at what there is when it starts), `aligned` (true: with `max_rows_per_batch` all partitions are read up to one time). Readers take no lock:
+stops; topics that it does not name end where they do when the stream starts), `aligned` (true: with `max_rows_per_batch` all partitions are read up to one time). Readers take no lock:
 every Python worker maps the files of an embedded log itself, or has a consumer of its own that reads what is committed on Kafka, and
 only Arrow batches pass to Java.
 """

@@ -144,9 +144,8 @@ def test_missing_topic_or_partition(log):
 
 
 def test_groups_are_listed_while_they_have_positions(log):
-    produce(log, "p", (A0, [b"a"]), positions={"mine-1": {A0: Position(1)}})
-    produce(log, "q", (B0, [b"b"]), positions={"mine-2": {B0: Position(1)}})
-    produce(log, "r", (B0, [b"b"]), positions={"other": {B0: Position(1)}})
+    for group, tp in (("mine-1", A0), ("mine-2", B0), ("other", B0)):
+        produce(log, f"p-{group}", (tp, [b"a"]), positions={group: {tp: Position(1)}})
     assert log.admin().groups("mine-") == ["mine-1", "mine-2"]
     if is_ours(log):  # brokers forget a group without positions some time later
         log.admin().delete_topic("A")
@@ -202,9 +201,7 @@ def test_sequences_rise_by_one_per_id(log):
         assert first.commit() == n
     other.begin()
     assert other.commit() == 1
-    again = log.producer("p")
-    again.begin()
-    assert again.commit() == 4
+    assert produce(log, "p") == 4
     assert [log.last_sequence(i) for i in ("p", "q", "r")] == [4, 1, 0]
 
 
@@ -254,10 +251,7 @@ def test_records_of_another_schema_are_refused(log):
 
 
 def test_empty_batches_and_transactions(log):
-    producer = log.producer("p")
-    producer.begin()
-    producer.send(A0, batch([]))
-    assert producer.commit() == 1
+    assert produce(log, "p", (A0, [])) == 1
     assert log.reader(A0).read(10, 10) is None
     assert log.admin().end_offset(A0) == 0
 
@@ -589,11 +583,7 @@ def test_memory_crash_forgets_open_transactions():
 
 
 def test_ends_of_many_partitions_at_once(log):
-    log.create_topic("A", 2)
-    producer = log.producer("p")
-    producer.begin()
-    producer.send(A0, batch([b"x", b"y"]))
-    producer.commit()
+    produce(log, "p", (A0, [b"x", b"y"]))
     ends = log.end_offsets([A0, TopicPartition("A", 1), TopicPartition("NOWHERE", 0)])
     assert ends == {A0: log.end_offset(A0), TopicPartition("A", 1): 0}
 

@@ -20,6 +20,7 @@ from flowql.runtime.spark.engine import work
 from flowql.runtime.spark.engine.instance import Mode, SparkInstance
 from flowql.runtime.spark.errors import CheckpointLost, CheckpointOfOtherQuery
 from flowql.runtime.spark.log_append import Writer
+from flowql.runtime.spark.settings import SparkSettings
 from tests.crash.contents import records_of
 from tests.crash.project import append
 from tests.runtime.spark.conftest import TEST_SETTINGS
@@ -41,7 +42,7 @@ INSERT INTO S (K, V) VALUES ('c', 0);
 """
 
 
-Open = Callable[[Mode], SparkInstance]
+Open = Callable[..., SparkInstance]
 
 
 @pytest.fixture
@@ -49,8 +50,8 @@ def opened(spark: SparkSession, tmp_path: Path) -> Iterator[Open]:
     """Opens instances on one folder; what is left open is closed."""
     left: list[SparkInstance] = []
 
-    def make(mode: Mode) -> SparkInstance:
-        instance = SparkInstance(tmp_path / "log", tmp_path / "state", TEST_SETTINGS, "app", mode=mode)
+    def make(mode: Mode, settings: SparkSettings = TEST_SETTINGS) -> SparkInstance:
+        instance = SparkInstance(tmp_path / "log", tmp_path / "state", settings, "app", mode=mode)
         left.append(instance)
         instance.start()
         return instance

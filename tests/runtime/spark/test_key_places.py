@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,9 +19,8 @@ from flowql.runtime.errors import KeysMisplaced, RuntimeFailure
 from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.murmur2 import partition_for
-from flowql.runtime.spark.engine.instance import Mode, SparkInstance
+from flowql.runtime.spark.engine.instance import SparkInstance
 from flowql.runtime.spark.key_places import PlacesOfKeys
-from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.shapes import NOTE, to_ipc
 from flowql.runtime.spark.stage.envelope import Row
 from flowql.runtime.spark.stage.layout import layout_of, loads
@@ -29,10 +28,10 @@ from tests.crash.contents import records_of
 from tests.runtime.app.test_key_places import PARTITIONS, Place, crc32
 from tests.runtime.spark.conftest import TEST_SETTINGS
 from tests.runtime.spark.stage_local import LocalStages
+from tests.runtime.spark.test_engine import Open, opened
 from tests.runtime.spark.test_engine_order import plan_of
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["opened"]
 
 WAIT_S = 120.0
 KEYS = [f"customer-{n}" for n in range(60)]
@@ -138,23 +137,6 @@ def test_of_topics_whose_keys_need_not_meet_nothing_is_told() -> None:
 
 
 # -- in Spark
-
-Open = Callable[..., SparkInstance]
-
-
-@pytest.fixture
-def opened(spark: SparkSession, tmp_path: Path) -> Iterator[Open]:
-    left: list[SparkInstance] = []
-
-    def make(mode: Mode, settings: SparkSettings = TEST_SETTINGS) -> SparkInstance:
-        instance = SparkInstance(tmp_path / "log", tmp_path / "state", settings, "app", mode=mode)
-        left.append(instance)
-        instance.start()
-        return instance
-
-    yield make
-    for instance in left:
-        instance.stop()
 
 
 def wait(instance: SparkInstance, done: Callable[[dict[str, dict[str, Any]]], bool]) -> None:
