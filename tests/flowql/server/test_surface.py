@@ -290,6 +290,18 @@ def test_more_connections_than_a_port_has_are_hung_up_on(ask, monkeypatch, ports
         until(lambda port=port: health(port) in (200, 403, 404))
 
 
+def test_no_port_delays_small_packets(host, ports):
+    """A listening socket of protocol 0 has asyncio leave Nagle's algorithm on: each answer on a kept connection took 40 ms."""
+    states = {s.servers[0].sockets[0].getsockname()[1]: s.server_state for s, _ in host._servers}
+    for port in ports.values():
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            mine = client.getsockname()
+            until(lambda port=port, mine=mine: mine in [c.client for c in list(states[port].connections)])
+            (accepted,) = [c for c in list(states[port].connections) if c.client == mine]
+            own = accepted.transport.get_extra_info("socket")
+            assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_who_takes_nothing_of_an_answer_holds_no_connection(ask, monkeypatch, host):
     """One that was made as a whole stayed in memory for as long as the client stayed."""
     monkeypatch.setattr(connections, "LOOK_S", 0.1)
