@@ -55,7 +55,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     "FQ3008": CodePage(
         "A variable has no value",
         "${NAME} is replaced by --var NAME=..., otherwise by `vars` of flowql.yaml, otherwise by the environment. "
-        "${NAME:-default} has a value in any case.",
+        "${NAME:-default} has a value in any case. Variables of targets other than the chosen one may be missing.",
         "targets:\n  default: {threads: '${THREADS}'}",
         "targets:\n  default: {threads: '${THREADS:-2}'}",
     ),

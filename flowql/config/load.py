@@ -89,6 +89,7 @@ class _Loading:
         self._places = ProjectTexts()
         self._found: list[Diagnostic] = []
         self._sql_variables: dict[str, str] = {}
+        self._undefined: Mapping[str, list[Diagnostic]] = {}  # variables without a value, by target
 
     def project(self, target: str | None) -> Project:
         items = self._items()
@@ -102,13 +103,15 @@ class _Loading:
                 properties.setdefault(session, defaults[key].value)
         sources = [*self._files(items), *self._queries(items, dialect)]
         chosen = _with_dialect(self._chosen(items, targets, target), dialect)
+        self._found += self._undefined.get(chosen.name, ())
         priorities: Mapping[str, Item] = items["priorities"].value if "priorities" in items else {}
         return Project(
             name=name,
             root=self._root,
             file=self._file,
             target=chosen,
-            targets=targets,
+            targets={name: t for name, t in targets.items() if name not in self._undefined},
+            undefined=self._undefined,
             dialect=dialect,
             sources=tuple(sources),
             overrides={k: _options(i.value) for k, i in priorities.items()},
@@ -137,6 +140,7 @@ class _Loading:
         self._define_variables(reader, node)
         item = reader.read(node, PROJECT)
         self._found += reader.diagnostics
+        self._undefined = reader.undefined
         return cast(Mapping[str, Item], item.value) if item is not None else {}
 
     def _define_variables(self, reader: Reader, root: Any) -> None:

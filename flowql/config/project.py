@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -68,6 +68,7 @@ class Project:
     root: the folder of the file. sources: SQL files, then queries of the file, in order. overrides: by query id or name of
     its result. properties: session properties at the start. partitions: of topics that are made and say nothing.
     variables: what `${name}` means in SQL. modules: Python modules with functions, and where they are named. diagnostics: mistakes in the project's files, before any SQL is read.
+    undefined: variables without a value, by the target that names them; such targets are missing in `targets`.
     """
 
     name: str
@@ -85,3 +86,4 @@ class Project:
     places: ProjectTexts = field(default_factory=ProjectTexts, compare=False, repr=False)
     modules: Mapping[str, Span] = field(default_factory=dict)
     override_spans: Mapping[str, Span] = field(default_factory=dict, compare=False, repr=False)
+    undefined: Mapping[str, Sequence[Diagnostic]] = field(default_factory=dict)

@@ -31,6 +31,7 @@ from flowql.config.shape import (
 from flowql.config.texts import ProjectTexts, Taken, take_scalar
 from flowql.config.variables import Variables
 
+UNDEFINED = "FQ3008"
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _PLAIN = re.compile(r"[\w.+-]+")  # what may be a number or truth value
 _NULL, _STR, _INT, _FLOAT, _BOOL = (f"tag:yaml.org,2002:{t}" for t in ("null", "str", "int", "float", "bool"))
@@ -78,12 +79,16 @@ def compose(path: str, text: str) -> tuple[yaml.Node | None, list[Diagnostic]]:
 
 
 class Reader:
-    """Checks nodes of one file. Mistakes are collected in `diagnostics`; what they are about is left out."""
+    """Checks nodes of one file. Mistakes are collected in `diagnostics`; what they are about is left out.
+
+    undefined: variables without a value in entries of which one is chosen later, by entry. They are mistakes of that entry alone.
+    """
 
     def __init__(self, path: str, text: str, places: ProjectTexts, variables: Variables) -> None:
         self._path, self._text = path, text
         self._places, self._variables = places, variables
         self.diagnostics: list[Diagnostic] = []
+        self.undefined: dict[str, list[Diagnostic]] = {}
 
     def read(self, node: yaml.Node, shape: Shape, name: str = "") -> Item | None:
         """The value of `node`, None when it is not of the shape. name: the key it belongs to, for messages."""
@@ -141,7 +146,11 @@ class Reader:
             return None
         found: dict[str, Item] = {}
         for key, (key_node, value) in pairs.items():
+            before = len(self.diagnostics)
             item = self.read(value, shape.value, key)
+            if shape.chosen and (undefined := [d for d in self.diagnostics[before:] if d.code == UNDEFINED]):
+                self.undefined[key] = undefined
+                self.diagnostics[before:] = [d for d in self.diagnostics[before:] if d.code != UNDEFINED]
             if item is not None:
                 found[key] = replace(item, key=self.span(key_node))
         return Item(found, self.span(node))
@@ -205,7 +214,7 @@ class Reader:
             span = self._places.span(self._path, start, end)
             self.diagnostics.append(
                 Diagnostic(
-                    "FQ3008", f"variable `{variable}` is not defined", span, "no value is known for it", help=hint
+                    UNDEFINED, f"variable `{variable}` is not defined", span, "no value is known for it", help=hint
                 )
             )
         if undefined:

@@ -75,10 +75,11 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
-    """A mapping with free keys. `what` names a key in messages."""
+    """A mapping with free keys. `what` names a key in messages. chosen: of the entries one is used; see `Reader.undefined`."""
 
     value: Shape
     what: str
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ PROJECT = Record(
             "Defaults.",
         ),
         "properties": Key(MapOf(Constant(), "a property"), "Session properties, as SET 'name' = 'value'."),
-        "targets": Key(MapOf(TARGET, "a target"), "Engines and logs that the project can run on."),
+        "targets": Key(MapOf(TARGET, "a target", chosen=True), "Engines and logs that the project can run on."),
         "default_target": Key(Text("a target"), "The target that is used if none is named."),
     },
 )

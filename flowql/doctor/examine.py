@@ -9,7 +9,7 @@ from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
 from flowql.config.project import Project
 from flowql.doctor.deep import Bar, examine_deep
-from flowql.doctor.finding import Finding, failed, ok
+from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.doctor.machine import examine_machine
 from flowql.doctor.target import examine_target
 from flowql.errors import CompileError, RuntimeFailure
@@ -36,7 +36,11 @@ def examine(
         yield ok("project", "none here: `flowql init` makes one") if nothing_here else _mistakes(len(error.diagnostics))
         return
     yield _compiles(project)
-    for each in [project.target] if target else project.targets.values():
+    for name, missing in project.undefined.items():
+        if target in (None, name):
+            yield warning(f"target {name}", f"not examined: {missing[0].title}", missing[0].help)
+    named = () if target in project.undefined else (project.target,)
+    for each in named if target else project.targets.values():
         yield from examine_target(each, each.app_id or project.name, dict(environment))
         if deep is not None:
             yield from examine_deep(f"target {each.name}", each, deep)

@@ -117,6 +117,18 @@ def test_a_mistake_stands_at_its_place(text: str, place: tuple[str, int, int]) -
     assert only(text) == place
 
 
+def test_variables_of_targets_that_are_not_chosen_may_be_missing() -> None:
+    """One of a cluster's target stopped every command on machines that have no such variable."""
+    text = "name: x\ntargets:\n  default: {threads: 3}\n  far: {log: kafka, kafka: {bootstrap: '${BROKERS}'}}\n"
+    project = read(text)
+    assert not project.diagnostics
+    assert (project.target.threads, list(project.targets), list(project.undefined)) == (3, ["default"], ["far"])
+    (missing,) = read(text, target="far").diagnostics
+    assert (missing.code, missing.span.line, missing.title) == ("FQ3008", 4, "variable `BROKERS` is not defined")
+    assert list(read(text, env={"BROKERS": "b:1"}).targets) == ["default", "far"]
+    assert [d.code for d in mistakes(f"{text}default_target: far\n")] == ["FQ3008"]
+
+
 def test_unreadable_files_are_mistakes_too() -> None:
     assert [d.code for d in mistakes("")] == ["FQ3006"]
     assert [d.code for d in mistakes("name: \x00")] == ["FQ3001"]

@@ -58,6 +58,15 @@ def test_every_target_is_looked_at_unless_one_is_named(shop):
     assert not any(c.startswith("target kafka") for c in findings(shop, "default"))
 
 
+def test_a_target_without_its_variables_is_named_and_not_examined(shop):
+    (shop / "flowql.yaml").write_text(YAML.replace("127.0.0.1:1", "${BROKERS}"))
+    found = findings(shop)
+    assert (found["target kafka"].state, found["project"].state) == ("warning", "ok")
+    assert "variable `BROKERS` is not defined" in found["target kafka"].says
+    assert not any(c.startswith("target kafka:") for c in [*found, *findings(shop, "kafka")])
+    assert findings(shop, "kafka")["project"].says == "1 mistake"
+
+
 def test_mistakes_of_the_project_are_counted(shop, flowql):
     (shop / "shop.sql").write_text(
         SQL + "CREATE STREAM T AS SELECT NOPE FROM S;\nCREATE STREAM U AS SELECT * FROM W;\n"
