@@ -70,3 +70,16 @@ def test_the_lock_names_versions_and_hashes_only() -> None:
     wrong = [text for text in lock.splitlines() if not line.fullmatch(text)]
     assert not wrong, wrong
     assert "--hash" in lock
+
+
+def test_actions_of_workflows_are_pinned_by_commit() -> None:
+    """A tag can be moved to other code, which would then run with the rights of the workflow."""
+    used = [
+        (place, line.split("uses:")[1].split("#")[0].strip())
+        for path in own_files()
+        if path.parts[0] == ".github"
+        for place, line in lines_of(path)
+        if "uses:" in line
+    ]
+    assert used
+    assert [u for u in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", u[1])] == []
