@@ -35,15 +35,17 @@ from flowql.topics.import_files import file_format
 from flowql.topics.import_job import FileFormat, Job, OnError
 from flowql.topics.import_times import BEGINNING_MS, from_the_beginning
 from flowql.topics.keeping import retention_changes, retention_text
+from flowql.topics.piped import Piped
 from flowql.topics.records import (
     SCHEMA,
+    RecordWriter,
     exported,
     json_lines,
-    parse_record,
+    parsed,
     partitions_of,
     read_records,
     topic_named,
-    write_records,
+    write_lines,
 )
 
 app = typer.Typer(help="Topics and their records.", no_args_is_help=True, rich_markup_mode=None)
@@ -52,6 +54,7 @@ Partitions = Annotated[
     int | None, typer.Option("--partitions", min=1, help="Number of partitions, if the topic is created.")
 ]
 _WAIT_S = 0.05
+INTERRUPTED = 130
 
 
 @app.command("ls")
@@ -324,18 +327,31 @@ def produce(
     target: TargetOption = None,
     var: VarOption = None,
 ) -> None:
-    """Write records to a topic, all in one transaction; the topic is created if missing."""
+    """Write records to a topic, which is created if missing. Records that are arguments are one transaction.
+
+    Lines of stdin are committed every 0.2 s, or 10,000 at once. After Ctrl-C the command commits the lines that it has read. A line that is
+    no record ends it; the records before that line are written.
+    """
     found, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))
-    name = topic_named(topic, plan, log)
-    source = source_over(plan, name)
-    refuse_own_table(source)
-    keys, values, now = KeyWriter(source), ValueWriter(source), _now_ms()
-    texts = records or [line for line in sys.stdin if line.strip()]
-    parsed = [parse_record(t, keys, values, now) for t in texts]
-    info = log.admin().create_topic(name, partitions or partitions_of(name, plan, log, found.partitions))
-    write_records(log, name, info.partitions, parsed, _transactional_id())
-    log.close()
-    note(f"{len(parsed):,} {'record' if len(parsed) == 1 else 'records'} in topic {name}")
+    piped = Piped(sys.stdin.fileno()) if not records else None
+    with closing(log):
+        name = topic_named(topic, plan, log)
+        source = source_over(plan, name)
+        refuse_own_table(source)
+        keys, values = KeyWriter(source), ValueWriter(source)
+        given = parsed(records, keys, values, _now_ms()) if records else []
+        info = log.admin().create_topic(name, partitions or partitions_of(name, plan, log, found.partitions))
+        with RecordWriter(log, name, info.partitions, _transactional_id()) as writer:
+            if piped is None:
+                writer.write(given)
+            else:
+                write_lines(piped.groups(), writer, keys, values, _now_ms)
+    interrupted = piped is not None and piped.interrupted
+    note(
+        f"{writer.written:,} {'record' if writer.written == 1 else 'records'} in topic {name}{', interrupted' * interrupted}"
+    )
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command("consume")

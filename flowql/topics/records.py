@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,27 +101,71 @@ def partitions_of(topic: str, plan: Plan, log: Log, default: int) -> int:
     return (source.partitions if source is not None else None) or default
 
 
+def parsed(texts: Iterable[str], keys: KeyWriter, values: ValueWriter, now_ms: int) -> list[Record]:
+    """Records of typed texts; see `parse_record`."""
+    return [parse_record(text, keys, values, now_ms) for text in texts]
+
+
+def write_lines(
+    groups: Iterable[Sequence[str]],
+    writer: RecordWriter,
+    keys: KeyWriter,
+    values: ValueWriter,
+    now_ms: Callable[[], int],
+) -> None:
+    """Writes each group of lines as one transaction. Raises CommandError for a line that is no record, once those before it are written."""
+    for group in groups:
+        records, now = list[Record](), now_ms()
+        try:
+            for line in group:
+                records.append(parse_record(line, keys, values, now))
+        except CommandError as error:
+            if records:
+                writer.write(records)
+            title = f"record {writer.written + 1:,}: {error.title}"
+            before = f"the records before it are written: {writer.written:,}" if writer.written else ""
+            raise CommandError(title, code=error.code, help="; ".join(t for t in (error.help, before) if t)) from error
+        writer.write(records)
+
+
+class RecordWriter:
+    """Writes records to a topic that exists. One thread; use it as a context."""
+
+    def __init__(self, log: Log, topic: str, partitions: int, transactional_id: str) -> None:
+        self._topic, self._partitions = topic, partitions
+        self._producer = log.producer(transactional_id)
+        self.written = 0
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.close()
+
+    def write(self, records: Sequence[Record]) -> None:
+        """All of them in one transaction. Records without a key go to each partition in turn."""
+        by_partition: dict[int, list[Record]] = {}
+        for i, r in enumerate(records, self.written):
+            p = (
+                r.partition
+                if r.partition is not None
+                else i % self._partitions
+                if r.key is None
+                else partition_for(r.key, self._partitions)
+            )
+            by_partition.setdefault(p, []).append(r)
+        self._producer.expect_partitions(self._topic, self._partitions)
+        self._producer.begin()
+        for p, some in by_partition.items():
+            self._producer.send(TopicPartition(self._topic, p), _batch(some))
+        self._producer.commit()
+        self.written += len(records)
+
+
 def write_records(log: Log, topic: str, partitions: int, records: Sequence[Record], transactional_id: str) -> None:
     """All of them in one transaction, into a topic that exists."""
-    by_partition: dict[int, list[Record]] = {}
-    for i, r in enumerate(records):
-        p = (
-            r.partition
-            if r.partition is not None
-            else i % partitions
-            if r.key is None
-            else partition_for(r.key, partitions)
-        )
-        by_partition.setdefault(p, []).append(r)
-    producer = log.producer(transactional_id)
-    try:
-        producer.expect_partitions(topic, partitions)
-        producer.begin()
-        for p, some in by_partition.items():
-            producer.send(TopicPartition(topic, p), _batch(some))
-        producer.commit()
-    finally:
-        producer.close()
+    with RecordWriter(log, topic, partitions, transactional_id) as writer:
+        writer.write(records)
 
 
 def _batch(records: Sequence[Record]) -> pa.RecordBatch:
