@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flowql.compiler.functions import regex, sql_number_patterns, sql_patterns, sql_to_char
-from flowql.compiler.functions.comparison import like_pattern
 from flowql.compiler.functions.dates import INTERVAL_FUNCTIONS, unit_ms
 from flowql.compiler.functions.java_time import parts_of
 from flowql.compiler.functions.json_functions import path_of
+from flowql.compiler.functions.patterns.like import like_pattern
 from flowql.compiler.functions.sql_times import truncation
 from flowql.compiler.functions.temporal import zone_of
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.casts import duckdb_cast, duckdb_cast_declines, has_duckdb_cast
+from flowql.compiler.functions.duckdb_text import quoted_text
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
@@ -114,7 +115,7 @@ def _literal(e: Literal) -> str:
 def _text(v: str) -> str:
     if "\0" in v:
         raise _NotLowered
-    return "'" + v.replace("'", "''") + "'"
+    return quoted_text(v)
 
 
 def _whole(v: int, t: SqlType) -> str:

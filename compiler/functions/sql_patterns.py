@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from flowql.compiler.functions.comparison import like_pattern
+from flowql.compiler.functions.patterns.like import ilike
 from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import BOOLEAN, STRING, array
 
@@ -117,12 +117,6 @@ def similar(pattern: str, escape: str = "\\") -> re.Pattern[str]:
     return _compiled("".join(out), pattern)
 
 
-@lru_cache(maxsize=256)
-def _ilike(pattern: str, escape: str) -> re.Pattern[str]:
-    found = like_pattern(pattern, escape)
-    return re.compile(found.pattern, found.flags | re.IGNORECASE)
-
-
 def matches(s: str, pattern: str, flags: str = "") -> bool:
     """Whether a text contains what the expression describes; flags: i ignores case."""
     return posix(pattern, ignore_case=ignores_case(flags, "i")).search(s) is not None
@@ -160,7 +154,7 @@ def _test(name: str, by: Callable[..., bool], summary: str, example: str, *, mos
 
 _test(
     "ILIKE",
-    lambda s, pattern, escape="\\": _ilike(pattern, escape).fullmatch(s) is not None,
+    ilike,
     "Whether a text matches a pattern with % and _, whatever the case.",
     "sql_ilike('Flow', 'f%W') -> True",
     most=3,

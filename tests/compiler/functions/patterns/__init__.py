@@ -1,0 +1,1 @@
+"""Patterns of users: LIKE and regular expressions."""
