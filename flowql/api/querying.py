@@ -11,6 +11,7 @@ from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.server.address import LOST
 from flowql.server.running import connect
+from flowql.server.undeployed import telling_undeployed
 
 if TYPE_CHECKING:
     from flowql.runtime.functions.interactive import InteractiveFunction
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 def answer_of(settings: Settings, sql: str) -> Iterator[Answer]:
     """The answer of the live instance, or of the directory. An instance that has ended is asked as a stopped one."""
     with ExitStack() as stack:
-        yield _live(settings, sql, stack) or _at_rest(settings, sql, stack)
+        with telling_undeployed(settings.project_dir):
+            found = _live(settings, sql, stack) or _at_rest(settings, sql, stack)
+        yield found
 
 
 def _live(settings: Settings, sql: str, stack: ExitStack) -> Answer | None:

@@ -23,6 +23,7 @@ from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
 from flowql.query.errors import UNKNOWN, QueryError
 from flowql.server.following import deployed
+from flowql.server.undeployed import telling_undeployed
 
 app = typer.Typer(help="Read the state stores of queries.", no_args_is_help=True, rich_markup_mode=None)
 Store = Annotated[str, typer.Argument(help="A table or an internal store (flowql state ls).", metavar="STORE")]
@@ -67,7 +68,7 @@ def get(
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     settings = settings_of(scope.load())
-    place = _place(deployed(settings).plan, store)
+    place = _place(settings, store)
     if len(key) != len(place.keys):
         names = ", ".join(f.name for f in place.keys)
         raise CommandError(
@@ -112,7 +113,7 @@ def scan(
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     settings = settings_of(scope.load())
-    place = _place(deployed(settings).plan, store)
+    place = _place(settings, store)
     given = key or []
     if len(given) > len(place.keys):
         raise CommandError(f"the key of {place.name} has {len(place.keys)} columns", code=BAD_KEY)
@@ -138,7 +139,7 @@ def export(
     scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
     settings = settings_of(scope.load())
-    place = _place(deployed(settings).plan, store)
+    place = _place(settings, store)
     rows = _answer(settings, place.select([]), form, file)
     if file is not None:
         note(f"{rows:,} {'row' if rows == 1 else 'rows'} of {place.name} in {file}")
@@ -167,7 +168,12 @@ class _KeyedRelation:
         )
 
 
-def _place(plan: Plan, name: str) -> _KeyedRelation:
+def _place(settings: Settings, name: str) -> _KeyedRelation:
+    with telling_undeployed(settings.project_dir):
+        return _keyed(deployed(settings).plan, name)
+
+
+def _keyed(plan: Plan, name: str) -> _KeyedRelation:
     if name.casefold() == STORES.casefold():
         return _KeyedRelation(STORES, (), windowed=False)
     found = find(plan, name)

@@ -23,6 +23,7 @@ from flowql.query.errors import NOTHING, UNKNOWN, QueryError
 from flowql.server.address import read_address
 from flowql.server.choice import at_rest
 from flowql.server.running import connect
+from flowql.server.undeployed import telling_undeployed
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import DialectName, PushQuery
@@ -104,7 +105,8 @@ def compile_text(text: str, found: Deployed, settings: Settings, project: Projec
 
     functions, mistakes = functions_of(project)
     try:
-        return compile_with(text, found, settings, project.dialect, functions)
+        with telling_undeployed(settings.project_dir):
+            return compile_with(text, found, settings, project.dialect, functions)
     except CompileError as error:
         if not mistakes:
             raise

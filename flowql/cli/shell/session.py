@@ -29,6 +29,7 @@ from flowql.query.answer import Answer
 from flowql.query.errors import INVALID, REFUSED, QueryError
 from flowql.server.following import Deployed, compile_text, deployed, follow
 from flowql.server.running import connect
+from flowql.server.undeployed import telling_undeployed
 
 if TYPE_CHECKING:
     from flowql.compiler.driver import PushQuery
@@ -229,7 +230,9 @@ class Session:
             return client.status()
 
     def _describe(self, match: re.Match[str]) -> None:
-        self._rows(show.describe(self.there.plan, match["name"]))
+        with telling_undeployed(self.settings.project_dir):
+            found = show.describe(self.there.plan, match["name"])
+        self._rows(found)
 
     def _describe_all(self, match: re.Match[str]) -> None:
         for source in self.there.plan.listed:
