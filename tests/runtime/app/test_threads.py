@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +37,26 @@ def test_every_loop_is_a_named_thread_and_all_end() -> None:
     assert [n for n in names if n.startswith("processing")] == ["processing-0", "processing-1", "processing-2"]
     assert {"consumer-main", "consumer-restore", "polling", "commit", "cleanup", "memory", "watchdog"} <= set(names)
     assert world.instance.stop() == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux shows names of threads in /proc")
+def test_the_operating_system_knows_the_threads_by_name() -> None:
+    world = InstanceHarness(SOURCE.format(n=1) + COPY, live=True, threads=2)
+    expected = {f"fq-{s.name}"[:15] for s in world.instance.steps()}
+    limit = time.monotonic() + 30
+    while not expected <= (seen := _native_names()) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert expected <= seen
+    assert len(expected) == len(world.instance.steps()), "no two are cut to the same name"
+    assert world.instance.stop() == []
+
+
+def _native_names() -> set[str]:
+    found: set[str] = set()
+    for comm in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # a thread that has just ended
+            found.add(comm.read_text().strip())
+    return found
 
 
 def test_a_commit_that_is_asked_for_does_not_wait_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
