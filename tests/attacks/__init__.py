@@ -1,0 +1,1 @@
+"""Attacks on a running instance while a critical query is measured: `python -m tests.attacks`."""
