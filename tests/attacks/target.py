@@ -48,23 +48,27 @@ CREATE STREAM FREEZES AS SELECT FREEZES(S) AS N FROM FROZEN;
 class Target:
     """The instance of a project in a folder, as the command line runs it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sql: str = SQL) -> None:
         self.folder = folder
         (folder / "flowql.yaml").write_text(YAML)
         (folder / "harm.py").write_text(FUNCTIONS)
-        (folder / "attacked.sql").write_text(SQL)
+        self.write(sql)
         self._log: EmbeddedLog | None = None
 
     @property
     def data_dir(self) -> Path:
         return self.folder / ".flowql" / "default"
 
+    def write(self, sql: str) -> None:
+        """Takes effect with the next `deploy`."""
+        (self.folder / "attacked.sql").write_text(sql)
+
     def call(self, *words: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "flowql", *words, "-p", str(self.folder)]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
-    def deploy(self) -> None:
-        done = self.call("deploy")
+    def deploy(self, *words: str) -> None:
+        done = self.call("deploy", *words)
         if done.returncode:
             raise SystemExit(f"the project cannot be deployed: {done.stderr}{done.stdout}")
 
