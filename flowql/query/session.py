@@ -25,6 +25,7 @@ from flowql.query.errors import (
     place_of_word,
 )
 from flowql.query.interactive import Heavy, InteractiveQuery, Offered, QueryLocation, Rows
+from flowql.query.ksql_names import with_words_in_quotes
 from flowql.query.loading import load
 from flowql.query.names import named
 from flowql.query.query_process import ProcessFailed, answer_in_child, movable
@@ -107,11 +108,24 @@ def _parsed(query: InteractiveQuery) -> Statement:
     try:
         return parse(query.sql, query.connection, query.check_from)
     except QueryError as error:
-        if query.limits.settings.dialect != "standard" or not str(error).startswith("Parser Error"):
+        if not str(error).startswith("Parser Error"):
             raise
+        if query.limits.settings.dialect != "standard":
+            return _parsed_with_names(query, error)
         from flowql.query.standard import misread
 
         raise misread(query.given) or error from error
+
+
+def _parsed_with_names(query: InteractiveQuery, error: QueryError) -> Statement:
+    """As the dialect names columns; `error`, which is about the statement as it was typed, if that does not help."""
+    quoted = with_words_in_quotes(query.sql)
+    try:
+        statement = parse(quoted, query.connection, query.check_from)
+    except QueryError:
+        raise error from None
+    query.sql = quoted
+    return statement
 
 
 def _commit(query: InteractiveQuery, relations: Sequence[str], take: Take, copied: Take | None) -> Commit:
