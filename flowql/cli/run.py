@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from flowql.api.deploying import deploy_request, wanted_of_engine, wanted_plan
+from flowql.cli.brokers import BrokerWait, slept
 from flowql.cli.building import QUIET_S, STUCK, check_built, with_building
 from flowql.cli.deployment import note_rows
 from flowql.cli.event_notes import event_notes
@@ -69,10 +70,12 @@ def command(
     scope = Scope.of(ctx, project=project, target=target, select=select, var=var)
     found = scope.read()
     settings = with_log_level(settings_of(found), log_level)
+    mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
+    if mode == "continuous":
+        BrokerWait(settings, slept).until_they_answer()
     deployed, topics = at_rest(settings).deployed()
     plan = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
     request = deploy_request(scope.select, found, plan, deployed.plan, rebuild=rebuild)
-    mode: Mode = "bounded" if bounded else "caught up" if until_caught_up else "continuous"
     decision = decide(deployed, plan, request, partitions=topics)  # what is refused starts nothing
     if not rebuild:
         at_rest(settings).refuse(decision.plan, mode)

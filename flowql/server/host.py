@@ -38,11 +38,11 @@ _POLL_S = 0.1
 
 
 class Host:
-    """Runs an instance in this process, from `start` to `close`."""
+    """Runs an instance in this process, from `start` to `close`. stop: set to end it, as `request_stop` does."""
 
-    def __init__(self, settings: Settings, mode: Mode = "continuous") -> None:
+    def __init__(self, settings: Settings, mode: Mode = "continuous", stop: threading.Event | None = None) -> None:
         self._settings, self._mode = settings, mode
-        self._stop = threading.Event()
+        self._stop = stop or threading.Event()
         self._servers: list[tuple[HttpServer, threading.Thread]] = []
         self._closed = False
         self.database: QueryDatabase | None = None

@@ -51,9 +51,12 @@ class KafkaAdmin:
 
     # Brokers
 
-    def greet(self) -> None:
-        """Before anything is asked: LogDenied at once if brokers do not let us in, which to other calls is a long silence."""
-        limit = self._clock.timer_ms() + TIMEOUT_S * 1000
+    def greet(self, seconds: float | None = None) -> None:
+        """Before anything is asked: LogDenied at once if brokers do not let us in, which to other calls is a long silence.
+
+        seconds: how long to wait for an answer until LogUnavailable is raised; TIMEOUT_S by default.
+        """
+        limit = self._clock.timer_ms() + (TIMEOUT_S if seconds is None else seconds) * 1000
         while not self._known:
             try:
                 self._client.list_topics(timeout=GREET_S)
