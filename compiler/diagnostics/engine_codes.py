@@ -219,6 +219,24 @@ ENGINE_CODES: dict[str, CodePage] = {
         "flowql deploy --full-refresh SPENT\n"
         "kafka-configs --alter --topic customers --add-config delete.retention.ms=604800000      -- from now on: longer than it is ever stopped",
     ),
+    "FQ4072": CodePage(
+        "A value is larger than 16 MiB",
+        "A function would give a value of more than 16 MiB, and all queries of an instance share its memory. A string counts its bytes in UTF-8; each "
+        "element of an array, each key and value of a map and each field of a struct counts 16 bytes and the bytes of its strings, so an array "
+        "has at most 1,048,576 elements. The values of a row together may take 64 MiB. The failure counts as any other failure of an expression: the "
+        "record is in DEAD_LETTERS, and the value is NULL, or the row is left out. Make smaller values, or emit one row for each part.",
+        "SELECT LPAD(name, 100000000, ' ') AS padded FROM people EMIT CHANGES;",
+        "SELECT LPAD(name, 100, ' ') AS padded FROM people EMIT CHANGES;",
+    ),
+    "FQ4073": CodePage(
+        "A function would take too long for its arguments",
+        "Some functions take more time than their arguments are long, for example the edit distance of two long strings. All queries of an instance "
+        "share one interpreter, so a call that would take about a second is refused before it begins. The failure counts as any other failure of an "
+        "expression: the record is in DEAD_LETTERS, and the value is NULL, or the row is left out. Shorten the arguments, or write a function in "
+        "Python, which runs in a process of its own with a limit of time that you set.",
+        "SELECT LEVENSHTEIN(body, template) AS changes FROM letters;",
+        "SELECT LEVENSHTEIN(LEFT(body, 1000), LEFT(template, 1000)) AS changes FROM letters;",
+    ),
     "FQ4052": CodePage(
         "A computed history does not fit",
         "`flowql backfill` computes the history of a query and hands it to the instance, which compares it with the query and its "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from flowql.compiler.functions.bounds import check_elements
 from flowql.compiler.functions.registry import Reference, scalar, takes
 from flowql.compiler.functions.signatures import ArrayOf, K, MapOf, Resolution, T, V, Var
 from flowql.compiler.functions.values import identity, map_key, same, sort_key, text_of
@@ -83,17 +84,13 @@ def slice_(items: list[Any] | None, first: int | None, last: int | None) -> list
     return items[start:end] if 0 <= start <= end <= len(items) else None
 
 
-SERIES_MAX = 10**6  # elements; one row must not be able to exhaust the memory of all queries
-
-
 def series(first: int, last: int, step: int | None = None) -> list[int]:
     """From first to last, downwards when last is below. Raises ValueError for a step of the wrong sign."""
     step = (1 if last >= first else -1) if step is None else step
     if step == 0 or ((last > first) == (step < 0) and last != first):
         raise ValueError(f"GENERATE_SERIES cannot go from {first} to {last} in steps of {step}")
     numbers = range(first, last + (1 if step > 0 else -1), step)
-    if len(numbers) > SERIES_MAX:
-        raise ValueError(f"GENERATE_SERIES would give {len(numbers)} numbers, more than {SERIES_MAX}")
+    check_elements(1 + (numbers.stop - numbers.start) // numbers.step)  # `len` of a range is limited
     return list(numbers)
 
 

@@ -6,9 +6,10 @@ from decimal import Decimal
 
 from flowql.compiler.functions.casts import caster
 from flowql.compiler.functions.registry import lookup
-from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.visit import map_expr
+
+_FOLDED_MAX = 64 << 10  # characters of a constant in a plan; a longer one is made for each row
 
 
 def folded(e: Expr) -> Expr:
@@ -32,11 +33,11 @@ def _fold(e: Expr) -> Expr:
         if found.result != e.type or found.args != tuple(a.type for a in e.args):
             return e
         value = function.reference(found)(*values)
-    except FunctionTypeError:
-        return e
     except Exception:
         return e
     plain = value is None or isinstance(value, (bool, int, float, str, bytes, Decimal))
+    if isinstance(value, (str, bytes)) and len(value) > _FOLDED_MAX:
+        return e
     return Literal(e.type, value, e.span) if plain else e
 
 

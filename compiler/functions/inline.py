@@ -194,11 +194,11 @@ class Emitter:
 
 def _arithmetic(g: Emitter, e: Call) -> GeneratedExpr | None:
     kind = e.type.kind
-    if e.name in ("div", "mod") or kind not in (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.STRING):
-        return None
+    if e.name in ("div", "mod") or kind not in (Kind.INT, Kind.BIGINT, Kind.DOUBLE):
+        return None  # a text can be too large
     symbol = arithmetic.SYMBOLS[e.name]
     otherwise = "null_in_lambda()" if g.scopes else "None"
-    if kind in (Kind.DOUBLE, Kind.STRING):
+    if kind is Kind.DOUBLE:
         return g.guard(e.args, lambda a, b: f"({a} {symbol} {b})", otherwise)
     low, high, wrap = _RANGES[kind]
     t = g.fresh("t")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from flowql.compiler.functions.bounds import CallTooLong
 from flowql.compiler.functions.temporal import DAY_MS, datetime_of, days_of, millis_of, zone_of
 
 _MONTHS = [
@@ -31,6 +32,7 @@ _MONTHS = [
 ]
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(.)", re.DOTALL)
+_WAYS_MAX = 100_000  # `d/M/y H:m:s` has about 2,000
 Part = tuple[str, int]  # (letter, count), ("'", 0) never; literal text is ("lit:" + text, 0)
 
 
@@ -174,10 +176,24 @@ def _group(letter: str, n: int) -> str:
     return _digits(n, n) if n > 1 else _digits(1, widest)
 
 
+def _ways(letter: str, n: int) -> int:
+    """How many beginnings of a text a part of a pattern may stand for: a search tries all combinations."""
+    if letter in ("[", "n", "A", "z", "V"):
+        return 2 if letter == "[" else 18
+    if letter in "XxZ":
+        return 3
+    return 1 if n > 1 or letter.startswith("lit:") or letter in "]SaE" else 9 if letter in "yu" else 3
+
+
 @lru_cache(maxsize=512)
 def _reader(pattern: str) -> _Reader:
-    out, letters = [], []
+    out, letters, ways = [], [], 1
     for letter, n in parts_of(pattern):
+        ways *= _ways(letter, n)
+        if ways > _WAYS_MAX:
+            raise CallTooLong(
+                f"the pattern {pattern!r} can be read in too many ways: it has too many optional parts or widths"
+            )
         if letter.startswith("lit:"):
             out.append(re.escape(letter[4:]))
         elif letter in "[]":

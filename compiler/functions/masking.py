@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import unicodedata
 
+from flowql.compiler.functions.bounds import check_bytes
 from flowql.compiler.functions.registry import Reference, scalar, takes
 from flowql.compiler.plan.types import INT, STRING
 
 
 def mask(s: str, upper: str | None, lower: str | None, digit: str | None, other: str | None) -> str:
     """Each character replaced by that of its class; a NULL replacement keeps the class as it is."""
+    check_bytes(len(s) * max(len(r or "") for r in (upper, lower, digit, other)))
     return "".join(_mask_one(c, upper, lower, digit, other) for c in s)
 
 

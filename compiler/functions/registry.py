@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flowql.compiler.functions.argument_limits import limited
+from flowql.compiler.functions.bounds import bounded
 from flowql.compiler.functions.signatures import Overload, Pattern, Resolution, describe, not_accepted
-from flowql.compiler.plan.types import SqlType
+from flowql.compiler.plan.types import SqlType, array
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,11 +135,23 @@ _FUNCTIONS: dict[str, Function] = {}
 
 
 def register(function: Function, *, replace: bool = False) -> Function:
-    """Add a function (at import). Names are unique unless `replace`."""
+    """Add a function (at import), with its results bounded. Names are unique unless `replace`."""
     if function.name in _FUNCTIONS and not replace:
         raise ValueError(f"function {function.name} is registered twice")
-    _FUNCTIONS[function.name] = function
-    return function
+    _FUNCTIONS[function.name] = found = _with_limit(function)
+    return found
+
+
+def _with_limit(function: Function) -> Function:
+    """The same, with the limits of a value and of strings (`flowql.compiler.functions.bounds`), unless it gives one of its arguments or a part of it."""
+    if function.lazy or function.name in ("field", "subscript"):
+        return function
+    make = function.reference
+
+    def reference(r: Resolution) -> Reference:
+        return bounded(limited(make(r), function.name, r), array(r.result) if function.table else r.result)
+
+    return replace(function, reference=reference)
 
 
 def unregister(name: str) -> None:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
+from flowql.compiler.functions.bounds import VALUE_BYTES_MAX
 from flowql.compiler.functions.dates import unit_ms
 from flowql.compiler.functions.registry import Lowering, lower_on_spark
 from flowql.compiler.functions.signatures import Resolution
@@ -24,7 +25,6 @@ from flowql.compiler.functions.spark_text import (
     whole,
     wrapped_int,
 )
-from flowql.compiler.functions.strings import PAD_MAX
 from flowql.compiler.functions.temporal import DAY_MS
 from flowql.compiler.plan.types import BIGINT, Kind
 
@@ -52,13 +52,13 @@ def _substring(args: Sequence[str]) -> str:
 
 def _padded(function: str) -> Lowering:
     def sql(a: Sequence[str]) -> str:
-        return null_where(f"{a[1]} < 0 OR {a[1]} > {PAD_MAX} OR {a[2]} = ''", f"{function}({', '.join(a)})")
+        return null_where(f"{a[1]} < 0 OR {a[1]} > {VALUE_BYTES_MAX} OR {a[2]} = ''", f"{function}({', '.join(a)})")
 
     return _texts(sql)
 
 
 def _too_long(args: Sequence[str], _r: Resolution) -> str:
-    return f"({args[0]} IS NOT NULL AND {args[1]} > {PAD_MAX} AND {args[2]} <> '')"
+    return f"({args[0]} IS NOT NULL AND {args[1]} > {VALUE_BYTES_MAX} AND {args[2]} <> '')"
 
 
 def _split(args: Sequence[str]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from flowql.compiler.functions.bounds import check_bytes
 from flowql.compiler.functions.registry import standard, takes, takes_many
-from flowql.compiler.functions.strings import PAD_MAX
 from flowql.compiler.plan.types import STRING
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
@@ -43,10 +43,10 @@ def formatted(pattern: str | None, *values: str | None) -> str | None:
     """PostgreSQL's FORMAT: %s is a text, %I a name, %L a constant, %2$s the second value, %-10s one of so many places. Raises ValueError."""
     if pattern is None:
         return None
-    taken = 0
+    taken = total = 0
 
     def written(match: re.Match[str]) -> str:
-        nonlocal taken
+        nonlocal taken, total
         percent, place, left, width, kind = match.groups()
         if percent:
             return "%"
@@ -56,9 +56,10 @@ def formatted(pattern: str | None, *values: str | None) -> str | None:
         if not 1 <= taken <= len(values):
             raise ValueError("too few arguments for format()")
         places = int(width or 0)
-        if places > PAD_MAX:
-            raise ValueError(f"a text of {places} characters is longer than {PAD_MAX}")
+        check_bytes(places)
         text = _shown(values[taken - 1], kind)
+        total += max(places, len(text))
+        check_bytes(total)
         return text.ljust(places) if left else text.rjust(places)
 
     return _SPEC.sub(written, pattern)

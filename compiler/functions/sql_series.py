@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from flowql.compiler.functions.collections_functions import SERIES_MAX
+from flowql.compiler.functions.bounds import check_elements
 from flowql.compiler.functions.registry import Function, Reference, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_intervals import Interval, total_micros
@@ -69,8 +69,7 @@ def _times(move: Callable[[int, Interval], int], first: int, last: int, step: In
 
 
 def _checked(count: int) -> int:
-    if count > SERIES_MAX:
-        raise ValueError(f"generate_series would give more than {SERIES_MAX} rows")
+    check_elements(count)
     return count
 
 

@@ -6,19 +6,15 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
+from flowql.compiler.functions.bounds import check_bytes, utf8_bytes
 from flowql.compiler.functions.registry import Lowering, Reference, ascii_only, named, standard, takes
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_patterns import posix
-from flowql.compiler.functions.strings import PAD_MAX
+from flowql.compiler.functions.strings import check_parts, replace, replace_sql
 from flowql.compiler.plan.types import BYTES, INT, STRING, Kind
 
 _BLANK = "' '"
 _ANY = (takes(STRING, gives=INT), takes(BYTES, gives=INT))
-
-
-def _bounded(characters: int) -> None:
-    if characters > PAD_MAX:
-        raise ValueError(f"a text of {characters} characters is longer than {PAD_MAX}")
 
 
 def substring(s: Any, start: int, count: int | None = None) -> Any:
@@ -40,7 +36,7 @@ def overlay(s: str, part: str, start: int, count: int | None = None) -> str:
 
 def pad(s: str, length: int, fill: str, *, left: bool) -> str:
     """Cut to `length`, or filled up to it; nothing is filled with an empty text."""
-    _bounded(length)
+    check_bytes(length)
     length = max(length, 0)
     missing = length - len(s)
     if missing <= 0 or not fill:
@@ -53,6 +49,7 @@ def split_part(s: str, delimiter: str, n: int) -> str:
     """The n-th part between delimiters, from the end when negative; empty when there is none."""
     if n == 0:
         raise ValueError("field position must not be zero")
+    check_parts(s, delimiter or s)
     parts = s.split(delimiter) if delimiter else [s]
     at = n - 1 if n > 0 else len(parts) + n
     return parts[at] if 0 <= at < len(parts) else ""
@@ -103,7 +100,7 @@ def right(s: str, n: int) -> str:
 
 def repeat(s: str, n: int) -> str:
     """The text n times; empty when n is negative."""
-    _bounded(len(s) * max(n, 0))
+    check_bytes(utf8_bytes(s) * max(n, 0))
     return s * n
 
 
@@ -275,8 +272,8 @@ standard(
 standard(
     "REPLACE",
     takes(STRING, STRING, STRING, gives=STRING),
-    by=lambda s, a, b: s.replace(a, b) if a else s,
-    duckdb=named("replace"),
+    by=lambda s, a, b: replace(s, a, b) if a else s,
+    duckdb=lambda a, _r: replace_sql(*a),
     declines=lambda a, _r: f"({a[1]} = '')",
     summary="The text with every occurrence of a part replaced; with an empty part as it is.",
     example="sql_replace('banana', 'an', '-') -> 'b--a'",
@@ -301,7 +298,9 @@ standard(
     "REPEAT",
     takes(STRING, INT, gives=STRING),
     by=repeat,
-    duckdb=lambda a, _r: f"repeat({a[0]}, CASE WHEN {a[1]} BETWEEN 0 AND 1000 THEN {a[1]} WHEN {a[1]} < 0 THEN 0 END)",
+    duckdb=lambda a, _r: (
+        f"repeat({a[0]}, CASE WHEN {a[1]} BETWEEN 0 AND 1000 AND strlen({a[0]}) <= 10000 THEN {a[1]} WHEN {a[1]} < 0 THEN 0 END)"
+    ),
     declines=lambda a, _r: f"({a[1]} > 1000 OR strlen({a[0]}) > 10000)",
     summary="The text so many times.",
     example="sql_repeat('ab', 3) -> 'ababab'",

@@ -6,11 +6,16 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flowql.compiler.functions.bounds import (
+    ELEMENTS_MAX,
+    VALUE_BYTES_MAX,
+    check_bytes,
+    check_elements,
+    utf8_bytes,
+)
 from flowql.compiler.functions.registry import Lowering, Reference, ascii_only, named, scalar, takes, takes_many, text
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import BOOLEAN, BYTES, INT, STRING, Kind, array, map_of
-
-PAD_MAX = 2**24  # characters; one row must not be able to exhaust the memory of all queries
 
 
 def substring(s: Any, position: int, length: int | None = None) -> Any:
@@ -36,24 +41,32 @@ def pad_left(s: Any, length: int, padding: Any) -> Any:
     if length < 0 or not padding:
         return None
     missing = _missing(s, length)
-    return s[:length] if missing <= 0 else _fill(padding, missing) + s
+    return s[:length] if missing <= 0 else s[:0].join((*_fill(padding, missing), s))
 
 
 def pad_right(s: Any, length: int, padding: Any) -> Any:
     if length < 0 or not padding:
         return None
     missing = _missing(s, length)
-    return s[:length] if missing <= 0 else s + _fill(padding, missing)
+    return s[:length] if missing <= 0 else s[:0].join((s, *_fill(padding, missing)))
 
 
 def _missing(s: Any, length: int) -> int:
-    if length > PAD_MAX:
-        raise ValueError(f"a text of {length} characters is longer than {PAD_MAX}")
+    check_bytes(length)
     return length - len(s)
 
 
-def _fill(padding: Any, n: int) -> Any:
-    return (padding * (n // len(padding) + 1))[:n]
+def replace(s: str, part: str, by: str) -> str:
+    """`str.replace`, whose result is measured before it is made."""
+    growth = utf8_bytes(by) - utf8_bytes(part)
+    if growth > 0 and (len(s) + 1) * growth > VALUE_BYTES_MAX - utf8_bytes(s):
+        check_bytes(utf8_bytes(s) + s.count(part) * growth)
+    return s.replace(part, by)
+
+
+def _fill(padding: Any, n: int) -> tuple[Any, Any]:
+    """What n characters are filled with: a large text is copied once."""
+    return padding * (n // len(padding)), padding[: n % len(padding)]
 
 
 def instr(s: str, wanted: str, position: int = 1, occurrence: int = 1) -> int:
@@ -97,16 +110,24 @@ def java_trim(s: str) -> str:
 
 def split(s: Any, delimiter: Any) -> list[Any]:
     """The parts between delimiters; single characters for an empty one."""
+    check_parts(s, delimiter)
     if len(delimiter):
         return list(s.split(delimiter))
     return [s[i : i + 1] for i in range(len(s))] or [s]
+
+
+def check_parts(s: Any, delimiter: Any) -> None:
+    """Raises ValueTooLarge for a text with too many parts between delimiters."""
+    if len(s) > ELEMENTS_MAX:
+        check_elements(s.count(delimiter) if len(delimiter) else len(s))
 
 
 def split_to_map(s: str, entry: str, pair: str) -> dict[str, str] | None:
     """`a:1/b:2` -> {a: 1, b: 2}; entries without the second delimiter are left out."""
     if not entry or not pair:
         return None
-    parts = (e.split(pair) for e in s.split(entry) if e)
+    check_parts(s, entry)
+    parts = (e.split(pair, 2) for e in s.split(entry) if e)
     return {p[0]: p[1] for p in parts if len(p) > 1}
 
 
@@ -128,16 +149,33 @@ def escaped_code_point(code: str) -> str | None:
 
 def _concat(r: Resolution) -> Reference:
     empty: Any = b"" if r.result.kind is Kind.BYTES else ""
-    return lambda *parts: empty.join(p for p in parts if p is not None)
+    return lambda *parts: joined(empty, [p for p in parts if p is not None])
 
 
 def _concat_ws(_r: Resolution) -> Reference:
-    return lambda sep, *parts: None if sep is None else sep.join(p for p in parts if p is not None)
+    return lambda sep, *parts: None if sep is None else joined(sep, [p for p in parts if p is not None])
+
+
+def joined(between: Any, parts: Sequence[Any]) -> Any:
+    """`between.join(parts)`, measured before it is made: one large argument may stand in a call often."""
+    if sum(map(len, parts)) + len(between) * len(parts) > VALUE_BYTES_MAX:
+        check_bytes(sum(map(len, parts)) + len(between) * (len(parts) - 1))
+    return between.join(parts)
 
 
 def _texts_only(sql: Callable[[Sequence[str]], str]) -> Lowering:
     """A lowering for STRING, not for BYTES."""
     return lambda a, r: sql(a) if r.args[0].kind is Kind.STRING else ""
+
+
+def replace_sql(s: str, part: str, by: str) -> str:
+    """Only where the text cannot become longer: DuckDB makes any text that memory holds."""
+    return f"replace({s}, {part}, {by})" if _is_constant(by) and _is_constant(part) and len(by) <= len(part) else ""
+
+
+def _is_constant(sql: str) -> bool:
+    """Whether the SQL of an argument is a string of ASCII characters."""
+    return sql.isascii() and sql[:1] == sql[-1:] == "'" and "'" not in sql[1:-1]
 
 
 scalar(
@@ -247,8 +285,8 @@ for _name, _pad, _shown in (("LPAD", pad_left, "'xxxab'"), ("RPAD", pad_right, "
 scalar(
     "REPLACE",
     takes(STRING, STRING, STRING, gives=STRING),
-    by=str.replace,
-    duckdb=text(lambda s, a, b: f"replace({s}, {a}, {b})"),
+    by=replace,
+    duckdb=lambda a, _r: replace_sql(*a),
     declines=lambda a, _r: f"({a[1]} = '')",
     summary="The text with every occurrence of a part replaced.",
     example="REPLACE('banana', 'an', '-') -> 'b--a'",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+from flowql.compiler.functions.bounds import check_elements
 from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.functions.signatures import ArrayOf, T
 
@@ -12,6 +13,8 @@ from flowql.compiler.functions.signatures import ArrayOf, T
 def cube(columns: list[Any]) -> list[list[Any]]:
     """Every combination of keeping and blanking the columns; a NULL column has only one form."""
     forms = [[None] if v is None else [None, v] for v in columns]
+    kept = sum(len(f) > 1 for f in forms)
+    check_elements((len(columns) + 1) << min(kept, 64))
     return [list(row) for row in product(*forms)]
 
 

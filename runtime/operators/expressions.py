@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flowql.compiler.functions.bounds import code_of
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.plan.expr import ROWTIME, Column, Expr, Literal
 from flowql.compiler.plan.schema import Schema
@@ -35,7 +36,7 @@ def compile_expr(e: Expr, schema: Schema) -> RowExpr:
         if errors:
             error = errors.pop()
             errors.clear()
-            run.fail_row(seq, EXPRESSION_FAILED, described(error))
+            run.fail_row(seq, code_of(error, EXPRESSION_FAILED), described(error))
         return value
 
     return call

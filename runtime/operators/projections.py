@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowql.compiler.functions.bounds import code_of
 from flowql.compiler.functions.duckdb_sql import lower
 from flowql.compiler.functions.evaluate import compile_predicate, compile_row
 from flowql.compiler.functions.user import is_users
@@ -28,6 +29,15 @@ from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Ba
 from flowql.runtime.functions.failures import frames_of, text_of
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, calls_arrow, compute
+from flowql.runtime.operators.sizes import (
+    BATCH_BYTES_MAX,
+    MadeBytes,
+    batch_too_large,
+    large_inputs,
+    made_places,
+    too_large,
+    without,
+)
 
 EXPRESSION_FAILED = "FQ4030"
 VECTOR_ROWS = 32  # when columns are only passed on
@@ -55,7 +65,7 @@ class _Reporter:
             if self.run is not None and not self.quiet:
                 name = names[index if index >= 0 else ~index]
                 reason = (text_of(error) or type(error).__name__) + frames_of(error)
-                self.run.fail_row(self.seq, EXPRESSION_FAILED, f"{name}: {reason}")
+                self.run.fail_row(self.seq, code_of(error, EXPRESSION_FAILED), f"{name}: {reason}")
 
         return report
 
@@ -296,8 +306,12 @@ def run_vector(plan: VectorPlan, columns: Sequence[pa.Array], rowtime: Ints, nam
     everything = np.ones(n, bool)
     if plan.sql is None:
         return Images([columns[i] for i in plan.passed if i is not None], everything, everything)
+    apart: Bools | None = None  # rows for the row kernel
     if plan.needs:
         arrays = [pa.array(rowtime) if c == ROWTIME else columns[names.index(c)] for c in plan.needs]
+        apart = None if calls_arrow(plan.sql) else large_inputs(arrays)
+        if apart is not None:
+            arrays = [without(a, apart) for a in arrays]
         batch = pa.RecordBatch.from_arrays(arrays, names=list(plan.needs))
     else:  # constants alone: one value per row all the same
         batch = pa.RecordBatch.from_arrays([pa.array(rowtime)], names=[ROWTIME])
@@ -305,6 +319,10 @@ def run_vector(plan: VectorPlan, columns: Sequence[pa.Array], rowtime: Ints, nam
     declined = _mask(found.pop()) if plan.declines else ~everything
     passed = _mask(found.pop()) if plan.filters else everything
     computed = iter(found)
+    if (count := sum(c.nbytes for c in found)) > BATCH_BYTES_MAX and n > 1:
+        raise batch_too_large(count)
+    for rows in (apart, too_large(found)):
+        declined = declined if rows is None else declined | rows
     return Images([columns[i] if i is not None else next(computed) for i in plan.passed], passed & ~declined, ~declined)
 
 
@@ -331,6 +349,7 @@ class ProjectionChain:
         self._reporter = _Reporter()
         self._image, self._null_image = _row_steps(operators, source, self._reporter, kind)
         self.vector = plan_vector(operators, source)
+        self._made = MadeBytes(made_places(operators))
         self._filters = any(isinstance(s.spec, Filter) or _drops(s) for s in operators)
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
@@ -360,8 +379,9 @@ class ProjectionChain:
         kept: list[int] = []
         source = batch.rows() if len(only) == len(batch) else batch.take(only).rows()
         rowtime, op, seq = batch.rowtime[only].tolist(), batch.op[only].tolist(), batch.seq[only].tolist()
-        report, retracts = self._reporter, self._kind == "retract"
+        report, retracts, made = self._reporter, self._kind == "retract", self._made
         report.run = run
+        made.begin()
         try:
             for i, row in enumerate(source):
                 report.seq, report.quiet = seq[i], retracts and op[i] in (UPDATE_BEFORE, DELETE)
@@ -370,6 +390,8 @@ class ProjectionChain:
                 if image is not None:
                     rows.append(image)
                     kept.append(i)
+                    if made:
+                        made.add(image)
         finally:
             report.run = None
         at = only[kept] if len(kept) < len(only) else only

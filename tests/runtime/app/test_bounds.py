@@ -1,0 +1,64 @@
+"""No value and no call takes an instance down (rule R18): a record that asks for it is a dead letter with a code, and others go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowql.runtime.app.query_state import RUNNING
+from tests.runtime.app.harness import InstanceHarness
+
+SOURCES = """
+CREATE STREAM S (N BIGINT, T STRING, L ARRAY<STRING>) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=1);
+"""
+LARGE = "a" * 300_000
+# What a query computes, the value of the good row, the row that asks for too much, and the code.
+BOMBS = {
+    "LPAD": ("LPAD(T, CAST(N AS INT), 'x')", "xx", {"N": 2**31 - 1, "T": "t"}, "FQ4072"),
+    "REPLACE": ("REPLACE(T, 'a', T)", "", {"N": 2, "T": LARGE}, "FQ4072"),
+    "CONCAT": ("LEN(CONCAT(" + ", ".join(["T"] * 60) + "))", 0, {"N": 2, "T": LARGE}, "FQ4072"),
+    "REDUCE that doubles": ("LEN(REDUCE(L, 'ab', (s, x) => s + s))", 2, {"N": 2, "L": ["x"] * 100}, "FQ4072"),
+    "REDUCE that concatenates": ("LEN(REDUCE(L, 'ab', (s, x) => CONCAT(s, s)))", 2, {"N": 2, "L": ["x"] * 100}, "FQ4072"),
+    "GENERATE_SERIES": ("ARRAY_LENGTH(GENERATE_SERIES(1, N))", 2, {"N": 2**62}, "FQ4072"),
+    "MASK": ("LEN(MASK(T, T, T, T, T))", 0, {"N": 2, "T": LARGE}, "FQ4072"),
+    "a format of dates": ("FORMAT_DATE(FROM_DAYS(CAST(N AS INT)), CONCAT('yyyy', T))", "1970", {"N": 2, "T": LARGE}, "FQ4073"),
+    "a format with many optional parts": (
+        "PARSE_DATE(CONCAT('1970', T), CONCAT('yyyy', CASE WHEN T = '' THEN '' ELSE '[d][d][d][d][d][d][d][d][d][d][d][d][d][d][d][d][d][d]' END))",
+        0,
+        {"N": 2, "T": "1" * 40},
+        "FQ4073",
+    ),
+    "deep JSON": ("JSON_ARRAY_LENGTH(T)", None, {"N": 2, "T": "[" * 200_000 + "]" * 200_000}, "FQ4030"),
+    "large JSON": ("JSON_ARRAY_LENGTH(T)", None, {"N": 2, "T": "[" + "0," * 400_000 + "0]"}, "FQ4073"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("rows", [1, 600])  # row kernels, and statements of DuckDB where there is one
+def test_a_value_without_bound_is_a_dead_letter(name: str, rows: int) -> None:
+    expression, good, bomb, code = BOMBS[name]
+    with InstanceHarness(SOURCES + f"CREATE STREAM R AS SELECT N, {expression} AS V FROM S EMIT CHANGES;") as world:
+        sent = [(None, {"N": 2, "T": "", "L": [], **row}, 0) for row in [{}] * rows + [bomb] + [{}]]
+        world.send("s", sent)
+        world.settle()
+        (letter,) = [x for x in world.dead_letters("CSAS_R") if good is not None or x["CODE"] == code]
+        assert letter["CODE"] == code, letter["MESSAGE"]
+        values = world.values("R")
+        assert len(values) == rows + 2, "a failed expression is NULL in ksqlDB's dialect"
+        assert values[-2]["V"] is None
+        assert values[0]["V"] == values[-1]["V"] == good
+        assert world.instance.query_states.of("CSAS_R").state is RUNNING
+
+
+def test_a_row_of_large_values_is_computed_alone_and_one_that_is_too_large_is_a_dead_letter() -> None:
+    """Each value is within its limit, and the rows of a batch together would take gigabytes."""
+    padded = ", ".join(f"LPAD(T, CAST(N AS INT), '{c}') AS V{c}" for c in "abcdef")
+    sql = SOURCES + f"CREATE STREAM P AS SELECT {padded} FROM S EMIT CHANGES;"
+    sql += "CREATE STREAM R AS SELECT LEN(VA) AS A, LEN(VF) AS F FROM P EMIT CHANGES;"
+    with InstanceHarness(sql) as world:
+        sizes = [10, *[1 << 20] * 30, 16 << 20, 10]
+        world.send("s", [(None, {"N": n, "T": ""}, 0) for n in sizes])
+        world.settle()
+        (letter,) = world.dead_letters("CSAS_P")
+        assert letter["CODE"] == "FQ4072"
+        assert "one record" in letter["MESSAGE"]
+        assert [v["A"] for v in world.values("R")] == [10, *[1 << 20] * 30, 10]
