@@ -14,6 +14,7 @@ from flowql.deploy.extents import Extent
 if TYPE_CHECKING:  # they load DuckDB and the engine, which most commands do not need
     from flowql.query.committed import Commit, Take
     from flowql.query.database import QueryDatabase
+    from flowql.runtime.app.beat_file import BeatFile
     from flowql.runtime.app.member_topic import MemberAddress
     from flowql.runtime.log.appending import Redelivery
 
@@ -58,8 +59,8 @@ class Engine(Protocol):
         """Tell those others where this one answers for its partitions, until it stops."""
         ...
 
-    def start(self) -> None:
-        """Go on with what was deployed when it last ran."""
+    def start(self, beats: BeatFile | None = None) -> None:
+        """Go on with what was deployed when it last ran. beats: where it notes what it begins."""
         ...
 
     def deploy(

@@ -19,10 +19,12 @@ from flowql.deploy.functions import find_function
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.database import QueryDatabase, QueryLimits
+from flowql.runtime.app.beat_file import RUNNING, STOPPING
 from flowql.runtime.app.member_topic import MemberAddress
 from flowql.runtime.events import INFO, say
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
+from flowql.server.beating import Beating
 from flowql.server.choice import open_engine
 from flowql.server.connections import TAKE_S, Connection, HttpServer
 from flowql.server.engine import Mode
@@ -48,19 +50,23 @@ class Host:
         self.database: QueryDatabase | None = None
         self.rows: RowService | None = None  # for programs on other machines
         self._log = ExitStack()
+        self._beating = Beating(settings.data_dir)
 
     def start(self) -> None:
         """Recover, resume what ran, listen. When it returns the instance can be found by its directory."""
         settings = self._settings
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._beating.begin()
         with ExitStack() as until_open:
+            until_open.callback(self._beating.end)  # until the last thread has ended, or the instance was not opened
             until_open.enter_context(finding(partial(find_function, settings.project_dir)))
             self.engine = open_engine(settings, self._mode)
             self._log = until_open.pop_all()
         self._log.enter_context(writing(settings.data_dir, settings.log_level))
         say(INFO, "instance.started", pid=os.getpid(), engine=settings.engine, version=metadata.version("flowql"))
+        self._beating.confirm()
         try:
-            self.engine.start()
+            self.engine.start(self._beating.file)
             self.database = QueryDatabase(
                 QueryLimits.of(settings.memory_bytes, settings.interactive_queries, settings.data_dir)
             )
@@ -69,6 +75,7 @@ class Host:
         except BaseException:
             self.close()
             raise
+        self._beating.become(RUNNING)
 
     def request_stop(self) -> None:
         """Any thread, or a signal handler."""
@@ -93,6 +100,7 @@ class Host:
         if self._closed:
             return
         self._closed = True
+        self._beating.become(STOPPING)
         try:
             self._end_serving()
         finally:  # also where Ctrl-C breaks off the waiting: threads of the engine would go on, and nothing could end them

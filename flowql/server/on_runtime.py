@@ -26,6 +26,7 @@ from flowql.query.committed import Commit, queries_behind
 from flowql.query.database import QueryDatabase
 from flowql.query.difference import Spans, Version, difference
 from flowql.query.relations import spans_of
+from flowql.runtime.app.beat_file import BeatFile
 from flowql.runtime.app.comparing import ComparisonUnavailable
 from flowql.runtime.app.delivering import deliver
 from flowql.runtime.app.instance import Instance
@@ -109,8 +110,8 @@ class RuntimeEngine:
     def blocked(self) -> str | None:
         return blocked(self.instance)
 
-    def start(self) -> None:
-        self.instance.start()
+    def start(self, beats: BeatFile | None = None) -> None:
+        self.instance.start(beats)
         self.instance.resume()
 
     def deploy(

@@ -25,6 +25,7 @@ from flowql.query.committed import Commit, Take, queries_behind
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import NOTHING, QueryError
 from flowql.query.spark import SparkCommit
+from flowql.runtime.app.beat_file import BeatFile
 from flowql.runtime.app.member_topic import MemberAddress
 from flowql.runtime.app.plan_topic import topic_name
 from flowql.runtime.clock import SystemClock
@@ -93,7 +94,8 @@ class SparkEngine:
     def blocked(self) -> str | None:
         return None  # a batch that fails is tried again, and its query says why
 
-    def start(self) -> None:
+    def start(self, beats: BeatFile | None = None) -> None:
+        del beats  # functions run in Spark's workers
         self.instance.start()
         self._heartbeat.start()
 

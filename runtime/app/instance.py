@@ -15,6 +15,7 @@ from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.allocator import UnusedMemory
+from flowql.runtime.app.beat_file import BeatFile
 from flowql.runtime.app.careful import CarefulQueries
 from flowql.runtime.app.consistent_snapshot import REFUSED, ConsistentSnapshots
 from flowql.runtime.app.deployer import Deployer
@@ -22,6 +23,7 @@ from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.micro_batch_notes import MicroBatchNotes, slots_of
 from flowql.runtime.app.missed_deletions import KnownTimes, note
 from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.publishing import EpochPublisher
@@ -259,9 +261,14 @@ class Instance:
             self.main.loop.notify_group, self.main.loop.pause = reconciler.wake, main.wait
         return [main, restore, restoration, polling, reconciler, *processing, commit, *watching]
 
-    def start(self) -> None:
-        """Start the threads. Not used with a driver."""
-        self._threads = ThreadGroup(self.steps(), self.clock, self._thread_died, self.watchdog)
+    def start(self, beats: BeatFile | None = None) -> None:
+        """Start the threads. Not used with a driver. beats: where they note what they begin."""
+        steps = self.steps()
+        slots = {} if beats is None else slots_of(beats, [s.name for s in steps])
+        for p in (*self.processing, self.preemption):
+            if p.name in slots:
+                p.begins = MicroBatchNotes(slots[p.name], lambda task: self.running.by_id.get(task.query))
+        self._threads = ThreadGroup(steps, self.clock, self._thread_died, self.watchdog, slots)
         self._threads.start()
 
     def _thread_died(self, name: str, error: BaseException) -> None:

@@ -6,13 +6,14 @@ import ctypes
 import gc
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_stack
 from typing import Protocol
 
 from flowql.runtime.app.allocator import keep_memory
+from flowql.runtime.app.beat_file import Slot
 from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.clock import Clock
 
@@ -25,6 +26,7 @@ FRAMES_MAX = 6  # innermost calls of a thread that are shown
 SWITCH_ALONE_S, SWITCH_SHARED_S = 0.005, 0.0001
 _NAME_PREFIX, _NAME_BYTES_MAX = "fq-", 15  # Linux keeps 15 bytes of a thread's name
 _PR_SET_NAME = 15  # prctl(2)
+NO_SLOTS: Mapping[str, Slot] = {}
 GC_THRESHOLD = 50_000  # rows in flight are young garbage that reference counts free; collect cycles less often
 
 
@@ -78,7 +80,7 @@ def name_thread(name: str) -> None:
 class ThreadGroup:
     """The threads of an instance. A step that raises stops its thread and is reported through `on_death`.
 
-    watchdog: learns of each round.
+    watchdog: learns of each round. slots: by step, where its rounds are noted for other processes.
     """
 
     def __init__(
@@ -87,7 +89,9 @@ class ThreadGroup:
         clock: Clock,
         on_death: Callable[[str, BaseException], None],
         watchdog: Watchdog | None = None,
+        slots: Mapping[str, Slot] = NO_SLOTS,
     ) -> None:
+        self._slots = slots
         self._steps, self._clock, self._on_death = steps, clock, on_death
         self._rounds = watchdog.rounds if watchdog is not None else {}
         if watchdog is not None:
@@ -124,15 +128,19 @@ class ThreadGroup:
         name_thread(named_step.name)
         try:
             while not self._stopping.is_set():
-                wait_ms = self._round(named_step, self._clock.timer_ms())
+                wait_ms = self._round(named_step, self._clock.timer_ms(), self._slots.get(named_step.name))
                 if wait_ms > 0:
                     named_step.wait(min(wait_ms, WAIT_MS_MAX) / 1000)
         except BaseException as error:  # whatever it is: the instance must learn that a thread is gone
             self._on_death(named_step.name, error)
 
-    def _round(self, named_step: NamedStep, now_ms: int) -> int:
+    def _round(self, named_step: NamedStep, now_ms: int, slot: Slot | None) -> int:
         self._rounds[named_step.name] = now_ms
+        if slot is not None:
+            slot.begin_round(threading.get_ident())
         try:
             return named_step.step.run_once(now_ms)
         finally:
+            if slot is not None:
+                slot.end_round()
             self._rounds.pop(named_step.name, None)

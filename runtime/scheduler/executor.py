@@ -11,6 +11,7 @@ from flowql.runtime.events import WARNING, is_a_step, say
 from flowql.runtime.functions.runs import giving_way
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.manager import SLOW_NS, TaskManager
+from flowql.runtime.task.task import Begins, not_noted
 
 IDLE_MS = 20
 QUIET_MS_MAX = 160  # between two looks while no task can run and no thread works; any change of that wakes this thread
@@ -31,6 +32,7 @@ class ProcessingStep:
         self._acquire = manager.acquire_preempting if preempts else manager.acquire
         wait = manager.wait_preempting if preempts else manager.wait
         self.wait: Callable[[float], None] = partial(wait, name)
+        self.begins: Begins = not_noted  # called before each micro-batch
 
     def run_once(self, now_ms: int) -> int:
         grant = self._acquire(self.name)
@@ -41,7 +43,7 @@ class ProcessingStep:
         start, cpu, error, rows = self._clock.cost_ns(), self._clock.cpu_ns(), None, 0
         try:
             with giving_way(grant.weight <= PRIORITY_WEIGHTS["batch"]):
-                rows = grant.task.process(grant.limit_ns)
+                rows = grant.task.process(grant.limit_ns, self.begins)
         except Exception as e:  # goes to the exception queue with its task
             error = e
         cost_ns = self._clock.cost_ns() - start

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -588,3 +588,8 @@ class ExchangeInput:
         for batch in batches:
             self.push(batch)
         self.consume(consumed)
+
+
+def has_rows(inputs: Iterable[LogInput | ExchangeInput], ms: int | None) -> bool:
+    """Whether one has a row that is not known to have a later time than `ms`."""
+    return any(i.has_rows and not beyond(i, ms) for i in inputs)

@@ -140,3 +140,11 @@ def locate(letter: DeadLetter, taken: Sequence[InputSlice], origins: OriginsOf |
             return LocatedDeadLetter(letter, t.records, int(t.decoded.origin[t.cursor + i]))
     msg = f"row {letter.seq} belongs to no input of the run"
     raise AssertionError(msg)
+
+
+def records_between(raw: RawBatch, start: int, rows: int) -> RawBatch:
+    """So many records of a fetch from this one on."""
+    records = raw.records.slice(start, rows)
+    end = start + rows
+    last = raw.next_offset if end == raw.records.num_rows else int(raw.records.column(0)[end].as_py())
+    return RawBatch(raw.tp, records, last, raw.size_bytes * rows // max(1, raw.records.num_rows))

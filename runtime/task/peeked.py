@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowql.runtime.batch import Batch, Ints
+from flowql.runtime.batch import UPDATE_BEFORE, Batch, Ints
 
 NOTHING = np.empty(0, np.int64)
 
@@ -51,3 +51,9 @@ def peeked_rows(batches: Sequence[Batch], start: int, rows_max: int, *, more: bo
     rowtime = times[0] if len(times) == 1 else np.concatenate(times)
     end = start + rows_max
     return PeekedRows(batches, start, rowtime[start:end], more or end < len(rowtime))
+
+
+def ends_in_a_pair(peeked: Sequence[PeekedRows], order: Sequence[Ints]) -> bool:
+    """Whether the micro-batch would end between the two rows of an update, which operators need together (rule R6)."""
+    last = max(range(len(order)), key=lambda n: int(order[n][-1]) if len(order[n]) else -1)
+    return len(order[last]) > 0 and peeked[last].last_op(len(order[last])) == UPDATE_BEFORE

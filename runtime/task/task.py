@@ -7,19 +7,19 @@ the current epoch together, under the epoch lock; a run that raises leaves no tr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from flowql.compiler.functions.registry import RunTooLong
-from flowql.runtime.batch import UPDATE_BEFORE, Batch, Ints
+from flowql.runtime.batch import Batch
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.functions.runs import run_of
-from flowql.runtime.log.base import RawBatch, even_share
+from flowql.runtime.log.base import even_share
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.state.task_state import BatchRevoked
@@ -34,14 +34,23 @@ from flowql.runtime.task.input_buffer import (
     ExchangeInput,
     LogInput,
     beyond,
+    has_rows,
     nothing_waits,
 )
-from flowql.runtime.task.input_slice import InputSlice, by_operator, locate, locate_retired, origins_of, records_of
+from flowql.runtime.task.input_slice import (
+    InputSlice,
+    by_operator,
+    locate,
+    locate_retired,
+    origins_of,
+    records_between,
+    records_of,
+)
 from flowql.runtime.task.isolate import VALUE_ERRORS, RowLimit, failing, letter_of, withdrawals
 from flowql.runtime.task.key_places import PARTITIONERS
 from flowql.runtime.task.lost import LOST, with_micro_batch
 from flowql.runtime.task.merge import merge_order, side_of
-from flowql.runtime.task.peeked import NOTHING, PeekedRows
+from flowql.runtime.task.peeked import NOTHING, ends_in_a_pair
 from flowql.runtime.task.program import Output, Program
 from flowql.runtime.task.sizing import MicroBatchSizer
 from flowql.runtime.task.status import TaskStatus
@@ -97,6 +106,11 @@ class Publisher(Protocol):
 
 Check = Callable[["Task", Sequence[Output]], None]  # raises one of VALUE_ERRORS for what could not be committed
 Attempt = Callable[[int, Exception | None], int | None]
+Begins = Callable[["Task"], None]
+
+
+def not_noted(task: Task) -> None:
+    """A micro-batch of the task begins, which is noted nowhere."""
 
 
 class Task:
@@ -166,9 +180,9 @@ class Task:
         if any(i.stopped for i in self.logs.values()):
             return False
         ms, logs, channels = self.read_up_to.ms, tuple(self.logs.values()), self.channels
-        waiting = channels.waiting > 0 and (ms is None or _has_rows(channels.channels, ms))
+        waiting = channels.waiting > 0 and (ms is None or has_rows(channels.channels, ms))
         # Rows are looked for first: whether inputs are idle is asked of all tasks upstream, and most tasks have nothing to do.
-        if not (waiting or _has_rows(logs, ms) or self.deliveries or self.must_start):
+        if not (waiting or has_rows(logs, ms) or self.deliveries or self.must_start):
             return False
         return all(i.has_rows or i.idle_with(known) for i in logs) and channels.rows_or_idle(known) and self._has_room
 
@@ -254,12 +268,16 @@ class Task:
         """Only to where its status may go."""
         self.status = self.status.to(status)
 
-    def process(self, budget_ns: int) -> int:
-        """Runs until the budget is spent or input is exhausted; at least one run. Returns rows processed."""
+    def process(self, budget_ns: int, begins: Begins = not_noted) -> int:
+        """Runs until the budget is spent or input is exhausted; at least one run. Returns rows processed.
+
+        begins: called before each micro-batch.
+        """
         start, rows, ticked = self._clock.cost_ns(), 0, False
         while self.runnable:
             if rows and self._clock.cost_ns() - start >= budget_ns:
                 break
+            begins(self)
             cpu, wall = self._clock.cpu_ns(), self._clock.cost_ns()
             if self.must_start:
                 rows += self._start()
@@ -428,7 +446,7 @@ class Task:
         if not rows:
             return None
         self._tried = rows
-        part = head if rows == head.records.num_rows else _slice(head, start, rows)
+        part = head if rows == head.records.num_rows else records_between(head, start, rows)
         run = self._context({})
         if bad is None:
             outputs = self.program.execute_raw(part, run)
@@ -556,7 +574,7 @@ class Task:
             for n, f in peeked.items()
         ]
         order = merge_order(sides, rows_max)
-        if _ends_in_a_pair(list(peeked.values()), order):
+        if ends_in_a_pair(list(peeked.values()), order):
             order = merge_order(sides, rows_max + 1)
         return [
             InputSlice(n, inputs[n].operator, decoded[n].cursor if n in decoded else 0, seq, f, decoded.get(n))
@@ -576,24 +594,6 @@ class Task:
         return [LocatedDeadLetter(d, raw, d.seq) for d in source.consume(cursor)]
 
 
-def _has_rows(inputs: Iterable[LogInput | ExchangeInput], ms: int | None) -> bool:
-    """Whether one has a row that is not known to have a later time than `ms`."""
-    return any(i.has_rows and not beyond(i, ms) for i in inputs)
-
-
 def _marks(run: MicroBatchContext) -> dict[str, Any]:
     found = {WATERMARKS: run.watermarks, TIMERS: run.timers, PARTITIONERS: run.partitioners}
     return {name: value for name, value in found.items() if value}
-
-
-def _ends_in_a_pair(peeked: Sequence[PeekedRows], order: Sequence[Ints]) -> bool:
-    """Whether the micro-batch would end between the two rows of an update, which operators need together (rule R6)."""
-    last = max(range(len(order)), key=lambda n: int(order[n][-1]) if len(order[n]) else -1)
-    return len(order[last]) > 0 and peeked[last].last_op(len(order[last])) == UPDATE_BEFORE
-
-
-def _slice(raw: RawBatch, start: int, rows: int) -> RawBatch:
-    records = raw.records.slice(start, rows)
-    end = start + rows
-    last = raw.next_offset if end == raw.records.num_rows else int(raw.records.column(0)[end].as_py())
-    return RawBatch(raw.tp, records, last, raw.size_bytes * rows // max(1, raw.records.num_rows))

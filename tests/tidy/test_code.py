@@ -24,6 +24,8 @@ THREAD_POOLS = {"ThreadPoolExecutor", "ProcessPoolExecutor"}
 # The drivers: what runs the loops, and the ports they see the world through. Path -> modules it may use.
 DRIVERS = {
     "runtime/app/threads.py": {"threading"},
+    # time: of the monotonic clock, which several processes compare; subprocess: `ps`, where there is no /proc
+    "runtime/app/beat_file.py": {"subprocess", "time"},
     "runtime/clock.py": {"time"},
     "runtime/log/kafka/calls.py": {"threading"},  # calls of a client that may never come back
     "runtime/app/restore_process.py": {

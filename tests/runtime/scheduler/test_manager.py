@@ -18,7 +18,7 @@ from flowql.runtime.metrics import Metrics
 from flowql.runtime.scheduler.executor import IDLE_MS, QUIET_MS_MAX, ProcessingStep
 from flowql.runtime.scheduler.manager import ALONE_NS, LATELY_NS, SLOW_NS, Slice, TaskManager
 from flowql.runtime.task.id import TaskId
-from flowql.runtime.task.task import Task
+from flowql.runtime.task.task import Begins, Task
 
 
 class FakeTask:
@@ -356,7 +356,7 @@ def test_a_step_counts_its_slices_and_says_which_are_far_too_long(caplog: pytest
     clock, metrics, costs = VirtualClock(), Metrics(), [1_000, SLOW_NS, SLOW_NS + 1, 3 * SLOW_NS, 2 * SLOW_NS]
     task = fake("q")
 
-    def process(limit_ns: int) -> int:
+    def process(limit_ns: int, begins: Begins) -> int:
         clock.spend(costs[metrics.query("q").slices])
         return 1
 
@@ -376,7 +376,7 @@ def test_a_step_counts_its_slices_and_says_which_are_far_too_long(caplog: pytest
 def test_an_error_of_a_task_is_kept_with_it_and_the_step_goes_on() -> None:
     task = fake("q")
 
-    def process(limit_ns: int) -> int:
+    def process(limit_ns: int, begins: Begins) -> int:
         raise ValueError("no")
 
     task.process = process
