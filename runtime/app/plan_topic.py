@@ -132,13 +132,13 @@ def read_entries(log: Log, application_id: str) -> list[Entry]:
     """The last deployments, the newest last."""
     if topic_name(application_id) not in log.admin().topics():
         return []
-    reader = log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)
     entries, done = dict[int, bytes | None](), dict[int, bytes | None]()
-    while (batch := reader.read(10_000, 1 << 26)) is not None:
-        keys, values = batch.records.column("key"), batch.records.column("value")
-        for key, value in zip(keys, values, strict=True):
-            if match := _ENTRY.fullmatch(key.as_py() or b""):
-                (done if match[2] else entries)[int(match[1])] = value.as_py()
+    with closing(log.reader(TopicPartition(topic_name(application_id), 0), EARLIEST)) as reader:
+        while (batch := reader.read(10_000, 1 << 26)) is not None:
+            keys, values = batch.records.column("key"), batch.records.column("value")
+            for key, value in zip(keys, values, strict=True):
+                if match := _ENTRY.fullmatch(key.as_py() or b""):
+                    (done if match[2] else entries)[int(match[1])] = value.as_py()
     found = [codec.loads_entry(line.decode()) for _, line in sorted(entries.items()) if line is not None]
     return [replace(e, done_ms=int(ms) if (ms := done.get(e.id)) is not None else None) for e in found]
 
