@@ -140,7 +140,16 @@ class InteractiveQuery:
             raise self._broken
 
     def error(self, error: Exception) -> QueryError:
-        """An error of DuckDB or Arrow in terms of the user's statement. (Arrow's reader wraps errors of DuckDB as OSError.)"""
+        """An error of DuckDB or Arrow in terms of the user's statement, without paths of this machine. (Arrow's reader wraps errors of
+        DuckDB as OSError.)
+        """
+        found, folder = self._meaning(error), str(self.limits.folder)
+        if self.limits.folder is None or folder not in found.title:
+            return found
+        title = found.title.replace(folder, "the data directory")
+        return QueryError(title, code=found.code, help=found.help, span=found.span)
+
+    def _meaning(self, error: Exception) -> QueryError:
         if self._broken is not None:
             return self._broken
         if isinstance(error, duckdb.OutOfMemoryException | MemoryError) or "Out of Memory" in str(error):
@@ -148,7 +157,7 @@ class InteractiveQuery:
         if isinstance(error, duckdb.ConnectionException):  # it began just as the database was closed
             return broken_off()
         if isinstance(error, duckdb.PermissionException):
-            title = f"files, the network and extensions are out of reach of an interactive query ({first_line(error)})"
+            title = "files, the network and extensions are out of reach of an interactive query"
             return QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
         if "IO Error" in str(error) and (remedy := remedy_when_full(str(error))):
             said = first_line(error).removeprefix("IO Error: ")

@@ -45,6 +45,19 @@ _OF_ONE_ROW = ("COLUMN_REF", "STAR", "CONSTANT", "CAST", "TYPE", "COMPARISON", "
 # Table functions that read nothing but what they are given, and DuckDB's own catalogue: others reach files, also those of the target.
 _ALLOWED = ("range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree")
 _ALLOWED_PREFIXES = ("duckdb_", "pragma_")
+# Parts of the catalogue that have paths of the machine.
+_PATHS = ("duckdb_settings", "pg_settings", "duckdb_secrets", "duckdb_extensions", "duckdb_temporary_files")
+_PATHS += ("duckdb_external_file_cache", "duckdb_logs", "duckdb_logs_parsed")
+_SETTINGS = (
+    "timezone",
+    "calendar",
+    "search_path",
+    "schema",
+    "default_order",
+    "default_null_order",
+    "threads",
+    "memory_limit",
+)
 ASKING = "an interactive query is one SELECT, WITH, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN or SHOW; state changes through pipelines only"
 
 
@@ -86,6 +99,8 @@ class Statement:
 
 def check_table_function(name: str) -> None:
     """name: folded. Raises QueryError for one that reads more than it is given."""
+    if name in _PATHS:
+        raise _of_the_machine(name)
     if not is_open_table_function(name):
         title = f"{name}() is refused: files, the network and extensions are out of reach of an interactive query"
         raise QueryError(title, code=REFUSED, help="import data with:  flowql topic import")
@@ -172,12 +187,17 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callabl
     for n in nodes:
         if n.get("function_name") in _HIDING and "catalog" in n:
             raise QueryError(f"{n['function_name']}() is refused: it hides what it reads", code=REFUSED, help=ASKING)
+        if n.get("function_name") == "current_setting" and not _is_shown_setting(n):
+            raise _of_the_machine("current_setting")
         if n.get("type") == "TABLE_FUNCTION":
             check_from(str(n["function"]["function_name"]).casefold())
     _check_size(nodes)
     check_calls(nodes, sql)
     # Not get_table_names: it binds, and knows no column of tables that are not loaded yet.
     mentions = [n for n in nodes if n.get("type") == "BASE_TABLE"]
+    for name in (str(m["table_name"]) for m in mentions):
+        if name.casefold() in _PATHS:
+            raise _of_the_machine(name)
     tables = {str(m["table_name"]) for m in mentions}
     named = {str(c["key"]).casefold() for n in nodes for c in (n.get("cte_map") or {}).get("map", ())}
     return Statement(
@@ -190,6 +210,16 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callabl
         _enough(tree["statements"][0]["node"]),
         frozenset(str(n["function_name"]).casefold() for n in nodes if n.get("function_name")),
     )
+
+
+def _of_the_machine(name: str) -> QueryError:
+    return QueryError(f"{name} is refused: it shows paths of the machine", code=REFUSED, help=ASKING)
+
+
+def _is_shown_setting(call: Mapping[str, Any]) -> bool:
+    """Whether a call of current_setting names a setting that says nothing of the machine's files."""
+    literals = [(a.get("expression") or {}).get("literal") or {} for a in call.get("arguments") or ()]
+    return [str(literal.get("text")).casefold() in _SETTINGS for literal in literals] == [True]
 
 
 def _check_size(nodes: list[dict[str, Any]]) -> None:

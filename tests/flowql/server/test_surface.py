@@ -14,6 +14,7 @@ from flowql.config.sections import InteractiveQuerySettings, MetricsSettings
 from flowql.deploy.settings import Settings
 from flowql.query.database import QueryDatabase, QueryLimits
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError
+from flowql.query.interactive import InteractiveQuery
 from flowql.query.session import evaluate
 from flowql.server import app as routes
 from flowql.server import connections, limits
@@ -384,9 +385,40 @@ def test_an_interactive_query_reaches_no_setting_file_network_or_extension(host,
     assert raised.value.code in (REFUSED, INVALID, "FQ5103")
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM duckdb_settings()", "SELECT * FROM duckdb_settings", "SELECT * FROM pg_catalog.pg_settings",
+        "SELECT current_setting('temp_directory')", "SELECT Current_Setting('temp' || '_directory')", "FROM duckdb_secrets()",
+        "WITH s AS (SELECT * FROM duckdb_temporary_files()) FROM s", "EXPLAIN SELECT * FROM DUCKDB_EXTENSIONS()",
+        "SELECT (SELECT max(message) FROM duckdb_logs)", "SELECT * FROM duckdb_external_file_cache()",
+    ],
+)  # fmt: skip
+def test_an_interactive_query_shows_no_path_of_the_machine(ask, sql):
+    said = ask("POST", "/query", content=sql)
+    assert (said.status_code, said.json()["code"]) == (400, REFUSED)
+    assert "/" not in said.json()["title"]
+
+
+def test_settings_without_paths_can_be_read(ask):
+    assert ask("POST", "/query", content="SELECT current_setting('TimeZone') AS z").status_code == 200
+    assert ask("POST", "/query", content="SELECT count(*) FROM duckdb_columns()").status_code == 200
+
+
+def test_errors_of_an_interactive_query_name_no_path(host):
+    """What could not be written to disk was told with the file's path."""
+    for said in ('IO Error: Could not write file "{}/x.tmp": No space left on device', "IO Error: {}/y is gone"):
+        query = InteractiveQuery("SELECT 1", host.database)
+        try:
+            told = query.error(OSError(said.replace("{}", str(spilled(host)))))
+        finally:
+            query.end()
+        assert str(host._settings.data_dir) not in f"{told.title} {told.help}"
+
+
 def test_the_locks_of_an_interactive_query_are_on(host):
-    found = evaluate("SELECT name, value FROM duckdb_settings()", host.engine.take, host.database).to_pylist()
-    values = {row["name"]: row["value"] for row in found}
+    with host.database.connection() as connection:
+        values = dict(connection.execute("SELECT name, value FROM duckdb_settings()").fetchall())
     names = ("enable_external_access", "lock_configuration", "threads", "memory_limit", "temp_directory")
     assert [values[name] for name in names] == ["false", "true", "1", "32.0 MiB", f"{spilled(host)}/files"]
 
