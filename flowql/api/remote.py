@@ -20,6 +20,7 @@ from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.query.answer import Answer
 from flowql.runtime.log.base import TopicInfo
+from flowql.server.arrow_bodies import ROWS_MAX
 from flowql.server.remote_client import RemoteClient
 from flowql.topics.producing import RowWriter
 
@@ -110,6 +111,6 @@ def _parts(table: pa.Table) -> Iterator[pa.Table]:
     """Rows for one request each; one part, even if there is no row."""
     if not table.num_rows:  # a piece of a table without columns has the rows that it is asked for
         yield table
-    rows = max(1, table.num_rows * REQUEST_BYTES // max(table.nbytes, 1))
+    rows = min(ROWS_MAX, max(1, table.num_rows * REQUEST_BYTES // max(table.nbytes, 1)))
     for start in range(0, table.num_rows, rows):
         yield table.slice(start, rows)

@@ -46,8 +46,12 @@ _OF_ONE_ROW = ("COLUMN_REF", "STAR", "CONSTANT", "CAST", "TYPE", "COMPARISON", "
 _ALLOWED = ("range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree")
 _ALLOWED_PREFIXES = ("duckdb_", "pragma_")
 # Parts of the catalogue that have paths of the machine.
-_PATHS = ("duckdb_settings", "pg_settings", "duckdb_secrets", "duckdb_extensions", "duckdb_temporary_files")
-_PATHS += ("duckdb_external_file_cache", "duckdb_logs", "duckdb_logs_parsed")
+_PATHS = frozenset(
+    (
+        *("duckdb_settings", "pg_settings", "duckdb_secrets", "duckdb_extensions", "duckdb_temporary_files"),
+        *("duckdb_external_file_cache", "duckdb_logs", "duckdb_logs_parsed"),
+    )
+)
 _SETTINGS = (
     "timezone",
     "calendar",

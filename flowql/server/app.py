@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import os
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -30,6 +29,7 @@ from flowql.query.pace import Share
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.appending import redelivery_of
 from flowql.server import parts
+from flowql.server.bodies import Malformed, fields_of, read_body, text_field, typed
 from flowql.server.client import PROTOCOL
 from flowql.server.failures import to_wire
 from flowql.server.limits import Limit, Limited, RequestCounts
@@ -53,7 +53,6 @@ LIMITS = {
     "/status": Limit(at_once=32),
 }
 Handler = Callable[[Request], Awaitable[Response]]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +62,6 @@ class Entry:
     method: str
     path: str
     handler: Handler
-
-
-class Malformed(Exception):
-    """A body that is not what the endpoint takes."""
 
 
 def make_app(
@@ -112,7 +107,7 @@ def shared_routes(service: Service) -> list[Entry]:
         return JSONResponse({"deployed": codec.line(service.deployed), "topics": topics})
 
     async def deploy(request: Request) -> Response:
-        wanted, deployment = await read_body(request, lambda body: (codec.loads(body["plan"]), DeployRequest.of(body)))
+        wanted, deployment = await read_body(request, _deployment)
         done = await run_in_threadpool(lambda: service.deploy(wanted, deployment))
         return JSONResponse(done)
 
@@ -124,7 +119,7 @@ def shared_routes(service: Service) -> list[Entry]:
         return JSONResponse({"deployments": [codec.line(e) for e in shown]})
 
     async def priority(request: Request) -> Response:
-        wanted = await read_body(request, lambda body: NewPriority(**body))
+        wanted = await read_body(request, _priority)
         return JSONResponse(await run_in_threadpool(lambda: service.set_priority(wanted)))
 
     async def pause(request: Request) -> Response:
@@ -133,15 +128,15 @@ def shared_routes(service: Service) -> list[Entry]:
         return JSONResponse({"queries": done})
 
     async def promote(request: Request) -> Response:
-        name = await read_body(request, lambda body: _name(body["query"]))
+        name = await read_body(request, _query)
         return JSONResponse({"queries": await run_in_threadpool(lambda: service.promote(name))})
 
     async def abandon(request: Request) -> Response:
-        name = await read_body(request, lambda body: _name(body["query"]))
+        name = await read_body(request, _query)
         return JSONResponse({"queries": await run_in_threadpool(lambda: service.abandon(name))})
 
     async def diff(request: Request) -> Response:
-        name = await read_body(request, lambda body: text_of(body["result"]))
+        name = await read_body(request, lambda body: text_field(body, "result"))
         return JSONResponse(await run_in_threadpool(lambda: service.diff(name)))
 
     async def query(request: Request) -> Response:
@@ -286,32 +281,30 @@ def _guarded(handler: Handler, token: str) -> Handler:
     return guarded
 
 
-async def read_body(request: Request, shape: Callable[[Any], T]) -> T:
-    """The JSON body in its shape. Raises Malformed; what goes wrong with what it asks for comes later."""
-    try:
-        body = json.loads(await request.body())
-        if not isinstance(body, dict):
-            raise TypeError("an object is wanted")
-        return shape(body)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Malformed(f"{type(error).__name__}: {error}") from error
+def _deployment(body: Mapping[str, Any]) -> tuple[Plan, DeployRequest]:
+    fields_of({name: value for name, value in body.items() if name != "about"}, DeployRequest, ignore=True)
+    if "about" in body:
+        typed(body["about"]["how"], str, "how")
+        typed(body["about"]["files"], list[list[str]], "files")
+    return codec.loads(text_field(body, "plan")), DeployRequest.of(body)
 
 
-def _pause(body: dict[str, Any]) -> tuple[list[str], bool]:
-    names, paused = body["queries"], body["paused"]
-    if not isinstance(names, list) or not all(isinstance(n, str) for n in names) or not isinstance(paused, bool):
-        raise TypeError("`queries` is a list of names, and `paused` true or false")
-    return names, paused
+def _priority(body: Mapping[str, Any]) -> NewPriority:
+    wanted = NewPriority(**fields_of(body, NewPriority))
+    if wanted.weight is not None and wanted.weight < 1:
+        raise ValueError("`weight` is at least 1")
+    if wanted.latency_target_ms is not None and wanted.latency_target_ms < 0:
+        raise ValueError("`latency_target_ms` is at least 0")
+    return wanted
 
 
-def text_of(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a name is a text")
-    return value
+def _pause(body: Mapping[str, Any]) -> tuple[list[str], bool]:
+    return typed(body["queries"], list[str], "queries"), typed(body["paused"], bool, "paused")
 
 
-def _name(value: Any) -> str | None:
-    return None if value is None else text_of(value)
+def _query(body: Mapping[str, Any]) -> str | None:
+    name: str | None = typed(body["query"], str | None, "query")
+    return name
 
 
 def _failure(code: str, title: str, help_: str, status: int) -> Response:

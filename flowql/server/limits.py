@@ -84,6 +84,9 @@ class Limited:
                 "this host name is not the instance's",
                 "use its address, or add the name to `names` in flowql.yaml",
             )
+        elif (encoding := headers.get(b"content-encoding", b"identity")).lower() != b"identity":
+            title = f"a body with content-encoding {encoding.decode('latin-1')[:40]} is not unpacked here"
+            await _refuse(send, 415, title, "send it as it is")
         elif _length(headers) > limit.body_bytes:
             await _refuse(send, 413, f"a body has {limit.body_bytes:,} bytes at most here")
         elif not self._running.begin(scope["path"], limit.at_once):

@@ -7,16 +7,17 @@ the instance's machine.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, get_args
+from typing import Any
 
-import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flowql.compiler.plan import codec
 from flowql.query.push import Start
-from flowql.server.app import LIMITS, Entry, Malformed, limited, read_body, shared_routes, text_of
+from flowql.server.app import LIMITS, Entry, limited, shared_routes
+from flowql.server.arrow_bodies import read_rows
+from flowql.server.bodies import Malformed, read_body, text_field, typed
 from flowql.server.frames import MEDIA_TYPE, arrow_stream
 from flowql.server.limits import Limit, RequestCounts
 from flowql.server.row_service import SUBSCRIPTIONS_MAX, RowService, Subscriber
@@ -45,15 +46,15 @@ def make_remote_app(
     async def produce(request: Request) -> Response:
         name, timestamp = _parameter(request, "to"), request.query_params.get("timestamp")
         data = await request.body()
-        written = await rows.run(lambda: rows.produce(name, _arrow(data), timestamp))
+        written = await rows.run(lambda: rows.produce(name, read_rows(data, PRODUCE_BYTES_MAX), timestamp))
         return JSONResponse({"rows": written})
 
     async def execute(request: Request) -> Response:
-        text, variables = await read_body(request, lambda body: (text_of(body["statements"]), _variables(body)))
+        text, variables = await read_body(request, _statements)
         return JSONResponse({"rows": await rows.run(lambda: rows.execute(text, variables))})
 
     async def returning(request: Request) -> Response:
-        text, variables = await read_body(request, lambda body: (text_of(body["statements"]), _variables(body)))
+        text, variables = await read_body(request, _statements)
         returned = await rows.run(lambda: rows.returning(text, variables))
         return Response(arrow_stream(returned), media_type="application/vnd.apache.arrow.stream")
 
@@ -99,24 +100,14 @@ def _parameter(request: Request, name: str) -> str:
     return value
 
 
-def _arrow(data: bytes) -> pa.Table:
-    """The rows of an Arrow stream."""
-    try:
-        table = pa.ipc.open_stream(data).read_all()
-        table.validate(full=True)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise Malformed(f"the body is no Arrow stream: {error}") from error
-    return table
-
-
-def _variables(body: Mapping[str, Any]) -> dict[str, str]:
-    return {text_of(name): text_of(value) for name, value in body["variables"].items()}
+def _statements(body: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """The statements, and the values of their variables, which may be left out."""
+    return text_field(body, "statements"), typed(body.get("variables", {}), dict[str, str], "variables")
 
 
 def _subscription(body: Mapping[str, Any]) -> tuple[str, Start, int | None]:
-    what, start, limit = text_of(body["what"]), body["start"], body["limit"]
-    if start not in get_args(Start):
-        raise TypeError("`start` is latest or earliest")
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise TypeError("`limit` is a number")
+    what, start = text_field(body, "what"), typed(body["start"], Start, "start")
+    limit = typed(body["limit"], int | None, "limit")
+    if limit is not None and limit < 0:
+        raise ValueError("`limit` is at least 0")
     return what, start, limit

@@ -1,0 +1,94 @@
+"""Bodies of requests, read against their shape before anything is done with them.
+
+Whatever is wrong with a body is `Malformed`, which names the field: a request that cannot be read is no failure of the instance.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from starlette.requests import Request
+
+T = TypeVar("T")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_KINDS: Mapping[Any, str] = {str: "a string", bool: "true or false", int: "a whole number", float: "a number"}
+
+
+class Malformed(Exception):
+    """A body that is not what the endpoint takes."""
+
+
+async def read_body(request: Request, shape: Callable[[Any], T]) -> T:
+    """The JSON body in its shape. Raises Malformed; what goes wrong with what it asks for comes later."""
+    raw = await request.body()
+    try:
+        body = json.loads(raw)
+        if _SURROGATE.search(raw):
+            json.dumps(body, ensure_ascii=False).encode()  # half of a pair is no character
+    except UnicodeEncodeError as error:
+        surrogate = f"\\u{ord(error.object[error.start]):04x}"
+        raise Malformed(
+            f"the string with {surrogate} is no Unicode text: half of a surrogate pair is missing"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Malformed("the body is no JSON object")
+    try:
+        return shape(body)
+    except KeyError as error:
+        raise Malformed(f"the field `{error.args[0]}` is missing") from error
+    except (ValueError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise Malformed(str(error) or type(error).__name__) from error
+
+
+def text_field(body: Mapping[str, Any], name: str) -> str:
+    """KeyError or TypeError if it is missing or no string."""
+    return typed(body[name], str, name)
+
+
+def typed(value: Any, kind: Any, name: str) -> Any:
+    """The value, if it is of that type: str, bool, int, None, Literal, list and tuple of one type, dict of two, or a union of them.
+
+    Raises TypeError with the name. A list becomes a tuple where a tuple is wanted.
+    """
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        (kind,) = [a for a in arguments if a is not type(None)]
+        return typed(value, kind, name)
+    if origin is Literal:
+        if value not in arguments or not isinstance(value, str):
+            raise TypeError(f"`{name}` is {' or '.join(map(str, arguments))}")
+        return value
+    if origin in (list, tuple):
+        if not isinstance(value, list):
+            raise TypeError(f"`{name}` is a list")
+        found = [typed(v, arguments[0], name) for v in value]
+        return tuple(found) if origin is tuple else found
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise TypeError(f"`{name}` is an object")
+        return {typed(k, arguments[0], name): typed(v, arguments[1], name) for k, v in value.items()}
+    if type(value) is not kind:
+        raise TypeError(f"`{name}` is {_KINDS[kind]}")
+    return value
+
+
+def fields_of(body: Mapping[str, Any], cls: type[T], *, ignore: bool = False) -> dict[str, Any]:
+    """The fields of a dataclass that a body has, checked. KeyError for one that is missing, TypeError for one of another type, or
+    unknown. ignore: leave unknown fields out.
+    """
+    hints, known = get_type_hints(cls), {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    if unknown := [name for name in body if name not in known and not ignore]:
+        raise TypeError(f"the field `{unknown[0]}` is unknown; there are {', '.join(known)}")
+    for name, field in known.items():
+        if name not in body and field.default is MISSING and field.default_factory is MISSING:
+            raise KeyError(name)
+    return {name: typed(body[name], hints[name], name) for name in known if name in body}
