@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +13,12 @@ from flowql.compiler.plan.logical import Scan
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.dlq.letters import BAD_CONDITION, Letter, evaluate, shown_bytes, shown_time, table_of, text_of
 from flowql.errors import CommandError
+from flowql.runtime.errors import BadRecord
 from flowql.runtime.log.base import RECORD_SCHEMA, RawBatch, TopicPartition
 from flowql.runtime.log.repairs import Repair
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.decode import Decoder
+from flowql.runtime.serde.delimited import delimiter_of, fields_of, line_of
 
 STILL_BAD, NOT_HERE = "FQ5802", "FQ5803"
 _TIME, _KEY, _VALUE = "ROWTIME", "KEY", "VALUE"
@@ -207,15 +207,13 @@ def _write_json(letter: Letter, columns: Mapping[str, Any], source: SourceDef) -
     return orjson.dumps({**document, **{spelled.get(c.casefold(), c): v for c, v in columns.items()}})
 
 
-def _cells(value: bytes | None, source: SourceDef) -> list[str]:
-    text = (text_of(value) if value is not None else None) or ""
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a large record may be one large field
-    return next(csv.reader([text], delimiter=source.value_format.delimiter), [])
-
-
 def _read_line(value: bytes | None, source: SourceDef) -> dict[str, Any]:
+    text = (text_of(value) if value is not None else None) or ""
     names = [f.name for f in source.schema.value]
-    cells = _cells(value, source)
+    try:
+        cells = fields_of(text, delimiter_of(source.value_format.delimiter))
+    except BadRecord:
+        return {}
     return dict(zip(names, cells, strict=True)) if len(cells) == len(names) else {}
 
 
@@ -224,10 +222,8 @@ def _write_line(letter: Letter, columns: Mapping[str, Any], source: SourceDef) -
     if not cells:
         title = f"{letter.name}: the line has not {len(source.schema.value)} columns, so none of it can be set"
         raise CommandError(title, code=STILL_BAD, help="--set \"VALUE = '...'\" sets the whole line")
-    line = io.StringIO()
-    new = [_as_text({**cells, **columns}[f.name]) or "" for f in source.schema.value]
-    csv.writer(line, delimiter=source.value_format.delimiter, lineterminator="").writerow(new)
-    return line.getvalue().encode()
+    new = [_as_text({**cells, **columns}[f.name]) for f in source.schema.value]
+    return line_of(new, delimiter_of(source.value_format.delimiter)).encode()
 
 
 _PARTS = {

@@ -9,6 +9,7 @@ Sources: Debezium's documentation of its connectors ("Data change events", "Temp
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -27,7 +28,17 @@ _OTHERS = {
     "t": "TRUNCATE of the table at the source: it names no rows; delete the topic's records and take a new snapshot",
     "m": "a message of the source's log (pg_logical_emit_message), not a change of a row",
 }
-_PLACEHOLDERS = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
+_PLACEHOLDER = b"__debezium_unavailable_value"
+# As text, as bytes in either way that `binary.handling.mode` writes them, and as an element of a list of UUIDs.
+_PLACEHOLDERS = frozenset(
+    {
+        _PLACEHOLDER.decode(),
+        base64.b64encode(_PLACEHOLDER).decode(),
+        _PLACEHOLDER.hex(),
+        "b68a35a7-17ad-35b3-af2a-ae46edb4545a",  # UUID.nameUUIDFromBytes
+    }
+)
+_AS_NUMBERS = list(_PLACEHOLDER)  # a list of whole numbers
 
 
 class DebeziumDecoder:
@@ -91,7 +102,7 @@ class DebeziumDecoder:
         if after is None:
             raise BadRecord(f"op {op!r} without a row in `after`")
         for name, value in after.items():
-            if type(value) is str and value in _PLACEHOLDERS and _is_one(name, self._names):
+            if _is_unavailable(value) and _is_one(name, self._names):
                 raise BadRecord(
                     f"{name}: the value was not in the source's log; set REPLICA IDENTITY FULL at the source"
                 )
@@ -181,6 +192,15 @@ def _operation(event: Any) -> str:
     if "ddl" in event or "tableChanges" in event:
         raise BadRecord("a change of the table's schema at the source, not of a row")
     raise BadRecord("no event of Debezium: it has no `op`; rows without an envelope have VALUE_FORMAT = 'JSON'")
+
+
+def _is_unavailable(value: Any) -> bool:
+    """Whether a value, or an element or entry in it, stands for one that the source's log did not hold (a TOASTed column that did not change)."""
+    if isinstance(value, str):
+        return value in _PLACEHOLDERS
+    if isinstance(value, dict):
+        return any(_is_unavailable(v) for v in (*value, *value.values()))
+    return isinstance(value, list) and (value == _AS_NUMBERS or any(map(_is_unavailable, value)))
 
 
 def _side(event: Event, side: str) -> dict[str, Any] | None:

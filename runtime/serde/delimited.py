@@ -1,13 +1,13 @@
 """DELIMITED: one line of CSV, as ksqlDB reads and writes it (Commons CSV 1.4, minimal quoting).
 
-An empty field is NULL. Records with another number of fields than declared are bad.
+An empty field is NULL, and `""` is an empty STRING or BYTES (ksqlDB reads NULL there). Records with another number of fields than declared
+are bad.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import csv
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +19,7 @@ from flowql.runtime.batch import Row
 from flowql.runtime.errors import BadRecord
 from flowql.runtime.serde.numbers import TIMES, day_time, days, java_integer, moment, moment_in_micros
 
+_MAY_BE_EMPTY = frozenset({Kind.STRING, Kind.BYTES})
 _NAMED_DELIMITERS = {"SPACE": " ", "TAB": "\t"}
 
 
@@ -66,24 +67,75 @@ class DelimitedDecoder:
             text = data.decode()
         except UnicodeDecodeError as e:
             raise BadRecord(f"not UTF-8 text: {e.reason} at byte {e.start}") from e
-        fields = self._split(text)
+        fields = fields_of(text, self._delimiter)
         if len(fields) != self._count:
             raise BadRecord(f"the record has {len(fields)} fields, {self._count} are declared")
-        return tuple([None if fields[i] == "" else _read(read, fields[i], i, t) for i, t, read in self._wanted])
-
-    def _split(self, text: str) -> list[str]:
-        if '"' not in text and "\n" not in text and "\r" not in text:
-            if not text:
-                raise BadRecord("the record has no fields")
-            return text.split(self._delimiter)
-        try:  # the first line that is not empty is the record
-            lines = (r for r in csv.reader(text.splitlines(keepends=True), delimiter=self._delimiter, strict=True) if r)
-            return next(lines)
-        except (csv.Error, StopIteration) as e:
-            raise BadRecord(f"not a line of CSV: {e or 'no fields'}") from e
+        return tuple([_value(read, fields[i], i, t) for i, t, read in self._wanted])
 
 
-def _read(read: Callable[[str], Any], text: str, index: int, t: SqlType) -> Any:
+def fields_of(text: str, delimiter: str) -> list[str | None]:
+    """The fields of the first line that is not empty; None for one without any character. Raises BadRecord."""
+    if '"' not in text and "\n" not in text and "\r" not in text:
+        if not text:
+            raise BadRecord("the record has no fields")
+        return [field or None for field in text.split(delimiter)]
+    text = text.lstrip("\r\n")
+    if not text:
+        raise BadRecord("not a line of CSV: no fields")
+    fields: list[str | None] = []
+    at = 0
+    while True:
+        field, at = _quoted_field(text, at) if text.startswith('"', at) else _plain_field(text, at, delimiter)
+        fields.append(field)
+        if at == len(text) or text[at] in "\r\n":
+            return fields
+        if not text.startswith(delimiter, at):
+            raise BadRecord(f"not a line of CSV: {text[at]!r} behind the quotes of field {len(fields)}")
+        at += len(delimiter)
+
+
+def _quoted_field(text: str, start: int) -> tuple[str, int]:
+    """What stands between quotes, of which two are one, and the place behind them."""
+    parts, at = [], start + 1
+    while (end := text.find('"', at)) >= 0:
+        parts.append(text[at:end])
+        if not text.startswith('"', end + 1):
+            return "".join(parts), end + 1
+        parts.append('"')
+        at = end + 2
+    raise BadRecord("not a line of CSV: a quoted field does not end")
+
+
+def _plain_field(text: str, start: int, delimiter: str) -> tuple[str | None, int]:
+    ends = [place for place in (text.find(c, start) for c in (delimiter, "\n", "\r")) if place >= 0]
+    end = min(ends, default=len(text))
+    return text[start:end] or None, end
+
+
+def line_of(fields: Sequence[str | None], delimiter: str) -> str:
+    """A line with these fields, quoted as Commons CSV's QuoteMode.MINIMAL does, and where they are empty."""
+    return delimiter.join(_written(field, delimiter, first=i == 0) for i, field in enumerate(fields))
+
+
+def _written(field: str | None, delimiter: str, *, first: bool) -> str:
+    if field is None:
+        return ""
+    return '"' + field.replace('"', '""') + '"' if _needs_quotes(field, delimiter, first=first) else field
+
+
+def _needs_quotes(text: str, delimiter: str, *, first: bool) -> bool:
+    """CSVPrinter.printAndQuote; an empty field has quotes at any place, or it would be NULL."""
+    if not text:
+        return True
+    start = text[0]
+    if (first and not (start.isascii() and start.isalnum())) or start <= "#" or text[-1] <= " ":
+        return True
+    return any(c in text for c in ("\n", "\r", '"', delimiter))
+
+
+def _value(read: Callable[[str], Any], text: str | None, index: int, t: SqlType) -> Any:
+    if text is None or (not text and t.kind not in _MAY_BE_EMPTY):
+        return None
     try:
         return read(text)
     except (ValueError, ArithmeticError, binascii.Error) as e:
@@ -108,20 +160,5 @@ class DelimitedEncoder:
     def encode(self, row: Row) -> bytes | None:
         if not self._writers:
             return None
-        fields = []
-        for i, (write, value) in enumerate(zip(self._writers, row, strict=True)):
-            if value is None:
-                fields.append("")
-                continue
-            text = write(value)
-            fields.append('"' + text.replace('"', '""') + '"' if self._quoted(text, first=i == 0) else text)
-        return self._delimiter.join(fields).encode("utf-8", "replace")
-
-    def _quoted(self, text: str, *, first: bool) -> bool:
-        """Whether Commons CSV's QuoteMode.MINIMAL quotes a field (CSVPrinter.printAndQuote)."""
-        if not text:
-            return first
-        start = text[0]
-        if (first and not (start.isascii() and start.isalnum())) or start <= "#" or text[-1] <= " ":
-            return True
-        return any(c in text for c in ("\n", "\r", '"', self._delimiter))
+        fields = [None if v is None else write(v) for write, v in zip(self._writers, row, strict=True)]
+        return line_of(fields, self._delimiter).encode("utf-8", "replace")

@@ -166,6 +166,32 @@ def test_what_is_no_change_of_a_row_is_a_dead_letter_with_its_bytes(value: bytes
     topic.world.close()
 
 
+MARK = "__debezium_unavailable_value"
+UNAVAILABLE = {
+    "names": [["ann", MARK], ["1" * 3, "ae4e3e72-0b2c-3bd6-9ae0-0d6b0e5e5d0e"]],
+    "numbers": [list(MARK.encode()), [95, 95]],
+    "entries": [{MARK: MARK}, {"a": "b"}],
+    "data": [MARK.encode().hex(), "5f5f"],
+}
+
+
+@pytest.mark.parametrize("column", UNAVAILABLE)
+def test_an_unchanged_value_that_the_log_did_not_hold_is_no_data_inside_other_values(column: str) -> None:
+    """The first value of each pair stands for a TOASTed column that did not change; the second is data."""
+    topic = Topic(
+        "CREATE TABLE c (id INT PRIMARY KEY, names TEXT[], numbers BIGINT[], entries MAP<TEXT, TEXT>, data TEXT) "
+        "WITH ('connector' = 'kafka', 'topic' = 'db.c', 'format' = 'debezium-json')",
+        f"CREATE VIEW w AS SELECT id, {column} IS NOT NULL AS known FROM c",
+    )
+    missing, known = UNAVAILABLE[column]
+    topic.write((key_of(1), event(None, {"id": 1, column: known}, "c")))
+    topic.write((key_of(1), event(None, {"id": 1, column: missing}, "u")))
+    assert topic.rows() == Counter([(1, True)])
+    (letter,) = topic.letters()
+    assert "REPLICA IDENTITY FULL" in letter["MESSAGE"]
+    topic.world.close()
+
+
 def test_a_column_that_no_view_reads_spoils_no_record() -> None:
     topic = Topic(TABLE, "CREATE VIEW w AS SELECT id FROM c")
     topic.write((key_of(1), event(None, {"id": 1, "name": "__debezium_unavailable_value", "v": "much"}, "u")))

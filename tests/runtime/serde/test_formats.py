@@ -6,6 +6,8 @@ import struct
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flowql.compiler.plan.logical import Format
 from flowql.compiler.plan.schema import Field, KeyWindow
@@ -254,7 +256,8 @@ CSV = Format("DELIMITED")
         (("x", "y"), "x,y"),
         ((None, "y"), ",y"),
         (("", "y"), '"",y'),
-        (("x", ""), "x,"),
+        (("x", None), "x,"),
+        (("x", ""), 'x,""'),
         (("-1", "-1"), '"-1",-1'),
         (("#a", " b"), '"#a"," b"'),
         (("a,b", 'q"q'), '"a,b","q""q"'),
@@ -264,8 +267,22 @@ CSV = Format("DELIMITED")
 )
 def test_delimited_quotes_as_commons_csv(row, line):
     assert write(CSV, [STRING, STRING], row) == line.encode()
-    empty_is_null = tuple(v or None for v in row)
-    assert read(CSV, [STRING, STRING], line.encode()) == empty_is_null
+    assert read(CSV, [STRING, STRING], line.encode()) == row
+
+
+@given(
+    st.tuples(
+        *[st.none() | st.text(st.sampled_from('a,"\n\r\x85 \u2028#|'), max_size=4)] * 3,
+        st.none() | st.binary(max_size=2),
+    )
+)
+def test_delimited_reads_what_it_writes(row):
+    types = [STRING, STRING, STRING, BYTES]
+    assert read(CSV, types, write(CSV, types, row)) == row
+
+
+def test_empty_quotes_are_null_where_no_value_is_empty():
+    assert read(CSV, [INT, STRING], b'"",""') == (None, "")
 
 
 def test_delimited_types():
