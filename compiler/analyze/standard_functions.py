@@ -154,6 +154,14 @@ def _moments(bind: Bind, node: Func) -> Expr:
     return called(node, [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE else a for a in args])
 
 
+def _in_zone(bind: Bind, node: Func) -> Expr:
+    """A date, or a text in quotes, is a moment of UTC where the clock of a zone is asked for."""
+    args = [bind(a) for a in node.args]
+    if len(args) > 1:
+        args[1] = convert(args[1], TIMESTAMPTZ) if args[1].type.kind is Kind.DATE else sql_time(args[1], TIMESTAMPTZ)
+    return called(node, args)
+
+
 def _as_text(bind: Bind, node: Func) -> Expr:
     """TO_CHAR of a time or of a number, whose patterns differ."""
     args = [bind(a) for a in node.args]
@@ -378,6 +386,7 @@ FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     **dict.fromkeys(("COALESCE", "IFNULL", "GREATEST", "LEAST"), _alike),
     "NULLIF": _nullif,
     "DATE_TRUNC": _moments,
+    **dict.fromkeys(("TIMEZONE", "sql_date_trunc_in"), _in_zone),
     "TO_CHAR": _as_text,
     **dict.fromkeys(("DATE_BIN", "AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE"), _of_spans),
     **dict.fromkeys(("JUSTIFY_DAYS", "JUSTIFY_HOURS", "JUSTIFY_INTERVAL"), _of_spans),

@@ -28,6 +28,7 @@ _OF_INTERVALS = frozenset(
         *("sql_interval_months", "sql_interval_days", "sql_interval_rest", "sql_interval_average"),
         *("sql_to_jsonb", "sql_jsonb_build_object", "sql_jsonb_build_array"),
         *("sql_interval_kept", "sql_justify_hours", "sql_justify_days", "sql_justify_interval"),
+        "sql_timezone",
     }
 )
 _IN_TIME = (

@@ -14,6 +14,7 @@ from flowql.compiler.functions.java_time import parts_of
 from flowql.compiler.functions.json_functions import path_of
 from flowql.compiler.functions.patterns.like import like_pattern
 from flowql.compiler.functions.sql_times import truncation
+from flowql.compiler.functions.sql_zones import zone_given, zone_named
 from flowql.compiler.functions.temporal import zone_of
 
 Check = Callable[[Any], object]
@@ -35,6 +36,11 @@ def _pattern_or_place(v: Any) -> None:
         sql_patterns.posix(v)
 
 
+def _zone_or_interval(v: Any) -> None:
+    if isinstance(v, str):
+        zone_named(v)
+
+
 _BY_PATTERN = ("FORMAT_TIMESTAMP", "TIMESTAMPTOSTRING", "PARSE_TIMESTAMP", "STRINGTOTIMESTAMP")
 _BY_DATE_PATTERN = ("FORMAT_DATE", "DATETOSTRING", "PARSE_DATE", "STRINGTODATE", "FORMAT_TIME", "PARSE_TIME")
 _POSIX = ("sql_regexp_like", "sql_regexp_match", "sql_regexp_replace", "sql_regexp_split_to_array")
@@ -45,7 +51,9 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "sql_div": {1: _sql_divisor},
     "sql_mod": {1: _sql_divisor},
     "sql_date_trunc": {0: truncation},
-    "sql_timezone": {0: zone_of},
+    "sql_date_trunc_in": {0: truncation, 2: zone_named},
+    "sql_timezone": {0: _zone_or_interval},
+    "sql_make_timestamptz": {6: zone_given},
     **{key: {1: sql_to_char.items_of} for key in ("sql_to_char", "sql_to_date_by", "sql_to_timestamp_by")},
     **{key: {1: sql_number_patterns.number_pattern} for key in ("sql_number_to_char", "sql_to_number")},
     **{key: {1: sql_patterns.posix} for key in _POSIX},

@@ -10,21 +10,22 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.functions.numeric import WIDE
-from flowql.compiler.functions.registry import Function, register, standard, takes
+from flowql.compiler.functions.registry import Function, register
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
 from flowql.compiler.functions.sql_calendar import checked_micros
 from flowql.compiler.functions.sql_casts import cast_resolver
 from flowql.compiler.functions.sql_intervals import DAY_MICROS, interval_text
 from flowql.compiler.functions.sql_micros import on_ms
-from flowql.compiler.functions.sql_times import made_date, made_timestamp
-from flowql.compiler.functions.temporal import DAY_MS, datetime_of, millis_of, zone_of
+from flowql.compiler.functions.sql_times import made_date
+from flowql.compiler.functions.sql_zone_abbreviations import CHANGING, OFFSETS_S
+from flowql.compiler.functions.sql_zones import zone_behind
+from flowql.compiler.functions.temporal import DAY_MS, datetime_of
 from flowql.compiler.functions.values import text_of
 from flowql.compiler.plan.types import (
     BYTES,
     DATE,
     DOUBLE,
-    INT,
     MICROS,
     MICROSTZ,
     STRING,
@@ -39,8 +40,8 @@ _PLAIN_DIGITS = 15  # doubles from here on are written with an exponent
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})", re.ASCII)
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?", re.ASCII)
 _FINER = re.compile(r":\d{2}\.\d{3}(\d+)", re.ASCII)
-_ZONE = re.compile(r"\s*(?:Z|UTC|[+-]\d{1,2}(?::?\d{2})?)$", re.IGNORECASE | re.ASCII)
-_REGION = re.compile(r"\s+[A-Za-z]+(?:/[A-Za-z_/+-]+\d*)?$", re.ASCII)
+_NAMES_ZONE = re.compile(r"-\d\d?[ tT]+(?:\d\d?:\d\d[:.\d]*)? ?(?!Z'|z'|utc'|UTC')[A-Za-z]", re.ASCII)
+_IN_ZONE = re.compile(r"[A-Za-z0-9+\-/_.:]+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 _SPACES = " \t\n\r\v\f"
@@ -54,13 +55,13 @@ def _invalid(kind: str, text: str) -> ValueError:
 
 
 def read_timestamp(text: str) -> int:
-    """A date, and behind a blank or a T a time of day. An offset from UTC is not read, as PostgreSQL does not. Raises ValueError."""
-    return _read(text, _clock, DAY_MS)
+    """A date, and behind a blank or a T a time of day. A zone behind them makes no difference, as in PostgreSQL. Raises ValueError."""
+    return _read(text, _clock, DAY_MS)[0]
 
 
 def read_micros(text: str) -> int:
     """As `read_timestamp`, in microseconds. Raises ValueError."""
-    return checked_micros(_read(text, _clock_micros, DAY_MICROS))
+    return checked_micros(_read(text, _clock_micros, DAY_MICROS)[0])
 
 
 def has_finer_part(text: str) -> bool:
@@ -69,43 +70,53 @@ def has_finer_part(text: str) -> bool:
     return match is not None and match[1].rstrip("0") != ""
 
 
-def _read(text: str, clock_of: Callable[[str, str, str], int], a_day: int) -> int:
+def names_zone(text: str) -> bool:
+    """Whether a text has a date or time with letters behind it: a moment in a zone, unless it is another text."""
+    return _NAMES_ZONE.search(text) is not None
+
+
+def _read(text: str, clock_of: Callable[[str, str, str], int], a_day: int) -> tuple[int, str]:
+    """What a clock shows, and the text of the zone behind it. Raises ValueError."""
     body = text.strip(_SPACES)
     match = _DATE.match(body)
     if match is None:
         raise _invalid("timestamp", text)
     midnight = made_date(*(int(g) for g in match.groups())) * a_day
     rest = body[match.end() :]
-    if not rest:
-        return midnight
-    clock = rest[1:].lstrip(_SPACES) if rest[0] in "Tt" or rest[0] in _SPACES else ""
-    if not clock:
+    if rest and rest[0] not in "Tt+" and rest[0] not in _SPACES:
         raise _invalid("timestamp", text)
-    return midnight + clock_of(clock, "timestamp", text)
+    clock = _CLOCK.match(rest[1:].lstrip(_SPACES))
+    zone = rest.lstrip(_SPACES) if clock is None else clock.string[clock.end() :].lstrip(_SPACES)
+    if (clock is None and rest[:1] in ("T", "t")) or not _is_zone(zone):
+        raise _invalid("timestamp", text)
+    return midnight + (clock_of(clock[0], "timestamp", text) if clock is not None else 0), zone
+
+
+def _is_zone(zone: str) -> bool:
+    """Whether a text behind a moment is a zone, or empty. Raises ValueError for a numeric zone out of range."""
+    if not zone or zone.upper() in CHANGING:
+        return True
+    if not (zone[0] in "+-" or zone[0].isalpha()) or not _IN_ZONE.fullmatch(zone):
+        return False
+    try:
+        zone_behind(zone)
+    except ValueError as error:
+        if zone[0] in "+-" or "supported" in str(error):
+            raise
+        return False
+    return True
 
 
 def read_timestamptz(text: str) -> int:
-    """As `read_timestamp`, in UTC or at the offset or in the zone that stands behind it. Raises ValueError."""
-    body, zone = _zone_behind(text)
-    local = read_timestamp(body)
-    return local if zone is None else utc_of(local, zone)
+    """As `read_timestamp`, in UTC or in the zone that stands behind it: +02 is to the east, names are those of `AT TIME ZONE`. Raises ValueError."""
+    local, zone = _read(text, _clock, DAY_MS)
+    return utc_of(local, zone_behind(zone)) if zone else local
 
 
 def read_microstz(text: str) -> int:
     """As `read_timestamptz`, in microseconds. Raises ValueError."""
-    body, zone = _zone_behind(text)
-    local = read_micros(body)
-    return local if zone is None else on_ms(lambda ms: utc_of(ms, zone))(local)
-
-
-def _zone_behind(text: str) -> tuple[str, dt.tzinfo | None]:
-    """A text without the zone behind it, and the zone if it is not UTC. Raises ValueError."""
-    body = text.strip(_SPACES)
-    match = _ZONE.search(body, 11) or _REGION.search(body, 11)
-    if match is None:
-        return body, None
-    zone = match[0].strip(_SPACES)
-    return body[: match.start()], None if zone.upper() in ("Z", "UTC") else zone_of(zone)
+    local, zone = _read(text, _clock_micros, DAY_MICROS)
+    return on_ms(lambda ms: utc_of(ms, zone_behind(zone)))(checked_micros(local)) if zone else checked_micros(local)
 
 
 def utc_of(local: int, zone: dt.tzinfo) -> int:
@@ -131,9 +142,8 @@ def _clock_micros(clock: str, kind: str, text: str) -> int:
 
 def _seconds(clock: str, kind: str, text: str) -> tuple[int, str]:
     """The whole seconds of a time of day, and the digits behind the point without zeros at the end. Raises ValueError."""
-    match = _CLOCK.match(clock)
-    rest = clock[match.end() :] if match is not None else ""
-    if match is None or (rest and not _ZONE.fullmatch(rest)):
+    match = _CLOCK.fullmatch(clock)
+    if match is None:
         raise _invalid(kind, text)
     hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
     if hour > 23 or minute > 59 or second > 59:
@@ -147,8 +157,14 @@ def read_date(text: str) -> int:
 
 
 def read_time(text: str) -> int:
-    """A time of day. Raises ValueError."""
-    return _clock(text.strip(_SPACES), "time", text)
+    """A time of day. An offset or abbreviation behind it makes no difference, as in PostgreSQL. Raises ValueError."""
+    body = text.strip(_SPACES)
+    match = _CLOCK.match(body)
+    zone = body[match.end() :].lstrip(_SPACES) if match is not None else ""
+    known = zone[:1] in ("+", "-", "") or zone.upper() in OFFSETS_S or zone.upper() in CHANGING
+    if match is None or not known or not _is_zone(zone):
+        raise _invalid("time", text)
+    return _clock(match[0], "time", text)
 
 
 def read_double(text: str) -> float:
@@ -346,38 +362,4 @@ register(
         summary="A value as PostgreSQL writes it: a floating point number, a time, an array, a struct, ...",
         example="sql_to_text(1e20) -> '1e+20'",
     )
-)
-
-
-def _moment_of(year: int, month: int, day: int, hour: int, minute: int, second: float, zone: str = "UTC") -> int:
-    """Raises ValueError."""
-    return utc_of(made_timestamp(year, month, day, hour, minute, second), zone_of(zone))
-
-
-def _at_zone(r: Resolution) -> Callable[[str, int], int]:
-    def at(ms: int, zone: dt.tzinfo) -> int:
-        return utc_of(ms, zone) if r.result.zoned else millis_of(datetime_of(ms, zone).replace(tzinfo=dt.UTC))
-
-    if r.result.kind is Kind.MICROS:
-        return lambda zone, us: on_ms(lambda ms: at(ms, zone_of(zone)))(us)
-    return lambda zone, ms: at(ms, zone_of(zone))
-
-
-standard(
-    "TIMEZONE",
-    takes(STRING, TIMESTAMP, gives=TIMESTAMPTZ),
-    takes(STRING, TIMESTAMPTZ, gives=TIMESTAMP),
-    takes(STRING, MICROS, gives=MICROSTZ),
-    takes(STRING, MICROSTZ, gives=MICROS),
-    by_types=_at_zone,
-    summary="The moment when clocks of a zone show a timestamp, or what they show at a moment. Also `x AT TIME ZONE 'Europe/Oslo'`.",
-    example="sql_date_part('hour', sql_timezone('Europe/Oslo', sql_make_timestamp(2024, 1, 1, 12, 0, 0))) -> 11.0",
-)
-standard(
-    "MAKE_TIMESTAMPTZ",
-    takes(INT, INT, INT, INT, INT, DOUBLE, gives=TIMESTAMPTZ),
-    takes(INT, INT, INT, INT, INT, DOUBLE, STRING, gives=TIMESTAMPTZ),
-    by=_moment_of,
-    summary="The moment when clocks, of UTC or of a zone, show a year, month, day, hour, minute and second.",
-    example="sql_date_part('hour', sql_make_timestamptz(2024, 1, 1, 12, 0, 0, 'Europe/Oslo')) -> 11.0",
 )

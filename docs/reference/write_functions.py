@@ -59,6 +59,7 @@ STANDARD = {
     "sql_to_bytes": "CAST(a AS BYTEA)",
     "sql_to_array": "CAST(a AS INT[])",
     "sql_in_range": "CAST(a AS SMALLINT)",
+    "sql_date_trunc_in": "DATE_TRUNC(a, b, zone)",
     "sql_interval": "INTERVAL '1' DAY",
     "sql_series": "FROM generate_series(1, n)",
     "sql_places": "FROM UNNEST(a)",

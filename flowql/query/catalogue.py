@@ -25,6 +25,7 @@ from flowql.compiler.plan.types import (
     INT,
     JSONB,
     MICROS,
+    MICROSTZ,
     STRING,
     TIMESTAMPTZ,
     Kind,
@@ -47,9 +48,15 @@ _LETTERS = {
     "d": DOUBLE,
     "b": BYTES,
     "z": TIMESTAMPTZ,
+    "u": MICROSTZ,
 }
 # Functions that DuckDB has, too, and understands otherwise.
-_NAMES = {REPLACED: "regexp_replace", MATCHES: "regexp_like", PART: "substring"}
+_NAMES = {
+    REPLACED: "regexp_replace",
+    MATCHES: "regexp_like",
+    PART: "substring",
+    standard_times.MADE_IN_ZONE: "make_timestamptz",
+}
 # Types of the arguments of each form, a letter for each.
 _REFERENCES: Mapping[str, str] = {
     "initcap": "s", "quote_literal": "s", "quote_ident": "s", "normalize": "s ss", "to_number": "ss",
@@ -57,7 +64,7 @@ _REFERENCES: Mapping[str, str] = {
     "regexp_instr": "ss ssi ssii ssiii ssiiis ssiiisi", "width_bucket": "dddi", "to_oct": "l", "crc32": "b", "sha224": "b",
     "sha384": "b", "sha512": "b", "get_byte": "bi", "set_byte": "bii", "convert_from": "bs", "convert_to": "ss",
     **{f"{name}d": "d" for name in ("sin", "cos", "tan", "cot", "asin", "acos", "atan")}, "atan2d": "dd", "erf": "d", "erfc": "d", REPLACED: "sss ssss",
-    MATCHES: "ss sss", PART: "ss", **json_macros.REFERENCES,
+    MATCHES: "ss sss", PART: "ss", standard_times.MADE_IN_ZONE: "iiiiids", standard_times.TRUNCATED_IN: "sus", **json_macros.REFERENCES,
 }  # fmt: skip
 _NESTED = "(typeof(x) LIKE '%[]' OR regexp_matches(typeof(x), '^(STRUCT|TUPLE)[(]'))"
 _OTHERWISE = "typeof(x) IN ('DOUBLE', 'FLOAT', 'BLOB', 'INTERVAL', 'TIMESTAMP_MS')"
@@ -106,7 +113,7 @@ _MACROS: Mapping[str, Sequence[str]] = {
 # Macros and functions that a macro calls.
 _CALLED: Mapping[str, Sequence[str]] = {
     TEXT: ("flowql_written",), SHOWN: (TEXT,), ANY_CHAR: ("flowql_pattern",), "div": ("flowql_quotient",),
-    "quote_nullable": ("quote_literal",), "array_to_string": (SHOWN,), **json_macros.CALLED,
+    "quote_nullable": ("quote_literal",), "array_to_string": (SHOWN,), **json_macros.CALLED, **standard_times.CALLED,
 }  # fmt: skip
 
 
@@ -160,7 +167,10 @@ _OWN: Mapping[str, PythonFunction] = {
         PythonFunction("flowql_written", (STRING, STRING), STRING, shown),
         PythonFunction("flowql_pattern", (STRING, STRING, STRING), STRING, _pattern),
         PythonFunction("flowql_quotient", (STRING, STRING), STRING, _quotient),
-        *(PythonFunction(key, args, result, by) for key, args, result, by in json_macros.FUNCTIONS),
+        *(
+            PythonFunction(key, args, result, by)
+            for key, args, result, by in (*json_macros.FUNCTIONS, *standard_times.FUNCTIONS)
+        ),
         PythonFunction(
             FORMATTED,
             (STRING, array(STRING)),
@@ -194,8 +204,17 @@ def offers(names: frozenset[str]) -> Iterator[tuple[str, Offer]]:
             yield name, Offer((), (f"CREATE OR REPLACE MACRO {name}{', '.join(_MACROS[name])}",))
 
 
-def _in_json(call: str, t: SqlType) -> str:
-    """A call of a function of Python, which gives texts, as DuckDB's JSON where they are."""
+def _as_given(parameter: str, t: SqlType) -> str:
+    """An argument in the type in which functions of Python take it."""
+    if t == JSONB:
+        return f"CAST({parameter} AS VARCHAR)"
+    return f"CAST({parameter} AS TIMESTAMP)" if t.zoned else parameter
+
+
+def _as_shown(call: str, t: SqlType) -> str:
+    """A call of a function of Python, which gives texts and times of no zone, as DuckDB's JSON and moments where they are."""
+    if t.zoned:
+        return f"CAST({call} AS TIMESTAMP WITH TIME ZONE)"
     of = t.element if t.kind is Kind.ARRAY else t
     return f"CAST({call} AS JSON{'[]' if of is not t else ''})" if of == JSONB else call
 
@@ -207,7 +226,7 @@ def _of_reference(name: str) -> Offer:
         key = f"flowql_{name}_{len(form)}"
         functions.append(PythonFunction(key, r.args, r.result, by, null_propagating))
         parameters = [f"a{i}" for i in range(len(form))]
-        given = ", ".join(f"CAST({p} AS VARCHAR)" if t == JSONB else p for p, t in zip(parameters, r.args, strict=True))
+        given = ", ".join(_as_given(p, t) for p, t in zip(parameters, r.args, strict=True))
         call = f"{key}({given})"
-        bodies.append(f"({', '.join(parameters)}) AS {_in_json(call, r.result)}")
+        bodies.append(f"({', '.join(parameters)}) AS {_as_shown(call, r.result)}")
     return Offer(functions, (f"CREATE OR REPLACE MACRO {name}{', '.join(bodies)}",))

@@ -233,11 +233,21 @@ def _cast(node: t.Cast) -> t.Expr:
     if node.type.name == "array" and constant is not None:
         return standard_arrays.from_text(constant.value, node)
     if node.type.name in standard_times.ROUNDED and node.type.parameters:
-        return standard_times.rounded(replace(node, type=standard_times.plain(node.type)), node.type)
+        return standard_times.rounded(_plain_cast(replace(node, type=standard_times.plain(node.type))), node.type)
+    if node.type.name == "timestamptz":
+        return _plain_cast(node)
     if node.type.name not in ("varchar", "text", "string") or node.safe:
         return node
     made = t.Cast(node.operand, t.TypeName("varchar")) if _as_it_is(node.operand) else _call(TEXT, node.operand)
     return _call("left", made, _number(node.type.parameters[0])) if node.type.parameters else made
+
+
+def _plain_cast(node: t.Cast) -> t.Expr:
+    """A CAST to a moment; zones in texts are PostgreSQL's."""
+    if node.type.name != "timestamptz":
+        return node
+    made = standard_times.as_moment(node.operand)
+    return _call("try", made) if node.safe else made
 
 
 def _as_it_is(node: t.Expr) -> bool:
@@ -324,7 +334,10 @@ def _typed_text(node: t.TypedText) -> t.Expr:
     if node.type.name == "jsonb":
         return standard_json.from_text(_text(node.text))
     if node.type.name in standard_times.ROUNDED and node.type.parameters:
-        return standard_times.rounded(replace(node, type=standard_times.plain(node.type)), node.type)
+        plain = t.Cast(_text(node.text), standard_times.plain(node.type))
+        return standard_times.rounded(_plain_cast(plain), node.type)
+    if node.type.name == "timestamptz":
+        return standard_times.as_moment(_text(node.text))
     return _interval(t.Interval(node.text)) if node.type.name == "interval" else node
 
 
@@ -452,7 +465,7 @@ def _trunc(args: Sequence[t.Expr]) -> t.Expr | None:
     unit = part_name(args[0].value) if args and isinstance(args[0], t.Constant) else ""
     if unit in ("CENTURY", "MILLENNIUM"):
         raise _refuse(f"DATE_TRUNC to a {unit.lower()}", "a view knows it")
-    return None
+    return _call(standard_times.TRUNCATED_IN, *args) if len(args) == 3 else None
 
 
 def _date_part(args: Sequence[t.Expr]) -> t.Expr | None:
@@ -526,6 +539,8 @@ _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "to_char": _to_char,
     "to_date": _read("date"),
     "to_timestamp": _read("timestamptz"),
+    "timezone": lambda args: standard_times.in_zone(args) if len(args) == 2 else None,
+    "make_timestamptz": lambda args: _call(standard_times.MADE_IN_ZONE, *args) if len(args) == 7 else None,
     "to_hex": lambda args: _call("lower", t.Call(("to_hex",), tuple(args))),
     "date_trunc": _trunc,
     "date_part": _date_part,
@@ -561,6 +576,7 @@ _RULES: dict[type, Callable[[Any], Any]] = {
     t.Between: _between,
     t.InList: _in_list,
     t.Extract: _extract,
+    t.AtTimeZone: standard_times.at_zone,
     t.Cast: _cast,
     t.Interval: _interval,
     t.SpecialValue: _moment,

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from flowql.compiler.analyze.relations.expressions import rebuilt
 from flowql.compiler.dialect.standard import tree as t
-from flowql.compiler.functions.sql_text_casts import has_finer_part
+from flowql.compiler.functions.sql_text_casts import has_finer_part, names_zone
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import JSONB, TIMESTAMP, Kind, SqlType
+from flowql.compiler.plan.types import JSONB, MICROSTZ, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 from flowql.query import standard_json
 from flowql.query.standard_arrays import call, constant, number
-from flowql.query.standard_times import exact_texts
+from flowql.query.standard_times import exact_texts, zoned_texts
 
 _TOTAL = t.TypeName("decimal", (38, 0))
 _COUNTS = ("count", "row_number", "rank", "dense_rank", "regr_count")
@@ -45,12 +45,20 @@ class ColumnTypes:
     bigint: frozenset[str] = frozenset()
     doubles: frozenset[str] = frozenset()
     moments: frozenset[str] = frozenset()  # in milliseconds, of statements that have times with smaller parts
+    zoned: frozenset[str] = frozenset()  # of TIMESTAMPTZ, of statements with texts that name a zone
     totals: frozenset[str] = frozenset()  # columns of sub-queries that are sums of a BIGINT
     relations: Mapping[str, Mapping[str, SqlType]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(
-            self.moments or self.relations or self.json or self.arrays or self.bytes_ or self.bigint or self.doubles
+            self.moments
+            or self.zoned
+            or self.relations
+            or self.json
+            or self.arrays
+            or self.bytes_
+            or self.bigint
+            or self.doubles
         )
 
 
@@ -64,7 +72,8 @@ def column_types(schemas: Mapping[str, Schema], sql: str) -> ColumnTypes:
     if any(word in folded for word in _BY_NAME):
         relations = {name.casefold(): {f.name: f.type for f in s} for name, s in schemas.items()}
     finer = has_finer_part(sql)
-    if not relations and not finer and not any(word in folded for word in _OF_TYPES):
+    in_zone = names_zone(sql)
+    if not relations and not finer and not in_zone and not any(word in folded for word in _OF_TYPES):
         return ColumnTypes()
     fields = [f for s in schemas.values() for f in s]
 
@@ -79,14 +88,15 @@ def column_types(schemas: Mapping[str, Schema], sql: str) -> ColumnTypes:
         names(Kind.BYTES),
         names(Kind.BIGINT),
         names(Kind.DOUBLE),
-        _moments(fields) if finer else frozenset(),
+        _moments(fields, TIMESTAMP) if finer else frozenset(),
+        _moments(fields, TIMESTAMPTZ, MICROSTZ) if in_zone else frozenset(),
         relations=relations,
     )
 
 
-def _moments(fields: Sequence[Field]) -> frozenset[str]:
-    others = {f.name for f in fields if f.type != TIMESTAMP}
-    return frozenset(f.name for f in fields if f.type == TIMESTAMP) - others
+def _moments(fields: Sequence[Field], *types: SqlType) -> frozenset[str]:
+    others = {f.name for f in fields if f.type not in types}
+    return frozenset(f.name for f in fields if f.type in types) - others
 
 
 def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
@@ -96,6 +106,8 @@ def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
         made = t.with_children(node, lambda child: rebuilt(child, rule))
         if columns.moments:
             made = exact_texts(made, columns.moments)
+        if columns.zoned:
+            made = zoned_texts(made, columns.zoned)
         if isinstance(made, t.Binary) and made.op == "||":
             return _joined(made, columns)
         if isinstance(made, t.Subscript) and constant(made.index) is None and _is_array(made.base, columns):

@@ -521,9 +521,7 @@ def _same_as(name: str, args: tuple[Ast, ...], node: t.Call) -> Ast | None:
     if name == "DATE_FORMAT":
         return Func("FORMAT_TIMESTAMP", args, node.span)
     if name == "DATE_TRUNC" and len(args) == 3:  # in a time zone
-        unit, moment, zone = args
-        local = Func("DATE_TRUNC", (unit, Func("TIMEZONE", (zone, moment), node.span)), node.span)
-        return Func("TIMEZONE", (zone, local), node.span)
+        return Func("sql_date_trunc_in", args, node.span)
     return None
 
 
