@@ -240,9 +240,10 @@ PROJECT_CODES: dict[str, CodePage] = {
     "FQ5108": CodePage(
         "An interactive query needs more memory than its limit",
         "All interactive queries share a part of the target's `memory`. Sorts, groups and joins that need more spill to "
-        "disk, up to `spill` of `interactive_queries`. Some data can only be held in memory and did not fit: a list or string built from all "
-        "rows, the keys of a table that is read from its topic, rows of other instances. Continuous queries and other interactive queries are "
-        "not affected.",
+        "disk, up to `spill` of `interactive_queries`. Some data can only be held in memory and did not fit: a list or string that grows, "
+        "the keys of a table that is read from its topic, rows of other instances. Queries with lambdas, recursion, or lists and strings that "
+        "grow are answered by a child process whose memory the operating system limits. If that process ends, the message says why. "
+        "Continuous queries and other interactive queries are not affected.",
         "flowql query 'SELECT LIST(ITEM) FROM ORDERS'",
         "flowql query 'SELECT CUSTOMER, LIST(ITEM) FROM ORDERS WHERE ID > 1000000 GROUP BY CUSTOMER'",
     ),
@@ -261,6 +262,14 @@ PROJECT_CODES: dict[str, CodePage] = {
         "can be repeated; `at_once` of `interactive_queries` allows fewer at the same time, and a larger `memory` makes more room.",
         "flowql query 'SELECT * FROM ORDERS ORDER BY ITEM'   # several at the same time",
         "targets:\n  default: {memory: 2 GB, interactive_queries: {at_once: 4}}",
+    ),
+    "FQ5111": CodePage(
+        "No process can be started for this interactive query",
+        "A child process answers queries with lambdas, recursion, or lists and strings that grow. The operating system did not start one, "
+        "for example because memory or the number of processes is exhausted. The message has its reason. Other interactive queries are "
+        "answered. The query can be repeated, and `flowql doctor` shows the limits of the system.",
+        "flowql query 'SELECT LIST(ITEM) FROM ORDERS'   # while no process can be started",
+        "flowql query 'SELECT ITEM FROM ORDERS'",
     ),
     "FQ5201": CodePage(
         "A running query conflicts with the project",

@@ -40,7 +40,8 @@ def _live(settings: Settings, sql: str, stack: ExitStack) -> Answer | None:
 
 
 def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
-    from flowql.query.database import QueryDatabase, QueryLimits
+    from flowql.query.database import QueryDatabase
+    from flowql.query.limits import QueryLimits
     from flowql.query.session import answer  # the engine's reading side and DuckDB: 0.4 s to import
     from flowql.server.choice import at_rest
 

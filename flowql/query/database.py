@@ -11,9 +11,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import duckdb
@@ -21,47 +19,24 @@ import pyarrow as pa
 
 from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.types import SqlType, arrow_type, duckdb_type
-from flowql.config.sections import InteractiveQuerySettings
 from flowql.query.catalogue import offers
-from flowql.query.growth import MACROS
+from flowql.query.limits import QueryLimits
 from flowql.query.own_functions import macros
 from flowql.query.pace import Share
+from flowql.query.query_pool import QueryPool
 from flowql.query.room import QueryMemory
 from flowql.query.spilling import SpillFolder, remove_left
-from flowql.runtime.budget import MIB, MemoryBudget
 from flowql.runtime.functions.interactive import InteractiveFunction
 from flowql.runtime.operators.kernels import over_chunks
 
 HEAVY_AT_ONCE = (
     1  # queries of more than `registered_bytes`, until their first rows: continuous queries need processors, too
 )
-MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).interactive_query_bytes
+DEFAULT_LIMITS = QueryLimits()
 # With `dialect: standard`: `/` of whole numbers cuts, and NULL is the largest value.
 _STANDARD = ("SET GLOBAL integer_division = true", "SET GLOBAL default_null_order = 'nulls_last_on_asc_first_on_desc'")
 # Order matters: the last one forbids to change the others.
 _LOCKS = ("SET GLOBAL TimeZone = 'UTC'", "SET enable_external_access = false", "SET lock_configuration = true")
-
-
-@dataclass(frozen=True, slots=True)
-class QueryLimits:
-    """Limits of all interactive queries of a process together; rows and time in `settings` are limits of one.
-
-    memory_bytes: of DuckDB, and as much again of rows outside it. folder: where queries spill; None: nowhere.
-    """
-
-    memory_bytes: int = MEMORY_BYTES_DEFAULT
-    settings: InteractiveQuerySettings = field(default_factory=InteractiveQuerySettings)
-    folder: Path | None = None
-
-    @classmethod
-    def of(cls, memory_bytes: int, settings: InteractiveQuerySettings, data_dir: Path | None) -> QueryLimits:
-        """The limits for a target. memory_bytes: the whole budget of the target."""
-        return cls(MemoryBudget(memory_bytes).interactive_query_bytes, settings, data_dir)
-
-    @property
-    def registered_bytes(self) -> int:
-        """A relation up to this is asked as it was read; larger ones become tables of DuckDB, which can spill them."""
-        return min(4 * MIB, self.memory_bytes // 16)
 
 
 class BreaksOff(Protocol):
@@ -75,8 +50,10 @@ class QueryDatabase:
     has a connection of its own, and with it tables of its own.
     """
 
-    def __init__(self, limits: QueryLimits = QueryLimits()) -> None:
+    def __init__(self, limits: QueryLimits = DEFAULT_LIMITS, *, isolating: bool = True) -> None:
+        """isolating: queries that make values without a bound are answered by child processes."""
         self.limits = limits
+        self.pool = QueryPool(limits) if isolating else None
         self._lock = threading.Lock()  # guards the making of connections
         self._root: duckdb.DuckDBPyConnection | None = None
         self._spill: SpillFolder | None = None
@@ -137,8 +114,10 @@ class QueryDatabase:
             query.break_off()
 
     def close(self) -> None:
-        """Break off what is still being answered, and remove what was spilled."""
+        """Break off what is still being answered, end the child processes, and remove what was spilled."""
         self.break_off()
+        if self.pool is not None:
+            self.pool.close()
         with self._lock:
             if self._root is not None:
                 with suppress(duckdb.Error):  # a query is just being broken off: its own connection closes with it
@@ -149,6 +128,8 @@ class QueryDatabase:
                 if self._spill is not None:
                     self._spill.remove()
                 self._spill = None
+        if self.pool is not None and self.limits.folder is not None:
+            remove_left(self.limits.folder)  # of child processes
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
         limits = self.limits
@@ -167,7 +148,7 @@ class QueryDatabase:
             settings["temp_directory"] = str(self._spill.files)
             settings["max_temp_directory_size"] = f"{min(limits.settings.spill_bytes, free // 2)}B"
         root = duckdb.connect(":memory:", config=settings)
-        for statement in (*MACROS, *(_STANDARD if self.is_standard else ()), *_LOCKS):
+        for statement in (*(_STANDARD if self.is_standard else ()), *_LOCKS):
             root.execute(statement)
         return root
 

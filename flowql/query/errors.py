@@ -17,6 +17,7 @@ BUSY = "FQ5104"
 NOTHING = "FQ5105"  # nothing was ever deployed here
 TOO_LARGE = "FQ5108"  # it needs more memory and disk than interactive queries have
 NO_ROOM = "FQ5110"  # other interactive queries hold the memory that it needs
+NO_PROCESS = "FQ5111"  # it needs a child process, and none can be started
 TOO_LONG = "FQ5109"  # more rows or time than an answer may have
 
 SEQUENCE = b"flowql.sequence"  # in the metadata of an answer: the number of its commit
@@ -27,6 +28,13 @@ APART = b"flowql.apart"  # in the metadata of an answer: why its relations are n
 
 class QueryError(CommandError):
     """An interactive query that cannot be answered: refused, wrong, or about something that is not there."""
+
+
+def no_process(why: Exception) -> QueryError:
+    """Of an interactive query that a process of its own must answer."""
+    title = f"no process can be started for this interactive query: {why}"
+    help_ = "ask again in a moment; lists and strings that grow, lambdas and recursion need a process"
+    return QueryError(title, code=NO_PROCESS, help=help_)
 
 
 def to_data(error: CommandError) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills 
 from flowql.compiler.functions.registry import lookup, lookup_aggregate
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place_of_word
-from flowql.query.growth import grown
 from flowql.query.own_functions import rejected, with_aggregates
+from flowql.query.query_process import QueryProcess
 from flowql.query.room import Room, too_large
 from flowql.query.statement import Statement, check_table_function, first_line, invalid, is_open_table_function
 from flowql.runtime.budget import MIB
@@ -36,7 +36,8 @@ class Heavy(Exception):
 
 
 class QueryLocation(Enum):
-    """Which process answers an interactive query. HERE: this one, from a snapshot. ELSEWHERE: a child process, from a copy of the state.
+    """Which process answers an interactive query, and what it reads. HERE: this one, from a snapshot. ELSEWHERE: a child process, from a copy of
+    the state. ISOLATED: a child process, to which this one sends the rows of a snapshot.
 
     UNDECIDED: this one, until continuous queries have to wait for it.
     """
@@ -44,6 +45,7 @@ class QueryLocation(Enum):
     UNDECIDED = auto()
     HERE = auto()
     ELSEWHERE = auto()
+    ISOLATED = auto()
 
 
 class InteractiveQuery:
@@ -51,7 +53,7 @@ class InteractiveQuery:
 
     def __init__(self, sql: str, database: QueryDatabase, functions: Offered = dict) -> None:
         """functions: gives the user-defined functions that it may call, by their names in SQL."""
-        self._database, self._offered = database, functions
+        self._database, self._offered, self.pool = database, functions, database.pool
         self.functions: list[InteractiveFunction] = []  # those it calls
         self.sql, self.given, self.limits = sql, sql, database.limits  # sql: as DuckDB is to have it
         self.names: Sequence[
@@ -64,6 +66,7 @@ class InteractiveQuery:
         self._ended, self._over = threading.Event(), threading.Event()  # over: it ended, or is to be broken off
         self._heavy, self._is_heavy = database.heavy, False
         self.location = QueryLocation.HERE
+        self.process: QueryProcess | None = None  # the child process, while it has one
         self.contended_s = 0.0  # processor time, while UNDECIDED, for which continuous queries had to wait
         self._broken: QueryError | None = None
         self._running = database.running
@@ -93,6 +96,10 @@ class InteractiveQuery:
             self._database.offer_catalogue(statement.functions - {f.name.casefold() for f in self.functions})
         for function in self.functions:
             self._database.offer(function, self.connection)
+        # A process of its own makes what a function of the project gives, within a limit; of an aggregate DuckDB makes a list first.
+        bounded = {f.name.casefold() for f in self.functions if f.kind != "aggregate"}
+        if self.pool is not None and statement.unbounded - bounded:
+            self.location = QueryLocation.ISOLATED
         return with_aggregates(statement, self.functions, self.connection, in_order=self._database.is_standard)
 
     def _own(self, names: Sequence[str]) -> list[InteractiveFunction]:
@@ -165,7 +172,7 @@ class InteractiveQuery:
         if failed := _FAILED.search(first_line(error)):
             return QueryError(f"a function failed: {failed[1]}", code=INVALID)
         said = str(error)
-        return grown(said, self.sql) or rejected(said, self.functions, self.sql) or invalid(self.sql, error)
+        return rejected(said, self.functions, self.sql) or invalid(self.sql, error)
 
     def _too_large(self, said: str) -> QueryError:
         """said: by DuckDB, which mostly names the setting where it was the room on disk that did not suffice."""

@@ -24,7 +24,7 @@ def load(query: InteractiveQuery, name: str, relation: Relation, statement: Stat
     snapshot must stay open until then.
     """
     if statement.is_short and isinstance(relation, StoreRelation):
-        rows = Rows(zoned_schema(relation.schema), lambda: _paced(query, _read(query, relation, statement)))
+        rows = Rows(zoned_schema(relation.schema), lambda: paced(query, _read(query, relation, statement)))
         query.connection.register(name, rows)
         return rows
     before = query.room.taken
@@ -45,7 +45,7 @@ def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement:
     rest = _read(query, relation, statement)
     first: list[pa.RecordBatch] = []
     size = 0
-    for batch in _paced(query, rest):
+    for batch in paced(query, rest):
         first.append(batch)
         size += batch.nbytes
         query.room.hold(batch.nbytes)
@@ -55,9 +55,9 @@ def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement:
         query.connection.register(name, pa.Table.from_batches(first, zoned_schema(relation.schema)))
         return
     query.begin_heavy()
-    begun: list[Iterator[pa.RecordBatch]] = [chain(first, _paced(query, rest))]
+    begun: list[Iterator[pa.RecordBatch]] = [chain(first, paced(query, rest))]
     del first  # it is in memory until DuckDB has it, and no longer
-    again = lambda: begun.pop() if begun else _paced(query, _read(query, relation, statement))  # noqa: E731
+    again = lambda: begun.pop() if begun else paced(query, _read(query, relation, statement))  # noqa: E731
     rows = Rows(zoned_schema(relation.schema), again)
     query.connection.unregister(name)  # it was smaller when this query began for the first time
     query.connection.register(_LOADING, rows)
@@ -73,7 +73,7 @@ def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement:
     query.room.back(before)  # DuckDB counts them now
 
 
-def _paced(query: InteractiveQuery, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def paced(query: InteractiveQuery, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Raises Heavy when a child process is to answer the query. Until that is decided it does not yield to continuous queries."""
     pace = Pace(query.share)
     pace.begin()

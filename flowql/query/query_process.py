@@ -1,156 +1,231 @@
-"""Interactive queries answered by a child process, for those that delay the continuous queries.
+"""One child process that answers interactive queries, one after another, with its own DuckDB: what its parent sends and gets.
 
-Reading a row of the state into an Arrow batch holds the interpreter lock for 0.6 to 2 us, and DuckDB's sorts and joins occupy a processor; the
-continuous queries need both. The child process computes the answer from a copy of the state (`flowql.runtime.state.copy`) with its own DuckDB, and the
-operating system schedules it as an idle task. That is not enough where the queries need all processors: threads of theirs that wake up on a processor on
-which it runs start later than on an idle one. So it is then stopped for two thirds of the time. It writes the answer to a file and exits, so a slow client
-does not keep it alive. It also exits when its parent does.
+It answers what this process should not: queries that make values without a bound (`bounds`), whose memory and time only the operating system can
+limit, and large queries about tables for which continuous queries would have to wait. Rows come as Arrow streams, or the child reads a copy of
+the state (`flowql.runtime.state.copy`). The answer is a file without a name, so a slow client does not keep the child. The operating system schedules
+the child as an idle task, limits its memory, and kills it with its parent. `query_pool` starts, watches and ends it.
+
+A message is a length and a pickle. After a request come one Arrow stream for each relation that is sent, and, on a socket of its own, the
+descriptor of the file.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from select import select
+from typing import IO, Any
 
 import psutil
 import pyarrow as pa
 
-from flowql.query.database import QueryLimits
-from flowql.query.errors import query_error
-from flowql.query.interactive import InteractiveQuery
-from flowql.query.relations import StoreRelation
+from flowql.compiler.plan.schema import Schema
+from flowql.query.limits import QueryLimits
 from flowql.query.views import ViewMaker
 from flowql.runtime.functions.interactive import InteractiveFunction
-from flowql.runtime.state.copy import StateCopy
 
 PROGRAM = "flowql.query.query_worker"
-# Measured on two processors, `python -m flowql.bench.saturation --keys 500000`: beside an idle task that never stops, queries process 79 % of the
-# records they process alone; beside one that is stopped for two thirds of the time 97 %, of each 0.15 s 94 %.
-RUN_S, STOP_S = 0.2, 0.4
-BUSY = 0.5  # processors that the continuous queries use: below, none of them waits
+LENGTH = struct.Struct("!Q")
+_EXIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlace:
+    """The files of a `StateCopy`, and the stores in them: name, view, and whether the commit has it. owned: as of `StateCopy`."""
+
+    path: Path
+    owned: frozenset[str] | None
+    stores: tuple[tuple[str, ViewMaker, bool], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """The one message to the child process. sql: as the user wrote it. stores: name, view, and whether the commit has it. answer: the file to write.
-
-    path, owned: of the `StateCopy`.
+    """sql: as the user wrote it. sequence: of the commit. copied: where rows are read. sent: relations whose rows follow, in the order in which they
+    follow. shown: further relations, of which a statement without relations may ask names and columns.
     """
 
     sql: str
-    limits: QueryLimits
-    path: Path
-    owned: frozenset[str] | None
-    stores: tuple[tuple[str, ViewMaker, bool], ...]
-    answer: Path
+    sequence: int
+    copied: CopyPlace | None = None
+    sent: tuple[tuple[str, Schema], ...] = ()
+    shown: tuple[tuple[str, Schema], ...] = ()
     functions: Mapping[str, InteractiveFunction] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """The first message of the process. stoppable: it is killed with its parent also while it is stopped."""
+
+    stoppable: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerReply:
-    """The one message from the child process. refused: the user's error, as `errors.to_data` gives it. failure: any other error."""
+    """refused: the user's error, as `errors.to_data` gives it. failure: any other error."""
 
     refused: Mapping[str, Any] | None = None
     failure: str = ""
 
 
 class ProcessFailed(Exception):
-    """The child process failed or could not be started."""
+    """The child process could not be started, or failed at something that is no fault of the query."""
 
 
-def movable(relations: Mapping[str, object]) -> bool:
-    """Whether a child process can read all of them: only stores, as topics have newer records by the time the copy of the state is made."""
-    return all(isinstance(r, StoreRelation) and r.make is not None for r in relations.values())
+class ProcessEnded(Exception):
+    """The child process ended before it replied."""
 
 
-def answer_in_child(
-    query: InteractiveQuery, copy: StateCopy, relations: Mapping[str, StoreRelation]
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and the batches of the answer of a child process. Raises QueryError, ProcessFailed."""
-    stores = tuple((name, r.make, r.present) for name, r in relations.items() if r.make is not None)
-    file = copy.path.with_suffix(".answer")
-    request = WorkerRequest(
-        query.given, query.limits, copy.path, copy.owned, stores, file, {f.name: f for f in query.functions}
-    )
-    try:
-        done = _send(request, query.check)
-        if done.refused is not None:
-            raise query_error(done.refused)
-        if done.failure:
-            raise ProcessFailed(done.failure)
-        source = pa.OSFile(str(file))
-    finally:
-        file.unlink(missing_ok=True)  # what is open stays readable
-    reader = pa.ipc.open_stream(source)
-    return reader.schema, _pieces(source, reader)
+class QueryProcess:
+    """One process. `ask` is called by one thread at a time; the thread that made it must live as long as the process, which is killed with it.
 
+    stopped: by a signal, for a while. killed_for: why its pool has killed it.
+    """
 
-def _pieces(source: pa.NativeFile, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    with closing(source):
-        yield from reader
-
-
-def _send(request: WorkerRequest, check: Callable[[], None]) -> WorkerReply:
-    ours, theirs = socket.socketpair()
-    with Connection(ours.detach()) as connection:
-        with theirs:
-            process = _started(theirs.fileno())
+    def __init__(self, limits: QueryLimits) -> None:
+        """The process starts; it is ready when `look` says so. Raises ProcessFailed."""
+        self._folder = limits.folder if limits.folder is not None and limits.folder.is_dir() else None
+        self._data, data = socket.socketpair()
+        self._files, files = socket.socketpair()
+        command = [sys.executable, "-P", "-m", PROGRAM, str(data.fileno()), str(files.fileno())]
         try:
-            connection.send(request)
-            stoppable = _next(connection, check)
-            done = _next(connection, check, process if stoppable else None)
+            with data, files:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[data.fileno(), files.fileno()],
+                    start_new_session=True,
+                )
+            self._in, self._out = self._data.makefile("rb"), SocketWriter(self._data)
+            send(self._out, limits)
+        except OSError as error:
+            self._close()
+            raise ProcessFailed(str(error)) from error
+        self.stoppable = self.stopped = False
+        self.killed_for = ""
+        self.idle_bytes = 0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def look(self, wait_s: float = 0.0) -> bool:
+        """Whether it is ready. Raises ProcessFailed if it ended before."""
+        if not select([self._data], [], [], wait_s)[0]:
+            return False
+        try:
+            ready = receive(self._in)
         except (EOFError, OSError) as error:
-            raise ProcessFailed("it ended by itself") from error
-        finally:
-            process.kill()
-            process.wait()
-    assert isinstance(done, WorkerReply)
-    return done
+            raise ProcessFailed(f"the process of an interactive query did not start: {self._ending()}") from error
+        assert isinstance(ready, WorkerReady)
+        self.stoppable, self.idle_bytes = ready.stoppable, self.resident_bytes()
+        return True
+
+    def resident_bytes(self) -> int:
+        """Its memory; 0 if it ended."""
+        try:
+            return int(psutil.Process(self.pid).memory_info().rss)
+        except psutil.Error:
+            return 0
+
+    def ask(
+        self, request: WorkerRequest, rows: Sequence[tuple[pa.Schema, Iterator[pa.RecordBatch]]]
+    ) -> tuple[WorkerReply, IO[bytes]]:
+        """The reply, and the file with the answer. rows: of `request.sent`. Raises ProcessEnded, and what reading rows raises."""
+        file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed by whoever takes the answer
+        try:
+            socket.send_fds(self._files, [b"."], [file.fileno()])
+            send(self._out, request)
+            for schema, batches in rows:
+                self._send_rows(schema, batches)
+            reply = receive(self._in)
+        except (EOFError, OSError) as error:
+            file.close()
+            raise ProcessEnded(self._ending()) from error
+        except BaseException:
+            file.close()
+            raise
+        assert isinstance(reply, WorkerReply)
+        file.seek(0)
+        return reply, file
+
+    def _send_rows(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        """No further than until the reply."""
+        with pa.ipc.new_stream(pa.PythonFile(self._out, mode="w"), schema) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+                if select([self._data], [], [], 0)[0]:
+                    break
+
+    def stop(self, number: signal.Signals) -> None:
+        """SIGSTOP or SIGCONT."""
+        with suppress(OSError):
+            self._process.send_signal(number)
+        self.stopped = number == signal.SIGSTOP
+
+    def kill(self, why: str = "") -> None:
+        """What waits for it gets ProcessEnded. Any thread, and more than once."""
+        self.killed_for = self.killed_for or why
+        self._process.kill()
+
+    def wait(self) -> None:
+        self._process.wait()
+
+    def end(self) -> None:
+        """Kills it and frees what it has here."""
+        self.kill()
+        self.wait()
+        self._close()
+
+    def _close(self) -> None:
+        self._data.close()
+        self._files.close()
+
+    def _ending(self) -> str:
+        """How it ended. Its end of the socket is closed before it is gone."""
+        try:
+            status = self._process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return "it closed its connection"
+        return f"signal {-status} ended it" if status < 0 else f"it ended with status {status}"
 
 
-def _next(connection: Connection, check: Callable[[], None], stopped: subprocess.Popen[bytes] | None = None) -> Any:
-    """The next message of the child process. stopped: the process, which is stopped for part of the time while continuous queries need the processors."""
-    load = Load()
-    while not connection.poll(RUN_S):
-        check()
-        if stopped is not None and load.high():
-            stopped.send_signal(signal.SIGSTOP)
-            connection.poll(STOP_S)
-            stopped.send_signal(signal.SIGCONT)
-            check()
-    return connection.recv()
+class SocketWriter(io.RawIOBase):
+    """What is written goes out whole, and at once."""
+
+    def __init__(self, to: socket.socket) -> None:
+        self._to = to
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._to.sendall(data)
+        return len(data)
 
 
-class Load:
-    """Load of the processors between two calls of `high`."""
-
-    def __init__(self) -> None:
-        self._last = self._read()
-
-    @staticmethod
-    def _read() -> tuple[float, float, float]:
-        """In seconds."""
-        return time.monotonic(), time.process_time(), psutil.cpu_times().idle
-
-    def high(self) -> bool:
-        """Whether this process is at work and less than one processor was idle."""
-        last, self._last = self._last, self._read()
-        wall, used, idle = (now - before for now, before in zip(self._last, last, strict=True))
-        return used > BUSY * wall and idle < wall
+def send(out: SocketWriter, message: object) -> None:
+    data = pickle.dumps(message, 5)
+    out.write(LENGTH.pack(len(data)) + data)
 
 
-def _started(descriptor: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", PROGRAM, str(descriptor)]
-    try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[descriptor], start_new_session=True)
-    except OSError as error:
-        raise ProcessFailed(str(error)) from error
+def receive(incoming: IO[bytes]) -> Any:
+    """The next message. Raises EOFError."""
+    return pickle.loads(_exactly(incoming, LENGTH.unpack(_exactly(incoming, LENGTH.size))[0]))
+
+
+def _exactly(incoming: IO[bytes], size: int) -> bytes:
+    data = incoming.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data

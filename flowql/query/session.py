@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
@@ -22,14 +23,16 @@ from flowql.query.errors import (
     SEQUENCE,
     UNKNOWN,
     QueryError,
+    no_process,
     place_of_word,
 )
 from flowql.query.interactive import Heavy, InteractiveQuery, Offered, QueryLocation, Rows
 from flowql.query.ksql_names import with_words_in_quotes
 from flowql.query.loading import load
 from flowql.query.names import named
-from flowql.query.query_process import ProcessFailed, answer_in_child, movable
+from flowql.query.query_process import ProcessEnded, ProcessFailed
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
+from flowql.query.request import answer_from_copy, answer_from_rows, movable
 from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
 from flowql.runtime.state.copy import StateCopy
@@ -137,12 +140,31 @@ def _begun(query: InteractiveQuery, statement: Statement, take: Take) -> tuple[p
     while True:
         # It waits after the block: inside it the exception would keep the frames, and with them the rows that were read.
         try:
-            return _computed(query, statement, *_gathered(query, statement, take))
+            with _process(query):
+                return _computed(query, statement, *_gathered(query, statement, take))
         except Heavy:
             pass
-        except ProcessFailed:  # no memory for another process, say
+        except ProcessFailed as error:  # no memory for another process, say
+            if query.location is QueryLocation.ISOLATED:
+                raise no_process(error) from error
             query.location = QueryLocation.HERE
         query.wait_heavy()
+
+
+@contextmanager
+def _process(query: InteractiveQuery) -> Iterator[None]:
+    """Takes a child process if one is to answer the query, before there is a commit: that would hold memory while it waits."""
+    if query.pool is None or query.location not in (QueryLocation.ELSEWHERE, QueryLocation.ISOLATED):
+        yield
+        return
+    with query.pool.lease(query.check) as query.process:
+        try:
+            yield
+        except ProcessEnded as error:
+            query.check()
+            raise query.pool.ended(query.process, str(error)) from error
+        finally:
+            query.process = None
 
 
 def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]]:
@@ -234,11 +256,12 @@ def _computed(
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The answer. Its relations are read before the client takes it: a slow client does not keep the state of a commit."""
     streams: list[Rows] = []
-    if not movable(relations):
+    isolated = query.location is QueryLocation.ISOLATED
+    if not isolated and not movable(relations):
         query.location = QueryLocation.HERE
     try:
-        if query.location is QueryLocation.ELSEWHERE and isinstance(commit.snapshot, StateCopy):
-            return _elsewhere(query, commit, commit.snapshot, relations, said)
+        if isolated or (query.location is QueryLocation.ELSEWHERE and isinstance(commit.snapshot, StateCopy)):
+            return _elsewhere(query, statement, commit, relations, said)
         for name, relation in relations.items():
             rows = load(query, name, relation, statement)
             streams += [rows] if rows is not None else []
@@ -277,13 +300,16 @@ def _by_types(query: InteractiveQuery, statement: Statement, relations: Mapping[
 
 def _elsewhere(
     query: InteractiveQuery,
+    statement: Statement,
     commit: Commit,
-    copy: StateCopy,
     relations: Mapping[str, Relation],
     said: Mapping[bytes, bytes],
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation)}
-    schema, batches = answer_in_child(query, copy, stores)
+    if isinstance(commit.snapshot, StateCopy):
+        stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation)}
+        schema, batches = answer_from_copy(query, commit.snapshot, stores)
+    else:
+        schema, batches = answer_from_rows(query, statement, commit, relations)
     apart = {APART: commit.apart.encode()} if commit.apart else {}
     named = schema.with_metadata({**schema.metadata, **said, **apart})
     return named, query.room.passing(b.replace_schema_metadata(named.metadata) for b in batches)

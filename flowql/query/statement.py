@@ -16,8 +16,8 @@ from typing import Any
 import duckdb
 
 from flowql.compiler.diagnostics.source import NOWHERE
+from flowql.query.bounds import unbounded
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place, place_of_word
-from flowql.query.growth import check_calls
 
 _GAP = r"(?:\s|--[^\n\r]*(?:[\n\r]|$)|/\*(?:(?!/\*|\*/).)*\*/)"  # a comment that is in another one is none
 EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
@@ -89,6 +89,7 @@ class Statement:
     tables: names as written; ctes: folded names that WITH gives (a table of that name may be meant elsewhere). conditions: by folded name, of relations that are read in one place only. columns: folded
     names of all columns it can touch; None for all. is_short: its answer has few rows, so it may need few of what it reads. enough: so many rows
     of what it reads do, whichever they are; None if it may need all. functions: folded names of those it calls.
+    unbounded: why what it makes of a row has no bound (`bounds.unbounded`).
     """
 
     sql: str
@@ -99,6 +100,7 @@ class Statement:
     is_short: bool = False
     enough: int | None = None
     functions: frozenset[str] = frozenset()
+    unbounded: frozenset[str] = frozenset()
 
 
 def check_table_function(name: str) -> None:
@@ -184,6 +186,7 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callabl
     try:
         tree = json.loads(row[0])
         nodes = list(objects_of(tree))
+        grows = unbounded(tree, connection)
     except RecursionError:
         raise QueryError("this statement is nested too deeply", code=INVALID) from None
     if any(n.get("type") in _WRITES for n in nodes):
@@ -196,7 +199,6 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callabl
         if n.get("type") == "TABLE_FUNCTION":
             check_from(str(n["function"]["function_name"]).casefold())
     _check_size(nodes)
-    check_calls(nodes, sql)
     # Not get_table_names: it binds, and knows no column of tables that are not loaded yet.
     mentions = [n for n in nodes if n.get("type") == "BASE_TABLE"]
     for name in (str(m["table_name"]) for m in mentions):
@@ -213,6 +215,7 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callabl
         _is_short(tree["statements"][0]["node"]),
         _enough(tree["statements"][0]["node"]),
         frozenset(str(n["function_name"]).casefold() for n in nodes if n.get("function_name")),
+        grows,
     )
 
 

@@ -18,7 +18,8 @@ from flowql.compiler.functions.user import finding
 from flowql.deploy.functions import find_function
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.database import QueryDatabase, QueryLimits
+from flowql.query.database import QueryDatabase
+from flowql.query.limits import QueryLimits
 from flowql.runtime.app.beat_file import RUNNING, STOPPING
 from flowql.runtime.app.member_topic import MemberAddress
 from flowql.runtime.events import INFO, say

@@ -17,10 +17,12 @@ import flowql
 from flowql.config.functions import LoadError, load_query_functions
 from flowql.deploy.functions import interactive_functions
 from flowql.errors import CommandError, CompileError
-from flowql.query import loading, query_process
-from flowql.query.database import QueryDatabase, QueryLimits
+from flowql.query import loading
+from flowql.query.database import QueryDatabase
 from flowql.query.errors import QueryError
+from flowql.query.limits import QueryLimits
 from flowql.query.pace import Pace
+from flowql.query.query_process import QueryProcess
 from flowql.query.session import answer
 from flowql.runtime.functions.workers import end_idle_workers
 from flowql.runtime.state.rocks import open_rocks
@@ -336,18 +338,20 @@ def test_the_process_that_answers_large_interactive_queries_calls_them(
     monkeypatch.setattr(Pace, "rest", Pace.end)
     monkeypatch.setattr(StateSnapshot, "chunks", small_chunks(StateSnapshot.chunks))
     asked: list[str] = []
-    begin = query_process._started
-    monkeypatch.setattr(query_process, "_started", lambda descriptor: (asked.append("process"), begin(descriptor))[1])
+    real = QueryProcess.ask
+    monkeypatch.setattr(QueryProcess, "ask", lambda self, *given: (asked.append("process"), real(self, *given))[1])
     physical = open_rocks(tmp_path / "state")
     with InstanceHarness(SQL, physical=physical, data_dir=tmp_path, threads=1) as world:
         world.send("s", [(k, {"V": k * 10.0}, k) for k in range(100)])
         world.settle()
         engine = RuntimeEngine(world.instance)
-        ask = partial(answer, database=QueryDatabase(), functions=partial(interactive_functions, str(folder)))
+        database = QueryDatabase()
+        ask = partial(answer, database=database, functions=partial(interactive_functions, str(folder)))
         found = ask("SELECT SUM(net(V, 1.0)) AS N FROM T", engine.take, copied=engine.take_copied).table()
         assert found.to_pylist() == [{"N": sum(k * 5.0 for k in range(100))}]
         with pytest.raises(QueryError, match="a function failed: ValueError: 13 is no amount"):
             ask("SELECT SUM(net(V + 3, 1.0)) AS N FROM T", engine.take, copied=engine.take_copied)
+        database.close()
         physical.close()
     assert len(asked) == 2
 

@@ -22,7 +22,8 @@ from flowql.deploy.request import DeployRequest
 from flowql.query.answer import Done
 from flowql.query.changing import execute_change, write_rows
 from flowql.query.committed import Commit
-from flowql.query.database import QueryDatabase, QueryLimits
+from flowql.query.database import QueryDatabase
+from flowql.query.limits import QueryLimits
 from flowql.query.session import evaluate
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,13 @@ import pyarrow as pa
 import pytest
 
 from flowql.config.sections import InteractiveQuerySettings
-from flowql.query import loading, query_process
+from flowql.query import loading, query_pool, query_process
 from flowql.query.committed import Commit
-from flowql.query.database import QueryDatabase, QueryLimits
-from flowql.query.errors import INVALID, TOO_LARGE, QueryError
+from flowql.query.database import QueryDatabase
+from flowql.query.errors import INVALID, NO_PROCESS, TOO_LARGE, QueryError
+from flowql.query.limits import QueryLimits
 from flowql.query.pace import Pace
+from flowql.query.query_process import QueryProcess
 from flowql.query.relations import StoreRelation
 from flowql.query.session import answer
 from flowql.runtime.errors import StateError
@@ -79,36 +80,51 @@ def copies_of(world: InstanceHarness) -> list[Path]:
     return list(folder.iterdir()) if folder.exists() else []
 
 
-def readers() -> list[psutil.Process]:
-    return children_that_run(query_process.PROGRAM)
+@pytest.fixture(scope="module")
+def database() -> Iterator[QueryDatabase]:
+    with closing(QueryDatabase()) as made:
+        yield made
+    assert not children_that_run(query_process.PROGRAM)
 
 
 def commit_of(world: InstanceHarness, snapshot: StateSnapshot) -> Commit:
     return Commit(world.instance.plan, snapshot, world.log, world.instance.config.application_id)
 
 
-def ask(world: InstanceHarness, sql: str, database: QueryDatabase | None = None) -> pa.Table:
+def ask(world: InstanceHarness, sql: str, database: QueryDatabase) -> pa.Table:
     engine = RuntimeEngine(world.instance)
-    return answer(sql, engine.take, database=database or QueryDatabase(), copied=engine.take_copied).table()
+    return answer(sql, engine.take, database=database, copied=engine.take_copied).table()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[QueryProcess]:
+    """The processes that have been asked, once for each request."""
+    real, made = QueryProcess.ask, list[QueryProcess]()
+
+    def ask(self: QueryProcess, *given: Any) -> Any:
+        made.append(self)
+        return real(self, *given)
+
+    monkeypatch.setattr(QueryProcess, "ask", ask)
+    return made
 
 
 @pytest.mark.turns("load")
 @pytest.mark.usefixtures("contended")
-def test_every_store_has_the_same_rows_in_another_process(world: InstanceHarness) -> None:
+def test_every_store_has_the_same_rows_in_another_process(world: InstanceHarness, database: QueryDatabase) -> None:
     rows: dict[str, int] = {}
     with world.instance.state.snapshot() as snapshot:
         commit = commit_of(world, snapshot)
         names = [n for n, make in commit.relations().items() if isinstance(make(), StoreRelation)]
     for name in names:
         sql = f'SELECT * FROM "{name}"'
-        expected, found = answer(sql, RuntimeEngine(world.instance).take).table(), ask(world, sql)
+        expected, found = answer(sql, RuntimeEngine(world.instance).take).table(), ask(world, sql, database)
         assert found == expected, name
         rows[name] = found.num_rows
     assert rows["T"] == 83
     assert rows["BY_TEXT"] == 35
     assert 0 < rows["SOME"] < 83
     assert sum(n > 0 for n in rows.values()) >= 11, rows
-    assert not readers()
     assert not copies_of(world)
 
 
@@ -120,28 +136,24 @@ def test_every_store_has_the_same_rows_in_another_process(world: InstanceHarness
         ("SELECT K, N FROM T WHERE K >= 5 AND K < 60 ORDER BY K", 1),
         ("SELECT t.K, t.N, w.N FROM T t JOIN WINDOWS w ON t.K = w.K ORDER BY t.K, w.WINDOWSTART", 1),
         ("SELECT t.K, w.N FROM WINDOWS w JOIN T t ON t.K = w.K ORDER BY t.K, w.WINDOWSTART", 1),
-        ("SELECT SUM(K) AS TOTAL, LIST(N ORDER BY K) AS ALL_N, 7 // 2 AS H FROM T", 1),
+        ("SELECT SUM(K) AS TOTAL, 7 // 2 AS H FROM T", 1),
         ("SELECT COUNT(*) AS N FROM T WHERE K = 1", 0),
         ("SELECT COUNT(*) AS N FROM S", 0),
         ("SELECT s.K, COUNT(*) AS N FROM S s JOIN T t ON s.K = t.K GROUP BY s.K ORDER BY s.K", 0),
     ],
 )
 def test_an_interactive_query_that_queries_wait_for_has_the_same_answer(
-    world: InstanceHarness, sql: str, processes: int, monkeypatch: pytest.MonkeyPatch
+    world: InstanceHarness, database: QueryDatabase, sql: str, processes: int, asked: list[QueryProcess]
 ) -> None:
-    begun = list[Any]()
-    started = query_process.subprocess.Popen
-    monkeypatch.setattr(query_process.subprocess, "Popen", lambda *a, **kw: begun.append(a) or started(*a, **kw))
     engine = RuntimeEngine(world.instance)
-    assert ask(world, sql) == answer(sql, engine.take).table()
-    assert len(begun) == processes
-    assert not readers()
+    assert ask(world, sql, database) == answer(sql, engine.take).table()
+    assert len(asked) == processes
     assert not copies_of(world)
 
 
 @pytest.mark.parametrize("sql", ["SELECT * FROM T", "SELECT * FROM T WHERE N > 1000 LIMIT 5"])
 def test_no_more_is_read_here_once_queries_wait_for_it(
-    world: InstanceHarness, sql: str, monkeypatch: pytest.MonkeyPatch
+    world: InstanceHarness, database: QueryDatabase, sql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of rows that would all fit into memory."""
     read, small = list[int](), small_chunks(StateSnapshot.chunks)
@@ -153,17 +165,17 @@ def test_no_more_is_read_here_once_queries_wait_for_it(
 
     monkeypatch.setattr(StateSnapshot, "chunks", counted)
     monkeypatch.setattr(Pace, "contended", lambda self: self.end() or loading.CONTENDED_S_MAX / 4.5)
-    assert ask(world, sql).num_rows == (0 if "LIMIT" in sql else 83)
+    assert ask(world, sql, database).num_rows == (0 if "LIMIT" in sql else 83)
     assert len(read) == 5
 
 
 def test_an_instance_at_rest_is_read_in_its_own_process(
-    world: InstanceHarness, monkeypatch: pytest.MonkeyPatch
+    world: InstanceHarness, database: QueryDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(QueryLimits, "registered_bytes", 1)
-    monkeypatch.setattr(query_process.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
+    monkeypatch.setattr(QueryProcess, "ask", lambda *_: pytest.fail("a process was asked"))
     monkeypatch.setattr(Pace, "rest", Pace.end)
-    assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
+    assert ask(world, "SELECT COUNT(*) AS N FROM T", database).to_pylist() == [{"N": 83}]
 
 
 @pytest.mark.usefixtures("contended")
@@ -181,59 +193,67 @@ def test_where_no_process_can_be_started_it_reads_here(world: InstanceHarness, m
         raise OSError("Cannot allocate memory")
 
     monkeypatch.setattr(query_process.subprocess, "Popen", refused)
-    assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
+    with closing(QueryDatabase()) as database:
+        assert ask(world, "SELECT COUNT(*) AS N FROM T", database).to_pylist() == [{"N": 83}]
+        with pytest.raises(QueryError, match="Cannot allocate memory") as error:
+            ask(world, "SELECT LIST(N) AS N FROM T", database)
+    assert error.value.code == NO_PROCESS
     assert not copies_of(world)
 
 
 @pytest.mark.usefixtures("contended")
-def test_where_no_copy_can_be_made_it_reads_here(world: InstanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_copy_can_be_made_it_reads_here(
+    world: InstanceHarness, database: QueryDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise StateError("no space left on device")
 
     monkeypatch.setattr(world.instance.state, "checkpoint", full)
-    assert ask(world, "SELECT COUNT(*) AS N FROM T").to_pylist() == [{"N": 83}]
+    assert ask(world, "SELECT COUNT(*) AS N FROM T", database).to_pylist() == [{"N": 83}]
     assert not copies_of(world)
 
 
 @pytest.mark.usefixtures("contended")
-def test_a_process_that_is_killed_costs_no_row(world: InstanceHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, killed = query_process._started, list[int]()
+def test_a_process_that_is_killed_ends_its_query_alone(
+    world: InstanceHarness, database: QueryDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = QueryProcess.ask
 
-    def killing(descriptor: int) -> Any:
-        process = real(descriptor)
-        process.kill()
-        killed.append(process.pid)
-        return process
+    def killed(self: QueryProcess, *given: Any) -> Any:
+        self.stop(signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGKILL)
+        return real(self, *given)
 
-    monkeypatch.setattr(query_process, "_started", killing)
-    table = ask(world, "SELECT K, N FROM T ORDER BY K")
-    assert table.column("K").to_pylist() == list(range(83))
-    assert len(killed) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(QueryProcess, "ask", killed)
+        with pytest.raises(QueryError, match="ended before its answer") as error:
+            ask(world, "SELECT K, N FROM T ORDER BY K", database)
+    assert error.value.code == TOO_LARGE
+    assert ask(world, "SELECT K, N FROM T ORDER BY K", database).column("K").to_pylist() == list(range(83))
     assert not copies_of(world)
 
 
 @pytest.mark.usefixtures("contended")
-def test_mistakes_and_limits_are_those_of_an_interactive_query(world: InstanceHarness) -> None:
+def test_mistakes_and_limits_are_those_of_an_interactive_query(world: InstanceHarness, database: QueryDatabase) -> None:
     with pytest.raises(QueryError, match='column "NOPE" not found') as first:
-        ask(world, "SELECT K, NOPE FROM T")
+        ask(world, "SELECT K, NOPE FROM T", database)
     assert first.value.code == INVALID
-    few = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(rows=10)))
-    with pytest.raises(QueryError, match="more than 10 rows"):
-        ask(world, "SELECT K FROM T", few)
-    small = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(spill_bytes=100)))
-    with pytest.raises(QueryError, match="on disk for interactive queries here") as second:
-        ask(world, "SELECT K FROM T", small)
+    settings = InteractiveQuerySettings(rows=10, spill_bytes=1_000)
+    with closing(QueryDatabase(QueryLimits(settings=settings))) as small:
+        with pytest.raises(QueryError, match="more than 10 rows"):
+            ask(world, "SELECT K FROM T", small)
+        with pytest.raises(QueryError, match="on disk for interactive queries here") as second:
+            ask(world, "SELECT K, N, TOTAL, ALL_W FROM T LIMIT 10", small)
     assert second.value.code == TOO_LARGE
     assert not copies_of(world)
 
 
 @pytest.mark.usefixtures("contended")
-def test_an_answer_that_is_left_leaves_no_file(world: InstanceHarness) -> None:
+def test_an_answer_that_is_left_leaves_no_file(world: InstanceHarness, database: QueryDatabase) -> None:
     engine = RuntimeEngine(world.instance)
-    found = answer("SELECT K FROM T", engine.take, database=QueryDatabase(), copied=engine.take_copied)
+    found = answer("SELECT K FROM T", engine.take, database=database, copied=engine.take_copied)
     next(found.batches)
     found.close()
-    assert not readers()
     assert not copies_of(world)
 
 
@@ -249,106 +269,51 @@ def small_chunks(real: Any) -> Any:
 
 
 @pytest.mark.usefixtures("contended")
-def test_an_interactive_query_that_is_broken_off_leaves_no_process_and_no_files(
-    world: InstanceHarness, monkeypatch: pytest.MonkeyPatch
+def test_an_interactive_query_that_is_broken_off_leaves_no_files(
+    world: InstanceHarness, database: QueryDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, breaks = RuntimeEngine(world.instance), list[Any]()
-    waiting = threading.Event()
+    waiting, real = threading.Event(), QueryProcess.ask
 
-    real = query_process._started
-
-    def stopped(descriptor: int) -> Any:
-        process = real(descriptor)
-        process.send_signal(signal.SIGSTOP)
+    def stopped(self: QueryProcess, *given: Any) -> Any:
+        os.kill(self.pid, signal.SIGSTOP)
         waiting.set()
-        return process
+        return real(self, *given)
 
-    monkeypatch.setattr(query_process, "_started", stopped)
+    monkeypatch.setattr(QueryProcess, "ask", stopped)
     threading.Thread(target=lambda: waiting.wait(60) and breaks[0]()).start()
     with pytest.raises(QueryError, match="cancelled"):
-        answer(
-            "SELECT * FROM T", engine.take, breaks.append, database=QueryDatabase(), copied=engine.take_copied
-        ).table()
-    assert not readers()
+        answer("SELECT * FROM T", engine.take, breaks.append, database=database, copied=engine.take_copied).table()
     assert not copies_of(world)
-
-
-def test_the_process_ends_with_its_parent() -> None:
-    """Nobody has told it to: the other end of its connection is gone."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = query_process._started(theirs.fileno())
-    ours.close()
-    process.wait(60)
-
-
-def test_a_process_at_work_ends_with_its_parent(world: InstanceHarness, tmp_path: Path) -> None:
-    endless = "SELECT COUNT(*) FROM range(100000000000) a, T"
-    with world.instance.state.snapshot() as snapshot:
-        relation = commit_of(world, snapshot).relations()["T"]()
-    assert isinstance(relation, StoreRelation)
-    assert relation.make is not None
-    with copy_of(world.instance.state, tmp_path / "copy") as copy:
-        ours, theirs = socket.socketpair()
-        with Connection(ours.detach()) as connection:
-            with theirs:
-                process = query_process._started(theirs.fileno())
-            assert connection.recv() is (sys.platform == "linux")
-            stores = (("T", relation.make, True),)
-            connection.send(
-                query_process.WorkerRequest(endless, QueryLimits(), copy.path, None, stores, tmp_path / "answer")
-            )
-            assert not connection.poll(2.0)
-            assert process.poll() is None
-        process.wait(60)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a process that is stopped may outlive its parent here")
-def test_a_process_that_is_stopped_ends_with_its_parent() -> None:
-    """No signal of a connection reaches it."""
-    ours, theirs = socket.socketpair()
-    begun = list[Any]()
-
-    def start_and_end() -> None:  # what starts it is its parent: a thread
-        begun.append(query_process._started(theirs.fileno()))
-        with Connection(os.dup(ours.fileno())) as connection:
-            assert connection.recv() is True
-        begun[0].send_signal(signal.SIGSTOP)
-
-    with ours, theirs:
-        thread = threading.Thread(target=start_and_end)
-        thread.start()
-        thread.join(60)
-        assert begun[0].wait(60) == -signal.SIGKILL
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the process is never stopped here")
 @pytest.mark.usefixtures("contended")
 @pytest.mark.parametrize("high", [True, False])
 def test_the_process_is_stopped_in_turn_while_queries_need_the_processors(
-    world: InstanceHarness, high: bool, monkeypatch: pytest.MonkeyPatch
+    world: InstanceHarness, database: QueryDatabase, high: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Queries lost a fifth of their throughput to a process that had only what they left over."""
-    monkeypatch.setattr(query_process.Load, "high", lambda _: high)
-    monkeypatch.setattr(query_process, "RUN_S", 0.05)
-    stopped, real = list[str](), query_process.subprocess.Popen.send_signal
+    monkeypatch.setattr(query_pool.Load, "high", lambda _: high)
+    monkeypatch.setattr(query_pool, "RUN_S", 0.05)
+    monkeypatch.setattr(query_pool, "STOP_S", 0.1)
+    stopped, real = list[str](), QueryProcess.stop
 
-    def sent(process: Any, number: int) -> None:
-        real(process, number)
+    def sent(self: QueryProcess, number: signal.Signals) -> None:
+        real(self, number)
         if number == signal.SIGSTOP:
-            stopped.append(psutil.Process(process.pid).status())
+            stopped.append(psutil.Process(self.pid).status())
 
-    monkeypatch.setattr(query_process.subprocess.Popen, "send_signal", sent)
+    monkeypatch.setattr(QueryProcess, "stop", sent)
     slow = "SELECT COUNT(*) AS N FROM T a, T b, T c, range(300) WHERE a.K + b.K * c.K <> -1"
-    assert ask(world, slow).to_pylist() == [{"N": 83**3 * 300}]
+    assert ask(world, slow, database).to_pylist() == [{"N": 83**3 * 300}]
     assert bool(stopped) is high
-    assert not readers()
 
 
 def test_load_is_high_while_this_process_works_and_no_processor_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([(0.0, 0.0, 0.0), (1.0, 0.4, 0.5), (2.0, 1.4, 1.6), (3.0, 2.4, 1.9)])
-    monkeypatch.setattr(query_process.Load, "_read", staticmethod(lambda: next(readings)))
-    load = query_process.Load()
+    monkeypatch.setattr(query_pool.Load, "_read", staticmethod(lambda: next(readings)))
+    load = query_pool.Load()
     assert [load.high() for _ in range(3)] == [False, False, True]
 
 

@@ -22,10 +22,11 @@ from flowql.config.sections import InteractiveQuerySettings
 from flowql.query import room
 from flowql.query.answer import Answer
 from flowql.query.committed import Commit, Part, Wanted
-from flowql.query.database import QueryDatabase, QueryLimits
+from flowql.query.database import QueryDatabase
 from flowql.query.errors import NO_ROOM, TOO_LARGE, TOO_LONG, QueryError
 from flowql.query.interactive import InteractiveQuery
 from flowql.query.letters import LettersRelation
+from flowql.query.limits import QueryLimits
 from flowql.query.loading import load
 from flowql.query.room import QueryMemory, Room
 from flowql.query.session import answer, evaluate

@@ -12,9 +12,10 @@ import pytest
 
 from flowql.config.sections import InteractiveQuerySettings, MetricsSettings
 from flowql.deploy.settings import Settings
-from flowql.query.database import QueryDatabase, QueryLimits
+from flowql.query.database import QueryDatabase
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError
 from flowql.query.interactive import InteractiveQuery
+from flowql.query.limits import QueryLimits
 from flowql.query.session import evaluate
 from flowql.server import app as routes
 from flowql.server import connections, limits
