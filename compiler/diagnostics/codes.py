@@ -10,6 +10,7 @@ from __future__ import annotations
 from flowql.compiler.diagnostics.engine_codes import ENGINE_CODES
 from flowql.compiler.diagnostics.page import CodePage as CodePage
 from flowql.compiler.diagnostics.project_codes import PROJECT_CODES
+from flowql.compiler.diagnostics.query_codes import QUERY_CODES
 from flowql.compiler.diagnostics.spark_codes import SPARK_CODES
 
 CODES: dict[str, CodePage] = {
@@ -340,4 +341,4 @@ CODES: dict[str, CodePage] = {
         "FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id",
     ),
 }
-CODES |= PROJECT_CODES | ENGINE_CODES | SPARK_CODES
+CODES |= PROJECT_CODES | QUERY_CODES | ENGINE_CODES | SPARK_CODES

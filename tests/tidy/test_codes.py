@@ -10,7 +10,7 @@ from flowql.compiler.diagnostics.codes import CODES
 from tests.tidy.tree import PACKAGES, modules, text_of
 
 CODE = re.compile(r"\bFQ\d{4}\b")
-REGISTRIES = ("codes.py", "engine_codes.py", "project_codes.py", "spark_codes.py")
+REGISTRIES = ("codes.py", "engine_codes.py", "project_codes.py", "query_codes.py", "spark_codes.py")
 
 
 def used() -> dict[str, str]:
