@@ -37,7 +37,7 @@ _VALUES = frozenset((
     "list_contains", "list_has", "list_position", "list_indexof", "array_contains", "array_has", "array_position", "array_indexof", "map_contains",
     "regexp_matches", "regexp_full_match", "hash", "md5", "md5_number", "sha1", "sha256", "strptime", "try_strptime", "json_valid", "json_type",
     "json_array_length", "json_exists", "date_part", "datepart", "date_trunc", "datetrunc", "date_diff", "datediff", "date_sub", "datesub",
-    "date_add", "timezone", "time_bucket", "dayname", "monthname", "typeof", "error", "current_database", "current_schema",
+    "date_add", "timezone", "time_bucket", "dayname", "monthname", "typeof", "error", "current_setting", "current_database", "current_schema",
     "version", "chr", "list_sum", "list_avg", "list_min", "list_max", "list_count", "list_any_value", "count", "count_star", "count_if", "countif",
     "sum", "avg", "mean", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor", "product", "favg", "fsum", "kahan_sum", "sumkahan",
     "sum_no_overflow", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp", "kurtosis",

@@ -35,7 +35,7 @@ def test_rows_in_and_answers_out(shop: Shop) -> None:
     assert [b.to_pylist() for b in shop.remote.batches(query)] == [found.arrow().to_pylist()]
     everything = "SELECT * FROM ORDERS ORDER BY ID"
     assert shop.remote.sql(everything).arrow() == shop.local.sql(everything).arrow()
-    large = list(shop.remote.batches("SELECT i, repeat('x', 100) AS x FROM range(200000) t(i)"))
+    large = list(shop.remote.batches(f"SELECT i, '{'x' * 100}' AS x FROM range(200000) t(i)"))
     assert sum(b.num_rows for b in large) == 200_000
     assert len(large) > 1
 

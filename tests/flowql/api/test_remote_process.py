@@ -110,7 +110,7 @@ def test_a_killed_instance(running: Process) -> None:
     shop = running.connect()
     wait(lambda: len(shop.status()["queries"]) == 3)
     shop.produce("ORDERS", ORDERS)
-    answer = shop.batches("SELECT i, repeat('x', 1000) AS x FROM range(10000000) t(i)")
+    answer = shop.batches(f"SELECT i, '{'x' * 1000}' AS x FROM range(10000000) t(i)")
     assert next(answer).num_rows
     with shop.subscribe("LARGE", start="earliest") as changes:
         told = iter(changes)

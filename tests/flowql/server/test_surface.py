@@ -241,7 +241,7 @@ def test_who_does_not_take_an_answer_holds_nothing_for_ever(ask, monkeypatch, ho
     monkeypatch.setattr(
         host.service, "database", QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(time_ms=500)))
     )
-    sql = b"SELECT range, repeat('x', 1000) AS x FROM range(1000000)"
+    sql = b"SELECT range, '%s' AS x FROM range(1000000)" % (b"x" * 1000)
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
         slow.connect(("127.0.0.1", ask.port))
