@@ -237,6 +237,20 @@ ENGINE_CODES: dict[str, CodePage] = {
         "SELECT LEVENSHTEIN(body, template) AS changes FROM letters;",
         "SELECT LEVENSHTEIN(LEFT(body, 1000), LEFT(template, 1000)) AS changes FROM letters;",
     ),
+    "FQ4085": CodePage(
+        "The brokers can lose parts of a commit",
+        "Kafka 4.3.0 and 4.3.1 have the fault KAFKA-20734. If the broker that coordinates a transaction stops after it decided to commit and before it "
+        "has told all partitions, the next coordinator takes a partition without a leader for a deleted one. The positions of the commit then move on, "
+        "and its records in that partition are aborted when the producer starts its next transaction. One broker alone, and partitions whose replicas are all down, "
+        "are affected. FlowQL cannot prevent the loss. Kafka 4.2 and older do not have the fault, and `flowql kafka up` starts 4.2.1. "
+        "Run the brokers on 4.2.1, or, until a fixed release "
+        "exists, keep three replicas of each topic and restart one broker at a time. A cluster with the feature `metadata.version` 4.3 must downgrade that "
+        "feature first; if the brokers refuse, use a new cluster.",
+        "flowql doctor -t production\n"
+        "  warning  target production: kafka    the brokers run Kafka 4.3, which loses parts of a committed transaction ...",
+        "kafka-features --bootstrap-server broker:9092 downgrade --release-version 4.2      -- then run the brokers on 4.2.1\n"
+        "flowql doctor -t production",
+    ),
     "FQ4052": CodePage(
         "A computed history does not fit",
         "`flowql backfill` computes the history of a query and hands it to the instance, which compares it with the query and its "

@@ -27,6 +27,7 @@ from flowql.cli.render import note, show_diagnostics
 from flowql.config.load import shown_path
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings, settings_of
+from flowql.runtime.log.kafka.versions import FAULT_CODE, known_fault, metadata_level
 from flowql.server.choice import at_rest
 from flowql.server.client import Client
 from flowql.server.running import connect
@@ -102,11 +103,19 @@ def command(
     request = replace(request, dry_run=dry_run, accept_history=accept_history, forward=forward, shadow=shadow)
     client, done = carry_out(client, settings, deployed, topics, wanted, request, started=_note_started(settings))
     show_deployment(done, as_json=as_json)
+    _note_broker_fault(settings)
     if client is None:
         return
     with closing(client):
         if not dry_run and not no_wait and not await_built(client):
             raise typer.Exit(130)
+
+
+def _note_broker_fault(settings: Settings) -> None:
+    """Names a known fault of the brokers' release. Brokers that do not tell their release are left to `flowql doctor`."""
+    level = None if settings.kafka is None else metadata_level(settings.kafka.bootstrap, settings.kafka.options)
+    if level is not None and (fault := known_fault(level)):
+        note(f"warning[{FAULT_CODE}]: {fault}; more:  flowql explain {FAULT_CODE}")
 
 
 def _note_started(settings: Settings) -> Callable[[Client], None]:

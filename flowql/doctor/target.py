@@ -17,6 +17,7 @@ from flowql.errors import CommandError
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.log.kafka.connection import answers
+from flowql.runtime.log.kafka.versions import FAULT_CODE, known_fault, metadata_level, release_of
 from flowql.runtime.spark.java import find_java
 from flowql.runtime.spark.session import require_spark
 from flowql.server.address import FILE, read_address
@@ -128,7 +129,11 @@ def _kafka(name: str, target: Target) -> Finding:
     if not answers(bootstrap, target.kafka.options, timeout_s=5.0):
         fix = "is it up, and do `options` fit (TLS, SASL)?  One to try with:  flowql kafka up"
         return failed(check, f"{bootstrap} does not answer", fix)
-    return ok(check, f"{bootstrap} answers")
+    level = metadata_level(bootstrap, target.kafka.options)
+    if fault := known_fault(level):
+        return warning(check, f"{bootstrap} answers; {fault}", f"flowql explain {FAULT_CODE}")
+    release = release_of(level or 0)
+    return ok(check, f"{bootstrap} answers" + (f", Kafka {release}" if release else ""))
 
 
 def _spark(name: str) -> Finding:

@@ -19,7 +19,9 @@ from pathlib import Path
 from flowql.errors import CommandError
 from flowql.kafka.java import find_java, trust_options
 
-KAFKA_VERSION = "4.3.0"
+KAFKA_VERSION = (
+    "4.2.1"  # 4.3.0 and 4.3.1 lose parts of committed transactions: KAFKA-20734, `flowql.runtime.log.kafka.versions`
+)
 NO_JARS = "FQ5502"
 FETCH_S = 600
 _POM = """<project>

@@ -27,6 +27,7 @@ DRIVERS = {
     # time: of the monotonic clock, which several processes compare; subprocess: `ps`, where there is no /proc
     "runtime/app/beat_file.py": {"subprocess", "time"},
     "runtime/clock.py": {"time"},
+    "runtime/log/kafka/versions.py": {"socket"},  # asks a broker for its release, which its client does not tell
     "runtime/log/kafka/calls.py": {"threading"},  # calls of a client that may never come back
     "runtime/app/restore_process.py": {
         "socket",

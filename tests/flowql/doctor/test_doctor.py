@@ -67,6 +67,15 @@ def test_a_target_without_its_variables_is_named_and_not_examined(shop):
     assert findings(shop, "kafka")["project"].says == "1 mistake"
 
 
+@pytest.mark.parametrize(("level", "state"), [(29, "ok"), (30, "warning"), (None, "warning")])
+def test_brokers_that_can_lose_parts_of_a_commit_are_named(shop, monkeypatch, level, state):
+    """Kafka 4.3, and brokers that do not tell their release."""
+    monkeypatch.setattr(target, "answers", lambda *_args, **_named: True)
+    monkeypatch.setattr(target, "metadata_level", lambda *_args: level)
+    found = findings(shop)["target kafka: kafka"]
+    assert (found.state, "KAFKA-20734" in found.says) == (state, state == "warning")
+
+
 def test_mistakes_of_the_project_are_counted(shop, flowql):
     (shop / "shop.sql").write_text(
         SQL + "CREATE STREAM T AS SELECT NOPE FROM S;\nCREATE STREAM U AS SELECT * FROM W;\n"
