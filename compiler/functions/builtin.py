@@ -31,6 +31,7 @@ from flowql.compiler.functions import (
     sql_comparison,
     sql_degrees,
     sql_format,
+    sql_from_char,
     sql_interval_functions,
     sql_intervals,
     sql_jsonb,
@@ -108,6 +109,7 @@ FAMILIES = (
     sql_series,
     sql_strings,
     sql_times,
+    sql_from_char,
     sql_to_char,
     sql_unix_time,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flowql.compiler.functions import regex, sql_number_patterns, sql_patterns, sql_to_char
+from flowql.compiler.functions import regex, sql_date_patterns, sql_from_char, sql_number_patterns, sql_patterns
 from flowql.compiler.functions.dates import INTERVAL_FUNCTIONS, unit_ms
 from flowql.compiler.functions.java_time import parts_of
 from flowql.compiler.functions.json_functions import path_of
@@ -54,7 +54,8 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "sql_date_trunc_in": {0: truncation, 2: zone_named},
     "sql_timezone": {0: _zone_or_interval},
     "sql_make_timestamptz": {6: zone_given},
-    **{key: {1: sql_to_char.items_of} for key in ("sql_to_char", "sql_to_date_by", "sql_to_timestamp_by")},
+    "sql_to_char": {1: sql_date_patterns.parts_of},
+    **{key: {1: sql_from_char.readable} for key in ("sql_to_date_by", "sql_to_timestamp_by")},
     **{key: {1: sql_number_patterns.number_pattern} for key in ("sql_number_to_char", "sql_to_number")},
     **{key: {1: sql_patterns.posix} for key in _POSIX},
     "sql_substring": {1: _pattern_or_place},

@@ -37,6 +37,7 @@ from flowql.query.duckdb_values import shown, type_named, value_of
 from flowql.runtime.batch import to_arrow, to_python
 
 REPLACED, MATCHES, PART = "flowql_replaced", "flowql_matches", "flowql_part"
+READ_DATE, READ_MOMENT = "sql_to_date_by", "sql_to_timestamp_by"
 TEXT, SHOWN, FORMATTED, ANY_CHAR = "flowql_text", "flowql_shown", "flowql_format", "flowql_to_char"
 _LETTERS = {
     "j": JSONB,
@@ -64,7 +65,7 @@ _REFERENCES: Mapping[str, str] = {
     "regexp_instr": "ss ssi ssii ssiii ssiiis ssiiisi", "width_bucket": "dddi", "to_oct": "l", "crc32": "b", "sha224": "b",
     "sha384": "b", "sha512": "b", "get_byte": "bi", "set_byte": "bii", "convert_from": "bs", "convert_to": "ss",
     **{f"{name}d": "d" for name in ("sin", "cos", "tan", "cot", "asin", "acos", "atan")}, "atan2d": "dd", "erf": "d", "erfc": "d", REPLACED: "sss ssss",
-    MATCHES: "ss sss", PART: "ss", standard_times.MADE_IN_ZONE: "iiiiids", standard_times.TRUNCATED_IN: "sus", **json_macros.REFERENCES,
+    MATCHES: "ss sss", PART: "ss", READ_DATE: "ss", READ_MOMENT: "ss", standard_times.MADE_IN_ZONE: "iiiiids", standard_times.TRUNCATED_IN: "sus", **json_macros.REFERENCES,
 }  # fmt: skip
 _NESTED = "(typeof(x) LIKE '%[]' OR regexp_matches(typeof(x), '^(STRUCT|TUPLE)[(]'))"
 _OTHERWISE = "typeof(x) IN ('DOUBLE', 'FLOAT', 'BLOB', 'INTERVAL', 'TIMESTAMP_MS')"

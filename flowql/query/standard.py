@@ -23,11 +23,11 @@ from flowql.compiler.dialect.standard.write_expressions import quoted, write_typ
 from flowql.compiler.dialect.standard.write_queries import query_sql
 from flowql.compiler.functions.forms import uuid_text
 from flowql.compiler.functions.sql_bytes import bytes_of_text
+from flowql.compiler.functions.sql_date_patterns import NAMES, parts_of
 from flowql.compiler.functions.sql_patterns import similar
 from flowql.compiler.functions.sql_times import part_name, part_type
-from flowql.compiler.functions.sql_to_char import items_of
 from flowql.query import standard_arrays, standard_json, standard_relations, standard_times
-from flowql.query.catalogue import ANY_CHAR, FORMATTED, MATCHES, PART, REPLACED, SHOWN, TEXT
+from flowql.query.catalogue import ANY_CHAR, FORMATTED, MATCHES, PART, READ_DATE, READ_MOMENT, REPLACED, SHOWN, TEXT
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.names import names_of, with_names
 from flowql.query.standard_arrays import call as _call
@@ -425,40 +425,31 @@ def _to_char(args: Sequence[t.Expr]) -> t.Expr | None:
     try:
         if isinstance(args[1], t.Constant) and _DIGITS.search(args[1].value):
             return _call(ANY_CHAR, *args)
-        return _call("strftime", args[0], _strftime(args[1], "TO_CHAR"))
+        return _call("strftime", args[0], _strftime(args[1]))
     except QueryError:  # of numbers, say
         return _call(ANY_CHAR, *args)
 
 
-def _strftime(pattern: t.Expr, of: str) -> t.Expr:
-    """A constant pattern of PostgreSQL as one of strftime."""
+def _strftime(pattern: t.Expr) -> t.Expr:
+    """A constant pattern of TO_CHAR as one of strftime. Raises QueryError where it has none."""
     if not isinstance(pattern, t.Constant) or pattern.kind != "string":
-        raise _refuse(f"{of} without a constant pattern", "write the pattern as a text")
+        raise _refuse("TO_CHAR without a constant pattern", "write the pattern as a text")
     out = []
     try:
-        items = items_of(pattern.value)
+        parts = parts_of(pattern.value)
     except ValueError as error:
         raise QueryError(str(error), code=INVALID) from error
-    for item in items:
-        known = _STRFTIME.get(item.name, "")
-        if item.name and (not known or item.ordinal or not item.fill):
-            help_ = f"an interactive query takes {', '.join(_STRFTIME)}; a view takes all patterns"
-            raise _refuse(f"{item.name} in a pattern", help_)
-        out.append(known or item.text.replace("%", "%%"))
+    for part in parts:
+        known = _STRFTIME.get(part.field if part.name in NAMES else part.name, "")
+        if part.field and (not known or part.ordinal or not part.fill):
+            raise _refuse(f"{part.field} in a pattern", "a view takes all patterns")
+        out.append(known or part.text.replace("%", "%%"))
     return _text("".join(out))
 
 
-def _read(to: str) -> Callable[[Sequence[t.Expr]], t.Expr | None]:
+def _read(by: str) -> Callable[[Sequence[t.Expr]], t.Expr | None]:
     """TO_DATE and TO_TIMESTAMP of a text."""
-
-    def rule(args: Sequence[t.Expr]) -> t.Expr | None:
-        if len(args) != 2:
-            return None
-        return t.Cast(
-            _call("strptime", args[0], _strftime(args[1], "the pattern of a text to be read")), t.TypeName(to)
-        )
-
-    return rule
+    return lambda args: _call(by, *args) if len(args) == 2 else None
 
 
 def _trunc(args: Sequence[t.Expr]) -> t.Expr | None:
@@ -537,8 +528,8 @@ _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "substr": _substring,
     "overlay": _overlay,
     "to_char": _to_char,
-    "to_date": _read("date"),
-    "to_timestamp": _read("timestamptz"),
+    "to_date": _read(READ_DATE),
+    "to_timestamp": _read(READ_MOMENT),
     "timezone": lambda args: standard_times.in_zone(args) if len(args) == 2 else None,
     "make_timestamptz": lambda args: _call(standard_times.MADE_IN_ZONE, *args) if len(args) == 7 else None,
     "to_hex": lambda args: _call("lower", t.Call(("to_hex",), tuple(args))),
