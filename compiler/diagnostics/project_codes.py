@@ -507,6 +507,21 @@ PROJECT_CODES: dict[str, CodePage] = {
         'flowql.connect("http://localhost:9464", token=token)   # the port of `metrics`',
         'flowql.connect("http://localhost:8321", token=token)',
     ),
+    "FQ5312": CodePage(
+        "The instance runs and does not answer",
+        "A process runs the instance of this target, and gave no answer in time: its interpreter is frozen, a signal or a debugger has suspended it, or it "
+        "starts or stops just now. Nothing was done. `flowql status` shows what its threads do and exits with 3; `flowql stop` ends it, "
+        "with `--force` in any case. Committed data is not lost.",
+        "flowql query 'SELECT 1'   # while the process is suspended",
+        "flowql status\nflowql stop --force\nflowql deploy",
+    ),
+    "FQ5313": CodePage(
+        "The instance did not end",
+        "`flowql stop` asked the instance to end and sent SIGTERM to its process, which still runs. A process that is frozen or suspended reacts to "
+        "neither. With `--force` it is killed: what it had processed and not committed is processed again after the next start.",
+        "flowql stop",
+        "flowql stop --force",
+    ),
     "FQ5070": CodePage(
         "There is no such test",
         "Tests are YAML and SQL files in the folder `tests` beside flowql.yaml, below any folders. A pattern is a part of a "

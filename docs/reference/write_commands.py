@@ -11,7 +11,7 @@ HEAD = """\
 
 What `flowql` can be told, written by `docs/reference/generate.py` from the program; `flowql COMMAND --help` says the same.
 
-Options that all commands share may stand before or after the verb. Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
+Options that all commands share may stand before or after the verb. Exit codes: 0 done, 1 failed, 2 used wrongly, 3 (`status`) the instance runs and does not answer, 130 interrupted.
 `flowql --install-completion` teaches the shell to complete commands and options.
 """
 

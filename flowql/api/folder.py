@@ -29,6 +29,7 @@ from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
 from flowql.query.answer import Answer, returned
 from flowql.server.choice import at_rest
+from flowql.server.ending import end_instance
 from flowql.server.following import Deployed, compile_text, deployed, follow
 from flowql.server.running import connect as find_instance
 from flowql.server.running import connect_running
@@ -115,12 +116,7 @@ class Folder:
             return client.pause(names, paused=paused)
 
     def stop(self) -> bool:
-        client = find_instance(self._settings.data_dir)
-        if client is None:
-            return False
-        with closing(client):
-            client.stop()
-        return True
+        return end_instance(self._settings.data_dir) is not None
 
     def close(self) -> None:
         self._writer.close()

@@ -23,7 +23,8 @@ from flowql.runtime.errors import InstanceRunning, remedy_when_full
 from flowql.runtime.log.embedded.ledger import OWNERS, writers_shut_out
 from flowql.runtime.log.embedded.segment import is_full
 from flowql.runtime.log.files import DiskFiles, Files
-from flowql.server.address import is_alive, read_address
+from flowql.server.address import is_alive
+from flowql.server.running import process_of
 
 IN_THE_WAY = "FQ5704"
 _UNFINISHED = "restoring"  # a file in a directory that is being filled
@@ -94,9 +95,9 @@ def _is_filled(place: Path) -> bool:
 
 
 def _check_stopped(place: Path) -> None:
-    address = read_address(place)
-    if address is not None:
-        raise InstanceRunning(f"process {address.pid} runs on {place}: stop it first (flowql stop)")
+    process = process_of(place)
+    if process is not None:
+        raise InstanceRunning(f"process {process.pid} runs on {place}: stop it first (flowql stop)")
 
 
 @contextmanager

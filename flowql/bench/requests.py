@@ -25,6 +25,7 @@ from flowql.bench.measuring import BenchFailed
 from flowql.bench.watchers import write_bids
 from flowql.deploy.settings import Settings
 from flowql.server.client import Client
+from flowql.server.ending import end_instance
 from flowql.server.http import Http
 from flowql.server.spawn import spawn
 
@@ -61,7 +62,8 @@ def measure(folder: Path, requests: int) -> list[Latency]:
         _await_rows(client)
         return [_latency(client, request, requests, kept=kept) for request in REQUESTS for kept in (True, False)]
     finally:
-        client.stop()
+        client.close()
+        end_instance(folder)
 
 
 def _await_rows(client: Client) -> None:

@@ -41,6 +41,7 @@ from flowql.runtime.budget import MIB
 from flowql.runtime.log.base import HEADERS_TYPE, PRODUCE_SCHEMA, Producer, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.client import Client
+from flowql.server.ending import end_instance
 from flowql.server.running import connect
 from flowql.server.spawn import spawn
 
@@ -178,8 +179,8 @@ def run(options: argparse.Namespace, folder: Path) -> tuple[list[Sample], Answer
             finally:
                 clients.end()
     finally:
-        client.stop()
         client.close()
+        end_instance(settings.data_dir)
 
 
 def _watched(client: Client, clients: QueryClients, options: argparse.Namespace) -> Iterator[Sample]:

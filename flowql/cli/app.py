@@ -1,6 +1,6 @@
 """The `flowql` program: its verbs, what holds for all of them, and what it exits with.
 
-Exit codes: 0 done, 1 failed, 2 used wrongly, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 used wrongly, 3 (of `status`) the instance runs and does not answer, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -10,14 +10,16 @@ import typer
 
 from flowql.cli.lost import shown_moment
 from flowql.cli.monitoring.functions import function_lines
+from flowql.cli.monitoring.silent import silent_lines, silent_status
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, write_lines
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.deploy.settings import settings_of
 from flowql.runtime.config import LetterRetention
-from flowql.server.running import connect
+from flowql.server.running import NotAnswering, connect
 from flowql.topics.keeping import letters_kept
 
+NO_ANSWER = 3  # exit code: an instance runs and does not answer
 # Field -> its heading. Fits in 80 columns with queries of ordinary names; what went wrong last stands below.
 COLUMNS = {
     "id": "query",
@@ -47,12 +49,20 @@ def command(
 ) -> None:
     """Show the queries of an instance and their progress.
 
-    For a stopped instance: the deployed queries and their progress at the last commit.
+    For a stopped instance: the deployed queries and their progress at the last commit. An instance that runs and does not answer: what its
+    threads do, with exit code 3.
     """
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
     settings = settings_of(scope.load())
-    client = connect(settings.data_dir)
+    try:
+        client = connect(settings.data_dir)
+    except NotAnswering as error:
+        if as_json:
+            print_json(silent_status(error.process, settings.engine))
+        else:
+            write_lines(sys.stderr, silent_lines(error.process))
+        raise typer.Exit(NO_ANSWER) from error
     if client is not None:
         found = client.status()
     else:

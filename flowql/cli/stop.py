@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note
 from flowql.deploy.settings import settings_of
-from flowql.server.running import connect
+from flowql.server.ending import end_instance
 
 
 def command(
@@ -15,16 +17,21 @@ def command(
     project: ProjectOption = None,
     target: TargetOption = None,
     var: VarOption = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Kill the process if it does not end: what is not committed is processed again."),
+    ] = False,
 ) -> None:
     """Stop the background instance, after a commit.
 
-    `flowql deploy` starts the same queries again.
+    An instance that does not answer gets SIGTERM. If it still runs after that, the command fails, or kills it with --force. `flowql deploy`
+    starts the same queries again.
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
-    settings = settings_of(scope.load())
-    client = connect(settings.data_dir)
-    if client is None:
+    ended = end_instance(settings_of(scope.load()).data_dir, force=force)
+    if ended is None:
         note("no instance is running")
-        return
-    client.stop()
-    note(f"stopped process {client.address.pid}")
+    else:
+        note(
+            f"killed process {ended.pid}; nothing committed is lost" if ended.killed else f"stopped process {ended.pid}"
+        )

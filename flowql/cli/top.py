@@ -19,7 +19,7 @@ from flowql.deploy.settings import settings_of
 from flowql.errors import CommandError
 from flowql.server.address import NOT_RUNNING
 from flowql.server.client import Client
-from flowql.server.running import connect
+from flowql.server.running import connect, process_of
 
 KEYS = [c.key for c in COLUMNS]
 WIDTH_PIPED = 200  # of a table that goes to a file: everything fits
@@ -94,6 +94,8 @@ class _Instance:
         except CommandError as error:
             self._client.close()
             self._client = None
+            if process_of(self._data_dir) is not None:
+                raise
             raise CommandError("the instance has stopped", code=error.code) from error
 
 

@@ -11,7 +11,7 @@ from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.runtime.errors import RuntimeFailure, StateDamaged
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.state.rocks import MIB, damage_in, open_rocks
-from flowql.server.address import read_address
+from flowql.server.running import process_of
 
 # A progress bar: its title and its total; gives a function that advances it.
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -57,7 +57,7 @@ def _log(check: str, target: Target, bar: Bar) -> Finding:
 
 def _state(check: str, target: Target, bar: Bar) -> Finding:
     """As of its last flush, also beside an instance that has it open."""
-    path, alive = target.state_dir, read_address(target.data_dir) is not None
+    path, alive = target.state_dir, process_of(target.data_dir) is not None
     try:
         with closing(open_rocks(path, cache_bytes=_CACHE_BYTES, read_only=True)) as physical:
             rows, size = 0, 0

@@ -17,7 +17,7 @@ from flowql.runtime.log.embedded.state import LogState, ProducerState
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.state.layout import MARKER, RUN, decode_number
 from flowql.runtime.state.rocks import damage_in, open_rocks
-from flowql.server.address import read_address
+from flowql.server.running import process_of
 
 SHOWN = 3
 REBUILT = "it is rebuilt from its inputs at the next start"
@@ -68,7 +68,7 @@ def examine_backup(folder: Path) -> Finding:
 def _state(check: str, target: Target, log: LogState, application_id: str, restore: str) -> Finding:
     path, producer = target.state_dir, log.producers.get(application_id, ProducerState())
     run = f"flowql run -t {target.name}   # or flowql deploy"
-    alive = read_address(target.data_dir) is not None
+    alive = process_of(target.data_dir) is not None
     if not (path / "CURRENT").exists():
         return _missing(check, path, producer, run, alive=alive)
     if alive:  # what it has in memory is newer than what a look at its files shows

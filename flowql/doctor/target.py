@@ -20,8 +20,8 @@ from flowql.runtime.log.kafka.connection import answers
 from flowql.runtime.log.kafka.versions import FAULT_CODE, known_fault, metadata_level, release_of
 from flowql.runtime.spark.java import find_java
 from flowql.runtime.spark.session import require_spark
-from flowql.server.address import FILE, read_address
-from flowql.server.running import connect
+from flowql.server.address import FILE
+from flowql.server.running import NotAnswering, connect, process_of
 
 FREE_LEAST = 1 << 30
 FSYNC_SLOW_MS = 50.0  # the commit waits for it, every 100 ms by default
@@ -90,23 +90,27 @@ def _locks(folder: Path) -> bool:
 
 def _instance(name: str, target: Target) -> Finding:
     check = f"{name}: instance"
-    address = read_address(target.data_dir)
-    if address is None:
+    process = process_of(target.data_dir)
+    if process is None:
         left = (target.data_dir / FILE).exists()
         return ok(check, "none runs" + (" (the last one was killed; the next start recovers)" if left else ""))
-    client = connect(target.data_dir)
+    try:
+        client = connect(target.data_dir)
+    except NotAnswering as error:
+        return failed(
+            check, error.title, f"flowql status -t {target.name}   # or: flowql stop --force -t {target.name}"
+        )
     if client is None:
-        says = f"process {address.pid} runs and does not answer"
-        return failed(check, says, f"flowql stop -t {target.name}   # or, if that does not help: kill {address.pid}")
+        return ok(check, "none runs")
     try:
         status = client.status()
     except CommandError as error:
-        return failed(check, f"process {address.pid}: {error}", f"flowql stop -t {target.name}")
+        return failed(check, f"process {process.pid}: {error}", f"flowql stop -t {target.name}")
     finally:
         client.close()
     queries = status["queries"]
     broken = [q["id"] for q in queries if q["state"] in ("failed", "hung", "stopped")]
-    says = f"process {address.pid} runs {len(queries)} queries"
+    says = f"process {process.pid} runs {len(queries)} queries"
     if broken:
         return warning(check, f"{says}, not {', '.join(broken)}", f"flowql status -t {target.name}")
     return ok(check, says)

@@ -31,6 +31,7 @@ from flowql.runtime.log.appending import redelivery_of
 from flowql.server import parts
 from flowql.server.bodies import Malformed, fields_of, read_body, text_field, typed
 from flowql.server.client import PROTOCOL
+from flowql.server.connections import HOLDS_TOKEN
 from flowql.server.failures import to_wire
 from flowql.server.limits import Limit, Limited, RequestCounts
 from flowql.server.prometheus import CONTENT_TYPE, exposition
@@ -269,6 +270,7 @@ def _guarded(handler: Handler, token: str) -> Handler:
     async def guarded(request: Request) -> Response:
         if not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
             return _failure("FQ5301", "the token is wrong or missing", "", REFUSED)
+        request.scope[HOLDS_TOKEN] = True
         try:
             return await handler(request)
         except Malformed as error:

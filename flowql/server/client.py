@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowql.errors import CommandError
 from flowql.query.errors import query_error
-from flowql.server.address import LOST, Address, is_alive
+from flowql.server.address import LOST, Address
 from flowql.server.http import Http, Reply, Unreachable
 
 if TYPE_CHECKING:
@@ -173,10 +172,12 @@ class Client(Calls):
         http = Http(address.port, headers, connect_s=CONNECT_S, answer_s=ANSWER_S)
         super().__init__(http, f"process {address.pid}", "flowql status")
 
-    def answers(self) -> bool:
+    def answers(self, within_s: float) -> bool:
+        """Whether it says in time that it is the instance of this address."""
         try:
-            return bool(self._call("GET", "/health")["pid"] == self.address.pid)
-        except CommandError:
+            with self._understood(), self._http.request("GET", "/health", answer_s=within_s) as reply:
+                return reply.is_success and bool(json.loads(reply.read())["pid"] == self.address.pid)
+        except (CommandError, Unreachable):
             return False
 
     def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
@@ -189,12 +190,6 @@ class Client(Calls):
         found: int = self._call("POST", "/backup")["state_commit"]
         return found
 
-    def stop(self, timeout_s: float = 60.0) -> None:
-        """Ask it to commit and end, and wait until its process is gone."""
+    def request_stop(self) -> None:
+        """Ask it to commit and end; see `flowql.server.ending` for all of it."""
         self._call("POST", "/stop")
-        limit = time.monotonic() + timeout_s
-        while is_alive(self.address.pid, self.address.started):
-            if time.monotonic() > limit:
-                title = f"process {self.address.pid} does not end within {timeout_s:.0f} s"
-                raise CommandError(title, code=LOST, help=f"kill -9 {self.address.pid}; nothing committed is lost")
-            time.sleep(0.02)

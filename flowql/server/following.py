@@ -20,9 +20,8 @@ from flowql.deploy.settings import Settings
 from flowql.errors import CompileError
 from flowql.query.change import Change, Rebuilt
 from flowql.query.errors import NOTHING, UNKNOWN, QueryError
-from flowql.server.address import read_address
 from flowql.server.choice import at_rest
-from flowql.server.running import connect
+from flowql.server.running import connect, process_of
 from flowql.server.undeployed import telling_undeployed
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class InDirectory:
             return client.deployed()
 
     def is_running(self) -> bool:
-        return read_address(self.settings.data_dir) is not None
+        return process_of(self.settings.data_dir) is not None
 
 
 def deployed(settings: Settings) -> Deployed:

@@ -4,7 +4,7 @@ Reading needs no help of the instance: `read` works while its interpreter is fro
 beats every `BEAT_MS`. A thread cannot do so while another one keeps the interpreter lock, so an instance is *frozen* when it uses
 processor time without beating. Each thread of a step notes in a slot of its own what it begins, before it begins.
 
-    0     magic, version, number of slots, pid, start of the process (`ProcessTimes.started`)
+    0     magic, version, number of slots, pid, start of the process (`ProcessTimes.started`), inode: a copy of the file has another one
     64    number of beats, state, time of the last beat, processor time of the process then, number of beats again
     4096  slots of 4096 bytes each: the round, the micro-batch with its positions, the text, and at the end the name of the step
 
@@ -33,9 +33,9 @@ SILENT_S = (
 )
 STARTING, RUNNING, STOPPING, ENDED = "starting", "running", "stopping", "ended"
 
-_MAGIC, _VERSION = b"FLOWQLBT", 1
+_MAGIC, _VERSION = b"FLOWQLBT", 2
 _STATES = (STARTING, RUNNING, STOPPING, ENDED)
-_HEADER = struct.Struct("=8sIIQd")
+_HEADER = struct.Struct("=8sIIQdQ")
 _BEAT_AT, _BEAT = 64, struct.Struct("@QQQQQ")  # beats, state, time, processor time, beats
 _PAGE = 4096
 _SLOTS = 64  # threads of an instance that run steps
@@ -170,7 +170,7 @@ class BeatFile:
             os.close(fd)
         times = process_times(os.getpid())
         started = 0.0 if times is None else times.started
-        _HEADER.pack_into(self._memory, 0, _MAGIC, _VERSION, _SLOTS, os.getpid(), started)
+        _HEADER.pack_into(self._memory, 0, _MAGIC, _VERSION, _SLOTS, os.getpid(), started, self._inode)
         self.become(STARTING)
         self._own.replace(self._path)
 
@@ -220,7 +220,7 @@ class Activity(NamedTuple):
 class Snapshot(NamedTuple):
     """An instance as its file and the operating system tell. silent_s: since its last beat, without the time that the machine slept.
 
-    is_alive: the process that wrote the file exists. is_stopped: by a signal or a debugger. used_s: processor time since its last
+    is_alive: the process that wrote the file, which is no copy, exists. is_stopped: by a signal or a debugger. used_s: processor time since its last
     beat. activities: rounds in progress, the longest first.
     """
 
@@ -252,22 +252,23 @@ def read(data_dir: Path) -> Snapshot | None:
     try:
         with (data_dir / FILE).open("rb") as file:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            inode = os.fstat(file.fileno()).st_ino
     except (OSError, ValueError):  # ValueError: it is empty
         return None
     with memory:
-        return read_from(memory)
+        return read_from(memory, inode)
 
 
-def read_from(memory: mmap.mmap) -> Snapshot | None:
+def read_from(memory: mmap.mmap, inode: int) -> Snapshot | None:
     """As `read`, of a file that is mapped."""
     if len(memory) < _PAGE:
         return None
-    magic, version, slots, pid, started = _HEADER.unpack_from(memory, 0)
+    magic, version, slots, pid, started, own_inode = _HEADER.unpack_from(memory, 0)
     if magic != _MAGIC or version != _VERSION or len(memory) < (slots + 1) * _PAGE:
         return None
     beats, state, beat_ns, used_ns, _ = _stable(memory, _BEAT, _BEAT_AT)
     times, now_ns = process_times(pid), time.monotonic_ns()
-    alive = times is not None and times.started == started
+    alive = times is not None and times.started == started and inode == own_inode
     used_s = max(0.0, times.used_s - used_ns / 1e9) if times is not None and alive else 0.0
     found = [_activity(memory, n * _PAGE, now_ns) for n in range(1, slots + 1)]
     activities = sorted((a for a in found if a is not None), key=lambda a: -a.for_s)

@@ -30,8 +30,9 @@ from flowql.runtime.errors import LogError
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.server.address import LOST
 from flowql.server.client import Client
+from flowql.server.ending import end_instance
 from flowql.server.on_runtime import RuntimeEngine
-from flowql.server.running import connect
+from flowql.server.running import NotAnswering, connect
 from tests.change.machine import Killed, Life
 from tests.change.places import State, of_query, rows_of_table
 from tests.change.zygote import ANSWERED, ASKED, ERRORS, Job, Zygote, put, settings_at
@@ -263,7 +264,7 @@ class ProcessEngine:
     def restart(self) -> None:
         """Stopped in order, and started again."""
         self._down.set()
-        self._told(self.client.stop)
+        self._told(lambda: end_instance(self.data_dir))
         self.reopen()
 
     def reopen(self) -> None:
@@ -280,7 +281,8 @@ class ProcessEngine:
         self.check_alive()
 
     def _listens(self) -> bool:
-        self._client = connect(self.data_dir)
+        with suppress(NotAnswering):  # it takes long to start
+            self._client = connect(self.data_dir)
         if self._client is not None and self._client.address.pid != self._pid:
             self._close_client()
         return self._client is not None
@@ -301,7 +303,7 @@ class ProcessEngine:
         wrong = []
         if self.alive and self._client is not None:
             try:
-                self.client.stop()
+                end_instance(self.data_dir)
             except CommandError as error:
                 wrong = [f"it does not stop: {error.title}"]
         if self.alive:

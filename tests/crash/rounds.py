@@ -37,6 +37,7 @@ from flowql.runtime.state.changelog import read_tasks
 from flowql.runtime.task.input_buffer import topic_named
 from flowql.server.address import is_alive
 from flowql.server.client import Client
+from flowql.server.ending import end_instance
 from flowql.server.spawn import spawn
 from tests.flowql.query.harness import plan_of
 from tests.kafka_broker import QUICK
@@ -193,7 +194,7 @@ class Rounds:
         client = self.clients.pop(name)
         self.watch.forget(name)
         if how == "stop":
-            client.stop(timeout_s=120)
+            end_instance(self._folder / name)
         else:
             os.kill(client.address.pid, signal.SIGKILL)
             while is_alive(client.address.pid, client.address.started):

@@ -136,7 +136,7 @@ def test_an_instance_that_was_killed_and_one_that_does_not_answer(shop):
         address = Address(sleeper.pid, 1, "t", psutil.Process(sleeper.pid).create_time())
         (where / "instance.json").write_text(json.dumps({n: getattr(address, n) for n in Address.__slots__}))
         found = findings(shop, "default")["target default: instance"]
-        assert (found.state, f"kill {sleeper.pid}" in found.fix) == ("failed", True)
+        assert (found.state, "flowql stop --force" in found.fix) == ("failed", True)
     finally:
         sleeper.kill()
         sleeper.wait()

@@ -27,9 +27,10 @@ from flowql.runtime.app.plan_topic import read_plan
 from flowql.server.address import FILE, Address, own_address, read_address, write_address
 from flowql.server.at_rest import stopped_status
 from flowql.server.client import Client
+from flowql.server.ending import end_instance
 from flowql.server.host import Host
 from flowql.server.on_runtime import RuntimeEngine
-from flowql.server.running import connect
+from flowql.server.running import HEALTH_S, NotAnswering, connect
 from tests.flowql.query.harness import plan_of
 
 SQL = """
@@ -185,7 +186,7 @@ def test_nobody_without_the_token(client: Client) -> None:
     for headers in ({}, {"Authorization": "Bearer nope"}):
         for method, path in (("GET", "/health"), ("GET", "/status"), ("POST", "/query"), ("POST", "/stop")):
             assert httpx.request(method, base + path, headers=headers, trust_env=False).status_code == 403
-    assert client.answers()
+    assert client.answers(HEALTH_S)
 
 
 def test_the_address_is_private_and_goes_with_the_instance(host: Host, tmp_path: Path) -> None:
@@ -201,7 +202,10 @@ def test_stale_addresses_are_ignored(tmp_path: Path) -> None:
     written = read_address(tmp_path)
     assert written is not None
     assert replace(written, folder=None) == me
-    assert connect(tmp_path) is None  # nobody listens there
+    with pytest.raises(
+        NotAnswering, match=f"process {me.pid} runs the instance"
+    ):  # the process lives, and nothing listens there
+        connect(tmp_path)
     write_address(tmp_path, Address(me.pid, 1, "token", me.started - 100))  # another process had this number
     assert read_address(tmp_path) is None
     write_address(tmp_path, Address(2**22 + 1, 1, "token", 0.0))
@@ -226,8 +230,9 @@ def test_the_address_in_a_copied_directory_is_not_that_of_its_instance(tmp_path:
 
 def test_a_stop_is_a_request(host: Host, client: Client) -> None:
     assert not host.wait(0)
-    with pytest.raises(CommandError, match="does not end"):  # it is this process
-        client.stop(timeout_s=0.0)
+    with pytest.raises(CommandError, match="in this process"):
+        end_instance(host._settings.data_dir)
+    client.request_stop()
     assert host.wait(60.0)
 
 

@@ -285,11 +285,35 @@ def test_more_connections_than_a_port_has_are_hung_up_on(ask, monkeypatch, ports
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 6)
     for port in ports.values():
         kept = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in range(6)]
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as turned_away:
-            assert slow_end(turned_away) == b""
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as newest:
+            assert slow_end(kept[0]) == b"", "the oldest one goes"
+            newest.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                newest.recv(1)
         for connection in kept:
             connection.close()
         until(lambda port=port: health(port) in (200, 403, 404))
+
+
+def test_connections_that_say_nothing_keep_nobody_out(ask, monkeypatch):
+    """With 256 of them open no request was answered, and those who had asked before were not either."""
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 6)
+    with httpx.Client(base_url=f"http://127.0.0.1:{ask.port}", headers=ask.mine, trust_env=False) as client:
+        mine = client.get("/health").extensions["network_stream"].get_extra_info("socket").getsockname()
+        idle = [socket.create_connection(("127.0.0.1", ask.port), timeout=30) for _ in range(20)]
+        assert ask("GET", "/health").status_code == 200
+        said = client.get("/health")
+        assert said.extensions["network_stream"].get_extra_info("socket").getsockname() == mine
+        for connection in idle:
+            connection.close()
+
+
+def test_who_sends_nothing_is_hung_up_on_soon(monkeypatch, ports):
+    monkeypatch.setattr(connections, "LOOK_S", 0.1)
+    monkeypatch.setattr(connections, "SILENT_S", 0.3)
+    for port in ports.values():
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as silent:
+            assert silent.recv(1) == b""
 
 
 def test_no_port_delays_small_packets(host, ports):
