@@ -7,6 +7,7 @@ A code never changes its meaning and is never given again; a range's numbers nee
 
 from __future__ import annotations
 
+from flowql.compiler.diagnostics.application_codes import APPLICATION_CODES
 from flowql.compiler.diagnostics.engine_codes import ENGINE_CODES
 from flowql.compiler.diagnostics.page import CodePage as CodePage
 from flowql.compiler.diagnostics.project_codes import PROJECT_CODES
@@ -341,4 +342,4 @@ CODES: dict[str, CodePage] = {
         "FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id",
     ),
 }
-CODES |= PROJECT_CODES | QUERY_CODES | ENGINE_CODES | SPARK_CODES
+CODES |= PROJECT_CODES | QUERY_CODES | ENGINE_CODES | SPARK_CODES | APPLICATION_CODES

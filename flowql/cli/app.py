@@ -54,6 +54,7 @@ VERBS = {
     "deployments": "Show recent deployments: when, what changed, and the outcome.",
     "import": "Import projects of other systems.",
     "export": "Export projects for other systems.",
+    "app": "Delete or reset an application: what it has on its log and on this machine.",
     "spark": "Package a project for a Spark cluster, and submit it.",
     "topic": "Topics and their records.",
     "dlq": "Dead letters: list, repair and replay records that queries could not process.",
@@ -64,7 +65,10 @@ VERBS = {
     "bench": "Measure this machine.",
     "kafka": "A local Kafka broker for trials.",
 }
-_MODULES = {"import": "importing"}  # a word of Python's own cannot name a module
+_MODULES = {
+    "import": "importing",
+    "app": "application",
+}  # a word of Python's own cannot name a module, and `app` is the program
 _CONTENTS: tuple[list[str], ...] = ([], ["-h"], ["--help"], ["--version"])  # what is answered without any verb
 REPORT = "this is a bug of FlowQL: please report it with the command, the project and the output of FLOWQL_DEBUG=1"
 

@@ -40,6 +40,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("flowql topic consume orders", "all of them"),
         ("flowql topic consume orders | head -3", "the first three"),
     ),
+    "app delete": (
+        ("flowql app delete -t kafka", "only lists"),
+        ("flowql app delete -t kafka --results --yes", "deletes, results as well"),
+    ),
+    "app reset": (("flowql app reset", "only lists"), ("flowql app reset --yes", "deletes state and positions")),
     "metrics show": (("flowql metrics show", "of the default target's instance"),),
     "metrics names": (("flowql metrics names -o json", "for a program"),),
     "bench nexmark": (

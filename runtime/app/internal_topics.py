@@ -43,6 +43,12 @@ def unneeded(log: Log, deployed: Deployed, application_id: str, topics: Collecti
     return [t for t in found if 1 <= _generation(t) <= last.get(owners.get(_plain(t), ""), 0)]
 
 
+def deployed_internal(log: Log, application_id: str, topics: Collection[str]) -> list[str]:
+    """Those among existing topics that any plan in the history of deployments has, of any generation."""
+    owners = _owners(log, application_id)
+    return [t for t in _of_application(application_id, topics) if _plain(t) in owners]
+
+
 def _of_application(application_id: str, topics: Collection[str]) -> list[str]:
     """Internal topics by their names, without those of applications whose name begins with this one's."""
     prefix = f"{application_id}-"

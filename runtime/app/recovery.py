@@ -75,6 +75,7 @@ def recover(log: Log, state: StateManager, config: InstanceConfig) -> None:
     last, applied = log.last_sequence(app), state.applied_sequence
     if config.changelogs and not last:
         _check_positions(log, app)
+        _check_reset(log, app)
     if applied > last:
         msg = (
             f"the state is at commit {applied}, the log only at {last}: they do not belong together; "
@@ -100,6 +101,15 @@ def _check_positions(log: Log, application_id: str) -> None:
                 f"the committed positions of {application_id} are gone, after commit {written}: Kafka deletes those of a group that was inactive for "
                 "offsets.retention.minutes (7 days); give the application another app_id, and it computes all anew from what its topics still have"
             )
+
+
+def _check_reset(log: Log, application_id: str) -> None:
+    """Raises StateLost where a deployment is on record and nothing of what its tasks did: `flowql app reset` leaves it so.
+
+    Before the first commit both are missing, or at least once the topic of the tasks' records exists.
+    """
+    if metadata_topic(application_id) not in log.admin().topics() and read_deployed(log, application_id) is not None:
+        raise StateLost(f"state and positions of {application_id} were removed")
 
 
 def _redo(log: Log, state: StateManager, config: InstanceConfig, last: int) -> None:

@@ -1,0 +1,89 @@
+"""`flowql app delete|reset`: shows what an application has on its log and on this machine, and removes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, TargetOption, VarOption
+from flowql.cli.render import note, print_json, print_rows
+from flowql.config.load import shown_path
+from flowql.deploy.removal import How, Removal, carry_out, removal_of
+from flowql.deploy.settings import Settings, settings_of
+
+app = typer.Typer(
+    help="Delete or reset an application: what it has on its log and on this machine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Remove what is listed. Without it, it is only listed.")]
+
+
+@app.command()
+def delete(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+    yes: YesOption = False,
+    results: Annotated[bool, typer.Option("--results", help="Delete the topics of results, too.")] = False,
+) -> None:
+    """List what an application has on its log and on this machine, and delete it with --yes.
+
+    These are the record of what is deployed, state, positions, dead letters, and with --results the topics that queries write.
+    Topics of sources stay. The instance must be stopped.
+    """
+    _act(Scope.of(ctx, project=project, target=target, output=output, var=var), "delete", yes=yes, results=results)
+
+
+@app.command()
+def reset(
+    ctx: typer.Context,
+    project: ProjectOption = None,
+    target: TargetOption = None,
+    output: OutputOption = None,
+    var: VarOption = None,
+    yes: YesOption = False,
+) -> None:
+    """List state and positions of an application, and delete them with --yes: its next start reads all inputs from the beginning.
+
+    The new results replace the old ones when they are complete. The instance must be stopped.
+    """
+    _act(Scope.of(ctx, project=project, target=target, output=output, var=var), "reset", yes=yes)
+
+
+def _act(scope: Scope, how: How, *, yes: bool, results: bool = False) -> None:
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    settings = settings_of(scope.load())
+    removal = removal_of(settings, how, results=results)
+    if yes:
+        carry_out(settings, removal)
+    if as_json:
+        print_json({"parts": [asdict(p) for p in removal.parts], "kept": dict(removal.kept), "removed": yes})
+        return
+    if removal.parts:
+        print_rows(
+            ["kind", "name", "records", "bytes"], [_row(p.kind, p.name, p.records, p.bytes) for p in removal.parts]
+        )
+    for topic, why in removal.kept.items():
+        note(f"{topic} stays: {why}")
+    note(_outcome(settings, how, removal, yes=yes))
+
+
+def _row(kind: str, name: str, records: int | None, size: int | None) -> list[Any]:
+    shown = shown_path(Path(name)) if kind == "folder" else name
+    return [kind, shown, "" if records is None else f"{records:,}", "" if size is None else f"{size:,}"]
+
+
+def _outcome(settings: Settings, how: How, removal: Removal, *, yes: bool) -> str:
+    name = settings.application_id
+    if not removal.parts:
+        return f"nothing of {name} is here"
+    if not yes:
+        return f"nothing was removed; to remove this:  flowql app {how} --yes"
+    after = "; the next start computes all results again" if how == "reset" else ""
+    return f"removed {len(removal.parts)} parts of {name}{after}"
