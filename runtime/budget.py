@@ -9,10 +9,11 @@ PROCESS_BYTES = (
     240 * MIB
 )  # the interpreter, libraries and threads of an instance without queries (135), and mapped parts of the log
 INTERACTIVE_QUERY_BYTES_MIN = 32 * MIB  # with less, DuckDB cannot sort what it could spill
+QUERY_PROCESS_BYTES_MIN = 64 * MIB  # of a child process, for the same reason
 # Parts of 64. Each bounds what it names; together they are the budget without the process.
-_FETCH, _INPUT, _OUTPUT, _LAYERS, _CACHE, _BLOCKS, _INTERACTIVE = 2, 8, 8, 8, 8, 8, 7
+_FETCH, _INPUT, _OUTPUT, _LAYERS, _CACHE, _BLOCKS, _INTERACTIVE, _PROCESSES = 2, 7, 7, 8, 7, 8, 5, 7
 _FREE = 6  # what the C library and Python keep of what was given back, until the process exceeds its budget (`flowql.runtime.app.allocator`)
-assert 2 * _FETCH + _INPUT + _OUTPUT + _LAYERS + _CACHE + _BLOCKS + 2 * _INTERACTIVE + _FREE == 64
+assert 2 * _FETCH + _INPUT + _OUTPUT + _LAYERS + _CACHE + _BLOCKS + 2 * _INTERACTIVE + _PROCESSES + _FREE == 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class MemoryBudget:
     """What parts of an instance may take of `memory_bytes`, which is what the whole process should stay within.
 
     >>> MemoryBudget(1 << 30).interactive_query_bytes >> 20
-    85
+    61
     """
 
     memory_bytes: int
@@ -71,3 +72,13 @@ class MemoryBudget:
         to disk, or is an error.
         """
         return max(INTERACTIVE_QUERY_BYTES_MIN, self._share(_INTERACTIVE))
+
+    @property
+    def query_process_bytes(self) -> int:
+        """Of all child processes that answer interactive queries, beside what they have when they are idle."""
+        return query_process_bytes(self.interactive_query_bytes)
+
+
+def query_process_bytes(interactive_query_bytes: int) -> int:
+    """As `MemoryBudget.query_process_bytes`, for this share of interactive queries in the process of the instance."""
+    return max(QUERY_PROCESS_BYTES_MIN, interactive_query_bytes * _PROCESSES // _INTERACTIVE)

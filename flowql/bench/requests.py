@@ -3,7 +3,7 @@
     python -m flowql.bench.requests [--requests 300] [--json FILE]
 
 The instance is a process of its own with a table of 20,000 rows. Requests go to its local port, one after the other: `/health`, a row by
-its key, and the first 20 rows. Kept-alive answers of 40 ms mean that a socket delays small packets (Nagle's algorithm, and the delayed
+its key, the first 20 rows, and a list, which a child process answers. Kept-alive answers of 40 ms mean that a socket delays small packets (Nagle's algorithm, and the delayed
 acknowledgement of the other side).
 """
 
@@ -38,6 +38,7 @@ REQUESTS = (
     ("GET", "/health", ""),
     ("POST", "/query", "SELECT * FROM spent WHERE id = '{n}'"),
     ("POST", "/query", "SELECT * FROM spent LIMIT 20"),
+    ("POST", "/query", "SELECT LIST(n) FROM spent WHERE id = '{n}'"),
 )
 WARM_UP = 20  # requests that are not measured
 READY_S, ANSWER_S = 60.0, 30.0

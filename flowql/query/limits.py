@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flowql.config.sections import InteractiveQuerySettings
-from flowql.runtime.budget import MIB, MemoryBudget
+from flowql.runtime.budget import MIB, QUERY_PROCESS_BYTES_MIN, MemoryBudget, query_process_bytes
 
 MEMORY_BYTES_DEFAULT = MemoryBudget(1 << 30).interactive_query_bytes
 
@@ -33,6 +33,16 @@ class QueryLimits:
         return min(4 * MIB, self.memory_bytes // 16)
 
     @property
+    def processes(self) -> int:
+        """How many child processes answer queries at the same time."""
+        return 2 if query_process_bytes(self.memory_bytes) >= 2 * QUERY_PROCESS_BYTES_MIN else 1
+
+    @property
     def process_bytes(self) -> int:
-        """What a child process that answers a query may take beside what it has when it is idle: DuckDB, and rows outside it."""
-        return 2 * self.memory_bytes
+        """What such a process may take beside what it has when it is idle."""
+        return query_process_bytes(self.memory_bytes) // self.processes
+
+    @property
+    def of_process(self) -> QueryLimits:
+        """The limits in such a process: DuckDB's two thirds, as rows outside it and what it does not count need the rest."""
+        return replace(self, memory_bytes=2 * self.process_bytes // 3)

@@ -1,6 +1,6 @@
 """The child processes of an instance that answer interactive queries (`query_process`): a queue in front of them, and what watches them.
 
-One process stays warm once the first has been needed, and there are at most `PROCESSES` while queries wait. A process that ends, or keeps more memory than a
+One process stays warm once the first has been needed, and there are at most `QueryLimits.processes` while queries wait. A process that ends, or keeps more memory than a
 query may leave behind, is replaced in the background. A process that exceeds its memory, or whose query is cancelled or out of time, is killed.
 
 Beside continuous queries that need all processors an idle task is still too much: threads that wake up on a processor on which it runs start later
@@ -23,7 +23,6 @@ from flowql.query.limits import QueryLimits
 from flowql.query.query_process import ProcessFailed, QueryProcess
 from flowql.runtime.budget import MIB
 
-PROCESSES = 2
 WAITING_MAX = 64
 LOOK_S = 0.05  # between two looks at each process that works or starts
 KEPT_BYTES = 32 * MIB  # that an idle process may have more than it began with
@@ -148,7 +147,7 @@ class QueryPool:
         for process, check in self._busy.items():
             self._look(process, check)
         self._take_turns(now_s)
-        wanted = max(1, min(PROCESSES, len(self._busy) + len(self._waiting)))
+        wanted = max(1, min(self._limits.processes, len(self._busy) + len(self._waiting)))
         if not self._failure and len(self._busy) + len(self._idle) + len(self._starting) < wanted:
             try:
                 self._starting.append(QueryProcess(self._limits))

@@ -63,6 +63,14 @@ class WorkerRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """The first message to the process. memory_bytes: what it may take beside what it has when it is idle."""
+
+    queries: QueryLimits
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerReady:
     """The first message of the process. stoppable: it is killed with its parent also while it is stopped."""
 
@@ -106,7 +114,7 @@ class QueryProcess:
                     start_new_session=True,
                 )
             self._in, self._out = self._data.makefile("rb"), SocketWriter(self._data)
-            send(self._out, limits)
+            send(self._out, WorkerLimits(limits.of_process, limits.process_bytes))
         except OSError as error:
             self._close()
             raise ProcessFailed(str(error)) from error

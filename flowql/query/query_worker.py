@@ -65,8 +65,8 @@ def _serve(data: socket.socket, files: socket.socket, stoppable: bool) -> None:
     leave_pandas_out()
     incoming, out = data.makefile("rb"), SocketWriter(data)
     limits = receive(incoming)
-    server = Server(limits, incoming)
-    limit_memory(limits.process_bytes)
+    server = Server(limits.queries, incoming)
+    limit_memory(limits.memory_bytes)
     send(out, WorkerReady(stoppable))
     while True:
         _, (file, *_), _, _ = socket.recv_fds(files, 1, 1)

@@ -67,7 +67,11 @@ PANELS = (
     Panel("State", {f"flowql_query_state_bytes{{{_ONLY}}}": "{{query}}"}, "bytes"),
     Panel(
         "Memory",
-        {"flowql_memory_bytes": "process", "flowql_uncommitted_bytes": "uncommitted output"}
+        {
+            "flowql_memory_bytes": "process",
+            "flowql_query_processes_memory_bytes": "query processes",
+            "flowql_uncommitted_bytes": "uncommitted output",
+        }
         | {f"flowql_query_buffered_bytes{{{_ONLY}}}": "{{query}} waiting to be processed"},
         "bytes",
     ),

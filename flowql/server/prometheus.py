@@ -120,6 +120,7 @@ METRICS = (
     _instance("uptime_seconds", "gauge", "uptime_s", "How long the process runs."),
     _instance("cpu_seconds_total", "counter", "cpu_s", "Processor time of the process."),
     _instance("memory_bytes", "gauge", "memory_bytes", "Resident memory of the process."),
+    _instance("query_processes_memory_bytes", "gauge", "query_processes_memory_bytes", "Memory of query processes."),
     _instance("commits_total", "counter", "commits", "Commits since the start."),
     Metric("flowql_commits_blocked", "gauge", (), "1 while commits do not get through.", _blocked),
     Metric("flowql_commit_seconds", "histogram", (), "From the cut of an epoch to its commit.", _commit_latency),

@@ -36,7 +36,10 @@ class Service:
         self._deploying = threading.Lock()
 
     def status(self, *, detail: bool = False) -> dict[str, Any]:
-        return self._engine.status(detail=detail)
+        found = self._engine.status(detail=detail)
+        processes, size = self.database.pool.memory() if self.database.pool is not None else (0, 0)
+        found["instance"] |= {"query_processes": processes, "query_processes_memory_bytes": size}
+        return found
 
     @property
     def plan(self) -> Plan:

@@ -32,6 +32,7 @@ def test_the_parts_and_the_process_are_the_budget(memory: int) -> None:
         budget.state.cache_bytes,
         budget.block_cache_bytes,  # write buffers are in it
         2 * budget.interactive_query_bytes,  # DuckDB, and rows on their way
+        budget.query_process_bytes,
     )
     assert memory * 0.85 < sum(parts) + PROCESS_BYTES < memory * 0.95  # the rest is what allocators keep
     assert budget.write_buffer_bytes < budget.block_cache_bytes

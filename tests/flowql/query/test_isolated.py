@@ -57,7 +57,7 @@ def world() -> QueryHarness:
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[QueryDatabase]:
-    with closing(QueryDatabase(QueryLimits(64 * MIB))) as made:
+    with closing(QueryDatabase(QueryLimits(96 * MIB))) as made:
         yield made
     assert not children_that_run(query_process.PROGRAM)
 
