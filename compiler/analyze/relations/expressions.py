@@ -33,6 +33,15 @@ class Correlated(Exception):
     """A query names columns of the query around it elsewhere than where a join can compare them. It is then answered by `dependent`."""
 
 
+class OuterAggregate(CompileError):
+    """An aggregate in a sub-query names columns of a query around alone: it is one of that query. owner: binds over the rows that query groups."""
+
+    def __init__(self, node: t.Call, owner: RelBinder) -> None:
+        title = "an aggregate of the query around is not allowed here"
+        super().__init__(*mistake("FQ2020", title, node.span, "of its columns alone").diagnostics)
+        self.node, self.owner = node, owner
+
+
 class RelBinder(Binder):
     """Binds expressions over a relation. outer: the query around a sub-query, whose columns it may name, too.
 
@@ -55,6 +64,15 @@ class RelBinder(Binder):
         self.uses_outer = False
         self.carried_used: set[str] = outer.carried_used if outer is not None else set()
         self._carried = {c.name: c.expr() for c in columns if c.source == OUTER}
+
+    @property
+    def ungrouped(self) -> RelBinder:
+        """What binds over the rows before they are grouped."""
+        return self
+
+    @property
+    def clause(self) -> str:
+        return self._clause
 
     def bound(self, node: t.Expr) -> Expr:
         """The typed expression of a tree."""
@@ -123,7 +141,13 @@ class RelBinder(Binder):
             found, around = around.given.get(node.parts[0]), around.outer
         if found is None:
             raise mistake("FQ2005", f"{node.parts[0].split(_MARK)[-1]} cannot stand here", node.span, "not known here")
-        return self.as_here(found)
+        e = self.as_here(found)
+        owner = self.given.owners.get(node.parts[0]) if isinstance(self.given, Given) else None
+        if owner is not None and self.ungrouped is not owner and self.outer is not None:
+            for name in columns_of(found) & columns_of(e):  # it is not carried
+                self.uses_outer = True
+                self.outer.note(Column(found.type, name))
+        return e
 
     def as_here(self, e: Expr) -> Expr:
         """An expression over a query around, over the columns that are carried of it."""
@@ -178,6 +202,10 @@ class GroupedBinder(RelBinder):
         super().__init__(below.columns, below.catalog, clause, outer=below.outer, given=given)
         self._below, self._groups, self._ungrouped = below, groups, ungrouped
 
+    @property
+    def ungrouped(self) -> RelBinder:
+        return self._below
+
     def _carried_as(self, column: Column) -> Column:
         found = next((g for e, g in self._groups if e == column), column)
         assert isinstance(found, Column)
@@ -222,16 +250,26 @@ def _scope(columns: Sequence[RelColumn]) -> Scope:
     return Scope(tuple(ScopeColumn(c.source, c.name, c.type, c.column, "value") for c in named), aliases)
 
 
+class Given(dict[str, Expr]):
+    """What placeholders stand for. owners: of those for aggregates of a query around, the binder over the rows that they are of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owners: dict[str, RelBinder] = {}
+
+
 class Placeholders:
     """Names that stand in a tree for expressions that are bound before it: aggregates, sub-queries, window functions."""
 
     def __init__(self) -> None:
-        self.exprs: dict[str, Expr] = {}
+        self.exprs = Given()
 
-    def add(self, node: t.Expr, e: Expr) -> t.ColumnRef:
-        """A reference to `e` in the place of `node`, whose text it shows in messages."""
+    def add(self, node: t.Expr, e: Expr, owner: RelBinder | None = None) -> t.ColumnRef:
+        """A reference to `e` in the place of `node`, whose text it shows in messages. owner: see `Given`."""
         key = f"{_MARK}{len(self.exprs)}{_MARK}{WRITER.expr(node)}"
         self.exprs[key] = e
+        if owner is not None:
+            self.exprs.owners[key] = owner
         return t.ColumnRef((key,), span=node.span)
 
     def exchange(self, old: Expr, new: Expr) -> None:

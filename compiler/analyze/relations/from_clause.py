@@ -13,7 +13,7 @@ from flowql.compiler.analyze.relations.asof import asof_joined, is_asof
 from flowql.compiler.analyze.relations.definitions import NO_TABLES, Tables, in_place, rows_of
 from flowql.compiler.analyze.relations.dependent import Dependent, check_repeatable, dependent, named, same
 from flowql.compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder
-from flowql.compiler.analyze.relations.grouping import has_aggregates
+from flowql.compiler.analyze.relations.grouping import check_own, has_aggregates, is_aggregate
 from flowql.compiler.analyze.relations.joins import all_conjuncts, joined, joined_all
 from flowql.compiler.analyze.relations.relation import (
     OUTER,
@@ -125,6 +125,9 @@ class FromBinder(ABC):
         parts = [*(p for n in given.on for p in and_parts(n)), *written]
         for part in parts:
             if has_aggregates(part):
+                for n in t.walk(part):
+                    if is_aggregate(n):
+                        check_own(n, binder)
                 raise mistake("FQ2020", "aggregate functions are not allowed in WHERE", part.span, help="use HAVING")
         plain = [p for p in parts if not has_query(p)]
         own = list(given.ties)

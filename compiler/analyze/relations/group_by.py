@@ -36,9 +36,12 @@ class _Binds(Queries, Protocol):
 
 
 class GroupBy:
-    """Groups what FROM and WHERE give. below: binds over these rows."""
+    """Groups what FROM and WHERE give. below: binds over these rows. inside: aggregates of this query that stand in sub-queries."""
 
-    def __init__(self, queries: _Binds, subqueries: Subqueries, below: RelBinder) -> None:
+    def __init__(
+        self, queries: _Binds, subqueries: Subqueries, below: RelBinder, inside: Sequence[t.Call] = ()
+    ) -> None:
+        self._inside = inside
         self._names, self._placeholders = queries.names, queries.placeholders
         self._subqueries, self._below = subqueries, below
 
@@ -47,7 +50,7 @@ class GroupBy:
         below = self._below
         sets = [[self._element(e, select) for e in one] for one in grouping_sets(select.group_by)]
         rel, sets, parts = self._before_groups(rel, sets, parts)
-        aggregates = Aggregates(below, self._names, self._placeholders)
+        aggregates = Aggregates(below, self._names, self._placeholders, self._inside)
         parts = aggregates.taken(parts)
         exprs = [[*below.carried, *(below.bound(e) for e in one)] for one in sets]
         exprs = [[*one, *self._decided(exprs, parts)] for one in exprs]

@@ -11,11 +11,12 @@ from typing import Any
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import interval_number, json_order, kept, taken
 from flowql.compiler.analyze.relations import interval_aggregates
-from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
+from flowql.compiler.analyze.relations.expressions import OuterAggregate, Placeholders, RelBinder, rebuilt
 from flowql.compiler.analyze.relations.interval_aggregates import Part
 from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.edits import Edit, behind
+from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions import change_statistics
@@ -90,20 +91,47 @@ def has_aggregates(node: t.Node | None) -> bool:
     return False
 
 
-class Aggregates:
-    """Takes aggregates out of expressions. below: binds over the rows that are grouped."""
+def check_own(node: t.Node, below: RelBinder) -> None:
+    """Raises OuterAggregate for an aggregate whose columns are all of queries around: it is of the innermost of these."""
+    names = [Name(n.parts) for n in t.walk(node) if isinstance(n, t.ColumnRef)]
+    here: RelBinder | None = below
+    while names and here is not None:
+        owner = here.ungrouped
+        if any(owner.find(n) is not None for n in names):
+            break
+        here = here.outer
+    if not names or here is None or here.ungrouped is below or not isinstance(node, t.Call):
+        return
+    if here.clause != "SELECT":
+        raise mistake(
+            "FQ2020", f"aggregate functions are not allowed in {here.clause}", node.span, "of the query around"
+        )
+    raise OuterAggregate(node, here.ungrouped)
 
-    def __init__(self, below: RelBinder, names: Names, placeholders: Placeholders) -> None:
+
+class Aggregates:
+    """Takes aggregates out of expressions. below: binds over the rows that are grouped. inside: aggregates of this query that stand in sub-queries."""
+
+    def __init__(
+        self, below: RelBinder, names: Names, placeholders: Placeholders, inside: Sequence[t.Call] = ()
+    ) -> None:
+        self._inside = inside
         self._below, self._names, self._placeholders = below, names, placeholders
         self.calls: list[AggregateCall] = []
 
     def taken(self, node: Any) -> Any:
         """The tree with placeholders for its aggregates."""
 
+        def of_outer(n: t.Node) -> t.Node | None:
+            if isinstance(n, t.Call) and any(n == a and n.span == a.span for a in self._inside):
+                return self._placeholders.add(n, self._of_intervals(n) or self._add(n).column, self._below)
+            return None
+
         def rule(n: t.Node) -> t.Node | None:
             if isinstance(n, t.Query):
-                return n
+                return rebuilt(n, of_outer) if self._inside else n
             if isinstance(n, t.Call) and is_aggregate(n):
+                check_own(n, self._below)
                 return self._placeholders.add(n, self._of_intervals(n) or self._add(n).column)
             return None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import kept
 from flowql.compiler.analyze.relations.definitions import NO_TABLES, CommonTable, Tables
-from flowql.compiler.analyze.relations.expressions import Correlated, RelBinder
+from flowql.compiler.analyze.relations.expressions import Correlated, OuterAggregate, RelBinder
 from flowql.compiler.analyze.relations.from_clause import FromBinder
 from flowql.compiler.analyze.relations.group_by import GroupBy
 from flowql.compiler.analyze.relations.grouping import has_aggregates, order_of, ordered_by
@@ -207,11 +207,34 @@ class QueryBinder(FromBinder):
         self, select: t.Select, order_by: Sequence[t.OrderItem], rel: Rel, tables: Tables, outer: RelBinder | None
     ) -> _Body:
         """Groups, HAVING, sub-queries and window functions of a SELECT over what FROM and WHERE give."""
-        carried = rel.carried
-        below = binder = self._binder(rel.columns, "SELECT", outer)
+        inside: list[t.Call] = []
+        while True:
+            below = self._binder(rel.columns, "SELECT", outer)
+            try:
+                return self._grouped_body(select, order_by, rel, tables, below, inside)
+            except OuterAggregate as found:
+                if found.owner is not below:
+                    raise
+                if any(n == found.node and n.span == found.node.span for n in inside):
+                    title = "aggregate function calls cannot be nested"
+                    raise mistake("FQ2020", title, found.node.span, "nested") from None
+                inside.append(found.node)
+
+    def _grouped_body(
+        self,
+        select: t.Select,
+        order_by: Sequence[t.OrderItem],
+        rel: Rel,
+        tables: Tables,
+        below: RelBinder,
+        inside: Sequence[t.Call],
+    ) -> _Body:
+        """inside: aggregates of this SELECT that stand in its sub-queries."""
+        carried, binder = rel.carried, below
         parts = (select.items, select.having, tuple(order_by), select.distinct_on)
-        if select.group_by or select.having is not None or any(has_aggregates(n) for n in nodes(parts)):
-            rel, binder, parts = GroupBy(self, Subqueries(self, tables), below).grouped(select, parts, rel)
+        grouped = select.group_by or select.having is not None or inside
+        if grouped or any(has_aggregates(n) for n in nodes(parts)):
+            rel, binder, parts = GroupBy(self, Subqueries(self, tables), below, inside).grouped(select, parts, rel)
             if parts[1] is not None:
                 rel = self._having(parts[1], rel, binder, tables)
         subqueries = Subqueries(self, tables)
