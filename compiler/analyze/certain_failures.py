@@ -15,6 +15,7 @@ from flowql.compiler.functions.constant_arguments import checks_of
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.inline import CONSTRUCTORS
 from flowql.compiler.functions.numeric import NumericOverflow
+from flowql.compiler.functions.patterns.errors import PatternError
 from flowql.compiler.functions.registry import FAILURES, all_functions, lookup
 from flowql.compiler.functions.sql_intervals import whole_ms
 from flowql.compiler.functions.sql_micros import finer
@@ -63,7 +64,15 @@ def _failures(e: Expr, elements: bool) -> Iterator[Diagnostic]:
             try:
                 check(given.value)
             except Exception as error:  # whatever the reference raises is the row's failure
-                yield _diagnostic(e, error)
+                yield _diagnostic(e, error, _span(given))
+
+
+def _of_pattern(span: Span, problem: PatternError) -> Diagnostic:
+    why = "patterns run on an engine of linear time, so that no string holds a query up"
+    unsupported = problem.label == "is not supported"
+    return Diagnostic(
+        problem.constant_code, str(problem), span, problem.label, why, problem.help, unsupported=unsupported
+    )
 
 
 def _finer_move(e: Call) -> Exception | None:
@@ -122,8 +131,11 @@ def _innermost(e: Call, problem: Exception) -> Diagnostic:
     return _diagnostic(e, problem)
 
 
-def _diagnostic(e: Call, problem: Exception) -> Diagnostic:
+def _diagnostic(e: Call, problem: Exception, argument: Span = NOWHERE) -> Diagnostic:
+    """argument: where the argument stands that makes the call fail."""
     span = _span(e)
+    if isinstance(problem, PatternError):
+        return _of_pattern(argument if argument != NOWHERE else span, problem)
     text = span.line_text[span.column - 1 :][: span.length].strip()
     shown = text if 0 < len(text) <= _SHOWN_CHARS else f"a constant {e.type}"
     return Diagnostic(

@@ -297,6 +297,36 @@ CODES: dict[str, CodePage] = {
         "Joined sources have different numbers of partitions",
         "Rows of one key would be in different tasks. Copy one of the sources with another PARTITIONS first.",
     ),
+    "FQ2061": CodePage(
+        "A pattern has a construct that is not supported",
+        "Patterns run on an engine whose time grows with the length of a string alone, so that no record can hold up an instance. Such an engine has "
+        "no look-ahead and look-behind, back-references, possessive quantifiers (`a++`) and atomic groups (`(?>a)`). The message names the construct. "
+        "The page on patterns lists what each dialect has.",
+        "CREATE STREAM q AS SELECT * FROM s WHERE REGEXP_LIKE(name, '(?=.*[0-9])(?=.*[a-z]).*');",
+        "CREATE STREAM q AS SELECT * FROM s WHERE REGEXP_LIKE(name, '[0-9]') AND REGEXP_LIKE(name, '[a-z]');",
+    ),
+    "FQ2062": CodePage(
+        "A pattern is not valid",
+        "The message says at which character of the pattern. ksqlDB's dialect has the syntax of Java, standard SQL that of PostgreSQL; REGEXP_EXTRACT and "
+        "REGEXP_EXTRACT_ALL have Java's in both.",
+        "CREATE STREAM q AS SELECT * FROM s WHERE REGEXP_LIKE(name, '(a');",
+        "CREATE STREAM q AS SELECT * FROM s WHERE REGEXP_LIKE(name, '\\(a');",
+    ),
+    "FQ2063": CodePage(
+        "A pattern is too large",
+        "A pattern has at most 5,000 characters, 100 groups and repetitions of 1,000 times; its program, in which repetitions are written out, has "
+        "at most 20,000 instructions and needs at most 8 MiB.",
+        "CREATE STREAM q AS SELECT * FROM s WHERE REGEXP_LIKE(name, '((a{1000}){1000}){9}');",
+        "CREATE STREAM q AS SELECT * FROM s WHERE REGEXP_LIKE(name, 'a{1000}');",
+    ),
+    "FQ2064": CodePage(
+        "PostgreSQL may take another match of a pattern",
+        "Where a pattern matches in several ways at one place, PostgreSQL takes the longest match, and the engine the one that the pattern tries "
+        "first. A pattern whose match is taken (REGEXP_MATCH, REGEXP_REPLACE, REGEXP_SUBSTR and others) is refused where these may differ. Write "
+        "longer alternatives first and classes of characters that exclude what follows. `~` and REGEXP_LIKE, which only ask for a match, take any pattern.",
+        "SELECT REGEXP_SUBSTR(name, 'a?(ab)?') AS x FROM s;",
+        "SELECT REGEXP_SUBSTR(name, 'aab|ab|a') AS x FROM s;",
+    ),
     "FQ2070": CodePage("Definitions form a cycle", "Each needs the next; none could be started first."),
     "FQ2071": CodePage(
         "A topology of processors does not fit the project's SQL",

@@ -208,6 +208,20 @@ ENGINE_CODES: dict[str, CodePage] = {
         "CREATE STREAM placed AS SELECT * FROM orders;      -- the existing records\n"
         "CREATE STREAM named AS SELECT o.customer, c.name FROM placed o JOIN customers c ON o.customer = c.id;",
     ),
+    "FQ4070": CodePage(
+        "A string is too long for a pattern",
+        "The time that a pattern takes grows with the length of the string times the size of the pattern. A row whose string would take more than about "
+        "a quarter of a second is a dead letter; the message names the length that is allowed. Take a part of the string, or a simpler pattern.",
+        "REGEXP_REPLACE(body, '([a-z]+[0-9]*){1,500}', '')       -- bodies of megabytes",
+        "REGEXP_REPLACE(SUBSTRING(body, 1, 10000), '([a-z]+[0-9]*){1,500}', '')",
+    ),
+    "FQ4071": CodePage(
+        "A pattern from data cannot be used",
+        "The pattern of a row, which is a column or is computed, is not valid, is too large, or has a construct that is not supported. The row is a dead "
+        "letter. A constant pattern is checked when the query is compiled (FQ2061 to FQ2064).",
+        "REGEXP_LIKE(name, rule)      -- rule is '(?=a)'",
+        "REGEXP_LIKE(name, rule)      -- rule is 'a'",
+    ),
     "FQ4067": CodePage(
         "Deletions of a table may have been missed",
         "Kafka keeps a deletion (a record without value) in a compacted topic for `delete.retention.ms` after it was compacted, a day unless the topic says "

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn
 
+from flowql.compiler.functions.patterns.errors import PatternFailure
 from flowql.compiler.plan.types import Kind, SqlType
 
 VALUE_BYTES_MAX = 16 << 20  # of one value; a topic takes records of 1 MB unless it is told otherwise
@@ -42,8 +43,8 @@ class CallTooLong(ValueError):
 
 
 def code_of(error: BaseException, otherwise: str) -> str:
-    """The code of a dead letter for an expression that failed: that of a limit, or `otherwise`."""
-    return error.code if isinstance(error, ValueTooLarge | CallTooLong) else otherwise
+    """The code of a dead letter for an expression that failed: that of a limit or a pattern, or `otherwise`."""
+    return error.code if isinstance(error, ValueTooLarge | CallTooLong | PatternFailure) else otherwise
 
 
 def check_bytes(count: int) -> None:

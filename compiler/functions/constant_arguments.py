@@ -33,7 +33,7 @@ def _sql_divisor(v: Any) -> None:
 
 def _pattern_or_place(v: Any) -> None:
     if isinstance(v, str):
-        sql_patterns.posix(v)
+        sql_patterns.taking_program(v)
 
 
 def _zone_or_interval(v: Any) -> None:
@@ -43,7 +43,9 @@ def _zone_or_interval(v: Any) -> None:
 
 _BY_PATTERN = ("FORMAT_TIMESTAMP", "TIMESTAMPTOSTRING", "PARSE_TIMESTAMP", "STRINGTOTIMESTAMP")
 _BY_DATE_PATTERN = ("FORMAT_DATE", "DATETOSTRING", "PARSE_DATE", "STRINGTODATE", "FORMAT_TIME", "PARSE_TIME")
-_POSIX = ("sql_regexp_like", "sql_regexp_match", "sql_regexp_replace", "sql_regexp_split_to_array")
+_POSIX = (
+    "sql_regexp_match", "sql_regexp_replace", "sql_regexp_split_to_array", "sql_regexp_count", "sql_regexp_instr", "sql_regexp_substr"
+)  # fmt: skip
 _NONE: Mapping[int, Check] = {}
 _CHECKS: dict[str, Mapping[int, Check]] = {
     "div": {1: _divisor},
@@ -57,15 +59,16 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
     "sql_to_char": {1: sql_date_patterns.parts_of},
     **{key: {1: sql_from_char.readable} for key in ("sql_to_date_by", "sql_to_timestamp_by")},
     **{key: {1: sql_number_patterns.number_pattern} for key in ("sql_number_to_char", "sql_to_number")},
-    **{key: {1: sql_patterns.posix} for key in _POSIX},
+    **{key: {1: sql_patterns.taking_program} for key in _POSIX},
+    "sql_regexp_like": {1: sql_patterns.asking_program},
     "sql_substring": {1: _pattern_or_place},
-    **{key: {1: regex.compiled} for key in ("sql_regexp_extract", "sql_regexp_extract_all")},
+    **{key: {1: regex.java_program} for key in ("sql_regexp_extract", "sql_regexp_extract_all")},
     **{key: {1: parts_of} for key in ("sql_from_unixtime", "sql_unix_timestamp")},
-    "REGEXP_EXTRACT": {0: regex.compiled},
-    "REGEXP_EXTRACT_ALL": {0: regex.compiled},
-    "REGEXP_REPLACE": {1: regex.compiled},
-    "REGEXP_SPLIT_TO_ARRAY": {1: regex.compiled},
-    "REGEXP_LIKE": {1: regex.compiled},
+    "REGEXP_EXTRACT": {0: regex.java_program},
+    "REGEXP_EXTRACT_ALL": {0: regex.java_program},
+    "REGEXP_REPLACE": {1: regex.java_program},
+    "REGEXP_SPLIT_TO_ARRAY": {1: regex.java_program},
+    "REGEXP_LIKE": {1: regex.java_program},
     "EXTRACTJSONFIELD": {1: path_of},
     "CONVERT_TZ": {1: zone_of, 2: zone_of},
     **{key: {1: parts_of, 2: zone_of} for key in _BY_PATTERN},
@@ -76,6 +79,8 @@ _CHECKS: dict[str, Mapping[int, Check]] = {
 
 def checks_of(name: str, count: int) -> Mapping[int, Check]:
     """Position of an argument -> its check, for a call of `name` with so many arguments."""
-    if name in ("like", "not_like") and count == 2:  # with ESCAPE the pattern depends on another argument
+    if name == "sql_similar" and count == 2:
+        return {1: sql_patterns.similar}
+    if name in ("like", "not_like", "sql_ilike") and count == 2:  # with ESCAPE the pattern depends on another argument
         return {1: like_pattern}
     return _CHECKS.get(name, _NONE)

@@ -1,104 +1,193 @@
-"""Regular expressions: Java's syntax, of which Python's is a near superset for what people write."""
+"""Regular expressions in Java's syntax, as ksqlDB and Flink have them."""
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 
+import numpy as np
+import pyarrow as pa
+
+from flowql.compiler.functions.pattern_calls import Prepared, lists, pattern_calls, scattered
+from flowql.compiler.functions.patterns import engine
+from flowql.compiler.functions.patterns.errors import PatternError
+from flowql.compiler.functions.patterns.java import parse_java
+from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, array
 
 
-@lru_cache(maxsize=256)
-def compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern in Python's syntax: Java's named groups and possessive shorthand are rewritten."""
-    return re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern))
+@lru_cache(maxsize=500)
+def java_program(pattern: str) -> Program:
+    """Raises PatternError."""
+    return Program(parse_java(pattern))
 
 
-def _java_replacement(replacement: str) -> str:
-    r"""`$1` and `\x` of Java as Python's template."""
-    out, i = [], 0
+def like(pattern: str) -> Prepared:
+    program = java_program(pattern)
+    return Prepared(program, lambda strings: engine.tests(program, strings))
+
+
+def extract(pattern: str, group: int = 0) -> Prepared:
+    """A group of the first match; NULL when nothing matches or there is no such group."""
+    program = java_program(pattern)
+    if not 0 <= group <= program.groups:
+        return Prepared(program, lambda strings: pa.nulls(len(strings), pa.string()))
+
+    def over(strings: pa.Array) -> pa.Array:
+        found = engine.first(program, strings, frozenset((group,)))
+        return scattered(found.rows, engine.texts(strings, found.rows, *found.groups[group]), len(strings))
+
+    return Prepared(program, over)
+
+
+def extract_all(pattern: str, group: int = 0) -> Prepared:
+    program = java_program(pattern)
+    if not 0 <= group <= program.groups:
+        return Prepared(program, lambda strings: pa.nulls(len(strings), pa.list_(pa.string())))
+
+    def over(strings: pa.Array) -> pa.Array:
+        found = engine.every(program, strings, frozenset((group,)))
+        return lists(found.rows, engine.texts(strings, found.rows, *found.groups[group]), len(strings))
+
+    return Prepared(program, over, every=True)
+
+
+def replace(pattern: str, replacement: str) -> Prepared:
+    program = java_program(pattern)
+    pieces = _pieces(program, replacement)
+    return Prepared(program, lambda strings: engine.replaced(program, strings, pieces), every=True)
+
+
+def _pieces(program: Program, replacement: str) -> tuple[str | int, ...]:
+    r"""`$1`, `${name}` and `\x` of Java. Raises PatternError for a group that the pattern does not have."""
+    out: list[str | int] = []
+    i = 0
     while i < len(replacement):
         c = replacement[i]
-        if c == "\\" and i + 1 < len(replacement):
-            i += 1
-            out.append("\\\\" if replacement[i] == "\\" else replacement[i])
-        elif c == "$" and replacement[i + 1 : i + 2].isdigit():
-            i += 1
-            out.append(f"\\g<{replacement[i]}>")
-        else:
-            out.append("\\\\" if c == "\\" else c)
         i += 1
-    return "".join(out)
+        if c == "\\":
+            if i == len(replacement):
+                raise PatternError(replacement, "a backslash is at the end of the replacement")
+            out.append(replacement[i])
+            i += 1
+        elif c == "$":
+            group, i = _group(program, replacement, i)
+            out.append(group)
+        else:
+            out.append(c)
+    return engine.joined(out)
 
 
-def extract(pattern: str, s: str, group: int = 0) -> str | None:
-    """A group of the first match; NULL when nothing matches or there is no such group."""
-    m = compiled(pattern).search(s)
-    return m.group(group) if m and 0 <= group <= (m.re.groups) else None
+def _group(program: Program, replacement: str, at: int) -> tuple[int, int]:
+    """The group that is named behind a `$`, and where its name ends: as many digits as make a number of a group."""
+    if replacement.startswith("{", at):
+        end = replacement.find("}", at)
+        name = replacement[at + 1 : end] if end >= 0 else ""
+        if name not in dict(program.pattern.names):
+            raise PatternError(replacement, f"the pattern has no group that is called {name!r}")
+        return dict(program.pattern.names)[name], end + 1
+    digit = replacement[at : at + 1]
+    if not (digit.isascii() and digit.isdigit()):
+        raise PatternError(replacement, "a $ of the replacement has no number of a group; write  \\$  for the sign")
+    number, at = int(digit), at + 1
+    if number > program.groups:
+        raise PatternError(replacement, f"the pattern has no group {number}")
+    while (
+        (digit := replacement[at : at + 1]).isascii() and digit.isdigit() and number * 10 + int(digit) <= program.groups
+    ):
+        number, at = number * 10 + int(digit), at + 1
+    return number, at
 
 
-def extract_all(pattern: str, s: str, group: int = 0) -> list[str | None] | None:
-    regex = compiled(pattern)
-    if not 0 <= group <= regex.groups:
-        return None
-    return [m.group(group) for m in regex.finditer(s)]
+def split(pattern: str) -> Prepared:
+    """The parts between matches; single characters for a pattern that matches an empty string."""
+    program = java_program(pattern)
+    empty = program.nullable and bool(engine.matches_empty(program))
+
+    def over(strings: pa.Array) -> pa.Array:
+        found = engine.every(program, strings, frozenset((WHOLE,)))
+        begins, ends = (a.tolist() for a in found.groups[WHOLE])
+        bounds = np.searchsorted(found.rows, np.arange(len(strings) + 1)).tolist()
+        made = []
+        for row, s in enumerate(strings.to_pylist()):
+            spans = list(zip(begins[bounds[row] : bounds[row + 1]], ends[bounds[row] : bounds[row + 1]], strict=True))
+            made.append([p.decode() for p in (_split_by_java if empty else _split_by_guava)(s.encode(), spans)])
+        return pa.array(made, pa.list_(pa.string()))
+
+    return Prepared(program, over, every=True)
 
 
-def replace(s: str, pattern: str, replacement: str) -> str:
-    return compiled(pattern).sub(_java_replacement(replacement), s)
+def _split_by_java(s: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
+    """`Pattern.split`: no empty part at the beginning before an empty match, and none at the end."""
+    parts: list[bytes] = []
+    start = 0
+    for begin, end in spans:
+        if begin == end == start == 0:
+            continue
+        parts.append(s[start:begin])
+        start = end
+    if start == 0:
+        return [s]
+    parts.append(s[start:])
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts
 
 
-def split(s: str, pattern: str) -> list[str]:
-    """The parts between matches; single characters for a pattern that matches nothing."""
-    if not pattern:
-        return list(s) or [s]
-    return [p for p in _parts(compiled(pattern), s)]
-
-
-def _parts(regex: re.Pattern[str], s: str) -> list[str]:
-    parts, start = [], 0
-    for m in regex.finditer(s):
-        if m.end() > m.start():
-            parts.append(s[start : m.start()])
-            start = m.end()
+def _split_by_guava(s: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
+    """`Splitter.on`: an empty match where a part begins is none."""
+    parts: list[bytes] = []
+    start = 0
+    for begin, end in spans:
+        if begin == end == start:
+            if start == len(s):
+                return parts
+            continue
+        parts.append(s[start:begin])
+        start = end
     return [*parts, s[start:]]
 
 
+_ONE_GROUP = ((STRING, STRING), (STRING, STRING, INT))
+_extract = pattern_calls("REGEXP_EXTRACT", extract, STRING, *_ONE_GROUP, subject=1)
 scalar(
     "REGEXP_EXTRACT",
     takes(STRING, STRING, gives=STRING),
     takes(STRING, STRING, INT, gives=STRING),
-    by=extract,
+    **_extract,
     summary="The first match of a pattern, or one of its groups.",
     example="REGEXP_EXTRACT('(.*) (.*)', 'big river', 2) -> 'river'",
 )
+_extract_all = pattern_calls("REGEXP_EXTRACT_ALL", extract_all, array(STRING), *_ONE_GROUP, subject=1)
 scalar(
     "REGEXP_EXTRACT_ALL",
     takes(STRING, STRING, gives=array(STRING)),
     takes(STRING, STRING, INT, gives=array(STRING)),
-    by=extract_all,
+    **_extract_all,
     summary="All matches of a pattern, or one group of each.",
     example="REGEXP_EXTRACT_ALL('a.', 'abacad') -> ['ab', 'ac', 'ad']",
 )
+_replace = pattern_calls("REGEXP_REPLACE", replace, STRING, (STRING, STRING, STRING))
 scalar(
     "REGEXP_REPLACE",
     takes(STRING, STRING, STRING, gives=STRING),
-    by=replace,
-    summary="The text with every match of a pattern replaced; $1 stands for a group.",
+    **_replace,
+    summary="The text with every match of a pattern replaced; $1 and ${name} stand for a group.",
     example="REGEXP_REPLACE('baababaa', '(ab)+', 'cat') -> 'bacataa'",
 )
+_split = pattern_calls("REGEXP_SPLIT_TO_ARRAY", split, array(STRING), (STRING, STRING))
 scalar(
     "REGEXP_SPLIT_TO_ARRAY",
     takes(STRING, STRING, gives=array(STRING)),
-    by=split,
+    **_split,
     summary="The parts of a text between matches of a pattern.",
     example="REGEXP_SPLIT_TO_ARRAY('a1b22c', '[0-9]+') -> ['a', 'b', 'c']",
 )
+_like = pattern_calls("REGEXP_LIKE", like, BOOLEAN, (STRING, STRING))
 scalar(
     "REGEXP_LIKE",
     takes(STRING, STRING, gives=BOOLEAN),
-    by=lambda s, pattern: compiled(pattern).search(s) is not None,
+    **_like,
     summary="Whether a pattern matches somewhere in the text.",
     example="REGEXP_LIKE('stream', 'tr.a') -> True",
 )

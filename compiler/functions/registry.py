@@ -159,6 +159,23 @@ def unregister(name: str) -> None:
     _FUNCTIONS.pop(name, None)
 
 
+_OVER_COLUMNS: dict[str, ArrowCall] = {}
+
+
+def register_columns(name: str, call: ArrowCall) -> None:
+    """A function over columns that lowerings of functions call. name: of capital letters and digits, with an @."""
+    _OVER_COLUMNS[name] = call
+
+
+def arrow_call(name: str) -> ArrowCall | None:
+    """What DuckDB calls by a name, without the suffix FAILED."""
+    found = _OVER_COLUMNS.get(name)
+    if found is not None:
+        return found
+    function = lookup(name)
+    return None if function is None else function.arrow
+
+
 def lower_on_spark(names: str, lowering: Lowering, fails: Lowering | None = None) -> None:
     """Give functions (names between blanks) their Spark lowering; once each."""
     for name in names.split():

@@ -1,193 +1,145 @@
-r"""Patterns of standard SQL: ILIKE, SIMILAR TO and POSIX regular expressions (`~`), as Python's.
-
-What PostgreSQL reads otherwise than Python is translated (`[[:alpha:]]`, `$` at the end only, a point that is also a line break) or an error
-(`\y`, `\m`, back references, look-behind).
-"""
+r"""Patterns of standard SQL: ILIKE, SIMILAR TO and PostgreSQL's regular expressions (`~`, REGEXP_MATCH, REGEXP_REPLACE)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from functools import lru_cache
 
+import numpy as np
+import pyarrow as pa
+
+from flowql.compiler.functions.pattern_calls import Prepared, lists, pattern_calls, scattered
+from flowql.compiler.functions.patterns import engine
 from flowql.compiler.functions.patterns.like import ilike
+from flowql.compiler.functions.patterns.postgres import FLAGS, parse_postgres, parse_postgres_match, parse_similar
+from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import BOOLEAN, STRING, array
 
-_CLASSES = {
-    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "space": r"\s", "blank": r" \t",
-    "punct": r"!-/:-@\[-`{-~", "xdigit": "0-9A-Fa-f", "cntrl": r"\x00-\x1f\x7f", "print": r"\x20-\x7e", "graph": r"\x21-\x7e", "word": r"\w",
-}  # fmt: skip
-_ESCAPES = frozenset("dDsSwWtnrfv")  # one meaning in both; other letters and digits have another one or none
-_SIMILAR = {"%": ".*", "_": "."}
+_TWO_OR_THREE = ((STRING, STRING), (STRING, STRING, STRING))
 
 
-@lru_cache(maxsize=256)
-def posix(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
-    """A POSIX regular expression as Python's. Raises ValueError for what it cannot say."""
-    return _compiled("".join(_posix_parts(pattern)), pattern, ignore_case=ignore_case)
-
-
-def _compiled(text: str, pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
-    try:
-        return re.compile(text, re.DOTALL | (re.IGNORECASE if ignore_case else 0))
-    except (re.error, OverflowError, RecursionError) as e:
-        raise ValueError(f"invalid regular expression {pattern!r}: {e}") from None
-
-
-def _posix_parts(pattern: str) -> list[str]:
-    out, at = [], 0
-    while at < len(pattern):
-        c = pattern[at]
-        if c == "\\":
-            out.append(_escape(pattern, at))
-            at += 2
-        elif c == "[":
-            part, at = _bracket(pattern, at)
-            out.append(part)
-        elif c == "(" and pattern[at + 1 : at + 2] == "?":
-            if pattern[at + 2 : at + 3] not in (":", "=", "!"):
-                raise ValueError(
-                    f"invalid regular expression {pattern!r}: (?{pattern[at + 2 : at + 3]} is not supported"
-                )
-            out.append(pattern[at : at + 3])
-            at += 3
-        else:
-            out.append(r"\Z" if c == "$" else r"\A" if c == "^" else c)
-            at += 1
-    return out
-
-
-def _escape(pattern: str, at: int) -> str:
-    c = pattern[at + 1 : at + 2]
-    if c == "" or (c.isalnum() and c not in _ESCAPES):
-        shown = f"\\{c}" if c else "the escape at its end"
-        raise ValueError(f"invalid regular expression {pattern!r}: {shown} is not supported")
-    return f"\\{c}"
-
-
-def _bracket(pattern: str, start: int) -> tuple[str, int]:
-    """A bracket expression and where it ends."""
-    at = start + 1
-    out = ["["]
-    if pattern[at : at + 1] == "^":
-        out.append("^")
-        at += 1
-    first = True
-    while at < len(pattern) and (first or pattern[at] != "]"):
-        c = pattern[at]
-        if c == "[" and pattern[at + 1 : at + 2] in (":", ".", "="):
-            end = pattern.find(":]", at + 2)
-            name = pattern[at + 2 : end] if end >= 0 else ""
-            if pattern[at + 1] != ":" or name not in _CLASSES:
-                raise ValueError(f"invalid regular expression {pattern!r}: invalid character class")
-            out.append(_CLASSES[name])
-            at = end + 2
-        elif c == "\\":
-            out.append(_escape(pattern, at))
-            at += 2
-        else:
-            out.append(f"\\{c}" if c in "[]&~|^" else c)
-            at += 1
-        first = False
-    if at >= len(pattern):
-        raise ValueError(f"invalid regular expression {pattern!r}: brackets [] not balanced")
-    return "".join(out) + "]", at + 1
-
-
-@lru_cache(maxsize=256)
-def similar(pattern: str, escape: str = "\\") -> re.Pattern[str]:
-    """A pattern of SIMILAR TO: % and _ as in LIKE; | * + ? {m,n} () and [] as in regular expressions. Raises ValueError."""
-    if len(escape) > 1:
-        raise ValueError(f"invalid escape string {escape!r}: it must be empty or one character")
-    out, at = [], 0
-    while at < len(pattern):
-        c = pattern[at]
-        if escape and c == escape:
-            if at + 1 == len(pattern):
-                raise ValueError(f"the pattern {pattern!r} ends with its escape character")
-            out.append(re.escape(pattern[at + 1]))
-            at += 2
-        elif c == "[":
-            part, at = _bracket(pattern, at)
-            out.append(part)
-        else:
-            out.append(_SIMILAR.get(c, c if c in "|*+?{}()," or c.isalnum() else re.escape(c)))
-            at += 1
-    return _compiled("".join(out), pattern)
-
-
-def matches(s: str, pattern: str, flags: str = "") -> bool:
-    """Whether a text contains what the expression describes; flags: i ignores case."""
-    return posix(pattern, ignore_case=ignores_case(flags, "i")).search(s) is not None
-
-
-def ignores_case(flags: str, known: str) -> bool:
+def _checked(flags: str, known: str = FLAGS) -> str:
+    """Flags without those of a function. Raises ValueError for an unknown one."""
     unknown = [f for f in flags if f not in known]
     if unknown:
         raise ValueError(f'invalid regular expression option: "{unknown[0]}"')
-    return "i" in flags
+    return flags.replace("g", "")
 
 
-def replaced(s: str, pattern: str, replacement: str, flags: str = "") -> str:
+@lru_cache(maxsize=500)
+def asking_program(pattern: str, flags: str = "") -> Program:
+    """Of a pattern whose matches are not taken. Raises ValueError."""
+    return Program(parse_postgres(pattern, _checked(flags)))
+
+
+@lru_cache(maxsize=500)
+def taking_program(pattern: str, flags: str = "", *, known: str = FLAGS) -> Program:
+    """Raises ValueError, for a pattern of which PostgreSQL may take another match as well."""
+    return Program(parse_postgres_match(pattern, _checked(flags, known)))
+
+
+def matches(pattern: str, flags: str = "") -> Prepared:
+    """Whether a string contains what the expression describes; flags: i ignores case."""
+    program = asking_program(pattern, flags)
+    return Prepared(program, lambda strings: engine.tests(program, strings))
+
+
+def similar(pattern: str, escape: str = "\\") -> Prepared:
+    program = Program(parse_similar(pattern, escape))
+    return Prepared(program, lambda strings: engine.tests(program, strings))
+
+
+def replaced(pattern: str, replacement: str, flags: str = "") -> Prepared:
     r"""The first match replaced, all with the flag g; \1 is a group and \& the match."""
-    found = posix(pattern, ignore_case=ignores_case(flags, "gi"))
-    parts = re.split(r"\\(\\|&|[1-9])", replacement)
+    program = taking_program(pattern, flags, known=FLAGS + "g")
+    pieces = _pieces(replacement, program.groups)
+    if "g" in flags:
+        return Prepared(program, lambda strings: engine.replaced(program, strings, pieces), every=True)
+    groups = frozenset(p for p in pieces if isinstance(p, int)) | {WHOLE}
 
-    def text(m: re.Match[str]) -> str:
-        return "".join(p if i % 2 == 0 else _part(m, p) for i, p in enumerate(parts))
+    def over(strings: pa.Array) -> pa.Array:
+        return engine.spliced(strings, engine.first(program, strings, groups), pieces)
 
-    return found.sub(text, s, count=0 if "g" in flags else 1)
-
-
-def _part(m: re.Match[str], name: str) -> str:
-    if name == "\\":
-        return name
-    n = 0 if name == "&" else int(name)
-    return (m.group(n) or "") if n <= m.re.groups else ""
+    return Prepared(program, over)
 
 
-def _test(name: str, by: Callable[..., bool], summary: str, example: str, *, most: int = 2) -> None:
-    overloads = [takes(*(STRING,) * n, gives=BOOLEAN) for n in range(2, most + 1)]
-    standard(name, *overloads, by=by, summary=summary, example=example)
+def _pieces(replacement: str, groups: int) -> tuple[str | int, ...]:
+    """Groups that the expression does not have are nothing."""
+    out: list[str | int] = []
+    i = 0
+    while i < len(replacement):
+        c, escaped = replacement[i], replacement[i + 1 : i + 2]
+        i += 1
+        if c == "\\" and escaped and escaped in r"\&123456789":
+            i += 1
+            number = {"&": 0, "\\": -1}.get(escaped, int(escaped) if escaped.isdigit() else 0)
+            if number < 0:
+                out.append("\\")
+            elif number <= groups:
+                out.append(number)
+        else:
+            out.append(c)
+    return engine.joined(out)
 
 
-_test(
-    "ILIKE",
-    ilike,
-    "Whether a text matches a pattern with % and _, whatever the case.",
-    "sql_ilike('Flow', 'f%W') -> True",
-    most=3,
-)
-_test(
-    "SIMILAR",
-    lambda s, pattern, escape="\\": similar(pattern, escape).fullmatch(s) is not None,
-    "Whether a text matches a pattern with % and _ and the signs of regular expressions.",
-    "sql_similar('flow', '(x|f)%') -> True",
-    most=3,
-)
-_test(
-    "REGEXP_LIKE",
-    matches,
-    "Whether a text contains what a POSIX regular expression describes; with the flag i whatever the case. Also `x ~ y`, `x ~* y`, `x !~ y`.",
-    "sql_regexp_like('flow', '^f.*w$') -> True",
-    most=3,
-)
-
-
-def first_match(s: str, pattern: str, flags: str = "") -> list[str | None] | None:
+def first_match(pattern: str, flags: str = "") -> Prepared:
     """The groups of the first match, or all of it where the expression has none; NULL when there is none."""
-    found = posix(pattern, ignore_case=ignores_case(flags, "i")).search(s)
-    if found is None:
-        return None
-    return list(found.groups()) or [found[0]]
+    program = taking_program(pattern, flags)
+    kept = list(range(1, program.groups + 1)) or [WHOLE]
+
+    def over(strings: pa.Array) -> pa.Array:
+        found = engine.first(program, strings, frozenset(kept))
+        parts = [engine.texts(strings, found.rows, *found.groups[g]) for g in kept]
+        count, width = len(found.rows), len(kept)
+        order = np.arange(count * width).reshape(width, count).T.reshape(-1)
+        values = pa.concat_arrays(parts).take(pa.array(order))
+        made = lists(np.repeat(np.arange(count), width), values, count)
+        return scattered(found.rows, made, len(strings))
+
+    return Prepared(program, over)
 
 
+def part_described(pattern: str) -> Prepared:
+    """The first group of the first match, or the match where the expression has none; NULL when nothing matches."""
+    program = taking_program(pattern)
+    group = 1 if program.groups else WHOLE
+
+    def over(strings: pa.Array) -> pa.Array:
+        found = engine.first(program, strings, frozenset((group,)))
+        return scattered(found.rows, engine.texts(strings, found.rows, *found.groups[group]), len(strings))
+
+    return Prepared(program, over)
+
+
+standard(
+    "ILIKE",
+    takes(STRING, STRING, gives=BOOLEAN),
+    takes(STRING, STRING, STRING, gives=BOOLEAN),
+    by=ilike,
+    summary="Whether a text matches a pattern with % and _, whatever the case.",
+    example="sql_ilike('Flow', 'f%W') -> True",
+)
+standard(
+    "SIMILAR",
+    takes(STRING, STRING, gives=BOOLEAN),
+    takes(STRING, STRING, STRING, gives=BOOLEAN),
+    **pattern_calls("sql_similar", similar, BOOLEAN, *_TWO_OR_THREE),
+    summary="Whether a text matches a pattern with % and _ and the signs of regular expressions.",
+    example="sql_similar('flow', '(x|f)%') -> True",
+)
+standard(
+    "REGEXP_LIKE",
+    takes(STRING, STRING, gives=BOOLEAN),
+    takes(STRING, STRING, STRING, gives=BOOLEAN),
+    **pattern_calls("sql_regexp_like", matches, BOOLEAN, *_TWO_OR_THREE),
+    summary="Whether a text contains what a POSIX regular expression describes; with the flag i whatever the case. Also `x ~ y`, `x ~* y`, `x !~ y`.",
+    example="sql_regexp_like('flow', '^f.*w$') -> True",
+)
 standard(
     "REGEXP_MATCH",
     takes(STRING, STRING, gives=array(STRING)),
     takes(STRING, STRING, STRING, gives=array(STRING)),
-    by=first_match,
+    **pattern_calls("sql_regexp_match", first_match, array(STRING), *_TWO_OR_THREE),
     summary="The groups of the first match of a POSIX regular expression, or the match if it has none; NULL when there is none.",
     example="sql_regexp_match('a=1&b=22', '(b)=([0-9]+)') -> ['b', '22']",
 )
@@ -195,7 +147,7 @@ standard(
     "REGEXP_REPLACE",
     takes(STRING, STRING, STRING, gives=STRING),
     takes(STRING, STRING, STRING, STRING, gives=STRING),
-    by=replaced,
+    **pattern_calls("sql_regexp_replace", replaced, STRING, (STRING,) * 3, (STRING,) * 4),
     summary="The text with the first match of a POSIX regular expression replaced, or with the flag g all; \\1 is a group.",
     example="sql_regexp_replace('banana', 'a(.)', '<', 'g') -> 'b<<a'",
 )

@@ -1,54 +1,71 @@
 r"""Functions of regular expressions in standard SQL whose arguments ksqlDB has in another order: the text comes first.
 
-REGEXP_EXTRACT is Flink's and DuckDB's, with Java's expressions as Flink has them (look-behind, `\b`); REGEXP_SPLIT_TO_ARRAY is PostgreSQL's.
+REGEXP_EXTRACT is Flink's and DuckDB's, with Java's expressions as Flink has them (`\b`, `(?i)`); REGEXP_SPLIT_TO_ARRAY is PostgreSQL's.
 """
 
 from __future__ import annotations
 
-from flowql.compiler.functions.regex import extract, extract_all
+import numpy as np
+import pyarrow as pa
+
+from flowql.compiler.functions import regex
+from flowql.compiler.functions.pattern_calls import Prepared, pattern_calls
+from flowql.compiler.functions.patterns import engine
+from flowql.compiler.functions.patterns.program import WHOLE
 from flowql.compiler.functions.registry import standard, takes
-from flowql.compiler.functions.sql_patterns import ignores_case, posix
+from flowql.compiler.functions.sql_patterns import taking_program
 from flowql.compiler.plan.types import INT, STRING, array
 
 
-def _extract_all(s: str, pattern: str, group: int) -> list[str | None]:
+def _has_group(pattern: str, group: int) -> None:
     """Raises ValueError for a group that the expression does not have."""
-    found = extract_all(pattern, s, group)
-    if found is None:
+    if not 0 <= group <= regex.java_program(pattern).groups:
         raise ValueError(f"the regular expression {pattern!r} has no group {group}")
-    return found
 
 
-def _extract(s: str, pattern: str, group: int = 0) -> str | None:
-    """The group of the first match; NULL where nothing matches. Raises ValueError for a group that the expression does not have."""
-    found = extract(pattern, s, group)
-    if found is None:
-        _extract_all("", pattern, group)
-    return found
+def _extract_all(pattern: str, group: int) -> Prepared:
+    _has_group(pattern, group)
+    return regex.extract_all(pattern, group)
 
 
-def split(s: str, pattern: str, flags: str = "") -> list[str]:
+def _extract(pattern: str, group: int = 0) -> Prepared:
+    _has_group(pattern, group)
+    return regex.extract(pattern, group)
+
+
+def _split(pattern: str, flags: str = "") -> Prepared:
     """The parts between matches. An empty match at an end of the text, or behind another match, is none (PostgreSQL)."""
-    parts, start = [], 0
-    for m in posix(pattern, ignore_case=ignores_case(flags, "i")).finditer(s):
-        if m.end() > m.start() or start < m.start() < len(s):
-            parts.append(s[start : m.start()])
-            start = m.end()
-    return [*parts, s[start:]]
+    program = taking_program(pattern, flags)
+
+    def over(strings: pa.Array) -> pa.Array:
+        found = engine.every(program, strings, frozenset((WHOLE,)))
+        begins, ends = (a.tolist() for a in found.groups[WHOLE])
+        bounds = np.searchsorted(found.rows, np.arange(len(strings) + 1)).tolist()
+        made = []
+        for row, s in enumerate(strings.to_pylist()):
+            parts, start, text = [], 0, s.encode()
+            for i in range(bounds[row], bounds[row + 1]):
+                if ends[i] > begins[i] or start < begins[i] < len(text):
+                    parts.append(text[start : begins[i]].decode())
+                    start = ends[i]
+            made.append([*parts, text[start:].decode()])
+        return pa.array(made, pa.list_(pa.string()))
+
+    return Prepared(program, over, every=True)
 
 
 standard(
     "REGEXP_EXTRACT",
     takes(STRING, STRING, gives=STRING),
     takes(STRING, STRING, INT, gives=STRING),
-    by=_extract,
+    **pattern_calls("sql_regexp_extract", _extract, STRING, (STRING, STRING), (STRING, STRING, INT)),
     summary="The first match of a pattern in a text, or one of its groups; NULL when nothing matches.",
     example="sql_regexp_extract('big river', '(.*) (.*)', 2) -> 'river'",
 )
 standard(
     "REGEXP_EXTRACT_ALL",
     takes(STRING, STRING, INT, gives=array(STRING)),
-    by=_extract_all,
+    **pattern_calls("sql_regexp_extract_all", _extract_all, array(STRING), (STRING, STRING, INT)),
     summary="One group of each match of a pattern in a text; 0 is the whole match. Where the group is left out systems differ: it must be given.",
     example="sql_regexp_extract_all('abacad', 'a(.)', 1) -> ['b', 'c', 'd']",
 )
@@ -56,7 +73,7 @@ standard(
     "REGEXP_SPLIT_TO_ARRAY",
     takes(STRING, STRING, gives=array(STRING)),
     takes(STRING, STRING, STRING, gives=array(STRING)),
-    by=split,
+    **pattern_calls("sql_regexp_split_to_array", _split, array(STRING), (STRING, STRING), (STRING, STRING, STRING)),
     summary="The parts of a text between matches of a POSIX regular expression; with the flag i whatever the case.",
     example="sql_regexp_split_to_array('the fox', '') -> ['t', 'h', 'e', ' ', 'f', 'o', 'x']",
 )

@@ -2,89 +2,117 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from flowql.compiler.functions.pattern_calls import Prepared, pattern_calls, scattered
+from flowql.compiler.functions.patterns import engine
+from flowql.compiler.functions.patterns.engine import Spans
+from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.registry import standard, takes
-from flowql.compiler.functions.sql_patterns import ignores_case, posix
+from flowql.compiler.functions.sql_patterns import taking_program
 from flowql.compiler.plan.types import INT, STRING
 
-
-def _matches(s: str, pattern: str, start: int, flags: str) -> Iterator[re.Match[str]]:
-    """From a character on, counted from 1. Raises ValueError."""
-    if start < 1:
-        raise ValueError(f'invalid value for parameter "start": {start}')
-    if start > len(s) + 1:
-        return iter(())
-    # ^ matches at the beginning of the text alone, wherever the search starts.
-    return posix(pattern, ignore_case=ignores_case(flags, "i")).finditer(s, start - 1)
+Ints = npt.NDArray[np.int64]
 
 
-def _nth(s: str, pattern: str, start: int, n: int, flags: str) -> re.Match[str] | None:
-    if n < 1:
-        raise ValueError(f'invalid value for parameter "n": {n}')
-    for i, match in enumerate(_matches(s, pattern, start, flags), 1):
-        if i == n:
-            return match
-    return None
+def _positive(name: str, value: int, least: int = 1) -> None:
+    if value < least:
+        raise ValueError(f'invalid value for parameter "{name}": {value}')
 
 
-def _group(match: re.Match[str], group: int) -> int | None:
-    """Raises ValueError for a number below 0; None for one that the expression does not have."""
-    if group < 0:
-        raise ValueError(f'invalid value for parameter "subexpr": {group}')
-    return group if group <= match.re.groups else None
+def _found(program: Program, strings: pa.Array, start: int, groups: frozenset[int]) -> Spans:
+    """All matches from a character on, counted from 1."""
+    if start == 1:
+        return engine.every(program, strings, groups)
+    rows = np.flatnonzero(pc.utf8_length(strings).to_numpy(zero_copy_only=False) >= start - 1)
+    begun = strings.take(pa.array(rows))
+    skipped = engine.lengths(pc.utf8_slice_codeunits(begun, 0, start - 1))
+    found = engine.every(program, begun, groups, skipped)
+    return Spans(rows[found.rows], found.groups)
 
 
-def _count(s: str, pattern: str, start: int = 1, flags: str = "") -> int:
-    return sum(1 for _ in _matches(s, pattern, start, flags))
+def _nth(found: Spans, n: int) -> Ints:
+    """Which matches are the n-th ones of their rows."""
+    first = np.searchsorted(found.rows, found.rows)
+    chosen: Ints = np.flatnonzero(np.arange(len(found.rows)) - first == n - 1)
+    return chosen
 
 
-def _place(s: str, pattern: str, start: int = 1, n: int = 1, end: int = 0, flags: str = "", group: int = 0) -> int:
+def _count(pattern: str, start: int = 1, flags: str = "") -> Prepared:
+    _positive("start", start)
+    program = taking_program(pattern, flags)
+
+    def over(strings: pa.Array) -> pa.Array:
+        found = _found(program, strings, start, frozenset((WHOLE,)))
+        return pa.array(np.bincount(found.rows, minlength=len(strings)).astype(np.int32))
+
+    return Prepared(program, over, every=True)
+
+
+def _place(pattern: str, start: int = 1, n: int = 1, end: int = 0, flags: str = "", group: int = 0) -> Prepared:
+    _positive("start", start)
+    _positive("n", n)
+    _positive("subexpr", group, 0)
     if end not in (0, 1):
         raise ValueError(f'invalid value for parameter "endoption": {end}')
-    match = _nth(s, pattern, start, n, flags)
-    known = None if match is None else _group(match, group)
-    if match is None or known is None or match.start(known) < 0:
-        return 0
-    return (match.end(known) if end else match.start(known)) + 1
+    program = taking_program(pattern, flags)
+
+    def over(strings: pa.Array) -> pa.Array:
+        made = np.zeros(len(strings), np.int32)
+        if group <= program.groups:
+            found = _found(program, strings, start, frozenset((group,)))
+            at = _nth(found, n)
+            rows, places = found.rows[at], found.groups[group][end][at]
+            there = places >= 0
+            rows, places = rows[there], places[there]
+            before = engine.texts(strings, rows, np.zeros(len(rows), np.int64), places)
+            made[rows] = pc.utf8_length(before).to_numpy(zero_copy_only=False) + 1
+        return pa.array(made)
+
+    return Prepared(program, over, every=True)
 
 
-def _part(s: str, pattern: str, start: int = 1, n: int = 1, flags: str = "", group: int = 0) -> str | None:
-    match = _nth(s, pattern, start, n, flags)
-    known = None if match is None else _group(match, group)
-    return None if match is None or known is None else match[known]
+def _part(pattern: str, start: int = 1, n: int = 1, flags: str = "", group: int = 0) -> Prepared:
+    _positive("start", start)
+    _positive("n", n)
+    _positive("subexpr", group, 0)
+    program = taking_program(pattern, flags)
+
+    def over(strings: pa.Array) -> pa.Array:
+        if group > program.groups:
+            return pa.nulls(len(strings), pa.string())
+        found = _found(program, strings, start, frozenset((group,)))
+        at = _nth(found, n)
+        begins, ends = (a[at] for a in found.groups[group])
+        return scattered(found.rows[at], engine.texts(strings, found.rows[at], begins, ends), len(strings))
+
+    return Prepared(program, over, every=True)
 
 
+_COUNT = ((STRING, STRING), (STRING, STRING, INT), (STRING, STRING, INT, STRING))
+_PLACE = tuple((STRING, STRING, INT, INT, INT, STRING, INT)[:n] for n in range(2, 8))
+_PART = tuple((STRING, STRING, INT, INT, STRING, INT)[:n] for n in range(2, 7))
 standard(
     "REGEXP_COUNT",
-    takes(STRING, STRING, gives=INT),
-    takes(STRING, STRING, INT, gives=INT),
-    takes(STRING, STRING, INT, STRING, gives=INT),
-    by=_count,
+    *(takes(*form, gives=INT) for form in _COUNT),
+    **pattern_calls("sql_regexp_count", _count, INT, *_COUNT),
     summary="How often a POSIX regular expression matches a text, from a character on.",
     example="sql_regexp_count('banana', 'an') -> 2",
 )
 standard(
     "REGEXP_INSTR",
-    takes(STRING, STRING, gives=INT),
-    takes(STRING, STRING, INT, gives=INT),
-    takes(STRING, STRING, INT, INT, gives=INT),
-    takes(STRING, STRING, INT, INT, INT, gives=INT),
-    takes(STRING, STRING, INT, INT, INT, STRING, gives=INT),
-    takes(STRING, STRING, INT, INT, INT, STRING, INT, gives=INT),
-    by=_place,
+    *(takes(*form, gives=INT) for form in _PLACE),
+    **pattern_calls("sql_regexp_instr", _place, INT, *_PLACE),
     summary="Where the n-th match begins, or with 1 as fifth argument ends; 0 where there is none.",
     example="sql_regexp_instr('banana', 'an', 1, 2) -> 4",
 )
 standard(
     "REGEXP_SUBSTR",
-    takes(STRING, STRING, gives=STRING),
-    takes(STRING, STRING, INT, gives=STRING),
-    takes(STRING, STRING, INT, INT, gives=STRING),
-    takes(STRING, STRING, INT, INT, STRING, gives=STRING),
-    takes(STRING, STRING, INT, INT, STRING, INT, gives=STRING),
-    by=_part,
+    *(takes(*form, gives=STRING) for form in _PART),
+    **pattern_calls("sql_regexp_substr", _part, STRING, *_PART),
     summary="The n-th match of a POSIX regular expression, or a group of it; NULL where there is none.",
     example="sql_regexp_substr('a=1&b=22', '(b)=([0-9]+)', 1, 1, '', 2) -> '22'",
 )

@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 from flowql.compiler.functions.bounds import check_bytes, utf8_bytes
+from flowql.compiler.functions.pattern_calls import pattern_calls
 from flowql.compiler.functions.registry import Lowering, Reference, ascii_only, named, standard, takes
 from flowql.compiler.functions.signatures import Resolution
-from flowql.compiler.functions.sql_patterns import posix
+from flowql.compiler.functions.sql_patterns import part_described
 from flowql.compiler.functions.strings import check_parts, replace, replace_sql
 from flowql.compiler.plan.types import BYTES, INT, STRING, Kind
 
 _BLANK = "' '"
+_DESCRIBED = pattern_calls("sql_substring_by", part_described, STRING, (STRING, STRING))
 _ANY = (takes(STRING, gives=INT), takes(BYTES, gives=INT))
 
 
@@ -76,14 +78,14 @@ def normalized(s: str, form: str = "NFC") -> str:
     return unicodedata.normalize(known, s)
 
 
-def _described(s: str, pattern: str) -> str | None:
-    """The first group of the first match of a POSIX regular expression, or the match where it has none; NULL when nothing matches."""
-    match = posix(pattern).search(s)
-    return None if match is None else match[1 if match.re.groups else 0]
-
-
 def _by_pattern(r: Resolution) -> bool:
     return len(r.args) == 2 and r.args[1].kind is Kind.STRING
+
+
+def _substring_sql(args: Sequence[str], r: Resolution) -> str:
+    if _by_pattern(r):
+        return _DESCRIBED["duckdb"](args, r)
+    return f"substring({', '.join(args)})" if r.args[0].kind is Kind.STRING else ""
 
 
 def left(s: str, n: int) -> str:
@@ -209,10 +211,10 @@ standard(
     takes(BYTES, INT, gives=BYTES),
     takes(BYTES, INT, INT, gives=BYTES),
     takes(STRING, STRING, gives=STRING),
-    by_types=lambda r: _described if _by_pattern(r) else substring,
+    by_types=lambda r: _DESCRIBED["by_types"](r) if _by_pattern(r) else substring,
     also=("SUBSTR",),
-    duckdb=lambda a, r: f"substring({', '.join(a)})" if r.args[0].kind is Kind.STRING and not _by_pattern(r) else "",
-    declines=lambda a, r: "" if _by_pattern(r) else _or_not_ascii(_substring_declines)(a, r),
+    duckdb=_substring_sql,
+    declines=lambda a, r: (_DESCRIBED["declines"] if _by_pattern(r) else _or_not_ascii(_substring_declines))(a, r),
     summary="So many characters (or bytes) from a position; places before the first one count and are empty. Also `SUBSTRING(x FROM 2 FOR 3)`. "
     "Of a text, also the first match of a POSIX regular expression, or its first group: `SUBSTRING(x FROM 'a(.)')`.",
     example="sql_substring('stream', 0, 3) -> 'st'",

@@ -11,9 +11,11 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.dialects import function_name
+from flowql.compiler.functions.pattern_calls import PatternFunction, function_over_columns
 from flowql.compiler.functions.registry import QueryFailure, Reference, lookup
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_format import formatted
@@ -39,6 +41,7 @@ from flowql.runtime.batch import to_arrow, to_python
 REPLACED, MATCHES, PART = "flowql_replaced", "flowql_matches", "flowql_part"
 READ_DATE, READ_MOMENT = "sql_to_date_by", "sql_to_timestamp_by"
 TEXT, SHOWN, FORMATTED, ANY_CHAR = "flowql_text", "flowql_shown", "flowql_format", "flowql_to_char"
+SIMILAR, EXTRACTED, EXTRACTED_ALL, SPLIT = "flowql_similar", "flowql_extract", "flowql_extract_all", "flowql_split"
 _LETTERS = {
     "j": JSONB,
     "a": array(STRING),
@@ -56,6 +59,10 @@ _NAMES = {
     REPLACED: "regexp_replace",
     MATCHES: "regexp_like",
     PART: "substring",
+    SIMILAR: "similar",
+    EXTRACTED: "regexp_extract",
+    EXTRACTED_ALL: "regexp_extract_all",
+    SPLIT: "regexp_split_to_array",
     standard_times.MADE_IN_ZONE: "make_timestamptz",
 }
 # Types of the arguments of each form, a letter for each.
@@ -65,7 +72,7 @@ _REFERENCES: Mapping[str, str] = {
     "regexp_instr": "ss ssi ssii ssiii ssiiis ssiiisi", "width_bucket": "dddi", "to_oct": "l", "crc32": "b", "sha224": "b",
     "sha384": "b", "sha512": "b", "get_byte": "bi", "set_byte": "bii", "convert_from": "bs", "convert_to": "ss",
     **{f"{name}d": "d" for name in ("sin", "cos", "tan", "cot", "asin", "acos", "atan")}, "atan2d": "dd", "erf": "d", "erfc": "d", REPLACED: "sss ssss",
-    MATCHES: "ss sss", PART: "ss", READ_DATE: "ss", READ_MOMENT: "ss", standard_times.MADE_IN_ZONE: "iiiiids", standard_times.TRUNCATED_IN: "sus", **json_macros.REFERENCES,
+    MATCHES: "ss sss", PART: "ss", SIMILAR: "ss sss", EXTRACTED: "ss ssi", EXTRACTED_ALL: "ssi", SPLIT: "ss sss", READ_DATE: "ss", READ_MOMENT: "ss", standard_times.MADE_IN_ZONE: "iiiiids", standard_times.TRUNCATED_IN: "sus", **json_macros.REFERENCES,
 }  # fmt: skip
 _NESTED = "(typeof(x) LIKE '%[]' OR regexp_matches(typeof(x), '^(STRUCT|TUPLE)[(]'))"
 _OTHERWISE = "typeof(x) IN ('DOUBLE', 'FLOAT', 'BLOB', 'INTERVAL', 'TIMESTAMP_MS')"
@@ -120,15 +127,18 @@ _CALLED: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PythonFunction:
-    """A function of Python that DuckDB calls over columns. by: over the values of a row."""
+    """A function of Python that DuckDB calls over columns. by: over the values of a row. over: over columns, if it has such a meaning."""
 
     key: str
     args: tuple[SqlType, ...]
     result: SqlType
     by: Reference
     null_propagating: bool = True
+    over: PatternFunction | None = None
 
     def call(self, columns: Sequence[pa.Array]) -> pa.Array:
+        if self.over is not None and not pc.any(self.over.failed(columns)).as_py():
+            return self.over.column(columns)
         rows = zip(*(to_python(c, t) for c, t in zip(columns, self.args, strict=True)), strict=True)
         return to_arrow([self._value(row) for row in rows], self.result)
 
@@ -205,6 +215,11 @@ def offers(names: frozenset[str]) -> Iterator[tuple[str, Offer]]:
             yield name, Offer((), (f"CREATE OR REPLACE MACRO {name}{', '.join(_MACROS[name])}",))
 
 
+def _over(name: str, r: Resolution) -> PatternFunction | None:
+    known = f"{function_name(name.upper(), standard=True)}{'_by' if name == 'substring' else ''}"
+    return function_over_columns(known, len(r.args))
+
+
 def _as_given(parameter: str, t: SqlType) -> str:
     """An argument in the type in which functions of Python take it."""
     if t == JSONB:
@@ -225,7 +240,7 @@ def _of_reference(name: str) -> Offer:
     for form in _REFERENCES[name].split():
         r, by, null_propagating = _resolved(_NAMES.get(name, name), tuple(_LETTERS[letter] for letter in form))
         key = f"flowql_{name}_{len(form)}"
-        functions.append(PythonFunction(key, r.args, r.result, by, null_propagating))
+        functions.append(PythonFunction(key, r.args, r.result, by, null_propagating, _over(_NAMES.get(name, name), r)))
         parameters = [f"a{i}" for i in range(len(form))]
         given = ", ".join(_as_given(p, t) for p, t in zip(parameters, r.args, strict=True))
         call = f"{key}({given})"

@@ -24,10 +24,23 @@ from flowql.compiler.dialect.standard.write_queries import query_sql
 from flowql.compiler.functions.forms import uuid_text
 from flowql.compiler.functions.sql_bytes import bytes_of_text
 from flowql.compiler.functions.sql_date_patterns import NAMES, parts_of
-from flowql.compiler.functions.sql_patterns import similar
 from flowql.compiler.functions.sql_times import part_name, part_type
 from flowql.query import standard_arrays, standard_json, standard_relations, standard_times
-from flowql.query.catalogue import ANY_CHAR, FORMATTED, MATCHES, PART, READ_DATE, READ_MOMENT, REPLACED, SHOWN, TEXT
+from flowql.query.catalogue import (
+    ANY_CHAR,
+    EXTRACTED,
+    EXTRACTED_ALL,
+    FORMATTED,
+    MATCHES,
+    PART,
+    READ_DATE,
+    READ_MOMENT,
+    REPLACED,
+    SHOWN,
+    SIMILAR,
+    SPLIT,
+    TEXT,
+)
 from flowql.query.errors import INVALID, QueryError
 from flowql.query.names import names_of, with_names
 from flowql.query.standard_arrays import call as _call
@@ -38,7 +51,7 @@ from flowql.query.standard_relations import named_values
 from flowql.query.standard_types import NOTHING_KNOWN, ColumnTypes, by_types
 from flowql.query.standard_using import with_common_types
 
-_MATCHES = {"~": "s", "~*": "is", "!~": "s", "!~*": "is"}
+_MATCHES = ("~", "~*", "!~", "!~*")
 _NUMERIC = ("decimal", "numeric", "dec")
 # Patterns of TO_CHAR -> those of strftime.
 _STRFTIME = {
@@ -155,41 +168,22 @@ def _binary(node: t.Binary) -> t.Expr:
         return standard_arrays.holds(node)
     if node.op == "#":
         return _call("xor", node.left, node.right)
-    flags = _MATCHES.get(node.op)
-    if flags is None:
+    if node.op not in _MATCHES:
         return node
-    if _is_duckdbs(node.right):
-        made = _call("regexp_matches", node.left, node.right, _text(flags))
-    else:
-        made = _call(MATCHES, node.left, node.right, *([_text("i")] if "i" in flags else []))
+    made = _call(MATCHES, node.left, node.right, *([_text("i")] if node.op.endswith("*") else []))
     return t.Not(made) if node.op.startswith("!") else made
 
 
-def _is_duckdbs(pattern: t.Expr) -> bool:
-    """Whether DuckDB understands a regular expression as PostgreSQL does: classes of letters are of ASCII there."""
-    return not isinstance(pattern, t.Constant) or not re.search(r"\\[A-Za-z]|\[\[|\(\?", pattern.value)
-
-
-def _regexp_replace(args: Sequence[t.Expr]) -> t.Expr | None:
-    r"""DuckDB knows neither `\&`, nor letters beyond ASCII."""
-    if len(args) not in (3, 4):
-        return None
-    whole = isinstance(args[2], t.Constant) and "\\&" not in args[2].value
-    return None if whole and _is_duckdbs(args[1]) else _call(REPLACED, *args)
+def _as_compiled(name: str, *counts: int) -> Callable[[Sequence[t.Expr]], t.Expr | None]:
+    """A function of patterns that DuckDB has as well, in another syntax. counts: of its arguments."""
+    return lambda args: _call(name, *args) if len(args) in counts else None
 
 
 def _like(node: t.Like) -> t.Expr:
     if node.kind != "similar":
         plain = isinstance(node.pattern, t.Constant) and "\\" not in node.pattern.value
         return node if plain or node.escape is not None else replace(node, escape=_text("\\"))
-    constant = node.pattern if isinstance(node.pattern, t.Constant) and node.pattern.kind == "string" else None
-    if constant is None or node.escape is not None:
-        raise _refuse("SIMILAR TO with a pattern that is no constant", "write the pattern as a text")
-    try:
-        pattern = similar(constant.value).pattern
-    except ValueError as error:
-        raise QueryError(str(error), code=INVALID) from error
-    made = _call("regexp_full_match", node.operand, _text(pattern), _text("s"))
+    made = _call(SIMILAR, node.operand, node.pattern, *([node.escape] if node.escape is not None else []))
     return t.Not(made) if node.negated else made
 
 
@@ -545,7 +539,10 @@ _CALLS: dict[str, Callable[[Sequence[t.Expr]], t.Expr | None]] = {
     "pg_typeof": _type_name,
     "format": _format,
     **standard_json.CALLS,
-    "regexp_replace": _regexp_replace,
+    "regexp_replace": _as_compiled(REPLACED, 3, 4),
+    "regexp_extract": _as_compiled(EXTRACTED, 2, 3),
+    "regexp_extract_all": _as_compiled(EXTRACTED_ALL, 3),
+    "regexp_split_to_array": _as_compiled(SPLIT, 2, 3),
     "regexp_matches": _all_matches,
     "split_part": _part_of,
     "concat": _concat("concat", 0),

@@ -36,7 +36,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import FAILED, ArrowCall, ColumnFailures, lookup
+from flowql.compiler.functions.registry import FAILED, ArrowCall, ColumnFailures, arrow_call
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType, arrow_type, duckdb_type
 from flowql.runtime.functions.runs import raise_if_over
 
@@ -109,14 +109,13 @@ class _Database:
 
     def _have(self, name: str) -> None:
         """The user-defined function of that name, for statements. Another one that had it goes, with all statements."""
-        function = lookup(name.removesuffix(FAILED))
-        if function is None or function.arrow is None or self._functions.get(name) is function.arrow:
+        arrow = arrow_call(name.removesuffix(FAILED))
+        if arrow is None or self._functions.get(name) is arrow:
             return
         if self._functions.pop(name, None) is not None:
             while self._prepared:
                 self._forget_oldest()
             self.connection.remove_function(name)
-        arrow = function.arrow
         self.connection.create_function(
             name,
             _failures(arrow) if name.endswith(FAILED) else over_chunks(arrow.args, arrow.result, arrow.call),
@@ -185,12 +184,12 @@ def _called(sql: str) -> tuple[str, ...]:
 
 
 def _failures_of(name: str) -> ColumnFailures | None:
-    function = None if name.endswith(FAILED) else lookup(name)
-    return None if function is None or function.arrow is None else function.arrow.failures
+    arrow = None if name.endswith(FAILED) else arrow_call(name)
+    return None if arrow is None else arrow.failures
 
 
 def calls_arrow(sql: str) -> bool:
-    """Whether a statement calls user-defined functions over columns."""
+    """Whether a statement calls functions over columns."""
     return bool(_called(sql))
 
 

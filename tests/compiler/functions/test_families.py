@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowql.compiler.functions import java_time, numbers, regex, strings
+from flowql.compiler.functions import java_time, numbers, strings
 from flowql.compiler.functions.bytes_functions import encode, from_bytes, to_bytes
 from flowql.compiler.functions.collections_functions import series, slice_, sort
 from flowql.compiler.functions.dates import convert_tz
@@ -110,9 +110,11 @@ def test_split_to_map_leaves_out_what_is_no_pair() -> None:
 
 
 def test_regular_expressions() -> None:
-    assert regex.extract("(.*) (.*)", "agavra", 2) is None
-    assert regex.extract_all(r"(\w+) (\w*)", "apurva mehta agavra ", 2) == ["mehta", ""]
-    assert regex.replace("a1", r"(?<n>\d)", "<$1>") == "a<1>"
+    assert function("REGEXP_EXTRACT", STRING, STRING, INT)("(.*) (.*)", "agavra", 2) is None
+    found = function("REGEXP_EXTRACT_ALL", STRING, STRING, INT)(r"(\w+) (\w*)", "apurva mehta agavra ", 2)
+    assert found == ["mehta", ""]
+    replace = function("REGEXP_REPLACE", STRING, STRING, STRING)
+    assert replace("a1", r"(?<n>\d)", "<$1>") == replace("a1", r"(?<n>\d)", "<${n}>") == "a<1>"
 
 
 def test_encodings() -> None:

@@ -1,0 +1,224 @@
+"""Functions of patterns: one meaning over a column of strings, which a row uses as a column of one.
+
+Calls are grouped by all that is not the string: the pattern, flags, numbers. These are mostly constants, so that a batch is one call of the engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flowql.compiler.functions.duckdb_text import constant_text
+from flowql.compiler.functions.patterns.errors import StringTooLong, shown
+from flowql.compiler.functions.patterns.program import Program
+from flowql.compiler.functions.registry import FAILED, ArrowCall, Lowering, Reference, register_columns
+from flowql.compiler.functions.signatures import Resolution
+from flowql.compiler.plan.types import SqlType, arrow_type
+
+_WHOLE = re.compile(r"CAST\('(-?\d+)' AS (?:INTEGER|BIGINT)\)")
+PREPARED_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call but for its strings. over: of strings without NULL, gives as many values. every: it asks for all matches."""
+
+    program: Program
+    over: Callable[[pa.Array], pa.Array]
+    every: bool = False
+
+    @property
+    def bytes_max(self) -> int:
+        return self.program.bytes_max(every=self.every)
+
+
+@dataclass(frozen=True, slots=True)
+class PatternFunction:
+    """name: in the catalogue. prepare: of the arguments without the string, which is at `subject`; it raises ValueError."""
+
+    name: str
+    args: tuple[SqlType, ...]
+    result: SqlType
+    subject: int
+    prepare: Callable[..., Prepared]
+
+    def value(self, *args: Any) -> Any:
+        """The meaning of one row, without NULL. Raises ValueError."""
+        s = args[self.subject]
+        prepared = self.prepare(*args[: self.subject], *args[self.subject + 1 :])
+        strings = pa.array([s], pa.string())
+        if strings.nbytes > prepared.bytes_max:
+            _check(s, prepared)
+        return prepared.over(strings)[0].as_py()
+
+    def column(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """The values of many rows; NULL where an argument is NULL or the row fails."""
+        parts = [(rows, p.over(strings)) for rows, p, strings in self._calls(columns)]
+        rows = np.concatenate([r for r, _ in parts]) if parts else np.zeros(0, np.int64)
+        values = pa.concat_arrays([v for _, v in parts]) if parts else pa.nulls(0, arrow_type(self.result))
+        count = len(columns[0])
+        if len(rows) == count and (rows[:-1] < rows[1:]).all():
+            return values
+        place = np.full(count, -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        return values.take(pa.array(place, mask=place < 0))
+
+    def failed(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Which rows fail (BOOLEAN)."""
+        asked = _valid(columns)
+        for rows, _, _ in self._calls(columns):
+            asked[rows] = False
+        return pa.array(asked)
+
+    def _calls(self, columns: Sequence[pa.Array]) -> Iterator[tuple[npt.NDArray[np.int64], Prepared, pa.Array]]:
+        """The rows that do not fail, by what is not their string."""
+        strings = columns[self.subject]
+        others = [*columns[: self.subject], *columns[self.subject + 1 :]]
+        for key, rows in _grouped(others, np.flatnonzero(_valid(columns))):
+            try:
+                prepared = self.prepare(*key)
+            except ValueError:
+                continue
+            taken = strings if len(rows) == len(strings) else strings.take(pa.array(rows))
+            if taken.nbytes > prepared.bytes_max:
+                fits = pc.binary_length(taken).to_numpy(zero_copy_only=False) <= prepared.bytes_max
+                rows, taken = rows[fits], taken.filter(pa.array(fits))
+            if len(rows):
+                yield rows, prepared, taken
+
+
+def _check(s: str, prepared: Prepared) -> None:
+    size = len(s.encode())
+    if size > prepared.bytes_max:
+        pattern = shown(prepared.program.pattern.text)
+        raise StringTooLong(
+            f"a string of {size:,} bytes is too long for the pattern {pattern}: at most {prepared.bytes_max:,}"
+        )
+
+
+def _valid(columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    made = np.ones(len(columns[0]), bool)
+    for c in columns:
+        if c.null_count:
+            made &= c.is_valid().to_numpy(zero_copy_only=False)
+    return made
+
+
+def _grouped(
+    others: Sequence[pa.Array], rows: npt.NDArray[np.int64]
+) -> Iterator[tuple[tuple[Any, ...], npt.NDArray[np.int64]]]:
+    """The values that rows have in other columns, with these rows."""
+    if not len(rows):
+        return
+    head = tuple(c[int(rows[0])].as_py() for c in others)
+    if all(pc.all(pc.equal(c, c[int(rows[0])])).as_py() for c in others):
+        yield head, rows
+        return
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for row, key in zip(
+        rows.tolist(), zip(*(c.take(pa.array(rows)).to_pylist() for c in others), strict=True), strict=True
+    ):
+        groups.setdefault(key, []).append(row)
+    for key, found in groups.items():
+        yield key, np.array(found, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    """Tells the rows that fail by their arguments."""
+
+    function: PatternFunction
+
+    def begin(self) -> None:
+        """Nothing is kept."""
+
+    def of(self, columns: Sequence[pa.Array], types: Sequence[SqlType]) -> pa.Array:
+        return self.function.failed(columns)
+
+    def all_declined(self) -> bool:
+        return True
+
+
+class PatternCalls(TypedDict):
+    """What the catalogue is told of a function of patterns: its meaning by types, and how DuckDB calls it over columns."""
+
+    by_types: Callable[[Resolution], Reference]
+    duckdb: Lowering
+    declines: Lowering
+
+
+_KNOWN: dict[str, PatternFunction] = {}
+
+
+def pattern_calls(
+    name: str, prepare: Callable[..., Prepared], result: SqlType, *forms: Sequence[SqlType], subject: int = 0
+) -> PatternCalls:
+    """forms: types of the arguments of each overload, which differ in their number. prepare: as of PatternFunction; it is asked once for equal arguments."""
+    cached = lru_cache(maxsize=PREPARED_MAX)(prepare)
+    functions = {len(f): PatternFunction(name, tuple(f), result, subject, cached) for f in forms}
+    for count, function in functions.items():
+        key = _called(name, count)
+        _KNOWN[key] = function
+        register_columns(key, ArrowCall(function.args, result, function.column, _Failures(function)))
+
+    def duckdb(args: Sequence[str], _r: Resolution) -> str:
+        if (constants := _constants(args, subject)) is not None:
+            try:
+                cached(*constants)
+            except ValueError:
+                return ""
+        return f'"{_called(name, len(args))}"({", ".join(args)})'
+
+    def declines(args: Sequence[str], _r: Resolution) -> str:
+        constants = _constants(args, subject)
+        if constants is None:
+            return f'"{_called(name, len(args))}{FAILED}"({", ".join(args)})'
+        return f"(strlen({args[subject]}) > {cached(*constants).bytes_max})"
+
+    return {"by_types": lambda r: functions[len(r.args)].value, "duckdb": duckdb, "declines": declines}
+
+
+def function_over_columns(name: str, count: int) -> PatternFunction | None:
+    """The function of patterns of that name in the catalogue with so many arguments."""
+    return _KNOWN.get(_called(name, count))
+
+
+def _called(name: str, count: int) -> str:
+    return f"{name.upper()}@{count}"
+
+
+def _constants(args: Sequence[str], subject: int) -> list[Any] | None:
+    """The values of all arguments but the string, if they are constants."""
+    made: list[Any] = []
+    for i, sql in enumerate(args):
+        if i == subject:
+            continue
+        whole = _WHOLE.fullmatch(sql)
+        value = int(whole[1]) if whole else constant_text(sql)
+        if value is None:
+            return None
+        made.append(value)
+    return made
+
+
+def lists(rows: npt.NDArray[np.int64], values: pa.Array, count: int) -> pa.Array:
+    """A list of the values of each of `count` rows. rows: of the values, in order."""
+    offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+def scattered(rows: npt.NDArray[np.int64], values: pa.Array, count: int) -> pa.Array:
+    """The values of some of `count` rows; NULL of the others."""
+    if len(rows) == count:
+        return values
+    place = np.full(count, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    return values.take(pa.array(place, mask=place < 0))

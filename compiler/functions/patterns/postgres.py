@@ -1,0 +1,369 @@
+r"""The syntax of PostgreSQL's advanced regular expressions (`~`, REGEXP_REPLACE), and that of SIMILAR TO.
+
+Letters are those of Unicode, as with a locale of UTF-8; `\d` and `[[:digit:]]` are 0 to 9.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+
+from flowql.compiler.functions.patterns import code_points as cp
+from flowql.compiler.functions.patterns.code_points import Ranges
+from flowql.compiler.functions.patterns.errors import PatternAmbiguous, PatternError
+from flowql.compiler.functions.patterns.preference import disagreement, reordered
+from flowql.compiler.functions.patterns.reader import HEX, Reader
+from flowql.compiler.functions.patterns.shape import empties_repeated
+from flowql.compiler.functions.patterns.tree import (
+    EMPTY,
+    Chars,
+    Group,
+    Node,
+    Pattern,
+    Position,
+    Repeat,
+    Where,
+    alternation,
+    sequence,
+)
+
+_DIGITS, _OCTAL = frozenset("0123456789"), frozenset("01234567")
+_CONTROLS = {"a": 7, "b": 8, "B": 92, "e": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "0": 0}
+_PLACES: dict[str, Where] = {"A": "text_start", "Z": "text_end"}
+FLAGS = "cimnpstw"
+_LOOKS = {"?=": "look-ahead (?=", "?!": "look-ahead (?!", "?<=": "look-behind (?<=", "?<!": "look-behind (?<!"}
+_TIMES_MAX = 255
+
+
+def _is_alpha(c: str) -> bool:
+    """As the C library has it: numbers of other scripts and signs of vowels are letters, too."""
+    category = unicodedata.category(c)
+    if category in ("Mn", "Mc"):
+        combining = unicodedata.combining(c)
+        return combining == 240 or (combining == 0 and not 0xFE00 <= ord(c) < 0xFE10) or 10 <= combining <= 36
+    return c.isalpha() or (not c.isascii() and category in ("Nd", "Nl"))
+
+
+def _is_space(c: str) -> bool:
+    return c in " \t\n\x0b\f\r" or (not c.isascii() and c.isspace() and c not in "\xa0\u2007\u202f\x85")
+
+
+def _is_upper(c: str) -> bool:
+    return c.isupper() or unicodedata.category(c) == "Lt"
+
+
+def _is_lower(c: str) -> bool:
+    return c.islower() or (unicodedata.category(c) == "Lt" and len(c.upper()) == 1)
+
+
+def _is_printed(c: str) -> bool:
+    return unicodedata.category(c) not in ("Cc", "Cn", "Cs", "Zl", "Zp")
+
+
+@lru_cache(maxsize=20)
+def posix_class(name: str) -> Ranges | None:
+    """What `[:name:]` means."""
+    if name == "alpha":
+        return cp.where(_is_alpha)
+    if name == "digit":
+        return cp.between("09")
+    if name == "alnum":
+        return cp.union(cp.where(_is_alpha), cp.between("09"))
+    if name == "word":
+        return cp.union(cp.where(_is_alpha), cp.between("09"), cp.chars("_"))
+    if name in ("upper", "lower"):
+        return cp.where(_is_upper if name == "upper" else _is_lower)
+    if name == "space":
+        return cp.where(_is_space)
+    if name == "blank":
+        return cp.chars(" \t")
+    if name == "xdigit":
+        return cp.between("09", "af", "AF")
+    if name == "cntrl":
+        return cp.category("Cc")
+    printed = cp.where(_is_printed)
+    graph = cp.intersection(printed, cp.complement(cp.where(_is_space)))
+    letters = cp.union(cp.where(_is_alpha), cp.between("09"))
+    return {"print": printed, "graph": graph, "punct": cp.intersection(graph, cp.complement(letters))}.get(name)
+
+
+_SHORT = {"d": "digit", "s": "space", "w": "word"}
+
+
+def short_class(letter: str) -> Ranges:
+    found = posix_class(_SHORT[letter.lower()])
+    assert found is not None
+    return cp.complement(found) if letter.isupper() else found
+
+
+@lru_cache(maxsize=1_000)
+def parse_postgres(text: str, flags: str = "") -> Pattern:
+    """The tree of a pattern. flags: i, n, m, p, s, w. Raises PatternError."""
+    parser = _Parser(text, flags)
+    root = parser.whole()
+    if empties_repeated(root):
+        parser.refuse(
+            "a repetition of what may be empty, with groups or alternatives in it", "write  +  for  *  within it"
+        )
+    return Pattern(text, root, parser.groups)
+
+
+@lru_cache(maxsize=1_000)
+def parse_postgres_match(text: str, flags: str = "") -> Pattern:
+    """As `parse_postgres`, of a pattern whose match is taken, and not only asked for. Raises PatternAmbiguous where RE2's may be another one."""
+    found = parse_postgres(text, flags)
+    root = reordered(found.root)
+    why = disagreement(root)
+    if why:
+        raise PatternAmbiguous(text, why, "write the pattern so that each character has one part that can match it")
+    return Pattern(text, root, found.groups)
+
+
+class _Parser(Reader):
+    def __init__(self, text: str, flags: str) -> None:
+        super().__init__(text)
+        self.groups = 0
+        self.ignores_case = False
+        self.point_is_any = self.ends_are_texts = True
+        for flag in flags:
+            self.set(flag)
+
+    def set(self, flag: str) -> None:
+        if flag in "ic":
+            self.ignores_case = flag == "i"
+        elif flag in "snmpw":
+            self.point_is_any, self.ends_are_texts = flag in "sw", flag in "sp"
+        elif flag != "t":
+            self.refuse(f"the option {flag}", "write the pattern without it")
+
+    def whole(self) -> Node:
+        if self.text.startswith("***"):
+            self.refuse("a director ***", "write the pattern without it")
+        if self.took("(?") and self.peek() and self.peek().isalpha():
+            while (c := self.take()) != ")":
+                if not c or not c.isalpha():
+                    self.invalid("an embedded option is not valid")
+                self.set(c)
+        else:
+            self.at = 0
+        root = self.alternatives()
+        if self.peek():
+            self.invalid("a closing bracket without an opening one")
+        return root
+
+    def alternatives(self) -> Node:
+        self.opened()
+        options = [self.branch()]
+        while self.took("|"):
+            options.append(self.branch())
+        self.depth -= 1
+        return alternation(options)
+
+    def branch(self) -> Node:
+        parts: list[Node] = []
+        while (c := self.peek()) and (c != "|" and (c != ")" or self.depth == 1)):
+            if c == ")":
+                self.invalid("a closing bracket without an opening one")
+            place = self.place()
+            if place is not None:
+                parts.append(Position(place))
+                if self.quantifier_is_next():
+                    self.invalid("a quantifier has nothing to repeat")
+            elif self.quantifier_is_next():
+                self.invalid("a quantifier has nothing to repeat")
+            else:
+                parts.append(self.repeated(self.atom()))
+        return sequence(parts) if parts else EMPTY
+
+    def place(self) -> Where | None:
+        if self.took("^"):
+            return "text_start" if self.ends_are_texts else "line_start"
+        if self.took("$"):
+            return "text_end" if self.ends_are_texts else "line_end"
+        if self.peek() == "\\" and self.peek(1) in ("A", "Z"):
+            self.at += 2
+            return _PLACES[self.text[self.at - 1]]
+        if self.peek() == "\\" and self.peek(1) in ("m", "M", "y", "Y"):
+            self.refuse(
+                f"the edge of a word \\{self.peek(1)}", r"write  (^|\W)  before the word, and  ($|\W)  behind it"
+            )
+        return None
+
+    def quantifier_is_next(self) -> bool:
+        c = self.peek()
+        return c in ("*", "+", "?") or (c == "{" and self.peek(1) in _DIGITS and bool(self.peek(1)))
+
+    def repeated(self, body: Node) -> Node:
+        if not self.quantifier_is_next():
+            return body
+        c = self.take()
+        least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(c) or self.counted()
+        lazy = self.took("?")
+        if self.quantifier_is_next():
+            self.invalid("a quantifier follows another one")
+        # {m} has no preference of its own, even with a question mark behind it.
+        return Repeat(body, least, most, lazy and least != most)
+
+    def counted(self) -> tuple[int, int | None]:
+        least = int(self.digits(_DIGITS, 4))
+        most: int | None = least
+        if self.took(","):
+            digits = self.digits(_DIGITS, 4)
+            most = int(digits) if digits else None
+        if not self.took("}") or max(least, most or 0) > _TIMES_MAX or (most is not None and most < least):
+            self.invalid(f"a repetition has numbers up to {_TIMES_MAX}, the smaller one first")
+        return least, most
+
+    def atom(self) -> Node:
+        c = self.take()
+        if c == "(":
+            return self.bracket()
+        if c == "[":
+            return Chars(self.class_())
+        if c == ".":
+            return Chars(cp.EVERY if self.point_is_any else cp.complement(cp.chars("\n")))
+        if c == "\\":
+            return self.escape()
+        return self.literal(c)
+
+    def literal(self, c: str) -> Node:
+        return Chars(self.cased(cp.chars(c)))
+
+    def cased(self, ranges: Ranges) -> Ranges:
+        return cp.both_cases(ranges) if self.ignores_case else ranges
+
+    def bracket(self) -> Node:
+        for sign, name in _LOOKS.items():
+            if self.text.startswith(sign, self.at):
+                self.refuse(name, "compare the parts of the string in several conditions")
+        kept = not self.took("?:")
+        if kept and self.peek() == "?":
+            self.invalid(f"(?{self.peek(1)} is unknown")
+        if kept:
+            self.groups += 1
+        number = self.groups
+        body = self.alternatives()
+        if not self.took(")"):
+            self.invalid("a closing bracket is missing")
+        return Group(body, number) if kept else body
+
+    def escape(self) -> Node:
+        c = self.peek()
+        if c.lower() in _SHORT and c:
+            self.at += 1
+            return Chars(short_class(c))
+        if c in "123456789" and c:
+            self.refuse(f"the back-reference \\{c}")
+        return self.literal(self.escaped())
+
+    def escaped(self) -> str:
+        """The character behind a backslash."""
+        c = self.take()
+        if not c:
+            self.invalid("a backslash is at the end")
+        if c == "0" or c in _OCTAL:
+            self.at -= 1
+            return chr(int(self.digits(_OCTAL, 3), 8))
+        if c in _CONTROLS:
+            return chr(_CONTROLS[c])
+        if c == "c":
+            control = self.take()
+            if not control:
+                self.invalid("a control character is not complete")
+            return chr(ord(control) & 0x1F)
+        if c in "xuU":
+            digits = self.digits(HEX, {"x": 255, "u": 4, "U": 8}[c])
+            if not digits or (c != "x" and len(digits) < {"u": 4, "U": 8}[c]):
+                self.invalid("hexadecimal digits are missing")
+            return self.character(int(digits, 16))
+        if c.isalnum():
+            self.invalid(f"the escape \\{c} is unknown")
+        return c
+
+    def character(self, point: int) -> str:
+        if 0xD800 <= point < 0xE000 or point > cp.LAST:
+            self.invalid("a number is not that of a character")
+        return chr(point)
+
+    def class_(self) -> Ranges:
+        """Behind `[`."""
+        negated = self.took("^")
+        parts: list[Ranges] = []
+        begin = self.at
+        while self.peek() != "]" or self.at == begin:
+            if not self.peek():
+                self.invalid("a bracket [ is not closed")
+            parts.append(self.item())
+        self.at += 1
+        made = cp.union(*parts)
+        if not negated:
+            return made
+        return cp.complement(made if self.point_is_any else cp.union(made, cp.chars("\n")))
+
+    def item(self) -> Ranges:
+        if self.peek() == "[" and self.peek(1) == ":":
+            return self.cased(self.named())
+        if self.peek() == "\\" and self.peek(1).lower() in _SHORT and self.peek(1):
+            self.at += 2
+            return short_class(self.text[self.at - 1])
+        first = self.end_of_range()
+        if self.peek() != "-" or self.peek(1) == "]":
+            return self.cased(cp.chars(first))
+        self.at += 1
+        last = self.end_of_range()
+        if ord(last) < ord(first):
+            self.invalid("the ends of a range are in the wrong order")
+        if self.peek() == "-" and self.peek(1) != "]":
+            self.invalid("a range begins where another one ends")
+        return self.cased(((ord(first), ord(last)),))
+
+    def named(self) -> Ranges:
+        end = self.text.find(":]", self.at + 2)
+        name = self.text[self.at + 2 : end] if end >= 0 else ""
+        found = posix_class(name)
+        if found is None:
+            if name in ("", "<", ">"):
+                self.refuse("the edge of a word [[:<:]]")
+            self.invalid("a class of characters is unknown")
+        self.at = end + 2
+        # Letters of one case are those of any where the case is ignored.
+        return posix_class("alpha") or found if self.ignores_case and name in ("upper", "lower") else found
+
+    def end_of_range(self) -> str:
+        if self.peek() == "[" and self.peek(1) in (".", "="):
+            sign = self.peek(1)
+            end = self.text.find(f"{sign}]", self.at + 2)
+            if end != self.at + 3:
+                self.refuse("a collating element of several characters")
+            c, self.at = self.text[self.at + 2], end + 2
+            return c
+        if self.took("\\"):
+            return self.escaped()
+        return self.take()
+
+
+@lru_cache(maxsize=1_000)
+def parse_similar(text: str, escape: str = "\\") -> Pattern:
+    """The tree of a pattern of SIMILAR TO, of the whole string. Raises PatternError, and ValueError for a bad escape."""
+    if len(escape) > 1:
+        raise ValueError(f"invalid escape string {escape!r}: it must be empty or one character")
+    out: list[str] = []
+    chars = iter(text)
+    inside = False  # of brackets [ ]
+    for c in chars:
+        if escape and c == escape:
+            escaped = next(chars, None)
+            if escaped is None:
+                raise PatternError(text, "it ends with its escape character")
+            out.append(escaped if escaped.isalnum() or not escaped.isascii() else f"\\{escaped}")
+        elif inside:
+            out.append(r"\\" if c == "\\" else c)
+            inside = c != "]"
+        else:
+            inside = c == "["
+            out.append({"%": ".*", "_": ".", "(": "(?:", "\\": r"\\", ".": r"\.", "^": r"\^", "$": r"\$"}.get(c, c))
+    try:
+        found = parse_postgres("".join(out))
+    except PatternError as error:
+        raise type(error)(text, error.reason, error.help) from None
+    return Pattern(text, sequence([Position("text_start"), found.root, Position("text_end")]), 0)

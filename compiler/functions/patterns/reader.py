@@ -1,0 +1,63 @@
+"""What the parsers of patterns share: a cursor over the text of a pattern."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from flowql.compiler.functions.patterns.errors import PatternError, PatternNotSupported, PatternTooLarge
+
+REPEATED_MAX = 1_000  # times of a counted repetition: the limit of RE2
+PATTERN_MAX = 5_000  # characters, which take milliseconds to read
+DEPTH_MAX = 100  # of brackets in brackets
+HEX = frozenset("0123456789abcdefABCDEF")
+
+
+class Reader:
+    """A place in a pattern. depth: of open brackets."""
+
+    def __init__(self, text: str) -> None:
+        """Raises PatternTooLarge."""
+        if len(text) > PATTERN_MAX:
+            raise PatternTooLarge(text, f"it has more than {PATTERN_MAX:,} characters")
+        self.text = text
+        self.at = 0
+        self.depth = 0
+
+    def peek(self, ahead: int = 0) -> str:
+        """The character there; empty behind the end."""
+        place = self.at + ahead
+        return self.text[place] if place < len(self.text) else ""
+
+    def take(self) -> str:
+        c = self.peek()
+        self.at += 1
+        return c
+
+    def took(self, text: str) -> bool:
+        """Whether it is there; then it is behind."""
+        if not self.text.startswith(text, self.at):
+            return False
+        self.at += len(text)
+        return True
+
+    def digits(self, allowed: frozenset[str], most: int) -> str:
+        start = self.at
+        while self.at - start < most and self.peek() in allowed and self.peek():
+            self.at += 1
+        return self.text[start : self.at]
+
+    def opened(self) -> None:
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise PatternTooLarge(self.text, f"more than {DEPTH_MAX} brackets are within each other")
+
+    def invalid(self, reason: str) -> NoReturn:
+        raise PatternError(self.text, f"{reason} at character {min(self.at, len(self.text)) + 1}")
+
+    def refuse(self, what: str, help: str = "") -> NoReturn:
+        raise PatternNotSupported(self.text, what, help)
+
+    def times(self, least: int, most: int | None) -> tuple[int, int | None]:
+        if max(least, most or 0) > REPEATED_MAX:
+            raise PatternTooLarge(self.text, f"a repetition of more than {REPEATED_MAX:,} times")
+        return least, most

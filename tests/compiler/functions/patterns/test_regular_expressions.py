@@ -1,0 +1,93 @@
+"""Regular expressions run on an engine of linear time, and mean what Java and PostgreSQL say (`python -m tests.patterns` compares with both)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.patterns import errors, program
+from flowql.compiler.functions.patterns.java import parse_java
+from flowql.compiler.functions.patterns.postgres import parse_postgres, parse_postgres_match
+from flowql.compiler.functions.registry import lookup
+from flowql.compiler.plan.types import INT, STRING
+from tests.patterns.compare import matches
+
+assert builtin.FAMILIES
+HOSTILE = "a" * 36 + "!"
+# Answers of Java 17: all matches of a pattern, with their groups, in characters.
+JAVA = {
+    (r"[^/]+$", "a/b\n"): "2-4",
+    (r"a*", "baaac"): "0-0 1-4 4-4 5-5",
+    (r"[a-z&&[^b]]+", "abc"): "0-1 2-3",
+    (r"(a)|(b)", "ab"): "0-1,0-1,- 1-2,-,1-2",
+    (r"\Qa.b\E", "axb a.b"): "4-7",
+    (r"\p{Lu}+", "aÉB"): "1-3",
+    (r"(?i)É", "é É"): "2-3",
+    (r"\w+", "aéb"): "0-1 2-3",
+    (r"x$", "x\r\n"): "0-1",
+    (r".", "a\u2028b"): "0-1 2-3",
+    (r"\bfoo\b", "foo foobar foo"): "0-3 11-14",
+}
+# Answers of PostgreSQL 15.
+POSTGRES = {
+    (r"a*", "baaac"): "0-0 1-4 4-4 5-5",
+    (r"a|ab", "abab"): "0-2 2-4",
+    (r"[[:alpha:]]+", "é1b"): "0-1 2-3",
+    (r"(?n)^b$", "a\nb\nc"): "2-3",
+    (r"(?i)É", "éÉ"): "0-1 1-2",
+    (r"a$", "a\n"): "",
+    (r"^(.*?)=(.*)$", "a=b=c"): "0-5,0-1,2-5",
+}
+
+
+def call(name: str, *args: Any) -> Any:
+    function = lookup(name)
+    assert function is not None
+    return function.reference(function.resolve(tuple(INT if isinstance(a, int) else STRING for a in args)))(*args)
+
+
+@pytest.mark.parametrize(("pattern", "string"), JAVA)
+def test_matches_are_javas(pattern: str, string: str) -> None:
+    assert matches(parse_java, pattern, string) == JAVA[pattern, string]
+
+
+@pytest.mark.parametrize(("pattern", "string"), POSTGRES)
+def test_matches_are_postgresqls(pattern: str, string: str) -> None:
+    assert matches(parse_postgres_match, pattern, string) == POSTGRES[pattern, string]
+
+
+def test_no_record_holds_the_interpreter_up() -> None:
+    """With Python's `re` these calls do not end."""
+    assert call("REGEXP_EXTRACT", r"^([a-zA-Z0-9]+\.?)+@", HOSTILE) is None
+    assert call("sql_regexp_like", HOSTILE * 100, r"^([a-zA-Z0-9]+\.?)+@") is False
+    assert call("sql_similar", HOSTILE, "((a|aa)+)+b") is False
+    assert call("like", "a" * 80, "%a%a%a%a%a%a%b") is False
+
+
+def test_a_string_that_would_take_too_long_is_a_dead_letter_with_a_code() -> None:
+    with pytest.raises(errors.StringTooLong, match="at most") as found:
+        call("REGEXP_LIKE", "a" * 2_000_000, "(a|b|ab){1,20}c")
+    assert found.value.code == "FQ4070"
+    with pytest.raises(errors.StringTooLong):  # all matches would be searched for to the end
+        call("REGEXP_REPLACE", "a" * 30_000, "a*b|a", "")
+
+
+def test_a_pattern_from_data_that_cannot_be_used_is_a_dead_letter_with_a_code() -> None:
+    for pattern in ("(?=a)", "(", "((a{1000}){1000}){9}", "a" * 6_000):
+        with pytest.raises(errors.PatternError) as found:
+            call("REGEXP_LIKE", "a", pattern)
+        assert found.value.code == "FQ4071"
+
+
+def test_replacements_have_names_and_numbers() -> None:
+    assert call("REGEXP_REPLACE", "a1", r"(?<n>\d)", r"<${n}\$>") == "a<1$>"
+    with pytest.raises(ValueError, match="no group 3"):
+        call("REGEXP_REPLACE", "a", "(a)", "$3")
+
+
+def test_whether_a_pattern_matches_is_asked_of_any_pattern() -> None:
+    with pytest.raises(errors.PatternAmbiguous):
+        parse_postgres_match("a?(ab)?")
+    assert program.Program(parse_postgres("a?(ab)?")).groups == 1
