@@ -65,6 +65,7 @@ VERBS = {
     "bench": "Measure this machine.",
     "kafka": "A local Kafka broker for trials.",
 }
+UNTIL_STOPPED = frozenset({"serve", "run"})  # they run an instance, which a watchdog looks after
 _MODULES = {
     "import": "importing",
     "app": "application",
@@ -154,6 +155,10 @@ def _common(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the program and exit. Mistakes of the user are shown as diagnostics on stderr, never as a traceback."""
+    if arguments is None and not UNTIL_STOPPED.isdisjoint(sys.argv[1:]):
+        from flowql.server.supervised import become_supervised
+
+        become_supervised(next((a for a in sys.argv[1:] if a in VERBS), ""), sys.argv[1:])
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         wanted = contents() if _only_contents(arguments) else program(_needed(arguments))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flowql.runtime.app.beat_file import BEAT_MS, ENDED, STARTING, BeatFile, read
 from flowql.runtime.events import WARNING, say
+from flowql.server.supervised import tell
 
 
 class Beating:
@@ -31,6 +32,7 @@ class Beating:
         """The directory is this instance's: the file in it has to be as well."""
         if self.file is None or not self.file.is_published:
             self._make()
+        tell(self._data_dir)
 
     def become(self, state: str) -> None:
         with self._lock:

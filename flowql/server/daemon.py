@@ -12,11 +12,14 @@ from flowql.errors import CommandError, RuntimeFailure
 from flowql.runtime.app.without_pandas import leave_pandas_out
 from flowql.runtime.events import ERROR, say
 from flowql.server.host import Host
+from flowql.server.supervised import adopted
 
 
 def main(arguments: list[str]) -> int:
-    """The background process: the file descriptor to report to; settings come as JSON on its standard input."""
-    settings, report_fd = Settings.loads(sys.stdin.read()), int(arguments[0])
+    """The background process: the file descriptor to report to, `-` for none; settings come as JSON on its standard input."""
+    adopted()
+    settings = Settings.loads(sys.stdin.read())
+    report_fd = None if arguments[0] == "-" else int(arguments[0])
     if settings.engine == "runtime":
         leave_pandas_out()
     host = Host(settings)
@@ -40,9 +43,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _report(fd: int, answer: dict[str, str]) -> int:
-    os.write(fd, json.dumps(answer).encode())
-    os.close(fd)
+def _report(fd: int | None, answer: dict[str, str]) -> int:
+    if fd is not None:
+        os.write(fd, json.dumps(answer).encode())
+        os.close(fd)
+    elif "title" in answer:
+        say(ERROR, "instance.broken", answer["title"])
     return 1
 
 

@@ -231,8 +231,7 @@ class RuntimeEngine:
         )
 
     def release_hung(self, ids: Sequence[str]) -> None:
-        if self.instance.group is not None:
-            self.instance.group.hung.release(ids)
+        self.instance.deployer.release_hung(ids)
 
     def append(self, wanted: Sequence[Redelivery]) -> dict[str, Any]:
         if self.shared:

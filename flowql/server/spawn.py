@@ -16,6 +16,7 @@ from pathlib import Path
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.runtime.app.watchdog_process import command_of
 from flowql.runtime.errors import InstanceRunning
 from flowql.server.client import Client
 from flowql.server.running import connect
@@ -35,7 +36,7 @@ def spawn(settings: Settings, started: Callable[[Client], None] = lambda client:
     try:
         with (settings.data_dir / ERRORS_FILE).open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "flowql.server.daemon", str(write_fd)],
+                command_of([sys.executable, "-m", "flowql.server.daemon", str(write_fd)], write_fd),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

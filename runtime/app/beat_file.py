@@ -42,7 +42,7 @@ _SLOTS = 64  # threads of an instance that run steps
 _POSITIONS = 16  # inputs of a task whose positions are noted
 _NO_POSITIONS = (-1,) * _POSITIONS
 _NAME_CHARS = 200  # of a query or an input that are kept
-_ROUND_AT, _ROUND = 0, struct.Struct("@QQQQ")  # round, its beginning, thread, round
+_ROUND_AT, _ROUND = 0, struct.Struct("@QQQQQ")  # round, its beginning, thread, its number, round
 _BATCH_AT = _ROUND.size
 _BATCH = [
     struct.Struct(f"@QQQ{n}qQ") for n in range(_POSITIONS + 1)
@@ -127,10 +127,10 @@ class Slot:
         name = step.encode()[:_STEP_BYTES]
         memory[at + _PAGE - _STEP_BYTES : at + _PAGE - _STEP_BYTES + len(name)] = name
 
-    def begin_round(self, thread: int) -> None:
-        """thread: its identifier (`threading.get_ident`), by which a traceback names it."""
+    def begin_round(self, thread: int, native: int) -> None:
+        """thread, native: its identifiers for tracebacks and for the operating system (`threading.get_ident`, `get_native_id`)."""
         self._round = n = self._round + 1
-        _ROUND.pack_into(self._memory, self._at, n, self._now_ns(), thread, n)
+        _ROUND.pack_into(self._memory, self._at, n, self._now_ns(), thread, native, n)
 
     def begin_micro_batch(self, text: Text, positions: Sequence[int]) -> None:
         """positions: offsets of the next records, in the order of the inputs."""
@@ -141,7 +141,7 @@ class Slot:
 
     def end_round(self) -> None:
         self._round = n = self._round + 1
-        _ROUND.pack_into(self._memory, self._at, n, 0, 0, n)
+        _ROUND.pack_into(self._memory, self._at, n, 0, 0, 0, n)
 
     def _describe(self, text: Text) -> None:
         self._text, self._texts, self._batch = text, self._texts + 1, _BATCH[text.inputs].pack_into
@@ -203,11 +203,13 @@ class BeatFile:
 class Activity(NamedTuple):
     """What a thread of a step does. for_s: since its round began. batch_s: since its micro-batch began, None outside of one.
 
-    query: the name under which its generation runs; id: the one that people use. positions: offsets by input, as `topic-partition`.
+    thread: as a traceback names it; native: as the operating system does. query: the name under which its generation runs; id: the one that
+    people use. positions: offsets by input, as `topic-partition`.
     """
 
     step: str
     thread: int
+    native: int
     for_s: float
     batch_s: float | None
     query: str
@@ -296,14 +298,14 @@ def _stable(memory: mmap.mmap, fields: struct.Struct, at: int) -> tuple[int, ...
 
 
 def _activity(memory: mmap.mmap, at: int, now_ns: int) -> Activity | None:
-    number, began_ns, thread, _ = _stable(memory, _ROUND, at + _ROUND_AT)
+    number, began_ns, thread, native, _ = _stable(memory, _ROUND, at + _ROUND_AT)
     if not began_ns:
         return None
     step = memory[at + _PAGE - _STEP_BYTES : at + _PAGE].rstrip(b"\0").decode(errors="replace")
     batch_ns, what, positions = _micro_batch(memory, at, number)
     for_s, batch_s = (now_ns - began_ns) / 1e9, (now_ns - batch_ns) / 1e9 if batch_ns else None
     query, id_, definition, task = (str(what.get(name, "")) for name in ("query", "id", "definition", "task"))
-    return Activity(step, thread, for_s, batch_s, query, id_, definition, task, positions)
+    return Activity(step, thread, native, for_s, batch_s, query, id_, definition, task, positions)
 
 
 def _micro_batch(memory: mmap.mmap, at: int, number: int) -> tuple[int, dict[str, Any], dict[str, int]]:

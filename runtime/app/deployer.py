@@ -86,6 +86,7 @@ class Deployer:
             check_deployment_lost(host.log, app)
         if stored is not None:
             stored = self._after_others(stored)
+            host.hung.learn()
             if host.state_lost:
                 say(WARNING, "state.lost", host.state_lost)
             begin = self._deployment.remade if host.state_lost else self._deployment.resumed
@@ -178,6 +179,16 @@ class Deployer:
             return side_by_side(self._host, self._group.swap, group, look, lambda: self._host.look(LOOK_S))
         self._wait(self._reconciler.ask(partial(self._rebuilding.side_by_side, group, look)))
         return 0
+
+    def release_hung(self, ids: Collection[str]) -> None:
+        """Has queries tried again whose function hung on some instance. ids: as people use them."""
+        host = self._host
+        if host.hung.release(sorted(ids)) and self._group is None:  # a member looks by itself
+            self._wait(self._reconciler.ask(self._learn_hung))
+
+    def _learn_hung(self) -> Coroutine:
+        yield from ()
+        self._host.hung.learn()
 
     @property
     def rebuilt(self) -> bool:

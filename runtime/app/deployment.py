@@ -282,6 +282,7 @@ class Deployment:
         caller repeats this.
         """
         host, tasks = self._host, list[Task]()
+        host.hung.apply()  # the plan that runs is another one now
         for q in queries:
             host.set_account(q)
             host.query_states.add(q.id, paused=q.id in host.running.paused)  # before it gets its first slice

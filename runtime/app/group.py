@@ -23,7 +23,6 @@ from flowql.runtime.app.frontier import Frontier, RepartitionCleanup
 from flowql.runtime.app.group_swap import PARKED, GroupSwap
 from flowql.runtime.app.group_upstream import MemberWaits
 from flowql.runtime.app.hosts import DeploymentHost
-from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.member_tasks import MemberTasks
 from flowql.runtime.app.plan_topic import PlanReader
 from flowql.runtime.app.planned_tasks import PlannedTasks
@@ -82,7 +81,7 @@ class GroupStep(Reconciler):
         self._tidy_at_ms: int | None = None
         self.swap = GroupSwap(host)
         self._waits = MemberWaits(host, lambda: self.planned, lambda: self._read_written().tasks)
-        self.hung = HungQueries(host)
+        self.hung = host.hung
         self._waiters: deque[tuple[int, Future[None]]] = deque()
         self.trouble = ""  # why the last attempt failed, for status
         host.commit.on_fenced = self.lose

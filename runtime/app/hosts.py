@@ -9,6 +9,7 @@ from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.runtime.app.careful import CarefulQueries
 from flowql.runtime.app.exchanges import Exchanges
+from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.query_state import QueryStates
 from flowql.runtime.app.restoration import RestorationStep
@@ -51,6 +52,7 @@ class QueryHost(TaskHost, PlanHost, TaskServices, Protocol):
     running: Plan
     queries: dict[str, RunningQuery]
     commit: CommitStep
+    hung: HungQueries
 
     @property
     def exchanges(self) -> Exchanges: ...

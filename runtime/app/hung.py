@@ -1,28 +1,47 @@
-"""Functions that hang, of a member of a group: the members that get its tasks learn of it before they begin them.
+"""Functions that hang: an instance that starts again, and the members that get its tasks, learn of it before they begin them.
 
 Without that a function that does not return takes out one member after another: each leaves its group for it (`flowql.runtime.app.watchdog`),
 and the next one begins the same run. With it the query is `hung` on every member, and the others' queries go on; `flowql resume` has it
-tried again, and so has a deployment that changes it.
+tried again, and so has a deployment that changes it. A function that keeps the interpreter lock leaves its process no way to tell: the
+watchdog process ends it and writes a file (`flowql.runtime.app.freeze`), which the next start passes on to the topic before it makes any task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from flowql.compiler.plan.generations import user_id
-from flowql.runtime.app.hosts import QueryHost
+from flowql.compiler.plan.topology import Plan
+from flowql.runtime.app.freeze import forget_frozen, read_frozen
 from flowql.runtime.app.hung_topic import HungMicroBatch, HungReader, release, write_hung
+from flowql.runtime.app.query_state import QueryStates
 from flowql.runtime.app.watchdog import StuckStep
+from flowql.runtime.clock import Clock
+from flowql.runtime.commit.coordinator import CommitStep
+from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError
-from flowql.runtime.events import WARNING, say
+from flowql.runtime.events import ERROR, WARNING, say
+from flowql.runtime.log.base import Log
 
 LOOK_MS = 1_000  # between two looks for what other members say
 
 
-class HungQueries:
-    """Owned by the group step's thread, but for `tell`."""
+class HungHost(Protocol):
+    """The instance, as far as it is needed here."""
 
-    def __init__(self, host: QueryHost) -> None:
+    log: Log
+    clock: Clock
+    config: InstanceConfig
+    commit: CommitStep
+    query_states: QueryStates
+    running: Plan
+
+
+class HungQueries:
+    """Owned by the group step's thread, but for `tell`; of an instance alone by the reconciler's, and by the one that starts it."""
+
+    def __init__(self, host: HungHost) -> None:
         self._host = host
         self._reader = HungReader(host.log, host.config.application_id)
         self._at_ms = 0
@@ -36,8 +55,29 @@ class HungQueries:
 
     def learn(self) -> None:
         """Everything that was said before this call. LogError: to be tried again before tasks are made."""
+        self._pass_on()
         self._reader.read_to_end()
         self.apply()
+
+    def _pass_on(self) -> None:
+        """What the watchdog process has written down since the last start."""
+        host = self._host
+        frozen = [] if host.config.data_dir is None else read_frozen(host.config.data_dir)
+        if not frozen:
+            return
+        me, now_ms = host.config.process_id, host.clock.wall_ms()
+        runs = [
+            HungMicroBatch(f.query, f.id, f.definition, f.task, me, f.at_ms, f.where, f.position)
+            for f in frozen
+            if f.query
+        ]
+        if runs:
+            write_hung(host.log, host.config.application_id, runs, None, now_ms)
+        for f in frozen:
+            at = {"task": f.task, "position": f.position, "where": f.where} if f.query else {}
+            say(ERROR, "instance.frozen", f.why, query=f.id or None, **at, process=f.pid, trace=f.trace)
+        assert host.config.data_dir is not None, "its file was read"
+        forget_frozen(host.config.data_dir)
 
     def apply(self) -> None:
         """What is known, to the queries that run now; another definition or generation is another query."""

@@ -26,7 +26,8 @@ _READ_ROWS, _READ_BYTES = 10_000, 1 << 22
 class HungMicroBatch:
     """A micro-batch that did not end. query: the name under which its generation runs; id: the one that people use.
 
-    definition: of the query then. member: its process id. at_ms: wall clock of that member. where: the code of the innermost call.
+    definition: of the query then. member: its process id, empty for an instance alone. at_ms: wall clock of that member. where: the code of the
+    innermost call. position: offsets of the records; empty where the process was not ended for it.
     """
 
     query: str
@@ -36,6 +37,7 @@ class HungMicroBatch:
     member: str
     at_ms: int
     where: str
+    position: str = ""
 
     @property
     def key(self) -> bytes:
@@ -45,9 +47,11 @@ class HungMicroBatch:
     def reason(self) -> str:
         """For status and the log."""
         at = datetime.fromtimestamp(self.at_ms / 1000, UTC)
+        on = f" on member {self.member}" if self.member else ""
+        position = f", {self.position}" if self.position else ""
         return (
-            f"its function hung on member {self.member} at {at:%Y-%m-%d %H:%M:%S} UTC ({self.where or 'unknown code'}, task "
-            f"{self.task}); flowql resume {self.id} tries again"
+            f"its function hung{on} at {at:%Y-%m-%d %H:%M:%S} UTC ({self.where or 'unknown code'}, task "
+            f"{self.task}{position}); flowql resume {self.id} tries again"
         )
 
 
@@ -62,6 +66,7 @@ def write_hung(
     """Writes the hung functions of one member and waits for the brokers. Raises LogError; StaleMember if the writer is no longer a member of its group.
 
     Brokers check group metadata only in transactions that move a position, so this one moves the position of the topic itself, from 0 to 0.
+    group_metadata: None for a member that was ended meanwhile, or an instance alone.
     """
     tp = topic_of(application_id)
     log.admin().create_topic(tp.topic, 1, COMPACTED)
@@ -71,7 +76,8 @@ def write_hung(
     try:
         producer.begin()
         producer.send(tp, records_of(keys, values, now_ms))
-        producer.send_positions(application_id, {tp: Position(0)}, group_metadata)
+        if group_metadata is not None:
+            producer.send_positions(application_id, {tp: Position(0)}, group_metadata)
         producer.commit()
     finally:
         producer.close()
@@ -156,4 +162,4 @@ class HungReader:
 def _decoded(data: Mapping[str, object]) -> HungMicroBatch:
     """Fields that are not known are left out."""
     texts = {name: str(data[name]) for name in ("query", "id", "definition", "task", "member", "where")}
-    return HungMicroBatch(**texts, at_ms=int(str(data["at_ms"])))
+    return HungMicroBatch(**texts, at_ms=int(str(data["at_ms"])), position=str(data.get("position", "")))

@@ -23,6 +23,7 @@ from flowql.runtime.app.deployment import Deployment
 from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.group import GroupStep
+from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.micro_batch_notes import MicroBatchNotes, slots_of
 from flowql.runtime.app.missed_deletions import KnownTimes, note
 from flowql.runtime.app.polling import PollingStep
@@ -189,6 +190,7 @@ class Instance:
             look=self.look,
         )
         dead_letters.ensure_topic(log, config.application_id, config.dead_letters, clock.wall_ms())
+        self.hung = HungQueries(self)
         self.group = group = GroupStep(self) if config.shared else None
         away_since_ms = last_commit_ms(log, config.application_id) if config.changelogs else None
         self._known_times = KnownTimes(

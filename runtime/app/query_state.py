@@ -95,7 +95,7 @@ class QueryStates:
     that change something:
 
     - `add`, `set_paused`, `end`, `forget`: the thread that deploys; of a member, the group step.
-    - `set_hung`: the group step.
+    - `set_hung`: the group step; of an instance alone, the reconciler.
     - `fail`, `resume` from FAILED: the polling thread.
     - `suspend`: also the commit thread, under the epoch lock. `stop`: also the polling thread.
     - `postpone`, `resume` from SUSPENDED, `reinstate`: the reconciler; of a member, the group step.
@@ -109,6 +109,7 @@ class QueryStates:
             "query states lock", guards="changes of records, and what the task manager is told of them"
         )
         self._records: dict[str, QueryRecord] = {}
+        self._hung: Mapping[str, str] = {}  # also of queries that are still to be added
 
     # -- readers
 
@@ -135,9 +136,12 @@ class QueryStates:
     def add(self, query: str, *, paused: bool = False) -> None:
         """A new query, without failures. Before it has tasks."""
         with self._lock:
-            self._put(query, QueryRecord(paused=paused))
+            hung = self._hung.get(query, "")
+            self._put(query, QueryRecord(paused=paused, hung=hung))
         if paused:
             say(INFO, "query.paused", query=query)
+        if hung:
+            say(ERROR, "query.hung", hung, query=query)
 
     def set_paused(self, paused: Collection[str]) -> None:
         """Pauses exactly these queries. One that is resumed runs unless another reason stops it."""
@@ -151,6 +155,7 @@ class QueryStates:
     def set_hung(self, hung: Mapping[str, str]) -> None:
         """Marks exactly these queries as stopped because their function hung. By query, the reason."""
         with self._lock:
+            self._hung = dict(hung)
             changed = [q for q, record in self._records.items() if record.hung != hung.get(q, "")]
             for query in changed:
                 self._put(query, replace(self._records[query], hung=hung.get(query, "")))

@@ -137,7 +137,7 @@ class ThreadGroup:
     def _round(self, named_step: NamedStep, now_ms: int, slot: Slot | None) -> int:
         self._rounds[named_step.name] = now_ms
         if slot is not None:
-            slot.begin_round(threading.get_ident())
+            slot.begin_round(threading.get_ident(), threading.get_native_id())
         try:
             return named_step.step.run_once(now_ms)
         finally:

@@ -29,7 +29,7 @@ def beat():
         file.beat()
         time.sleep(0.02)
 threading.Thread(target=beat, daemon=True).start()
-slot.begin_round(threading.get_ident())
+slot.begin_round(threading.get_ident(), threading.get_native_id())
 slot.begin_micro_batch(Text.of(query="Q", id="Q", definition="d", task="Q/0_0", inputs=["T-0"]), [41])
 print("begun", flush=True)
 if sys.argv[2] == "freeze":
@@ -71,8 +71,8 @@ def test_what_is_noted_is_read(tmp_path):
     file = BeatFile(tmp_path)
     slot, commit = file.slot("processing-0"), file.slot("commit")
     assert read(tmp_path).activities == ()
-    slot.begin_round(17)
-    commit.begin_round(18)
+    slot.begin_round(17, 117)
+    commit.begin_round(18, 118)
     slot.begin_micro_batch(ORDERS, [5, -1])
     found = read(tmp_path)
     assert (found.pid, found.is_alive, found.is_stopped, found.frozen_s) == (os.getpid(), True, False, 0.0)
@@ -90,7 +90,7 @@ def test_names_of_any_length_and_many_inputs_are_noted(tmp_path):
     slot = BeatFile(tmp_path).slot("s" * 100)
     names = [f"{'é' * 300}-{n}" for n in range(40)]
     text = Text.of(query="q" * 5_000, id="é" * 5_000, definition="d", task="t", inputs=names)
-    slot.begin_round(1)
+    slot.begin_round(1, 1)
     slot.begin_micro_batch(text, range(40))
     (one,) = read(tmp_path).micro_batches
     assert (one.query, one.definition, one.step) == ("q" * 200, "d", "s" * 64)
@@ -151,11 +151,11 @@ from pathlib import Path
 from flowql.runtime.app.beat_file import BeatFile, Text
 slot = BeatFile(Path(sys.argv[1])).slot("p")
 texts = [Text.of(query=c * 100, id=c, definition=c, task=c, inputs=[c]) for c in "ab"]
-slot.begin_round(1)
+slot.begin_round(1, 1)
 print("begun", flush=True)
 while True:
     for n, text in enumerate(texts):
-        slot.begin_round(1)
+        slot.begin_round(1, 1)
         slot.begin_micro_batch(text, [n])
 """
     process = subprocess.Popen([sys.executable, "-c", writes, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
