@@ -26,7 +26,7 @@ class SampledKeys:
     def look(self, raw: RawBatch) -> None:
         keys = self._keys.get(raw.tp.topic)
         if keys is not None and len(keys) < SEEN_MAX:
-            keys |= dict.fromkeys(sample_of(raw.records.column("key")))
+            keys |= dict.fromkeys(sample_of(raw.records.column("key"), SEEN_MAX - len(keys)))
 
     def told(self) -> dict[str, Any]:
         """What goes into the note; nothing if no such topic was read."""

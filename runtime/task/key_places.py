@@ -2,8 +2,9 @@
 
 They do where the writers of all these topics place keys alike. Java clients and FlowQL take murmur2 of the key, librdkafka (the clients of
 Python, C#, Go and Node) CRC32 unless `partitioner=murmur2_random` is set. Two topics that are placed differently have the same number
-of partitions, and a join of them misses most rows without an error. So keys are looked at as they are read, a few of each batch: what they
-say is certain after some twenty of them, and costs next to nothing.
+of partitions, and a join of them misses most rows without an error. So keys are looked at as they are read, the first thousand of each topic
+and a few of each batch behind them. A key that two topics have in different partitions says so at once; which partitioner placed a topic
+is certain after some twenty keys. Empty keys count: librdkafka places them at random, Java clients by murmur2.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from math import log2
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flowql.runtime.errors import KeysMisplaced
 from flowql.runtime.log.murmur2 import partition_for
@@ -50,6 +52,7 @@ class KeyPlaces:
         self._bits = dict.fromkeys(KNOWN, 0.0)
         self._misplaced: dict[str, Misplaced] = {}
         self._seen: dict[bytes, int] = {}
+        self._unchecked: list[bytes] = []  # keys that were not compared with other topics yet
         self.split: tuple[bytes, int, int] | None = None  # a key, and two partitions that have it
 
     def trust(self, partitioner: str) -> None:
@@ -58,16 +61,31 @@ class KeyPlaces:
             self._bits[partitioner] = SURE_BITS
 
     def look(self, keys: pa.BinaryArray, partition: int, partitions: int) -> None:
-        """Looks at some keys of a batch from this partition, of so many. Topics of one partition say nothing."""
+        """Looks at keys of a batch from this partition, of so many. Topics of one partition say nothing."""
         if partitions < 2:
             return
-        self.take(sample_of(keys), partition, partitions)
+        self.take(sample_of(keys, SEEN_MAX - len(self._seen)), partition, partitions)
 
     def take(self, sample: Iterable[bytes], partition: int, partitions: int) -> None:
         """The same of keys that another reader has looked at."""
         with self._lock:
             for key in sample:
                 self._take(key, partition, partitions)
+
+    def partition_of(self, key: bytes) -> int | None:
+        """Where the key was seen."""
+        return self._seen.get(key)
+
+    def unchecked(self) -> list[bytes]:
+        """Keys that were seen since the last call."""
+        with self._lock:
+            found, self._unchecked = self._unchecked, []
+            return found
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is known which partitioner placed the topic, or that none of those that are known did."""
+        return any(map(self.follows, KNOWN)) or len(self._misplaced) == len(KNOWN)
 
     def follows(self, partitioner: str) -> bool:
         """Whether it certainly explains where the keys are."""
@@ -85,6 +103,7 @@ class KeyPlaces:
             return
         if len(self._seen) < SEEN_MAX:
             self._seen[key] = partition
+        self._unchecked.append(key)
         for name, (place, _) in KNOWN.items():
             if name in self._misplaced:
                 continue
@@ -94,10 +113,16 @@ class KeyPlaces:
                 self._misplaced[name] = Misplaced(key, partition, belongs)
 
 
-def sample_of(keys: pa.BinaryArray) -> list[bytes]:
-    """Some keys of a batch, each once."""
-    step = -(-len(keys) // ROWS)
-    return list(dict.fromkeys(k for i in range(0, len(keys), max(1, step)) if (k := keys[i].as_py())))
+def sample_of(keys: pa.BinaryArray, room: int = 0) -> list[bytes]:
+    """Keys of a batch, each once: the first `room` of them, or if that is less than `ROWS`, so many from all of it; and the empty key."""
+    if room >= ROWS:
+        found = pc.unique(keys)[:room].to_pylist()
+    else:
+        step = -(-len(keys) // ROWS)
+        found = [keys[i].as_py() for i in range(0, len(keys), max(1, step))]
+    if pc.any(pc.equal(pc.binary_length(keys), 0)).as_py():
+        found.append(b"")
+    return [k for k in dict.fromkeys(found) if k is not None]
 
 
 def check_alike(query: str, topics: Mapping[str, KeyPlaces], *, repartitions: bool) -> None:
@@ -124,6 +149,21 @@ def check_alike(query: str, topics: Mapping[str, KeyPlaces], *, repartitions: bo
                     f"{query} reads {topic} beside {others}, whose keys are in the partitions of {said}. Those of {topic} are not: "
                     f"{_shown(wrong.key)} is in partition {wrong.partition} and not in {wrong.belongs}, so that rows of one key do not meet: {ADVICE}"
                 )
+    _check_common_keys(query, topics)
+
+
+def _check_common_keys(query: str, topics: Mapping[str, KeyPlaces]) -> None:
+    """Each key that was seen since the last check is in the same partition of all topics that have it."""
+    for topic, places in topics.items():
+        for key in places.unchecked():
+            partition = places.partition_of(key)
+            for other, others in topics.items():
+                elsewhere = others.partition_of(key)
+                if partition is not None and elsewhere not in (None, partition):
+                    raise KeysMisplaced(
+                        f"{query} reads {topic} beside {other}: records of the key {_shown(key)} are in partition {partition} of {topic} and in "
+                        f"partition {elsewhere} of {other}, so that rows of one key do not meet: {ADVICE}"
+                    )
 
 
 def known_partitioners(topics: Mapping[str, KeyPlaces]) -> dict[str, str]:

@@ -99,7 +99,8 @@ class TaskProgram:
         self._traced = {op.id for op in self._exchanges if _is_traced(op, self._by_id)}
         self._pipeline = _fusible(operators, scans)
         self._meeting = meeting_sources(operators)
-        self._key_places = {t: self._scans[op].places_of(reader_of(query, op)) for op, t in self._meeting.items()}
+        # By topic whose records of one key have to come to one task; shared by the tasks of this reader.
+        self.key_places = {t: self._scans[op].places_of(reader_of(query, op)) for op, t in self._meeting.items()}
         self._is_told = not self._meeting  # of what earlier instances found out about the places of keys
 
     @property
@@ -121,7 +122,7 @@ class TaskProgram:
 
     def _look_at_keys(self, state: TaskState, raw: RawBatch) -> None:
         """KeysMisplaced if rows of one key come to different tasks."""
-        topics = self._key_places
+        topics = self.key_places
         if not self._is_told:
             for topic, name in state.metadata.get(PARTITIONERS, {}).items():
                 if topic in topics and name in KNOWN:
@@ -165,7 +166,7 @@ class TaskProgram:
         given: dict[str, Batch | None] = dict(batches)
         self._begin(given, run)
         if self._meeting:
-            run.partitioners = known_partitioners(self._key_places)
+            run.partitioners = known_partitioners(self.key_places)
         for step in self._steps:
             inputs = [given.get(i) for i in step.inputs]
             first = starting[step.id].start(run) if step.id in starting else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError, PartitionsChanged, PartitionsUneven, TopicMissing, TopicReplaced
-from flowql.runtime.log.base import Admin, TopicInfo, TopicPartition
+from flowql.runtime.log.base import EARLIEST, Admin, Log, TopicInfo, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.state.changelog import COMPACTED, changelog_topic
 from flowql.runtime.state.manager import StateManager
@@ -34,6 +35,7 @@ from flowql.runtime.state.store import TaskState
 from flowql.runtime.task.deletions import KEPT_MS, Deletions
 from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput, positions_of_input
+from flowql.runtime.task.key_places import SEEN_MAX
 from flowql.runtime.task.repartition import KEPT, channel_key, topic_of
 from flowql.runtime.task.task import Publisher, Task
 from flowql.runtime.topology.grouping import GROUPER, UnevenPartitions
@@ -45,6 +47,8 @@ from flowql.runtime.topology.table_writer import POLICY as TABLE_POLICY
 # In the metadata of a task, as of when its query began: how many tasks its sub-topology had, if the query is partitioned by key, and how many
 # partitions the table had that it writes.
 TASKS, RESULTS = "tasks", "results"
+# Of a partition that a new task begins with: keys that are looked at in advance, at least, and bytes of their records.
+LOOKED_AT, LOOKED_AT_BYTES = 16, 1 << 20
 
 
 class Exchanges(Protocol):
@@ -56,6 +60,7 @@ class Exchanges(Protocol):
 class TaskServices(Protocol):
     """The services of an instance that its tasks use."""
 
+    log: Log
     admin: Admin
     clock: Clock
     config: InstanceConfig
@@ -262,6 +267,7 @@ def build_query(
                         i.partitions = counts[sub.number]
                     task.marks |= partition_marks(query, sub, counts[sub.number], partitions)
                     built.tasks.append(task)
+            _look_ahead([t for t in built.tasks if t.id.subtopology == sub.number], scanned, env)
         if env.config.changelogs and not env.config.shared:
             ensure_changelogs(query, env)
     except Exception:  # brokers may be away for a moment
@@ -334,6 +340,27 @@ def _look_for_deletions(task: Task, sub: SubTopology, kept: Mapping[str, int], e
             has_begun = i.tp.topic in metadata.get("positions", {})
             known_ms = env.known_ms(task.id, i.name, metadata) if has_begun else env.clock.wall_ms()
             i.deletions = Deletions(kept[op.spec.topic], known_ms, env.clock.wall_ms)
+
+
+def _look_ahead(tasks: Sequence[Task], partitions: Mapping[str, int], env: TaskServices) -> None:
+    """The first keys of all partitions that tasks of a sub-topology begin with, before one of them commits: topics that are not placed alike are
+    then found out by the first micro-batch. Tasks that have begun go on with what they know.
+    """
+    new = [t for t in tasks if not t.state.metadata.get("positions")]
+    if not new:
+        return
+    begins = {i.tp: i.position for t in new for i in t.logs.values()}
+    program = new[0].program
+    assert isinstance(program, TaskProgram)
+    for topic, places in program.key_places.items():
+        n, room = partitions[topic], max(LOOKED_AT, SEEN_MAX // partitions[topic])
+        for tp in (TopicPartition(topic, p) for p in range(n)):
+            if n < 2 or places.is_certain:
+                break
+            # Topics that cannot be read are told of by the fetches.
+            with suppress(LogError), closing(env.log.reader(tp, begins.get(tp, EARLIEST))) as reader:
+                if (raw := reader.read(room, LOOKED_AT_BYTES)) is not None:
+                    places.look(raw.records.column("key"), tp.partition, n)
 
 
 def ids_of_sources(query: QueryPlan, plan: Plan, admin: Admin) -> dict[str, str]:

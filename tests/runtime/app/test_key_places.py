@@ -113,6 +113,28 @@ def test_topics_that_are_placed_differently_are_not_joined(first: str) -> None:
     assert after.why_stopped("CSAS_JOINED")
 
 
+@pytest.mark.parametrize("keys", [KEYS, KEYS[:3]])
+def test_nothing_is_committed_of_topics_whose_records_are_there_and_placed_differently(keys: list[str]) -> None:
+    """Few keys do not tell how a topic is placed; one that both topics have tells that its rows do not meet."""
+    life = Life()
+    put(life.log, "input", crc32, keys)
+    put(life.log, "other", partition_for, keys)
+    life.instance.deploy(plan(JOINED, OTHERS))
+    life.settle()
+    assert "so that rows of one key do not meet" in life.why_stopped("CSAS_JOINED")
+    assert not keys_in(life.log, "joined")
+
+
+def test_an_empty_key_in_two_partitions_is_not_counted_in_two_tasks() -> None:
+    """librdkafka places empty keys at random."""
+    life = Life()
+    life.instance.deploy(plan(COUNTS))
+    places = iter(range(8))
+    put(life.log, "input", lambda key, n: partition_for(key, n) if key else next(places) % n, ["", *KEYS[:40], "", ""])
+    life.settle()
+    assert "key '' are in partition" in life.why_stopped("CTAS_COUNTS").replace("the key ", "key ")
+
+
 @pytest.mark.parametrize("place", [crc32, partition_for, by_length])
 def test_topics_that_are_placed_alike_are_joined(place: Place) -> None:
     life = Life()
