@@ -316,6 +316,11 @@ def _micro_batch(memory: mmap.mmap, at: int, number: int) -> tuple[int, dict[str
         fields = _BATCH[min(inputs, _POSITIONS)].unpack_from(memory, at + _BATCH_AT)
         if fields[0] != number:
             return 0, {}, {}
+        # Both once more: fields are written from the first to the last, so that a writer may be between those that were read.
+        if fields != _BATCH[min(inputs, _POSITIONS)].unpack_from(memory, at + _BATCH_AT):
+            continue
+        if (text, inputs, size, same_text) != _COUNTS.unpack_from(memory, at + _COUNTS_AT):
+            continue
         if fields[0] == fields[-1] and fields[1] == text == same_text:
             with suppress(ValueError, KeyError):
                 what = json.loads(data)

@@ -159,13 +159,15 @@ while True:
         slot.begin_micro_batch(text, [n])
 """
     process = subprocess.Popen([sys.executable, "-c", writes, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
-    assert process.stdout.readline() == b"begun\n"
     seen = set()
-    for _ in range(1_000):
-        for one in read(tmp_path).micro_batches:
-            assert set(one.query) == {one.id}
-            seen.add((one.id, tuple(one.positions)))
-    process.kill()
-    process.communicate()
+    try:
+        assert process.stdout.readline() == b"begun\n"
+        for _ in range(1_000):
+            for one in read(tmp_path).micro_batches:
+                assert set(one.query) == {one.id}
+                seen.add((one.id, tuple(one.positions)))
+    finally:
+        process.kill()
+        process.communicate()
     assert seen
     assert seen <= {("a", ("a",)), ("b", ("b",))}
