@@ -11,6 +11,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any
 
+from flowql.compiler.functions.numeric import NumericOverflow
 from flowql.compiler.plan.types import Kind, SqlType
 
 _EXACT = Context(prec=200)
@@ -63,15 +64,15 @@ def add_doubles(a: DoubleSum, b: DoubleSum) -> DoubleSum:
 
 
 def ratio(m: int, e: int, divisor: int = 1) -> float:
-    """The double nearest to m * 2**e / divisor. Infinite where it is too large."""
+    """The double nearest to m * 2**e / divisor. Raises NumericOverflow where it is too large, as PostgreSQL does."""
     try:
         return m * (1 << e) / divisor if e >= 0 else m / (divisor << -e)
-    except OverflowError:
-        return math.inf if m > 0 else -math.inf
+    except OverflowError as error:
+        raise NumericOverflow("value out of range: overflow") from error
 
 
 def as_double(total: DoubleSum, divisor: int = 1) -> float:
-    """A sum, or a mean, as a double."""
+    """A sum, or a mean, as a double. Raises NumericOverflow where finite values add up to more than a double holds."""
     m, e, nans, ups, downs = total
     if nans or (ups and downs):
         return math.nan

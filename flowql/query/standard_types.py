@@ -123,6 +123,13 @@ def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
         if isinstance(made, t.Call) and len(made.args) == 1 and made.name == ("length",):
             of_bytes = _is_of(made.args[0], columns.bytes_)
             return call("octet_length", t.Cast(made.args[0], t.TypeName("bytea"))) if of_bytes else made
+        if (
+            isinstance(made, t.Call)
+            and made.name == ("sum",)
+            and len(made.args) == 1
+            and _is_double(made.args[0], columns)
+        ):
+            return _finite(made)
         if isinstance(made, t.Call) and made.name == ("round",) and len(made.args) == 1:
             return call("round_even", made.args[0], number(0)) if _is_double(made.args[0], columns) else made
         if isinstance(made, t.Call) and made.name == ("array_cat",) and len(made.args) == 2:
@@ -137,6 +144,14 @@ def by_types(query: t.Query, columns: ColumnTypes) -> t.Query:
     found = rule(standard_json.with_arrows(query, columns.json))
     assert isinstance(found, t.Query)
     return found
+
+
+def _finite(total: t.Call) -> t.Expr:
+    """A sum of doubles, which is an error where finite values add up to more than a double holds."""
+    infinite = replace(total, name=("bool_or",), args=(call("isinf", total.args[0]),), distinct=False)
+    beyond = t.Logical("and", (call("isinf", total), t.Not(infinite)))
+    said = call("error", t.Constant("string", "value out of range: overflow"))
+    return t.Case(None, ((beyond, said),), total)
 
 
 def _is_of(node: t.Expr, names: frozenset[str]) -> bool:
