@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence, Set
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -106,12 +107,8 @@ def compile_project(
             failed |= p.defines  # its cause is reported already
             continue
         try:
-            statement = _with_kind(p.statement, builder.catalog) if p.infer_kind else p.statement
-            statement = made_of(statement, builder.catalog)
-            bound = analyze(statement, builder.catalog, p.properties)
-            if isinstance(bound, BoundChange) and (bound.change.select or bound.change.returning):
-                raise _once_refused(bound)
-            made = builder.apply(bound, p.options)
+            with within_stack(p.span):
+                made = _applied(p, builder)
             if made.query is not None:
                 diagnostics += hints_about(made.query, builder.catalog.sources, p.span)
         except CompileError as error:
@@ -122,6 +119,25 @@ def compile_project(
     plan = builder.plan(final)
     verify_plan(plan)
     return Compiled(plan, builder.catalog, tuple(diagnostics), builder.trace, tuple(builder.assertions))
+
+
+def _applied(p: Pending, builder: PlanBuilder) -> StatementResult:
+    statement = _with_kind(p.statement, builder.catalog) if p.infer_kind else p.statement
+    bound = analyze(made_of(statement, builder.catalog), builder.catalog, p.properties)
+    if isinstance(bound, BoundChange) and (bound.change.select or bound.change.returning):
+        raise _once_refused(bound)
+    return builder.apply(bound, p.options)
+
+
+@contextmanager
+def within_stack(span: Span) -> Iterator[None]:
+    """Raises CompileError for a statement whose plan is too deep for functions that call themselves. span: the statement."""
+    try:
+        yield
+    except RecursionError:
+        title = "the plan of this statement is too deep"
+        help = "split it into several views, or write conditions on one column as  a IN (1, 2)"
+        raise mistake("FQ2066", title, span, "has too many joins, sub-queries or conditions", help=help) from None
 
 
 def functions_among(declared: Mapping[str, Registered]) -> dict[str, Function | AggregateFunction]:
@@ -275,7 +291,8 @@ class Session:
         if isinstance(statement, SetProperty):
             _set(self.properties, statement)
             return StatementResult("set", statement.name)
-        return self._builder.apply(analyze(statement, self._builder.catalog, self.properties), NO_OPTIONS)
+        with within_stack(statement.span):
+            return self._builder.apply(analyze(statement, self._builder.catalog, self.properties), NO_OPTIONS)
 
 
 def compile_changes(
@@ -294,7 +311,8 @@ def compile_changes(
     found: list[TableChange | InsertValues] = []
     for statement in statements:
         try:
-            found += _changes(statement, catalog)
+            with within_stack(statement.span):
+                found += _changes(statement, catalog)
         except CompileError as error:
             mistakes += error.diagnostics
     if mistakes:
@@ -355,7 +373,8 @@ def compile_push(
     fold: Literal["upper", "lower"] = "lower" if dialect == "standard" else "upper"
     catalog = Catalog({s.name: s for s in sources}, functions=functions_among(functions), fold=fold)
     try:
-        plan = _pushed(replace(query, limit=None), catalog, topic_partitions)
+        with within_stack(query.span):
+            plan = _pushed(replace(query, limit=None), catalog, topic_partitions)
     except CompileError as error:
         completed = complete(query, catalog) if {d.code for d in error.diagnostics} <= INCOMPLETE else None
         if completed is None:

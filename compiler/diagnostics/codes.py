@@ -99,7 +99,7 @@ CODES: dict[str, CodePage] = {
     ),
     "FQ1013": CodePage(
         "The expression is nested too deeply",
-        "Parentheses, calls, types and sub-queries may be nested some 40 deep, and operators may stand 100 in a row. Split the "
+        "Parentheses, calls, types and sub-queries may be nested some 40 deep, and operators may stand 200 in a row. Split the "
         "expression over two streams or views, or flatten it.",
     ),
     "FQ1014": CodePage(
@@ -326,6 +326,20 @@ CODES: dict[str, CodePage] = {
         "longer alternatives first and classes of characters that exclude what follows. `~` and REGEXP_LIKE, which only ask for a match, take any pattern.",
         "SELECT REGEXP_SUBSTR(name, 'a?(ab)?') AS x FROM s;",
         "SELECT REGEXP_SUBSTR(name, 'aab|ab|a') AS x FROM s;",
+    ),
+    "FQ2065": CodePage(
+        "The statement is too large",
+        "A statement other than a list of rows has at most 30,000 words and signs, and an interactive query at most 256 KiB. A running instance compiles "
+        "statements on the interpreter that all its queries share, so a text without limit would stop them. Split the statement into several views, or "
+        "insert long lists of values into a table and join it.",
+        "SELECT * FROM orders WHERE id IN (1, 2, 3);      -- with 100,000 numbers",
+        "CREATE TABLE wanted (id BIGINT PRIMARY KEY);\nINSERT INTO wanted VALUES (1), (2), (3);\n"
+        "CREATE MATERIALIZED VIEW v AS SELECT o.* FROM orders o JOIN wanted w ON o.id = w.id;",
+    ),
+    "FQ2066": CodePage(
+        "The plan of the statement is too deep",
+        "The plan has an operator on top of an operator for each join, sub-query, UNION and condition, and hundreds of them do not fit the stack of "
+        "the compiler. Nothing was changed. Split the statement into several views, or write conditions such as a = 1 OR a = 2 as a IN (1, 2).",
     ),
     "FQ2070": CodePage("Definitions form a cycle", "Each needs the next; none could be started first."),
     "FQ2071": CodePage(

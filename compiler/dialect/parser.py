@@ -14,6 +14,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Statement, TableRef, TypeRef, WindowClause
 from flowql.compiler.dialect.cursor import Cursor
 from flowql.compiler.dialect.expressions import parse_expr
+from flowql.compiler.dialect.limits import check_tokens
 from flowql.compiler.dialect.queries import parse_items, parse_join_clause, parse_select, parse_source
 from flowql.compiler.dialect.standard import parser as standard
 from flowql.compiler.dialect.statements import parse_statement
@@ -43,7 +44,9 @@ def parse_statements(
     if dialect == "standard":
         return standard.parse_lowered(source, variables)
     known = {} if variables is None else variables
-    return read_statements(source, known, lambda body, at: parse_statement(Cursor(source, body, at), known))
+    return read_statements(
+        source, known, lambda body, at: parse_statement(Cursor(source, body, at), known), check_size=check_tokens
+    )
 
 
 def declared_names(source: SourceText, dialect: DialectName = "ksql") -> frozenset[str]:
@@ -124,7 +127,9 @@ def _fragment(source: SourceText, rule: Callable[[Cursor], T]) -> T:
     if tokens and tokens[-1].text == ";" and tokens[-1].kind == "op":
         tokens.pop()
     end = tokens[-1].end if tokens else len(source.text)
-    cur = Cursor(source, [*tokens, Tok("end", "", end, end)], positions)
+    body = [*tokens, Tok("end", "", end, end)]
+    check_tokens(body, positions)
+    cur = Cursor(source, body, positions)
     result = rule(cur)
     cur.expect_end()
     return result

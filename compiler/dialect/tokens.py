@@ -187,10 +187,12 @@ def read_statements(
     variables: MutableMapping[str, str],
     read: Callable[[list[Tok], Positions], list[T]],
     tokenize: Tokenize = tokenize,
+    *,
+    check_size: Callable[[Sequence[Tok], Positions], None],
 ) -> tuple[list[T], list[Diagnostic]]:
     """What `read` makes of the tokens of each statement, and every mistake; after one, reading goes on behind the next semicolon.
 
-    tokenize: of the dialect.
+    tokenize: of the dialect. check_size: raises ParseError for a statement that is too large.
     """
     positions = Positions(source)
     tokens, unclosed = tokenize(source, positions)
@@ -203,6 +205,7 @@ def read_statements(
         try:
             # DEFINE and UNDEFINE take names and values as they stand.
             keep = group[0].upper in ("DEFINE", "UNDEFINE")
+            check_size(group, positions)
             found.extend(read(group if keep else substitute(group, variables, positions, tokenize), positions))
         except CompileError as e:
             mistakes.extend(e.diagnostics)

@@ -30,6 +30,10 @@ _HIDING = ("query", "query_table")
 # minute; 30 correlated sub-queries take as long as 100 joins.
 JOINS_MAX, JOINS_OF_SUBQUERY = 64, 2
 SELECTS_MAX = 1_000  # as well: 1,000 of UNION take a quarter of a second, 4,000 take 13
+CHARS_MAX = 256 << 10
+TREE_CHARS_MAX = 8 << 20  # of the tree as JSON, which one call reads with the lock of the interpreter: 10 ms a MiB
+TOO_LARGE = "FQ2065"
+SPLITTING = "put long lists of values into a table and join it, or make views of parts in the project"
 SHORT_ROWS_MAX = 8_192  # that an answer may have, or skip, and still be short
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _COMPARISONS = {
@@ -124,6 +128,9 @@ def parse(
 
     check_from: raises QueryError for table functions that may not be called, of folded names.
     """
+    if len(sql) > CHARS_MAX:
+        title = f"the text has {len(sql):,} characters, and an interactive query at most {CHARS_MAX:,}"
+        raise QueryError(title, code=TOO_LARGE, help=SPLITTING)
     try:
         found = connection.extract_statements(sql)
     except duckdb.ConnectionException:  # the database was closed: nothing is wrong with the statement
@@ -183,6 +190,8 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callabl
         "SELECT json_serialize_sql(?)", [sql]
     ).fetchall()  # to the end: the connection is free again
     assert row is not None
+    if len(row[0]) > TREE_CHARS_MAX:
+        raise QueryError("this query is too large to be read in an instance", code=TOO_LARGE, help=SPLITTING)
     try:
         tree = json.loads(row[0])
         nodes = list(objects_of(tree))

@@ -10,6 +10,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import Ast, JoinClause, SelectItem, TableRef, TypeRef
 from flowql.compiler.dialect.ast import Query as PlainQuery
 from flowql.compiler.dialect.ast import Statement as Plain
+from flowql.compiler.dialect.limits import check_tokens
 from flowql.compiler.dialect.standard.calls import parse_window
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
@@ -91,7 +92,7 @@ def _parse(
         check_depth(tree)
         return made_of(tree)
 
-    return read_statements(source, known, read, tokenize)
+    return read_statements(source, known, read, tokenize, check_size=check_tokens)
 
 
 def _check_length(cur: Reader, tokens: list[Tok]) -> None:
@@ -111,6 +112,7 @@ def parse_fragment(source: SourceText, rule: Callable[[Reader], T]) -> T:
     end = tokens[-1].end if tokens else len(source.text)
     cur = Reader(source, [*tokens, Tok("end", "", end, end)], positions, RULES)
     _check_length(cur, [*tokens, cur.tok])
+    check_tokens([*tokens, cur.tok], positions)
     result = rule(cur)
     cur.expect_end()
     for node in result if isinstance(result, tuple) else (result,):
