@@ -265,6 +265,14 @@ ENGINE_CODES: dict[str, CodePage] = {
         "kafka-features --bootstrap-server broker:9092 downgrade --release-version 4.2      -- then run the brokers on 4.2.1\n"
         "flowql doctor -t production",
     ),
+    "FQ4074": CodePage(
+        "An aggregate keeps too much of one group",
+        "COLLECT_LIST, COLLECT_SET, HISTOGRAM, ARRAY_AGG, STRING_AGG and their like, and accumulators of a project, keep at most 16 MiB of one group: a group "
+        "is read and written as one value, and all queries share the memory. The query fails with the aggregate and the key, and is tried again; others "
+        "continue. Group by more columns or in windows, keep fewer values (TOPK, or the property ksql.functions.collect_list.limit), or leave the key out.",
+        "CREATE TABLE r AS SELECT country, COLLECT_LIST(body) AS bodies FROM s GROUP BY country EMIT CHANGES;",
+        "CREATE TABLE r AS SELECT country, COLLECT_LIST(body) AS bodies FROM s WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY country EMIT CHANGES;",
+    ),
     "FQ4052": CodePage(
         "A computed history does not fit",
         "`flowql backfill` computes the history of a query and hands it to the instance, which compares it with the query and its "

@@ -59,7 +59,7 @@ class AggregateOperator:
         folded = fold_groups(fold, given, groups, run)
         changes = Changes(self.plan.schema, retract=self._retract, coalesce=True)
         add_changes(changes, fold, groups, folded, given, batch.headers, run)
-        store.put_many(list(folded), [(*accs, time) for accs, time, _ in folded.values()])
+        store.put_many(list(folded), [(*fold.kept(k, accs), time) for k, (accs, time, _) in folded.items()])
         return changes.batch()
 
     def _rows(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
@@ -92,8 +92,14 @@ class AggregateOperator:
                 work.apply(key, row, None, rowtime, seq)
             else:
                 work.apply(key, old, row, rowtime, seq)
-        store.put_many(list(work.written), [groups[k] for k in work.written])
+        store.put_many(list(work.written), [_checked(fold, k, groups[k]) for k in work.written])
         return work.changes.batch()
+
+
+def _checked(fold: Fold, key: Key, group: Value | None) -> Value | None:
+    if group is not None:
+        fold.kept(key, group[: len(fold.bound)])
+    return group
 
 
 class _Work:

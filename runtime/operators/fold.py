@@ -23,6 +23,7 @@ from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.functions.failures import described
 from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.expressions import compile_expr
+from flowql.runtime.operators.group_limit import check_group
 from flowql.runtime.operators.keys import RowKey, picker
 from flowql.runtime.operators.unapplied import ALL_APPLIED, Unapplied
 from flowql.runtime.state.store import Key, Value
@@ -94,6 +95,7 @@ class Fold:
         self.bound = [*self.shown, BoundAggregate(_ROWS)] if plan.spec.counted else self.shown
         self._counted, self.null_groups = plan.spec.counted, plan.spec.null_groups
         self.key = RowKey(source)
+        self._operator, self._names = plan.id, [plain_name(b.call.function) for b in self.bound]
         self.initial: Accs = tuple(b.initial for b in self.bound)
         self.add = _step([b.function.add(b.resolution, b.init) for b in self.bound], self.bound, source)
         self.many = Many(self.bound, source) if any(b.function.add_many for b in self.bound) else None
@@ -141,6 +143,11 @@ class Fold:
         if run is not None:
             name = plain_name(aggregate.call.function)
             run.fail_row(seq, AGGREGATE_FAILED, f"the result of {name} failed: {failure}")
+
+    def kept(self, key: Key, accs: Accs) -> Accs:
+        """Accumulators that are to be stored. Raises GroupTooLarge."""
+        check_group(self._operator, key, self._names, accs)
+        return accs
 
     def left_out(self, key: Key) -> bool:
         """Whether rows of this key are in no group: those without a key, unless NULL is a group."""

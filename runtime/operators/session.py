@@ -92,7 +92,7 @@ class SessionAggregateOperator:
         if made is None:
             return
         at = sessions.index(met[0]) if met else sum([s[0] < start for s in sessions])
-        sessions[at : at + len(met)] = [(start, end, made)]
+        sessions[at : at + len(met)] = [(start, end, fold.kept(key, made))]
         if self._final:
             run.stream_times[self._due] = min(run.stream_times.get(self._due, NEVER), end)
             return

@@ -148,7 +148,7 @@ class WindowedAggregateOperator:
             if made is None:
                 continue
             time = rowtimes[i] if group is None else max(rowtimes[i], group[-1])
-            groups[key] = (*made, time)
+            groups[key] = (*fold.kept(key, made), time)
             written[key] = None
             bounds = self.bounds(start)
             before = None
@@ -170,7 +170,8 @@ class WindowedAggregateOperator:
     ) -> None:
         """Where no more than one change per window is shown, or none before it closes."""
         folded = fold_groups(self._fold, given, groups, run)
-        store.put_many(list(folded), [(*accs, time) for accs, time, _ in folded.values()])
+        kept = self._fold.kept
+        store.put_many(list(folded), [(*kept(k, accs), time) for k, (accs, time, _) in folded.items()])
         if self.open is not None:
             self.open.add(folded)
         else:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flowql.compiler.functions.bounds import PART_BYTES
 from flowql.compiler.functions.change_aggregates import Linear, Ordered
 from flowql.compiler.functions.registry import FAILURES
 from flowql.compiler.functions.user import plain_name
@@ -19,6 +20,7 @@ from flowql.runtime.operators.changes.closing import closing_keys, drop_buckets
 from flowql.runtime.operators.changes.deltas import by_columns, same_by
 from flowql.runtime.operators.changes.group_deltas import BoundCall, GroupDelta, GroupDeltas
 from flowql.runtime.operators.fold import AGGREGATE_FAILED
+from flowql.runtime.operators.group_limit import check_group, check_kept, kept_bytes
 from flowql.runtime.operators.keys import picker, thaw
 from flowql.runtime.operators.rows import Emitter
 from flowql.runtime.state.store import Key, Value
@@ -49,6 +51,7 @@ class GroupAggregateOperator:
         self._deltas = GroupDeltas(plan.spec.keys, plan.spec.calls, inputs[0].schema, appends=self._appends)
         self._calls = self._deltas.calls
         self._keeping = [c for c in self._calls if c.keeps_values]
+        self._names = [plain_name(c.call.function) for c in self._calls]
         self._always = not plan.spec.keys
         self._closing = closing_keys(inputs[0].schema, plan.spec.keys, plan.spec.closing, plan.stores)
         self.follows_watermark = self._closing is not None
@@ -158,7 +161,8 @@ class GroupAggregateOperator:
                     back = buckets[(*key, 2 * c.place + 1)]
                     accs[c.place] = _place(c, accs[c.place], values, bucket, back)
                 else:
-                    accs[c.place] = _ordered(c, c.kind, accs[c.place], values, bucket)
+                    accs[c.place] = _ordered(c, c.kind, accs[c.place], values, bucket, self.plan.id)
+        check_group(self.plan.id, key, self._names, accs)
         return (rows, max(group[_TIME], delta.time), *accs)
 
     def _row(self, key: Key, group: Value, run: MicroBatchContext | None = None, seq: int = 0) -> Row | None:
@@ -225,7 +229,7 @@ def _best(acc: Any, values: dict[str, list[Any]]) -> Any:
     return acc
 
 
-def _ordered(c: BoundCall, kind: Ordered, acc: Any, values: dict[str, list[Any]], bucket: Bucket) -> Any:
+def _ordered(c: BoundCall, kind: Ordered, acc: Any, values: dict[str, list[Any]], bucket: Bucket, operator: str) -> Any:
     """What the result shows after these changes: (value, entry); None of no values."""
     if kind.reading == "all":
         for entry, (args, net) in values.items():
@@ -236,6 +240,9 @@ def _ordered(c: BoundCall, kind: Ordered, acc: Any, values: dict[str, list[Any]]
             [(p[0] if one else p[:-1], 1 if c.call.distinct else p[-1]) for _, p in bucket.entries()]
             if bucket.size
             else []
+        )
+        check_kept(
+            operator, bucket.prefix[:-1], c.call.function, sum((PART_BYTES + kept_bytes(v)) * n for v, n in shown)
         )
         return _of_all(kind.result, shown) if shown else None
     best, gone = acc, False

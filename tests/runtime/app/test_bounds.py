@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowql.runtime.app.query_state import RUNNING
+from flowql.runtime.app.query_state import FAILED, RUNNING
 from tests.runtime.app.harness import InstanceHarness
 
 SOURCES = """
@@ -62,3 +62,28 @@ def test_a_row_of_large_values_is_computed_alone_and_one_that_is_too_large_is_a_
         assert letter["CODE"] == "FQ4072"
         assert "one record" in letter["MESSAGE"]
         assert [v["A"] for v in world.values("R")] == [10, *[1 << 20] * 30, 10]
+
+
+COLLECTING = {
+    "COLLECT_LIST": "GROUP BY N EMIT CHANGES",
+    "COLLECT_SET": "GROUP BY N EMIT CHANGES",
+    "HISTOGRAM": "WINDOW TUMBLING (SIZE 1 DAY) GROUP BY N EMIT CHANGES",
+    "COUNT_DISTINCT": "WINDOW SESSION (1 DAY) GROUP BY N EMIT CHANGES",
+}
+
+
+@pytest.mark.parametrize("aggregate", COLLECTING)
+def test_a_query_that_keeps_too_much_of_a_group_fails_and_others_go_on(aggregate: str) -> None:
+    sql = (
+        SOURCES
+        + f"CREATE TABLE R AS SELECT N, LEN(CAST({aggregate}(T) AS STRING)) AS V FROM S {COLLECTING[aggregate]};"
+    )
+    sql += "CREATE TABLE BESIDE AS SELECT N, COUNT(*) AS V FROM S GROUP BY N EMIT CHANGES;"
+    with InstanceHarness(sql) as world:
+        world.send("s", [(None, {"N": 7, "T": f"{i}{LARGE}"}, 0) for i in range(60)])
+        world.rest()
+        record = world.instance.query_states.of("CTAS_R")
+        assert record.state is FAILED
+        assert all(part in record.reason for part in (aggregate, "7", "16 MiB"))
+        assert world.instance.query_states.of("CTAS_BESIDE").state is RUNNING
+        assert world.table("BESIDE")[-1][:2] == (7, 60)
