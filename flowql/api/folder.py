@@ -32,7 +32,7 @@ from flowql.server.choice import at_rest
 from flowql.server.ending import end_instance
 from flowql.server.following import Deployed, compile_text, deployed, follow
 from flowql.server.running import connect as find_instance
-from flowql.server.running import connect_running
+from flowql.server.running import connect_past_freeze, connect_running
 from flowql.topics.producing import TopicWriter
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Folder:
         return read_project(self._start, target=self._target, variables=self._variables), None
 
     def carry_out(self, decided: Decided) -> Document:
-        client = find_instance(self._settings.data_dir)
+        client = connect_past_freeze(self._settings.data_dir)
         try:
             record, topics = at_rest(self._settings).deployed() if client is None else client.deployed()
             client, done = carry_out(client, self._settings, record, topics, *decided(record, topics))

@@ -30,7 +30,7 @@ from flowql.deploy.settings import Settings, settings_of
 from flowql.runtime.log.kafka.versions import FAULT_CODE, known_fault, metadata_level
 from flowql.server.choice import at_rest
 from flowql.server.client import Client
-from flowql.server.running import connect
+from flowql.server.running import connect_past_freeze
 
 
 def command(
@@ -91,7 +91,7 @@ def command(
         raise typer.BadParameter("--rollback concerns all queries: it takes neither --select nor --full-refresh")
     found = scope.read()
     settings = with_log_level(settings_of(found), log_level)
-    client = connect(settings.data_dir)
+    client = connect_past_freeze(settings.data_dir)
     deployed, topics = at_rest(settings).deployed() if client is None else client.deployed()
     if rollback:
         wanted, request = rolled_back(*history(settings, plans=True), deployment)

@@ -7,6 +7,7 @@ crowded runs. Commands that find one that does not answer fail with `NotAnswerin
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 HEALTH_S = 5.0  # within which an instance says that it is there
 BEGINS_S = 10.0  # so long an instance is waited for that starts or stops just now
+FREEZE_S = 30.0  # in which a watchdog process ends a frozen instance, also on a busy machine
 SILENT = "FQ5312"
 _STEP_S = 0.05
 
@@ -91,6 +93,27 @@ def connect(data_dir: Path) -> Client | None:
             raise NotAnswering(process)
         time.sleep(_STEP_S)
     return None
+
+
+def connect_past_freeze(data_dir: Path) -> Client | None:
+    """As `connect`. A frozen instance is ended and started again by its watchdog process, and this waits for it."""
+    try:
+        return connect(data_dir)
+    except NotAnswering as error:
+        frozen = error.process
+        if frozen.seen is None or not frozen.seen.frozen_s:
+            raise
+        _until(lambda: not frozen.is_alive, FREEZE_S)
+        if frozen.is_alive:  # it has no watchdog process
+            raise
+    _until(lambda: process_of(data_dir) is not None, BEGINS_S)
+    return connect(data_dir)
+
+
+def _until(holds: Callable[[], bool], within_s: float) -> None:
+    limit = time.monotonic() + within_s
+    while not holds() and time.monotonic() < limit:
+        time.sleep(_STEP_S)
 
 
 def _begins_or_ends(data_dir: Path) -> bool:
