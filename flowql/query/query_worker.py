@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flowql.query.query_process import WorkerReply, WorkerRequest
 
 LEFT_OVER, TENTH = 19, 10  # values of nice: beside a thread that needs all of a processor 1.5 % of it, and a tenth
+MAPPED_BYTES = 256 << 20  # stacks and heaps of the threads of RocksDB
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
@@ -39,16 +40,24 @@ def killed_with_parent() -> bool:
     return sys.platform == "linux" and ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) == 0
 
 
-def limit_memory(more_bytes: int) -> None:
-    """Beyond what the process has now, an allocation is refused. Counted is what can be written to, not what is only reserved.
+class MemoryLimit:
+    """Beyond what this process has when this is made, and a number of bytes, an allocation is refused. Counted is what can be written to, not what
+    is only reserved.
 
     The limit is a soft one: processes of user-defined functions, which this process starts, set their own.
     """
-    if sys.platform == "linux":
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        pages = int(Path("/proc/self/statm").read_text().split()[5])
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (pages * mmap.PAGESIZE + more_bytes, hard))
+
+    def __init__(self, more_bytes: int) -> None:
+        self._bytes = more_bytes
+        if sys.platform == "linux":
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            self._bytes += int(Path("/proc/self/statm").read_text().split()[5]) * mmap.PAGESIZE
+
+    def set(self, *, reads_files: bool) -> None:
+        """reads_files: a copy of the state, whose engine maps memory for its threads without using it."""
+        if sys.platform == "linux":
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (self._bytes + (MAPPED_BYTES if reads_files else 0), hard))
 
 
 def killed_first() -> None:
@@ -66,11 +75,12 @@ def _serve(data: socket.socket, files: socket.socket, stoppable: bool) -> None:
     incoming, out = data.makefile("rb"), SocketWriter(data)
     limits = receive(incoming)
     server = Server(limits.queries, incoming)
-    limit_memory(limits.memory_bytes)
+    limit = MemoryLimit(limits.memory_bytes)
     send(out, WorkerReady(stoppable))
     while True:
         _, (file, *_), _, _ = socket.recv_fds(files, 1, 1)
         request = receive(incoming)
+        limit.set(reads_files=request.copied is not None)
         with open(file, "wb") as answer:
             reply = _large(server, request, answer) if request.copied else server.answered(request, answer)
         send(out, reply)
