@@ -135,7 +135,7 @@ METRICS = (
     _query("cpu_seconds_total", "counter", "cpu_s", "Processor time."),
     _query("records_in_total", "counter", "records_in", "Records read."),
     _query("records_out_total", "counter", "records_out", "Records written."),
-    _query("lag_records", "gauge", "lag", "Records of its sources that it has not processed."),
+    _query("lag_records", "gauge", "lag", "Records of its sources whose results are not committed."),
     Metric(
         *("flowql_query_latency_seconds", "histogram", ("query",)),
         "From when a record was seen in the log to the commit of what follows from it.",
@@ -155,7 +155,7 @@ METRICS = (
     _function("seconds_total", "seconds", "Time of its calls, with the messages to its processes."),
     _function("lost_processes_total", "lost_processes", "Processes that ended, or were ended, in a call of it."),
     _partition("position", "position", "Offset of the next record it processes."),
-    _partition("lag_records", "lag", "Records of the partition that it has not processed."),
+    _partition("lag_records", "lag", "Records of the partition whose results are not committed."),
 )
 
 

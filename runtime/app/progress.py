@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 from flowql.runtime.app.instance import Instance
@@ -122,16 +122,46 @@ def ends_of(instance: Instance, queries: Collection[RunningQuery]) -> dict[Topic
         return {i.tp: i.end_offset for i in inputs if i.end_offset != END_UNKNOWN}
 
 
-def lag_of_inputs(inputs: Iterable[LogInput], ends: Mapping[TopicPartition, int]) -> int:
-    """Records of the log that are not processed yet."""
-    return sum(i.lag(ends.get(i.tp, 0)) for i in inputs)
+class Committed:
+    """The committed positions of tasks, by the names of their inputs. None: everything that is processed is committed."""
+
+    def __init__(self, tasks: Mapping[str, Mapping[str, Any]] | None) -> None:
+        self._tasks = tasks
+
+    @classmethod
+    def of(cls, instance: Instance) -> Committed:
+        """As of the last commit. The state is only asked while something waits for a commit."""
+        if instance.commit.idle and not instance.commit.blocked:
+            return cls(None)
+        with closing(instance.snapshot()) as snapshot:
+            return cls(snapshot.tasks())
+
+    def lag(self, task: Task, i: LogInput, end_offset: int) -> int:
+        """Records of an input up to `end_offset` whose results are not committed: not processed, or processed since the last commit."""
+        if self._tasks is None:
+            return i.lag(end_offset)
+        return i.lag(end_offset) + _records_since(i, self._tasks.get(str(task.id), {}).get("positions", {}))
 
 
-def lag(instance: Instance, query: RunningQuery, ends: Mapping[TopicPartition, int] | None = None) -> int:
-    """Records of its sources that a query has not processed yet; of a broken one, as far as its sources exist."""
-    if ends is None:
-        ends = ends_of(instance, [query])
-    logs = lag_of_inputs((i for t in query.built.tasks for i in t.logs.values()), ends)
+def _records_since(i: LogInput, positions: Mapping[str, int]) -> int:
+    """Records that are processed and follow the committed position of the input, estimated as in `LogInput.lag`."""
+    begun = i.next_fetch - i.seen[0]  # where nothing of it is committed
+    behind = i.position - i.position_in(positions, begun)
+    return i.records_in(behind) if behind > 0 else 0
+
+
+def lag(
+    instance: Instance,
+    query: RunningQuery,
+    ends: Mapping[TopicPartition, int] | None = None,
+    committed: Committed | None = None,
+) -> int:
+    """Records of its sources whose results a query has not committed yet, and rows on their way between its tasks; of a broken one, as far as
+    its sources exist. `caught_up` means that this is 0 for all queries up to given ends, and that no row waits for a time or a call.
+    """
+    ends = ends_of(instance, [query]) if ends is None else ends
+    committed = committed or Committed.of(instance)
+    logs = sum(committed.lag(t, i, ends.get(i.tp, 0)) for t in query.built.tasks for i in t.logs.values())
     return logs + sum(x.rows for t in query.built.tasks for x in t.exchanges.values())
 
 
@@ -165,11 +195,12 @@ def query_status(
     query_id: str,
     ends: Mapping[TopicPartition, int] | None = None,
     query: RunningQuery | None = None,
+    committed: Committed | None = None,
 ) -> dict[str, Any]:
     """What an entry of `status` says of progress (its shape is public). `restored` is there only while the query is restored, `waiting` where it
     calls asynchronous functions, `now` where its clock stands still.
 
-    ends: of the partitions it reads, where they are known. query: as of `DeployedQueries`, where it is known.
+    ends, committed: of the partitions it reads, where they are known. query: as of `DeployedQueries`, where it is known.
     """
     q, m = query or instance.queries[query_id], instance.metrics.query(query_id)
     status = {
@@ -178,7 +209,7 @@ def query_status(
         "priority": q.plan.priority,
         "weight": q.plan.weight,
         "engine": "runtime",
-        "lag": lag(instance, q, ends),
+        "lag": lag(instance, q, ends, committed),
         "records_in": m.records_in,
         "records_out": m.records_out,
         "ahead": ahead_of_clock(q.built.tasks, instance.clock.wall_ms()),

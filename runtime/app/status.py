@@ -5,7 +5,7 @@ It only reads: one look at the log and one pass over the queries for each call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -13,7 +13,7 @@ from flowql.compiler.plan.deployed import Deployed, SwapGroup, groups_of, is_hel
 from flowql.compiler.plan.generations import runtime_name, user_id
 from flowql.runtime.app.deployed_queries import deployed_queries
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.progress import ends_of, lag_of_inputs, query_status
+from flowql.runtime.app.progress import Committed, ends_of, query_status
 from flowql.runtime.app.query_rates import QueryRates
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.swapping import BUILT
@@ -36,7 +36,7 @@ def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]
         asked = {(q.id, q.generation) for q in instance.plan_at(snapshot.sequence).queries}
     swapping = {q.id for q in known.deployed.serving.queries if (q.id, q.generation) not in asked}
     found: dict[str, dict[str, Any]] = {}
-    for name, entry in _by_name(instance, known.queries, detail=detail).items():
+    for name, entry in _by_name(instance, known.queries, building.keys(), detail=detail).items():
         shown = found.setdefault(entry["id"], {**entry, "building": None})
         if name in building:
             shown["building"] = _building(entry, _waits_for(instance, known.deployed, building[name]))
@@ -57,20 +57,28 @@ def _building(entry: Mapping[str, Any], why: str) -> dict[str, Any]:
     return {**{k: entry[k] for k in keys}, "why": why}
 
 
-def _by_name(instance: Instance, queries: Mapping[str, RunningQuery], *, detail: bool) -> dict[str, dict[str, Any]]:
-    """By the names under which generations run, in their order."""
-    rates, ends = instance.rates.read(), ends_of(instance, queries.values())
+def _by_name(
+    instance: Instance, queries: Mapping[str, RunningQuery], building: Collection[str], *, detail: bool
+) -> dict[str, dict[str, Any]]:
+    """By the names under which generations run, in their order. The lag of one that is built is what it has not read: with `records_in` it is all
+    of its input.
+    """
+    rates, committed = (
+        instance.rates.read(),
+        Committed.of(instance),
+    )  # before the ends: what is committed meanwhile is lag at most
+    ends = ends_of(instance, queries.values())
     found: dict[str, dict[str, Any]] = {}
     people = {n: user_id(n, q.plan.generation) for n, q in queries.items()}
     for name, q in queries.items():
-        entry = query_status(instance, name, ends, q)
+        entry = query_status(instance, name, ends, q, Committed(None) if name in building else committed)
         wait = wait_of(instance, name, entry["state"], q.built.tasks)
         entry |= _rates(rates.get(name, QueryRates())) | _sizes(instance, q)
         whom = [] if wait is None else list(dict.fromkeys(people.get(w, w) for w in wait.whom))
         entry["waits"] = None if wait is None else {"for": wait.reason, "whom": whom}
         entry["cpu_s"] = round(instance.metrics.query(name).cpu_ns / 1e9, 3)
         if detail:
-            entry |= _detail(instance, q, ends)
+            entry |= _detail(instance, q, ends, committed)
         found[name] = entry | {"id": people[name], "generation": q.plan.generation}
     return found
 
@@ -130,12 +138,19 @@ def _sizes(instance: Instance, q: RunningQuery) -> dict[str, Any]:
     }
 
 
-def _detail(instance: Instance, q: RunningQuery, ends: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    places = [i for t in q.built.tasks for i in t.logs.values()]
+def _detail(
+    instance: Instance, q: RunningQuery, ends: Mapping[TopicPartition, int], committed: Committed
+) -> dict[str, Any]:
+    places = [(t, i) for t in q.built.tasks for i in t.logs.values()]
     return {
         "partitions": [
-            {"topic": i.tp.topic, "partition": i.tp.partition, "position": i.position, "lag": lag_of_inputs([i], ends)}
-            for i in places
+            {
+                "topic": i.tp.topic,
+                "partition": i.tp.partition,
+                "position": i.position,
+                "lag": committed.lag(t, i, ends.get(i.tp, 0)),
+            }
+            for t, i in places
         ],
         "latency": _classes(instance.metrics.query(q.plan.id).latency),
     }

@@ -221,10 +221,12 @@ class LogInput:
         many markers as records.
         """
         behind = end_offset - self.next_fetch
-        if behind <= 0:
-            return self.rows
+        return self.rows + (self.records_in(behind) if behind > 0 else 0)
+
+    def records_in(self, behind: int) -> int:
+        """How many records so many offsets are."""
         offsets, records = self.seen
-        return self.rows + (behind if offsets < SEEN_MIN else max(1, -(-behind * records // offsets)))
+        return behind if offsets < SEEN_MIN else max(1, -(-behind * records // offsets))
 
     def _skip_to(self, offset: int) -> None:
         self._see(offset, 0)

@@ -23,7 +23,7 @@ from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.calls import ProducerClient
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
-from flowql.runtime.log.kafka.producer import COMMIT_S, SEND_S, Groups, committed_sequence
+from flowql.runtime.log.kafka.producer import COMMIT_S, SEND_S, Groups, committed_sequence, count
 from flowql.runtime.log.kafka.records import send_all
 from flowql.runtime.log.transaction import conform
 
@@ -115,8 +115,7 @@ class AtLeastOnceProducer:
             self._produce(tp, records)
         self._flush()
         sequence = self._sequence + 1
-        count = {self._counter: Position(sequence, f"seq={sequence}")}
-        self._positions.setdefault(self.transactional_id, {}).update(count)
+        self._positions.setdefault(self.transactional_id, {})[self._counter] = count(sequence, 0)
         for group in sorted(self._positions, key=lambda g: g == self.transactional_id):  # the number comes last
             self._groups.commit_positions(group, self._positions[group])
         self._sequence, self._is_open = sequence, False

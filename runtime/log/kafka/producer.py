@@ -65,7 +65,7 @@ class Groups(Protocol):
 
 def committed_sequence(groups: Groups, transactional_id: str, counter: TopicPartition) -> int:
     """How many transactions of that id were committed."""
-    return committed_count(groups, transactional_id, counter).offset
+    return sequence_of(committed_count(groups, transactional_id, counter))
 
 
 def committed_count(groups: Groups, transactional_id: str, counter: TopicPartition) -> Position:
@@ -74,8 +74,16 @@ def committed_count(groups: Groups, transactional_id: str, counter: TopicPartiti
 
 
 def count(sequence: int, term: int) -> Position:
-    """The position that each transaction commits with its number. term: 0 for transactions of a group's members."""
-    return Position(sequence, f"seq={sequence} term={term}" if term else f"seq={sequence}")
+    """The position that each transaction commits with its number. term: 0 for transactions of a group's members.
+
+    The number is in the metadata. The topic has no records, so that an offset above 0 would be a negative lag for Kafka's tools.
+    """
+    return Position(0, f"seq={sequence} term={term}" if term else f"seq={sequence}")
+
+
+def sequence_of(counted: Position) -> int:
+    """The number in it; 0 where nothing was committed."""
+    return int(counted.metadata.partition(" ")[0].removeprefix("seq=") or 0)
 
 
 def term_of(counted: Position) -> int:
@@ -117,7 +125,7 @@ class KafkaProducer:
             self.close()  # or it would go on asking for an epoch, and fence the next one
             raise errors.failure(errors.of(error), f"producer {transactional_id} cannot start") from error
         counted = committed_count(groups, transactional_id, counter)
-        self._sequence, self._begun = counted.offset, term_of(counted)
+        self._sequence, self._begun = sequence_of(counted), term_of(counted)
         if term and term != self._begun:
             self.close()
             raise Fenced(f"another instance of {transactional_id} has taken over")

@@ -2,6 +2,8 @@
 
 import pytest
 
+from flowql.runtime.app.progress import caught_up, source_ends
+from flowql.runtime.app.status import statuses
 from flowql.runtime.errors import Fenced, RuntimeFailure
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.topology.query import build_query, ensure_topics
@@ -27,6 +29,41 @@ def test_a_full_disk_blocks_commits_and_nothing_is_lost_or_doubled():
     assert instance.commit.blocked == ""
     assert read(log, "doubled") == [{"V": 2}, {"V": 4}, {"V": 6}]
     assert read(log, "counts")[-1] == {"N": 3}
+
+
+def test_records_that_are_processed_and_not_committed_are_lag():
+    """While the disk was full `lag` was 0, although a restart begins with these records again."""
+    log = FullLog()
+    instance, driver = make(log, DOUBLED, COUNTS)
+    produce(log, "input", *range(30))
+    driver.run_until_caught_up()
+
+    def lags():
+        return [(s["lag"], [p["lag"] for p in s["partitions"] if p["lag"]]) for s in statuses(instance, detail=True)]
+
+    assert lags() == [(0, []), (0, [])]
+    produce(log, "input", 1, 2, 3)
+    log.full = True
+    rounds(driver)
+    assert not caught_up(instance, source_ends(instance))
+    assert lags() == [(3, [3]), (3, [3])]
+    log.full = False
+    produce(log, "input", 4)
+    log.full = True
+    rounds(driver)
+    assert lags() == [(4, [4]), (4, [4])]
+    log.full = False
+    driver.run_until_caught_up()
+    assert lags() == [(0, []), (0, [])]
+
+
+def test_records_of_a_query_that_has_never_committed_are_lag():
+    log = FullLog()
+    instance, driver = make(log, DOUBLED)
+    produce(log, "input", *range(150))
+    log.full = True
+    rounds(driver)
+    assert [s["lag"] for s in statuses(instance)] == [150]
 
 
 class Uncertain(FullLog):

@@ -57,7 +57,7 @@ def test_an_entry_has_what_the_query_holds_and_with_detail_its_partitions() -> N
         1,
         None,
         2,
-        0,
+        10,  # processed and not committed
     )
     assert (good["tasks"], good["lag"], good["buffered_bytes"] > 0, good["waits"]["for"]) == (2, 10, True, "processor")
     assert copy["waits"] == {"for": "input", "whom": []}

@@ -75,7 +75,7 @@ class Groups:
     sequence, metadata = 4, ""
 
     def committed_positions(self, group, tps):
-        return {COUNTER: Position(self.sequence, self.metadata)}
+        return {COUNTER: Position(0, self.metadata or f"seq={self.sequence}")}
 
     def group_metadata(self, group):
         return group

@@ -107,12 +107,12 @@ def test_a_commit_moves_the_positions_of_each_group_and_counts_itself(world: Wor
     assert world.producer.commit() == 5
     assert world.client.positions() == [
         (b"member", {("A", 0): (3, "x"), ("B", 1): (4, "")}),
-        ("app", {tuple(COUNTER): (5, "seq=5")}),
+        ("app", {tuple(COUNTER): (0, "seq=5")}),
     ]
     assert world.admin.checked == [A0, A0, B1]
     world.producer.begin()
     assert world.producer.commit() == 6
-    assert world.client.positions()[2:] == [("app", {tuple(COUNTER): (6, "seq=6")})]
+    assert world.client.positions()[2:] == [("app", {tuple(COUNTER): (0, "seq=6")})]
     world.producer.begin()
     world.producer.send_positions("g", {A0: Position(9)})
     assert world.producer.commit() == 7
@@ -121,10 +121,10 @@ def test_a_commit_moves_the_positions_of_each_group_and_counts_itself(world: Wor
 
 def test_a_new_term_is_counted_without_another_commit(world: World) -> None:
     assert world.producer.take_over() == 1
-    assert world.client.positions() == [("app", {tuple(COUNTER): (4, "seq=4 term=1")})]
+    assert world.client.positions() == [("app", {tuple(COUNTER): (0, "seq=4 term=1")})]
     world.producer.begin()
     assert world.producer.commit() == 5
-    assert world.client.positions()[1:] == [("app", {tuple(COUNTER): (5, "seq=5 term=1")})]
+    assert world.client.positions()[1:] == [("app", {tuple(COUNTER): (0, "seq=5 term=1")})]
     assert [term_of(count(5, term)) for term in (0, 1, 12)] == [0, 1, 12]
 
 
