@@ -1,0 +1,71 @@
+"""Regular expressions of Python are constants of their modules: one of a user could hold the interpreter for ever."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.tidy.tree import modules, text_of
+
+CHECKED = ("compiler/functions/", "runtime/", "flowql/query/", "flowql/server/")
+CALLS = {"compile", "match", "search", "sub", "subn", "split", "fullmatch", "findall", "finditer"}
+# Texts of names and formats through `re.escape`, or of constants by their names: path -> how many.
+BUILT = {
+    "compiler/functions/java_time.py": 1,  # formats, literal parts escaped
+    "compiler/functions/sql_from_char.py": 1,
+    "compiler/functions/sql_to_char.py": 1,
+    "compiler/functions/user.py": 1,  # names of modules
+    "runtime/spark/storage.py": 1,  # a table of constants
+    "flowql/query/errors.py": 1,
+    "flowql/query/interactive.py": 1,
+    "runtime/app/deployment.py": 1,
+}
+
+
+def built(source: str) -> Iterator[int]:
+    """Lines of calls of `re` whose expression is not a constant of the module."""
+    tree = ast.parse(source)
+    constants = {
+        t.id
+        for n in tree.body
+        if isinstance(n, ast.Assign)
+        for t in n.targets
+        if isinstance(t, ast.Name) and t.id.lstrip("_").isupper()
+    } | {"SPACE"}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not node.args:
+            continue
+        of_re = isinstance(node.func.value, ast.Name) and node.func.value.id == "re"
+        if of_re and node.func.attr in CALLS and not _is_constant(node.args[0], constants):
+            yield node.lineno
+
+
+def _is_constant(text: ast.expr, constants: set[str]) -> bool:
+    names = {n.id for n in ast.walk(text) if isinstance(n, ast.Name)}
+    calls = any(isinstance(n, ast.Call) for n in ast.walk(text))
+    return not calls and names <= constants
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import re\n_A = re.compile('a')", []),
+        ("import re\n_A = 'a'\n_B = re.compile(rf'{_A}b')", []),
+        ("import re\ndef f(p): return re.search(p, 'a')", [2]),
+        ("import re\ndef f(p): return re.sub('a', p, 'a')", []),
+        ("import re\ndef f(p): return re.compile(re.escape(p))", [2]),
+    ],
+)
+def test_the_rule_of_expressions_finds_what_it_should(source: str, expected: list[int]) -> None:
+    assert list(built(source)) == expected
+
+
+def test_expressions_are_constants_of_their_modules() -> None:
+    found: dict[str, list[int]] = {}
+    for path in modules("compiler", "runtime", "flowql"):
+        if str(path).startswith(CHECKED) and (lines := list(built(text_of(path) or ""))):
+            found[str(path)] = lines
+    wrong = {p: lines for p, lines in found.items() if len(lines) > BUILT.get(p, 0)}
+    assert not wrong, f"expressions of `re` that are not constants of their modules: {wrong}"
