@@ -17,7 +17,6 @@ PARSED_CHARS_MAX = (
     64 << 10
 )  # what a cast reads as a number, a date, a boolean or an array; statements of DuckDB take no longer ones
 JSON_CHARS_MAX = 512 << 10
-SLOW_CHARS_MAX = 256 << 10  # functions that look at each character in Python
 
 _BY_PATTERN = """
 CONVERT_TZ DATETOSTRING FORMAT_DATE FORMAT_TIME FORMAT_TIMESTAMP PARSE_DATE PARSE_TIME PARSE_TIMESTAMP STRINGTODATE STRINGTOTIMESTAMP TIMESTAMPTOSTRING
@@ -32,7 +31,10 @@ _LIMITS: dict[str, int] = {
     **dict.fromkeys(_BY_PATTERN.split(), PATTERN_CHARS_MAX),
     **dict.fromkeys(_JSON.split(), JSON_CHARS_MAX),
     "sql_to_array": PARSED_CHARS_MAX,
+    **dict.fromkeys(("REGEXP_REPLACE", "sql_regexp_replace"), PARSED_CHARS_MAX),
 }
+# Where the limit is that of one argument: a replacement is read as a text with references to groups.
+_PLACES = {"REGEXP_REPLACE": (2,), "sql_regexp_replace": (2,)}
 
 
 def chars_max(name: str, r: Resolution) -> int | None:
@@ -48,7 +50,7 @@ def chars_max(name: str, r: Resolution) -> int | None:
 def limited(call: Callable[..., Any], name: str, r: Resolution) -> Callable[..., Any]:
     """The same function, which raises CallTooLong for strings above its limit."""
     limit = chars_max(name, r)
-    places = [i for i, t in enumerate(r.args) if t.kind is Kind.STRING]
+    places = [i for i, t in enumerate(r.args) if t.kind is Kind.STRING and i in _PLACES.get(name, (i,))]
     if limit is None or not places:
         return call
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 HANG_S = 120.0
+WITHHELD_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,21 @@ class Finding:
 
 
 def findings(
-    dialect: str, seed: int, start: int, end: int, *, only: str = "", long: bool = False, hang_s: float = HANG_S
+    dialect: str,
+    seed: int,
+    start: int,
+    end: int,
+    *,
+    only: str = "",
+    long: bool = False,
+    hang_s: float = HANG_S,
+    withheld_s: float = WITHHELD_S,
 ) -> Iterator[Finding]:
     """What the cases from `start` to before `end` show."""
     while start < end:
         command = [sys.executable, "-m", "tests.bounds.child", f"--seed={seed}", f"--start={start}", f"--end={end}"]
         command += [f"--dialect={dialect}", f"--only={only}", *(["--long"] if long else [])]
+        command += [f"--withheld={withheld_s}"]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         at, call, ended, what = start - 1, "start", False, ""
         try:
