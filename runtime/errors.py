@@ -16,6 +16,7 @@
           PartitionGone   the topic has no such partition (any more)
         DeletionsMissed  compaction may have removed deletions that a table has not read
         LogUnavailable    brokers do not answer
+        HangingTransaction  a transaction does not end, and hides the records behind it
         LogDenied         brokers do not let us
         RecordRefused     a record that the log will never take; nothing of its transaction is visible
         TransactionAborted  nothing of the transaction is visible; a new producer may try the same again
@@ -191,6 +192,21 @@ class LogDenied(LogError):
     """Brokers do not let this client in, or not do this."""
 
     code = "FQ4042"
+
+
+class HangingTransaction(LogError):
+    """A transaction that does not end hides the records of a partition behind its first one. offset: where it begins; end: of what is written."""
+
+    code = "FQ4090"
+
+    def __init__(self, tp: tuple[str, int], offset: int, end: int) -> None:
+        topic, partition = self.partition = tp
+        tool = "kafka-transactions.sh --bootstrap-server BROKER"
+        super().__init__(
+            f"{topic}-{partition}: a transaction that has not ended hides all records from offset {offset} on (they are written up to {end}); its "
+            f"producer:  {tool} describe-producers --topic {topic} --partition {partition}   to abort it:  {tool} abort --topic {topic} "
+            f"--partition {partition} --start-offset {offset}"
+        )
 
 
 class RecordRefused(LogError):

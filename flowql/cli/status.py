@@ -130,7 +130,8 @@ def stands_still(held: dict[str, int]) -> str:
 def troubled(trouble: dict[str, Any]) -> str:
     """Partitions that cannot be read at the moment, and since when."""
     where = f"{trouble['partition']} is not read" if trouble["partition"] else "the log is in trouble"
-    return f"{where} for {trouble['for_ms'] / 1000:.0f} s, tried {trouble['times']:,} times: {trouble['error']}"
+    tried = f", tried {trouble['times']:,} times" if trouble["times"] > 1 else ""
+    return f"{where} for {trouble['for_ms'] / 1000:.0f} s{tried}: {trouble['error']}"
 
 
 def held_up(stuck: dict[str, Any]) -> str:

@@ -104,6 +104,11 @@ def _blocked(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield (), int(status["instance"].get("blocked") is not None)
 
 
+def _troubles(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for trouble in status["instance"].get("trouble", ()):
+        yield (trouble["partition"] or "",), trouble["for_ms"] / 1000
+
+
 def _latency(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
     for q in status["queries"]:
         if "latency" in q:
@@ -123,6 +128,7 @@ METRICS = (
     _instance("query_processes_memory_bytes", "gauge", "query_processes_memory_bytes", "Memory of query processes."),
     _instance("commits_total", "counter", "commits", "Commits since the start."),
     Metric("flowql_commits_blocked", "gauge", (), "1 while commits do not get through.", _blocked),
+    Metric("flowql_trouble_seconds", "gauge", ("partition",), "How long a partition could not be read on.", _troubles),
     Metric("flowql_commit_seconds", "histogram", (), "From the cut of an epoch to its commit.", _commit_latency),
     _instance("uncommitted_bytes", "gauge", "uncommitted_bytes", "Output that waits for the next commit."),
     _topic("records_fetched_total", "fetched", "Records read from the log, once for all queries."),

@@ -176,6 +176,7 @@ class Instance:
             on_error=self._restore_failed,
             process=restore_process(log, self.state.incoming),
         )
+        self.polling.restored_places = self.restoration.places
         self.cleaner = Cleaner(self.state, lambda: None, upkeep=lambda: log.maintain(clock.wall_ms()))
         self.rates = RateSampler(self.metrics, self.manager, lambda: self.queries, clock)
         self.watchdog = Watchdog(self)

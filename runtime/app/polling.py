@@ -8,10 +8,11 @@ they starve) reads through a *catch-up reader*: chunks from its own position by 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 
+from flowql.runtime.app.hanging import HangingTransactions
 from flowql.runtime.app.query_state import FAILED, QueryStates
 from flowql.runtime.app.troubles import ChangedTopics, StallDetector, Troubles
 from flowql.runtime.client.consumer import ConsumerFacade
@@ -74,6 +75,9 @@ class PollingStep:
         self.troubles = Troubles()
         self._stalls, self._above = StallDetector(), StallDetector()
         self.changed_topics = ChangedTopics(admin)
+        # Set with the restoration: where it reads.
+        self.restored_places: Callable[[], Mapping[TopicPartition, int]] = dict
+        self.transactions = HangingTransactions(admin, lambda: {**self._heads, **self.restored_places()})
         self._on_unreadable, self._on_misplaced = on_unreadable, on_misplaced
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
 
@@ -89,6 +93,7 @@ class PollingStep:
             self._commands.popleft()()
         self._refresh_ends(now_ms)
         self._look_at_topics(now_ms)
+        self._look_at_transactions(now_ms)
         progress |= self._distribute()
         progress |= self._serve_catch_up_readers(now_ms)
         self._main_events()
@@ -306,6 +311,13 @@ class PollingStep:
             return
         for tp, changes in changed:
             self._on_unreadable(tp, changes)
+
+    def _look_at_transactions(self, now_ms: int) -> None:
+        try:
+            for error in self.transactions.look(now_ms):
+                say(WARNING, "log.transaction", str(error))
+        except LogError as error:  # brokers are away, or one of the topics is gone or denied, which its reader is told
+            self._note(error)
 
     def _begin_anew_if_stalled(self, tp: TopicPartition, end: int) -> None:
         """Restarts the fetch of a stalled partition at its fetch position: its inputs are empty, and nothing arrives before the log's end."""

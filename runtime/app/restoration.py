@@ -74,7 +74,7 @@ class RestoreProgress:
 
 
 class RestorationStep:
-    """Owned by the restoration thread, but for `add`, `remove`, `owns` and `progress`, which any thread may call.
+    """Owned by the restoration thread, but for `add`, `remove`, `owns`, `places` and `progress`, which any thread may call.
 
     weight_of: of a query; the tasks of the weightiest queries come first, others wait. on_error: a changelog cannot be read or
     applied; it is tried again, later and later, while other tasks go on. process: reads what is much, if there is one.
@@ -128,6 +128,11 @@ class RestorationStep:
     def owns(self, task: Task) -> bool:
         with self._lock:
             return str(task.id) in self._tasks
+
+    def places(self) -> dict[TopicPartition, int]:
+        """The next offset to read of each changelog that is not read to its end."""
+        with self._lock:
+            return {c.tp: c.position for e in self._tasks.values() for c in e.cursors if not c.done}
 
     def progress(self) -> dict[str, RestoreProgress]:
         """Queries with tasks here."""

@@ -97,7 +97,9 @@ def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, A
         "blocked": blocked(instance),
         "uncommitted_bytes": instance.collector.size_bytes,
         "trouble": [
-            t.to_data(now) for now in [instance.clock.timer_ms()] for t in instance.polling.troubles.current(now)
+            t.to_data(now)
+            for now in [instance.clock.timer_ms()]
+            for t in (*instance.polling.troubles.current(now), *instance.polling.transactions.current(now))
         ],
     }
     found["stuck"] = [s.to_data() for s in instance.watchdog.stuck(instance.clock.timer_ms())]

@@ -231,6 +231,10 @@ class Admin(Protocol):
         """The same without waiting for the answer."""
         ...
 
+    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        """Offsets after the last records, those of open transactions included, without waiting for the answer."""
+        ...
+
     def written_offset(self, tp: TopicPartition) -> int:
         """The offset after the last record, those of open transactions included. A reader whose position reaches it has
         seen everything that was committed before the call. Raises TopicMissing, LogUnavailable.

@@ -146,6 +146,10 @@ class OverlayLog:
         below = [tp for tp in tps if tp not in own]
         return {**self._below.end_offsets(below), **self.own.end_offsets(own)}
 
+    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        """No record of an open transaction is in the log."""
+        return self.ask_end_offsets(tps)
+
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         return answered(lambda: self.end_offsets(tps))
 

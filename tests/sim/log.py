@@ -217,6 +217,9 @@ class SimulatedLog:
         known = self.broker.partitions
         return {tp: known[tp].stable_end for tp in tps if tp in known}
 
+    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        return answered(lambda: {tp: self.written_offset(tp) for tp in tps if tp in self.broker.partitions})
+
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         return answered(lambda: self.end_offsets(tps))
 

@@ -282,11 +282,17 @@ class KafkaAdmin:
 
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         """Partitions that do not exist are left out, those whose leader is just changing fail the whole: ask again."""
+        return self._ask_ends(tps, IsolationLevel.READ_COMMITTED)
+
+    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        return self._ask_ends(tps, IsolationLevel.READ_UNCOMMITTED)
+
+    def _ask_ends(self, tps: Sequence[TopicPartition], isolation: IsolationLevel) -> Future[dict[TopicPartition, int]]:
         if not tps:
             nothing: Future[dict[TopicPartition, int]] = Future()
             nothing.set_result({})
             return nothing
-        return EndOffsets(self._ask(tps, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED), self._existing)
+        return EndOffsets(self._ask(tps, OffsetSpec.latest(), isolation), self._existing)
 
     def describe_topics(self, topics: Collection[str]) -> Future[dict[str, TopicDescription]]:
         """Brokers older than 2.8, and some that are not Kafka, do not tell ids."""

@@ -268,6 +268,9 @@ class KafkaLog:
     def end_offsets(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return self._admin.end_offsets(tps)
 
+    def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+        return self._admin.ask_written_offsets(tps)
+
     def ask_end_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         return self._admin.ask_end_offsets(tps)
 
