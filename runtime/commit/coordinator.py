@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from flowql.runtime.clock import Clock
-from flowql.runtime.commit.positions import ReaderPosition, offset_metadata
+from flowql.runtime.commit.positions import PositionRenewal, ReaderPosition, offset_metadata
 from flowql.runtime.commit.reopening import StateReopening
 from flowql.runtime.commit.replacement import PartitionChange, Replacement, replace_records, reshape_topic
 from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
@@ -126,10 +126,8 @@ class CommitStep:
     ) -> None:
         """ahead_of_cut: prepares `before_cut` while tasks can publish. before_cut: adds to the epoch, under the epoch lock; returns the
         queries of which something could not be added, and why. on_refused: the log refuses what these queries have made; their tasks
-        are as of the last commit again and must do nothing more; returns their positions. The epoch lock is held. readers: the queries that
-        read a topic.
-
-        transactional_id: of a member of the group `application_id`; None for the only instance, which is alone in it.
+        are as of the last commit again and must do nothing more; returns their positions. The epoch lock is held. readers: those that read
+        a topic. transactional_id: of a member of the group `application_id`; None for the only instance, which is alone in it.
         """
         self._log, self._id, self._state = log, application_id, state
         self._collector, self._clock, self._metrics = collector, clock, metrics
@@ -143,14 +141,15 @@ class CommitStep:
         self._pending: Epoch | None = None
         self._busy = False  # from before a cut until its commit is applied
         self._requests: deque[CommitRequest] = deque()
+        self._renewal = PositionRenewal(needed=not log.supports_redo)
         self._next_ms = self._cut_ms = 0  # when the next cut is due, and when the last one was
         self.cpu_ns = self._began_ns = 0  # processor time of the last commit, and of its thread before it
-        self._redo_bytes = 0  # sent since the last flush
-        self._unknown = False  # whether the last transaction was committed
         self._losses: list[int] = []  # when this member was fenced
-        self._stale = 0  # rejections of the group metadata in a row
+        self._redo_bytes, self._stale = 0, 0  # sent since the last flush; rejections of the group metadata in a row
         self._lost: RuntimeFailure | None = None  # why nothing more may be committed of the pending epoch
-        self._found_out = False  # what became of the last transaction before that
+        self._unknown = self._found_out = (
+            False  # whether the last transaction was committed; what became of it before that
+        )
         self._restart: Future[None] | None = None
         self.group_metadata: GroupMetadata | None = None  # the newest, of a member; set by the group step
         self.on_fenced: Callable[[], None] = lambda: None  # a member has to start over
@@ -243,6 +242,7 @@ class CommitStep:
             self._drop(self._lost)
             return 0 if self._lost is None else RETRY_MS
         if self._pending is None:
+            self.dirty |= self._renewal.is_due(now_ms, self._cut_ms, self._sequence)
             due = self._requests or self.broken or (self.dirty and now_ms >= self._next_ms)
             if not due:
                 return max(1, min(self._next_ms - now_ms, self._interval_ms())) if self.dirty else self._interval_ms()

@@ -40,3 +40,24 @@ def commit_in(metadata: str) -> tuple[str, int] | None:
 def readers_in(metadata: str) -> str:
     """The `readers` that this metadata of an offset is of; empty if it does not say."""
     return metadata.partition(" by=")[0].partition(" of=")[2]
+
+
+RENEW_MS = 24 * 3_600_000
+
+
+class PositionRenewal:
+    """Each commit carries all positions and the number of commits: one is due when the last is a day old, though nothing was published.
+
+    Brokers delete positions that were not committed for a week (`offsets.retention.minutes`), of quiet sources too. needed: of a log that does so.
+    """
+
+    def __init__(self, *, needed: bool) -> None:
+        self._needed = needed
+        self._since_ms: int | None = None
+
+    def is_due(self, now_ms: int, cut_ms: int, sequence: int) -> bool:
+        """cut_ms: when the last commit was, 0 if none was since the start. sequence: of the last commit; 0: there is nothing to renew."""
+        if not self._needed:
+            return False
+        self._since_ms = now_ms if self._since_ms is None or now_ms < self._since_ms else max(self._since_ms, cut_ms)
+        return sequence > 0 and now_ms - self._since_ms >= RENEW_MS

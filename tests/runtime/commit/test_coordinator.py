@@ -10,7 +10,7 @@ import pytest
 
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.commit.coordinator import RETRY_MS, STALE_MAX, CommitStep
-from flowql.runtime.commit.positions import ReaderPosition
+from flowql.runtime.commit.positions import RENEW_MS, ReaderPosition
 from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
 from flowql.runtime.errors import Fenced, LogCorrupt, LogFull, RuntimeFailure, StaleMember, StateError
 from flowql.runtime.log.base import GroupMetadata, TopicPartition
@@ -311,6 +311,29 @@ def test_a_member_whose_state_takes_no_more_writes_starts_over_and_does_not_try_
     site.start_over()
     assert isinstance(done.exception(0), StaleMember)
     assert site.commit() == 2
+
+
+@pytest.mark.parametrize("member", [False, True])
+def test_positions_are_committed_once_a_day_though_nothing_is_published(member: bool) -> None:
+    """Brokers delete them after a week without a commit, and the application could not start any more."""
+
+    class LikeKafka(MemoryLog):
+        supports_redo = False
+
+    for log, renewed in ((MemoryLog(), False), (LikeKafka(), True)):
+        site, writer = Site(log, member=member), "m" if member else "app"
+        site.step.group_metadata = GroupMetadata("app", "m") if member else None
+        for now in (0, RENEW_MS):
+            site.step.run_once(now)
+        assert log.last_sequence(writer) == 0, "before the first commit there is nothing to renew"
+        site.step.dirty = True
+        site.step.run_once(RENEW_MS)
+        for now in (1, RENEW_MS - 1):
+            site.step.run_once(RENEW_MS + now)
+        assert log.last_sequence(writer) == 1
+        site.step.run_once(2 * RENEW_MS)
+        site.step.run_once(2 * RENEW_MS + 1)
+        assert log.last_sequence(writer) == 1 + renewed
 
 
 def test_what_is_published_is_committed_when_the_interval_is_over_or_as_soon_as_it_may_be() -> None:
