@@ -77,6 +77,8 @@ def command(
         note(troubled(trouble))
     for stuck in found["instance"].get("stuck", ()):
         note(held_up(stuck))
+    for said in found["instance"].get("notes", ()):
+        note(said)
     if not found["queries"]:
         note("nothing is deployed")
         return

@@ -35,6 +35,7 @@ from flowql.runtime.app.forwarding import refuse_forward
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.group_swap import GroupSwap
 from flowql.runtime.app.hosts import DeploymentHost
+from flowql.runtime.app.moved_positions import note_moved
 from flowql.runtime.app.other_applications import refuse_other_applications
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.plan_writer import PlanWriter
@@ -72,6 +73,7 @@ class Deployer:
     ) -> None:
         self._host, self._deployment, self._rebuilding = host, deployment, rebuilding
         self._reconciler, self._group = reconciler, group
+        self.moved_positions = ""  # by another program, found at the start; for status
         self.swaps: Rebuilding | GroupSwap = rebuilding if group is None else group.swap
 
     def resume(self) -> Plan:
@@ -89,11 +91,17 @@ class Deployer:
             host.hung.learn()
             if host.state_lost:
                 say(WARNING, "state.lost", host.state_lost)
+            self._note_moved(stored.serving)
             begin = self._deployment.remade if host.state_lost else self._deployment.resumed
             self._wait(self._reconciler.ask(partial(begin, stored)))
             say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
         self._delete_unrecorded()
         return host.deployed.serving
+
+    def _note_moved(self, plan: Plan) -> None:
+        host = self._host
+        if host.config.changelogs:  # positions in an embedded log are moved by its instance alone
+            self.moved_positions = note_moved(host.admin, host.config.application_id, plan)
 
     def _after_others(self, stored: Deployed) -> Deployed:
         """What is on record when a process that had this one's place can write no more of its swap."""

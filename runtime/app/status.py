@@ -102,6 +102,8 @@ def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, A
             for t in (*instance.polling.troubles.current(now), *instance.polling.transactions.current(now))
         ],
     }
+    if instance.deployer.moved_positions:
+        found["notes"] = [instance.deployer.moved_positions]
     found["stuck"] = [s.to_data() for s in instance.watchdog.stuck(instance.clock.timer_ms())]
     if instance.group is not None:
         found["group"] = {
