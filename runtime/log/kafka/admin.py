@@ -30,6 +30,8 @@ from flowql.runtime.log.kafka.connection import LOGGER, Connection
 TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
 GREET_S = 1.0  # between two looks whether brokers have refused us
 _SETTLE_S = 0.01
+# Topics that are made here keep the event times of their records, also where the brokers' `log.message.timestamp.type` is LogAppendTime.
+OWN_TIMES: Mapping[str, str] = {"message.timestamp.type": "CreateTime"}
 _Part = TypeVar("_Part")
 _Answer = TypeVar("_Answer")
 _NO_ID = {"None", "", "A" * 22}  # the last is all zeros in base 64
@@ -83,7 +85,7 @@ class KafkaAdmin:
 
     def _create(self, name: str, partitions: int, config: dict[str, str]) -> int:
         """The partitions it then has: another client may have been quicker."""
-        wanted = NewTopic(name, partitions, self._replication, config=config)
+        wanted = NewTopic(name, partitions, self._replication, config={**OWN_TIMES, **config})
         try:
             self._result(self._client.create_topics([wanted], operation_timeout=TIMEOUT_S)[name])
         except KafkaException as error:
@@ -212,10 +214,9 @@ class KafkaAdmin:
                 if isinstance(failed := errors.failure(errors.of(error), f"topic {resource.name}"), TopicMissing):
                     continue  # deleted meanwhile
                 raise failed from error
-            own = {
-                e.name: str(e.value) for e in entries.values() if e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-            }
-            found[resource.name] = own
+            said = (e for e in entries.values() if e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
+            own = {e.name: str(e.value) for e in said}
+            found[resource.name] = {k: v for k, v in own.items() if OWN_TIMES.get(k) != v}
         return found
 
     # Offsets

@@ -181,7 +181,7 @@ def test_a_topic_is_made_once_and_waited_for_until_it_has_leaders(admin: KafkaAd
     library(admin).ends = {A0: [SETTLING, "0"], A1: ["0"]}
     library(admin).configs = {"A": {"x": SimpleNamespace(name="x", **vars(dynamic("1")))}}
     assert admin.create_topic("A", 2, {"x": "1"}) == TopicInfo("A", 2, {"x": "1"})
-    assert library(admin).told("create_topics") == [("A", 2, -1, {"x": "1"})]
+    assert library(admin).told("create_topics") == [("A", 2, -1, {"message.timestamp.type": "CreateTime", "x": "1"})]
     assert admin.create_topic("A", 2).partitions == 2
     assert len(library(admin).told("create_topics")) == 1
     with pytest.raises(LogError, match="topic A exists with 2 partitions, not 3"):
@@ -405,3 +405,11 @@ def test_records_are_deleted_up_to_an_offset(admin: KafkaAdmin) -> None:
 def test_topics_are_described_only_where_there_are_any(admin: KafkaAdmin) -> None:
     assert admin.describe_topics([]).result() == {}
     assert library(admin).told("describe_topics") == []
+
+
+def test_topics_made_here_keep_the_times_of_records_whatever_the_brokers_default_is(admin: KafkaAdmin) -> None:
+    """Under LogAppendTime every result would have the time of its commit. What every topic has is not shown as its config."""
+    library(admin).ends = {A0: ["0"]}
+    library(admin).configs = {"A": {"t": SimpleNamespace(name="message.timestamp.type", **vars(dynamic("CreateTime")))}}
+    assert admin.create_topic("A", 1).config == {}
+    assert library(admin).told("create_topics")[0][3] == {"message.timestamp.type": "CreateTime"}
