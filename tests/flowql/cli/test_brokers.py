@@ -66,12 +66,14 @@ def test_an_instance_waits_for_brokers_until_it_is_stopped(
 
 @contextmanager
 def _interrupted_after(seconds: float) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background process ignores Ctrl-C
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.turns("kafka")
