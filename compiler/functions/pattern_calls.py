@@ -9,19 +9,18 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypedDict
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from flowql.compiler.functions.duckdb_text import constant_text
+from flowql.compiler.functions.lazy_arrow import np, pa, pc
 from flowql.compiler.functions.patterns.errors import StringTooLong, shown
 from flowql.compiler.functions.patterns.program import Program
 from flowql.compiler.functions.registry import FAILED, ArrowCall, Lowering, Reference, register_columns
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import SqlType, arrow_type
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _WHOLE = re.compile(r"CAST\('(-?\d+)' AS (?:INTEGER|BIGINT)\)")
 PREPARED_MAX = 500

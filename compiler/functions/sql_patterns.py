@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
-import pyarrow as pa
-
+from flowql.compiler.functions.lazy_arrow import np, pa
 from flowql.compiler.functions.pattern_calls import Prepared, lists, pattern_calls, scattered
 from flowql.compiler.functions.patterns import engine
 from flowql.compiler.functions.patterns.like import ilike

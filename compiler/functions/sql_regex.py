@@ -5,10 +5,8 @@ REGEXP_EXTRACT is Flink's and DuckDB's, with Java's expressions as Flink has the
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
-
 from flowql.compiler.functions import regex
+from flowql.compiler.functions.lazy_arrow import np, pa
 from flowql.compiler.functions.pattern_calls import Prepared, pattern_calls
 from flowql.compiler.functions.patterns import engine
 from flowql.compiler.functions.patterns.program import WHOLE

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from flowql.compiler.functions.lazy_arrow import Ints, np, pa, pc
 from flowql.compiler.functions.pattern_calls import Prepared, pattern_calls, scattered
 from flowql.compiler.functions.patterns import engine
 from flowql.compiler.functions.patterns.engine import Spans
@@ -14,8 +10,6 @@ from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.functions.sql_patterns import taking_program
 from flowql.compiler.plan.types import INT, STRING
-
-Ints = npt.NDArray[np.int64]
 
 
 def _positive(name: str, value: int, least: int = 1) -> None:

@@ -126,7 +126,7 @@ def test_other_fields_are_another_query_even_if_the_version_is_the_same(tmp_path
         assert {c["class"] for c in instance.deploy(dry_run=True)["changes"]} == {"unchanged"}, "as its version says"
         (tmp_path / "trips.py").write_text(edited)
         with pytest.raises(CommandError) as caught:
-            instance.deploy(forward=["TRIPS", "VISITS"])
+            instance.deploy(forward=True)
         assert "its aggregates" in str(caught.value)
         done = instance.deploy()
         assert {c["class"] for c in done["changes"]} == {"rebuilt"}

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from flowql.compiler.functions.lazy_arrow import Ints, np, pa, pc
 from flowql.compiler.functions.patterns.errors import StringTooLong, shown
 from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.patterns.re2 import END, Ending
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 # Larger columns take any alphabet: the milliseconds that RE2 needs to compile sets of letters are little beside them.
 ALPHABET_MAX, ALPHABET_BYTES_MAX = 300, 200_000
-Ints = npt.NDArray[np.int64]
 # Bytes that the searches for one match after the other may read, about 100 ms; of a batch, times its size.
 COPIED_MAX, COPIED_TIMES = 50_000_000, 50
 ALL, NEXT, EXACT = "{}", r"\A(?s:.)(?s:.*?){}", r"\A{}\z"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from flowql.compiler.functions.lazy_arrow import pa, pc
 from flowql.compiler.functions.patterns import shape
 from flowql.compiler.functions.patterns.errors import PatternTooLarge
 from flowql.compiler.functions.patterns.re2 import Ending, Writer
@@ -16,7 +14,6 @@ STEPS_MAX = 50_000_000
 SQUARE_MAX = 20_000
 GROUPS_MAX, SIZE_MAX = 100, 20_000
 WHOLE = 0  # the group of the whole match
-_TRIED = pa.array([""])
 
 
 class Program:
@@ -46,7 +43,7 @@ class Program:
 
     def _compile(self) -> None:
         try:
-            pc.match_substring_regex(_TRIED, self.text("{}", frozenset(), alphabet=None))
+            pc.match_substring_regex(pa.array([""]), self.text("{}", frozenset(), alphabet=None))
         except pa.ArrowInvalid as error:
             if "too large" in str(error) or "repetition" in str(error):
                 raise PatternTooLarge(self.pattern.text, "RE2 needs more memory for it than 8 MiB") from None

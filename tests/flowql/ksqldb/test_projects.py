@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
 import os
 import re
@@ -47,9 +46,11 @@ def test_an_imported_project_gives_what_duckdb_computes(
     assert re.search(r"[1-9]\d* passed, 0 failed", tested.out)
     given = _module(origin / "data.py").records(Random(SEED))
     for topic, records in given.items():
-        lines = "\n".join(json.dumps(r) for r in records)
-        monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-        _done(flowql("topic", "produce", topic, "-p", str(into)))
+        lines = tmp_path / "lines"
+        lines.write_text("\n".join(json.dumps(r) for r in records))
+        with lines.open() as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            _done(flowql("topic", "produce", topic, "-p", str(into)))
     _done(flowql("run", "--until-caught-up", "-p", str(into)))
     oracle = duckdb.connect()
     for topic in given:

@@ -105,7 +105,7 @@ def test_sigterm_ends_an_instance_that_goes_on_and_nobody_says_so_before(
 
 def test_what_a_frozen_instance_does_is_shown() -> None:
     started = time.monotonic()
-    batch = Activity("processing-1", 5, 31.5, 31.0, "A@2", "A", "d", "0_1", {"s-1": 1234})
+    batch = Activity("processing-1", 5, 6, 31.5, 31.0, "A@2", "A", "d", "0_1", {"s-1": 1234})
     seen = Snapshot(
         os.getpid(),
         started,
@@ -115,7 +115,7 @@ def test_what_a_frozen_instance_does_is_shown() -> None:
         29.0,
         True,
         False,
-        (batch, Activity("polling", 6, 2.0, None, "", "", "", "", {})),
+        (batch, Activity("polling", 6, 7, 2.0, None, "", "", "", "", {})),
     )
     assert silent_lines(RunningProcess(os.getpid(), None, seen)) == [
         f"process {os.getpid()} runs and does not answer: it is frozen for 30 s",
