@@ -45,7 +45,7 @@ def goes_on_as_it_was(world: InstanceHarness) -> None:
     assert all(not instance.query_states.of(n).swapping for n in instance.queries)
     assert instance.deployed.swap is None
     world.send("s", sent(40, 20))
-    rounds(world, 20)
+    rounds(world, 60)  # until it is committed
     assert {n: world.lag(n) for n in AGAIN} == dict.fromkeys(AGAIN, 0)
     assert len(world.values("BIG")) == 59, "the old generation serves"
 
