@@ -30,7 +30,6 @@ from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.runtime.app import forwarding, handover
 from flowql.runtime.app.coroutines import Coroutine, handed_over, in_polling, stopped
 from flowql.runtime.app.hosts import DeploymentHost, PlanHost
-from flowql.runtime.app.internal_topics import unneeded
 from flowql.runtime.app.plan_topic import deployed_records, other_applications, write_deployed
 from flowql.runtime.app.plan_writer import writer_id
 from flowql.runtime.app.query_state import SUSPENDED
@@ -358,10 +357,9 @@ def create_staging(host: PlanHost, after: Deployed, planned: Mapping[str, int] =
 
 
 def delete_leftovers(host: PlanHost) -> None:
-    """Deletes staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one. With them go
-    changelogs and repartition topics of queries and generations that are gone.
+    """Staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one.
 
-    Names that others may use as well are deleted where they are those of generations that are known to have begun, and empty ones that only a deployment of this
+    Of names that others may use as well: those of generations that are known to have begun, and empty ones that only a deployment of this
     application can have made, which died before its record.
     """
     deployed, app = host.deployed, host.config.application_id
@@ -378,20 +376,8 @@ def delete_leftovers(host: PlanHost) -> None:
             _has_begun(deployed, app, name, made) or (made and _is_unused(host, info, known))
         )
         if STAGING.items() <= info.config.items() or of_prefix:
-            _delete(host, name)
-    for name in unneeded(host.log, deployed, app, known) if host.config.changelogs else ():
-        _delete(host, name)
-
-
-def _delete(host: PlanHost, topic: str) -> None:
-    try:
-        host.admin.delete_topic(topic)
-    except TopicMissing:
-        pass  # another member was quicker
-    except LogError as error:
-        if error.retriable:
-            raise
-        say(WARNING, "topic.left", f"{topic} is of no more use, and cannot be deleted: {error}", topic=topic)
+            with suppress(TopicMissing):  # another member was quicker
+                host.admin.delete_topic(name)
 
 
 def _is_unused(host: PlanHost, info: TopicInfo, known: Collection[str]) -> bool:
