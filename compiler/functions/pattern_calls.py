@@ -147,7 +147,7 @@ class _Failures:
 
 
 class PatternCalls(TypedDict):
-    """What the catalogue is told of a function of patterns: its meaning by types, and how DuckDB calls it over columns."""
+    """The entry of a pattern function in the catalogue: its reference by types, and how DuckDB calls it over columns."""
 
     by_types: Callable[[Resolution], Reference]
     duckdb: Lowering

@@ -67,7 +67,7 @@ class RelBinder(Binder):
 
     @property
     def ungrouped(self) -> RelBinder:
-        """What binds over the rows before they are grouped."""
+        """The binder over the rows before they are grouped."""
         return self
 
     @property
@@ -251,7 +251,7 @@ def _scope(columns: Sequence[RelColumn]) -> Scope:
 
 
 class Given(dict[str, Expr]):
-    """What placeholders stand for. owners: of those for aggregates of a query around, the binder over the rows that they are of."""
+    """The expressions that placeholders stand for. owners: for each aggregate of an enclosing query, the binder over the rows it aggregates."""
 
     def __init__(self) -> None:
         super().__init__()

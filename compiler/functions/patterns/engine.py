@@ -39,7 +39,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Of each match where it and its groups begin and end, in bytes of its string; -1 of what did not take part.
+    """Where each match and its groups begin and end, in bytes of its string; -1 for groups that did not take part.
 
     rows: the row of each match, in order. groups: number -> (begins, ends).
     """
