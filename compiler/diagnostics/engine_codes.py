@@ -242,6 +242,14 @@ ENGINE_CODES: dict[str, CodePage] = {
         "SELECT LPAD(name, 100000000, ' ') AS padded FROM people EMIT CHANGES;",
         "SELECT LPAD(name, 100, ' ') AS padded FROM people EMIT CHANGES;",
     ),
+    "FQ4077": CodePage(
+        "The lists of a record give too many rows",
+        "EXPLODE and UNNEST give one row for each element, and each of these rows has all other columns that the query reads. One record may give "
+        "1,048,576 rows, and their other columns together 64 MiB: all queries of an instance share its memory. The record is in DEAD_LETTERS and gives "
+        "no row. Select only the columns that you need before the list becomes rows, or join the large columns afterwards.",
+        "SELECT id, body, EXPLODE(words) AS word FROM letters EMIT CHANGES;      -- a body of 1 MB beside 1,000 words",
+        "SELECT id, EXPLODE(words) AS word FROM letters EMIT CHANGES;",
+    ),
     "FQ4073": CodePage(
         "A function would take too long for its arguments",
         "Some functions take more time than their arguments are long, for example the edit distance of two long strings. All queries of an instance "

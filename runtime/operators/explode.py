@@ -15,6 +15,7 @@ from flowql.runtime.operators.base import MicroBatchContext
 from flowql.runtime.operators.expressions import compile_expr
 from flowql.runtime.operators.keys import picker
 from flowql.runtime.operators.rows import Emitter, record_of
+from flowql.runtime.operators.sizes import ExplodedRows
 
 VECTOR_ROWS = 32  # as for columns that are only passed on
 _ALONE = {UPDATE_BEFORE: DELETE, UPDATE_AFTER: INSERT}  # old and new elements are in no pairs
@@ -24,7 +25,7 @@ class ExplodeOperator:
     """One output row per element; shorter lists are padded with null; a row whose lists are all null or empty is gone.
 
     Over relations that change: the elements of an old row go and those of the new one come, however many each has.
-    A row for which a list fails has none where the plan says so. A null value of a stream (op DELETE) has no lists and is dropped, as ksqlDB's flat map does.
+    A row for which a list fails has none where the plan says so. Raises RowsTooLarge. A null value of a stream (op DELETE) has no lists and is dropped, as ksqlDB's flat map does.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -36,6 +37,7 @@ class ExplodeOperator:
         self._functions = [compile_expr(f.expr, source) for f in functions]
         self._constants = _constants(plan)
         self._source_names = source.names
+        self._made = ExplodedRows(source)
         stored = list(source.names) + [f.name for f in functions]
         self._arrange = picker([stored.index(n) for n in plan.schema.names])
 
@@ -55,8 +57,10 @@ class ExplodeOperator:
         count = max((len(c) for c in constants.values()), default=0)
         if not count or not len(batch):
             return None
-        each = np.repeat(np.arange(len(batch)), count)
         source = batch.arrow()
+        self._made.begin()
+        self._made.add_columns(source.columns, count)
+        each = np.repeat(np.arange(len(batch)), count)
         taken = source.take(pa.array(each))
         every = pa.array(np.tile(np.arange(count), len(batch)))
         columns = [
@@ -78,6 +82,7 @@ class ExplodeOperator:
     def _rows(self, batch: Batch, run: MicroBatchContext) -> Batch | None:
         out = Emitter(self.plan.schema)
         headers = batch.headers
+        self._made.begin()
         rows = zip(batch.rows(), batch.rowtime.tolist(), batch.op.tolist(), batch.seq.tolist(), strict=True)
         for i, (row, rowtime, op, seq) in enumerate(rows):
             if op == DELETE and self.plan.change == "append":
@@ -86,7 +91,9 @@ class ExplodeOperator:
                 op = _ALONE.get(op, op)
             lists = self._lists(row, rowtime, seq, run, old=op == DELETE)
             head = headers[i] if headers is not None else None
-            for n in range(max(map(len, lists), default=0)):
+            count = max(map(len, lists), default=0)
+            self._made.add(row, count)
+            for n in range(count):
                 made = tuple(items[n] if n < len(items) else None for items in lists)
                 out.add(self._arrange(row + made), rowtime, op, seq, head)
         return out.batch()

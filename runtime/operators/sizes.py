@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowql.compiler.functions.bounds import PART_BYTES, SIZED, VALUE_BYTES_MAX, ValueTooLarge, size_of
+from flowql.compiler.functions.bounds import ELEMENTS_MAX, PART_BYTES, SIZED, VALUE_BYTES_MAX, ValueTooLarge, size_of
 from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import Project
+from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.types import SqlType
 from flowql.runtime.batch import Row
@@ -32,6 +33,7 @@ _SMALL_BYTES = VALUE_BYTES_MAX // (
     8 * PART_BYTES
 )  # a column of fewer bytes has no value above the limit: an element takes a bit at least
 
+ROWS_MAX = ELEMENTS_MAX  # that one batch becomes where each row becomes many
 Bools = npt.NDArray[np.bool_]
 Sizes = npt.NDArray[np.int64]
 
@@ -67,6 +69,48 @@ class MadeBytes:
                 self._total += size(value)
         if self._total > BATCH_BYTES_MAX:
             raise batch_too_large(self._total)
+
+
+class RowsTooLarge(BatchTooLarge):
+    """A batch becomes too many rows, or rows that are too large together."""
+
+    code = "FQ4077"
+
+
+class ExplodedRows:
+    """Counts what the rows of one batch become where each becomes many, with all its columns.
+
+    carried: the columns that each of these rows has from the row before. Raises RowsTooLarge above the limits, before the rows are made.
+    """
+
+    __slots__ = ("_bytes", "_carried", "_rows")
+
+    def __init__(self, carried: Schema) -> None:
+        self._carried = [(i, size_of(f.type)) for i, f in enumerate(carried.fields) if f.type.kind in SIZED]
+        self._rows = self._bytes = 0
+
+    def begin(self) -> None:
+        self._rows = self._bytes = 0
+
+    def add(self, row: Row, count: int) -> None:
+        """A row that becomes `count` rows."""
+        if count > 1:
+            self._rows += count
+            self._bytes += count * sum(size(row[i]) for i, size in self._carried if row[i] is not None)
+            self._check()
+
+    def add_columns(self, columns: Sequence[pa.Array], count: int) -> None:
+        """Rows as columns, each of which becomes `count` rows."""
+        self._rows += count * len(columns[0])
+        self._bytes += count * sum(int(row_bytes(columns[i]).sum()) for i, _ in self._carried)
+        self._check()
+
+    def _check(self) -> None:
+        if self._rows > ROWS_MAX or self._bytes > BATCH_BYTES_MAX:
+            raise RowsTooLarge(
+                f"the lists of one record give {self._rows:,} rows with {self._bytes:,} bytes in their other columns; "
+                f"at most {ROWS_MAX:,} rows and {BATCH_BYTES_MAX:,} bytes ({BATCH_BYTES_MAX >> 20} MiB) are allowed"
+            )
 
 
 def batch_too_large(count: int) -> BatchTooLarge:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.driver import compile_project
 from flowql.runtime.app.query_state import FAILED, RUNNING
 from tests.runtime.app.harness import InstanceHarness
 
@@ -62,6 +64,36 @@ def test_a_row_of_large_values_is_computed_alone_and_one_that_is_too_large_is_a_
         assert letter["CODE"] == "FQ4072"
         assert "one record" in letter["MESSAGE"]
         assert [v["A"] for v in world.values("R")] == [10, *[1 << 20] * 30, 10]
+
+
+STREAM = "CREATE STREAM s (n BIGINT, t VARCHAR, l VARCHAR[]) WITH (kafka_topic='s', value_format='JSON', partitions=1);"
+OUT = "CREATE STREAM r WITH (kafka_topic='R') AS SELECT n, length(t) AS v"
+LISTS = {
+    "EXPLODE": f"{SOURCES} CREATE STREAM R AS SELECT N, LEN(T) AS V, EXPLODE(L) AS X FROM S EMIT CHANGES;",
+    "EXPLODE of a call": f"{SOURCES} CREATE STREAM R AS SELECT N, LEN(T) AS V, EXPLODE(FILTER(L, x => x <> '')) AS X FROM S EMIT CHANGES;",
+    "EXPLODE of constants": f"{SOURCES} CREATE STREAM R AS SELECT N, LEN(T) AS V, EXPLODE(ARRAY[{', '.join(['1'] * 300)}]) AS X FROM S EMIT CHANGES;",
+    "UNNEST": f"{STREAM} {OUT}, u.x FROM s, UNNEST(l) AS u (x);",
+    "generate_series": f"{STREAM} {OUT}, u.x FROM s, generate_series(1, cardinality(l)) AS u (x);",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("rows", [1, 64])  # row kernels and columns
+def test_a_record_whose_list_gives_too_many_large_rows_is_a_dead_letter(name: str, rows: int) -> None:
+    """Each row of the list would have the long string beside it."""
+    compiled = compile_project(
+        [SourceText("s.sql", LISTS[name])], dialect="ksql" if name.startswith("E") else "standard"
+    )
+    assert compiled.ok, compiled.diagnostics
+    with InstanceHarness("") as world:
+        world.instance.deploy(compiled.plan)
+        small, bomb = {"N": 1, "T": "t", "L": ["a", "b"]}, {"N": 2, "T": LARGE, "L": ["a"] * 500}
+        world.send("s", [(None, row, 0) for row in [small] * rows + [bomb, small]])
+        world.settle()
+        (letter,) = world.dead_letters(compiled.plan.queries[0].id)
+        assert letter["CODE"] == "FQ4077", letter["MESSAGE"]
+        values = [{k.upper(): v for k, v in value.items()}["V"] for value in world.values("R")]
+        assert values == [1] * (rows + 1) * (300 if "constants" in name else 2)
 
 
 COLLECTING = {
