@@ -30,6 +30,7 @@ def extract(pattern: str, group: int = 0) -> Prepared:
     program = java_program(pattern)
     if not 0 <= group <= program.groups:
         return Prepared(program, lambda strings: pa.nulls(len(strings), pa.string()))
+    program.take([group])
 
     def over(strings: pa.Array) -> pa.Array:
         found = engine.first(program, strings, frozenset((group,)))
@@ -42,6 +43,7 @@ def extract_all(pattern: str, group: int = 0) -> Prepared:
     program = java_program(pattern)
     if not 0 <= group <= program.groups:
         return Prepared(program, lambda strings: pa.nulls(len(strings), pa.list_(pa.string())))
+    program.take([group])
 
     def over(strings: pa.Array) -> pa.Array:
         found = engine.every(program, strings, frozenset((group,)))
@@ -53,6 +55,7 @@ def extract_all(pattern: str, group: int = 0) -> Prepared:
 def replace(pattern: str, replacement: str) -> Prepared:
     program = java_program(pattern)
     pieces = _pieces(program, replacement)
+    program.take(p for p in pieces if isinstance(p, int))
     return Prepared(program, lambda strings: engine.replaced(program, strings, pieces), every=True)
 
 

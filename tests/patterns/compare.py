@@ -42,6 +42,7 @@ def matches(parse: Callable[[str], Pattern], pattern: str, string: str) -> str:
     """All matches as `Matches.java` writes them; E or the reason why there is no program."""
     try:
         program = _program(parse, pattern)
+        program.take(range(program.groups + 1))
     except (PatternNotSupported, PatternAmbiguous, PatternTooLarge) as error:
         return f"{type(error).__name__} {error.reason}"
     except PatternError:

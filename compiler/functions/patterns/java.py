@@ -13,7 +13,7 @@ from flowql.compiler.functions.patterns import code_points as cp
 from flowql.compiler.functions.patterns.code_points import Ranges
 from flowql.compiler.functions.patterns.java_classes import SHORT, named_class
 from flowql.compiler.functions.patterns.reader import HEX, Reader
-from flowql.compiler.functions.patterns.shape import FINAL, empties_repeated, finals_are_last, is_nullable
+from flowql.compiler.functions.patterns.shape import FINAL, empties_repeated, finals_are_last, is_nullable, is_of_one_way
 from flowql.compiler.functions.patterns.tree import (
     EMPTY,
     Chars,
@@ -62,7 +62,7 @@ def parse_java(text: str) -> Pattern:
         parser.refuse(
             "a repetition of what may be empty, with groups or alternatives in it", "write  +  for  *  within it"
         )
-    return Pattern(text, root, parser.groups, tuple(parser.names.items()))
+    return Pattern(text, root, parser.groups, tuple(parser.names.items()), frozenset(parser.stale))
 
 
 class _Parser(Reader):
@@ -71,6 +71,7 @@ class _Parser(Reader):
         self.flags = _Flags()
         self.groups = 0
         self.names: dict[str, int] = {}
+        self.stale: set[int] = set()
 
     def alternatives(self) -> Node:
         """Up to a closing bracket or the end. Flags that are set within hold to its end."""
@@ -90,9 +91,19 @@ class _Parser(Reader):
                 parts += self.repeated([place]) if self.peek() == "{" else [place]
             elif c in "*+?":
                 self.invalid(f"nothing is before {c}")
-            elif (made := self.atom()) or self.peek() == "{":
-                parts += self.repeated(made)
+            else:
+                start, groups = self.at, self.groups
+                made = self.atom()
+                if made or self.peek() == "{":
+                    if self.peek() in ("*", "+", "{") and self.peek() and made and is_of_one_way(made[-1]):
+                        self.left_behind(start, groups)
+                    parts += self.repeated(made)
         return sequence(parts)
+
+    def left_behind(self, start: int, groups: int) -> None:
+        """Of a repetition of one way, Java does not take back the groups within it when it gives a round up. start, groups: before it."""
+        kept = self.text.startswith("(", start) and (self.text[start + 1] != "?" or self.text[start + 2] == "<")
+        self.stale.update(range(groups + 1 + kept, self.groups + 1))
 
     def start_of_line(self) -> Node:
         if not self.flags.has("m"):

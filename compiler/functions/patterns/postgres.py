@@ -302,10 +302,10 @@ class _Parser(Reader):
 
     def item(self) -> Ranges:
         if self.peek() == "[" and self.peek(1) == ":":
-            return self.cased(self.named())
+            return self.no_range(self.cased(self.named()))
         if self.peek() == "\\" and self.peek(1).lower() in _SHORT and self.peek(1):
             self.at += 2
-            return short_class(self.text[self.at - 1])
+            return self.no_range(short_class(self.text[self.at - 1]))
         first = self.end_of_range()
         if self.peek() != "-" or self.peek(1) == "]":
             return self.cased(cp.chars(first))
@@ -316,6 +316,11 @@ class _Parser(Reader):
         if self.peek() == "-" and self.peek(1) != "]":
             self.invalid("a range begins where another one ends")
         return self.cased(((ord(first), ord(last)),))
+
+    def no_range(self, found: Ranges) -> Ranges:
+        if self.peek() == "-" and self.peek(1) != "]":
+            self.invalid("a range begins with a class")
+        return found
 
     def named(self) -> Ranges:
         end = self.text.find(":]", self.at + 2)
@@ -339,6 +344,8 @@ class _Parser(Reader):
             return c
         if self.took("\\"):
             return self.escaped()
+        if not self.peek():
+            self.invalid("a bracket [ is not closed")
         return self.take()
 
 

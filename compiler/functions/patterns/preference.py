@@ -129,7 +129,7 @@ def _pair(a: _Ends, b: _Ends, rest: Node) -> _Ends:
     goes_on = cp.union(b.goes_on, cp.union(a.goes_on, first(rest)) if is_nullable(rest) else cp.NONE)
     if a.order == "one":
         return _Ends(b.order, b.goes_on if not a.goes_on else goes_on, fixed)
-    if _stops_at_end(rest):
+    if _stops_at_end(rest, greedy=a.order == "longest"):
         return _Ends("one", cp.NONE, fixed)
     if b.fixed is not None:
         return _Ends(a.order, cp.union(a.goes_on, first(rest), cp.EVERY if b.fixed else cp.NONE), fixed)
@@ -140,13 +140,14 @@ def _pair(a: _Ends, b: _Ends, rest: Node) -> _Ends:
     return _Ends(b.order, goes_on, fixed)  # one end of `a` alone leads on
 
 
-def _stops_at_end(rest: Node) -> bool:
-    """Whether it ends at the end of the text, wherever it begins."""
+def _stops_at_end(rest: Node, *, greedy: bool) -> bool:
+    """Whether it ends at the end of the text, wherever it begins. greedy: what is before it prefers the longest match, which is then that of all."""
     if isinstance(rest, Sequence) and rest.parts:
-        return _stops_at_end(rest.parts[-1])
+        return _stops_at_end(rest.parts[-1], greedy=greedy)
     if isinstance(rest, Repeat):
-        return not rest.lazy and rest.most is None and isinstance(rest.body, Chars) and rest.body.ranges == cp.EVERY
-    return _stops_at_end(rest.body) if isinstance(rest, Group) else rest == Position("text_end")
+        to_end = not rest.lazy and rest.most is None and isinstance(rest.body, Chars) and rest.body.ranges == cp.EVERY
+        return greedy and to_end
+    return _stops_at_end(rest.body, greedy=greedy) if isinstance(rest, Group) else rest == Position("text_end")
 
 
 def _repeated(node: Repeat) -> _Ends:

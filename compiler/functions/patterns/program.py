@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from flowql.compiler.functions.lazy_arrow import pa, pc
 from flowql.compiler.functions.patterns import shape
-from flowql.compiler.functions.patterns.errors import PatternTooLarge
+from flowql.compiler.functions.patterns.errors import PatternNotSupported, PatternTooLarge
 from flowql.compiler.functions.patterns.re2 import Ending, Writer
 from flowql.compiler.functions.patterns.tree import Alternation, Group, Pattern, walk
 
@@ -64,6 +66,13 @@ class Program:
         written = Writer(groups, alphabet, ending).write(Group(root, WHOLE) if WHOLE in groups else root)
         bare = isinstance(root, Alternation) and WHOLE not in groups and frame != "{}"
         return frame.replace("{}", f"(?:{written})" if bare else written)
+
+    def take(self, groups: Iterable[int]) -> None:
+        """Checks that what groups match can be told. Raises PatternNotSupported."""
+        stale = self.pattern.stale.intersection(groups)
+        if stale:
+            what = f"a group within a repetition (group {min(stale)}), which Java may leave filled by a round that it gave up"
+            raise PatternNotSupported(self.pattern.text, what, "take the group of the whole repetition, and then a part of that")
 
     def order(self, groups: frozenset[int]) -> list[int]:
         """Groups in the order of their opening brackets."""

@@ -106,6 +106,11 @@ def _goes_on(node: Node) -> bool:
     return any(map(_goes_on, children(node)))
 
 
+def is_of_one_way(node: Node) -> bool:
+    """Whether it has neither alternatives nor a choice how often something is repeated."""
+    return not any(isinstance(n, Alternation) or (isinstance(n, Repeat) and n.least != n.most) for n in walk(node))
+
+
 def optional_groups(node: Node, *, optional: bool = False) -> set[int]:
     """Numbers of groups that may be left out of a match."""
     if isinstance(node, Group):

@@ -67,12 +67,13 @@ EMPTY = Sequence(())
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """names: of groups that have one -> number."""
+    """names: of groups that have one -> number. stale: groups that Java leaves behind where it has given up what they were in."""
 
     text: str
     root: Node
     groups: int
     names: tuple[tuple[str, int], ...] = ()
+    stale: frozenset[int] = frozenset()
 
 
 def sequence(parts: list[Node]) -> Node:

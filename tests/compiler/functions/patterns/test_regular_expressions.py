@@ -87,6 +87,31 @@ def test_replacements_have_names_and_numbers() -> None:
         call("REGEXP_REPLACE", "a", "(a)", "$3")
 
 
+@pytest.mark.parametrize("pattern", [r"(?:(0))+?\S{2}", r"([^\w](.))*\Z", "(?:a(b)){2}|c"])
+def test_a_group_that_java_leaves_behind_is_refused_where_it_is_taken(pattern: str) -> None:
+    """Java 17 keeps what an inner group matched in a round that was given up."""
+    inner = max(parse_java(pattern).stale)
+    assert call("REGEXP_EXTRACT", pattern, "abc", 0) in (None, "", "c")
+    with pytest.raises(errors.PatternNotSupported, match=rf"group {inner}"):
+        call("REGEXP_EXTRACT", pattern, "abc", inner)
+    with pytest.raises(errors.PatternNotSupported, match=rf"group {inner}"):
+        call("REGEXP_REPLACE", "abc", pattern, f"${inner}")
+    assert call("REGEXP_EXTRACT", "(?:a(b))?c|x", "abc", 1) == "b"
+
+
+@pytest.mark.parametrize("pattern", ["[a-", "[[:digit:]-a]", "[\\d-x]"])
+def test_what_postgresql_reads_as_no_range_is_an_error(pattern: str) -> None:
+    with pytest.raises(errors.PatternError, match="is not valid"):
+        parse_postgres(pattern)
+
+
+@pytest.mark.parametrize("pattern", [r"\s*?.+", r"\d*?\D.*", r"[\D]*?c??.*", r"(\S\d)??.{2,}"])
+def test_the_shortest_match_of_all_is_not_that_of_a_greedy_end(pattern: str) -> None:
+    """PostgreSQL takes the shortest match where the first quantifier is lazy, whatever the last one is."""
+    with pytest.raises(errors.PatternAmbiguous):
+        parse_postgres_match(pattern)
+
+
 def test_whether_a_pattern_matches_is_asked_of_any_pattern() -> None:
     with pytest.raises(errors.PatternAmbiguous):
         parse_postgres_match("a?(ab)?")
