@@ -13,7 +13,13 @@ from flowql.compiler.functions.patterns import code_points as cp
 from flowql.compiler.functions.patterns.code_points import Ranges
 from flowql.compiler.functions.patterns.java_classes import SHORT, named_class
 from flowql.compiler.functions.patterns.reader import HEX, Reader
-from flowql.compiler.functions.patterns.shape import FINAL, empties_repeated, finals_are_last, is_nullable, is_of_one_way
+from flowql.compiler.functions.patterns.shape import (
+    FINAL,
+    empties_repeated,
+    finals_are_last,
+    is_nullable,
+    is_of_one_way,
+)
 from flowql.compiler.functions.patterns.tree import (
     EMPTY,
     Chars,

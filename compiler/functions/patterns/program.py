@@ -72,7 +72,9 @@ class Program:
         stale = self.pattern.stale.intersection(groups)
         if stale:
             what = f"a group within a repetition (group {min(stale)}), which Java may leave filled by a round that it gave up"
-            raise PatternNotSupported(self.pattern.text, what, "take the group of the whole repetition, and then a part of that")
+            raise PatternNotSupported(
+                self.pattern.text, what, "take the group of the whole repetition, and then a part of that"
+            )
 
     def order(self, groups: frozenset[int]) -> list[int]:
         """Groups in the order of their opening brackets."""
