@@ -40,6 +40,7 @@ class InstanceConfig:
     dead_letters: how long they are kept; the topic is made so, and altered when an instance starts with something else.
     ticks: whether tasks run when a timer by the wall clock is due and no rows come, which those inside Spark do not.
     latency_target_ms: how soon results are wanted, of all queries; those that have a target of their own may want them sooner.
+    without: ids of queries that are paused before they begin.
     """
 
     application_id: str = "flowql"
@@ -58,6 +59,7 @@ class InstanceConfig:
     ticks: bool = True
     latency_target_ms: int | None = None
     dead_letters: LetterRetention = LetterRetention()
+    without: tuple[str, ...] = ()
 
     @property
     def transactional_id(self) -> str:

@@ -72,12 +72,20 @@ def wanted_of_engine(
 
 
 def deploy_request(
-    select: Sequence[str], project: Project, wanted: Plan, running: Plan, *, prune: bool = False, rebuild: bool = False
+    select: Sequence[str],
+    project: Project,
+    wanted: Plan,
+    running: Plan,
+    *,
+    prune: bool = False,
+    rebuild: bool = False,
+    without: tuple[str, ...] = (),
 ) -> DeployRequest:
-    """The deployment of the selected queries, or of all if none is selected."""
+    """The deployment of the selected queries, or of all if none is selected. without: ids of queries that it pauses."""
     ids = chosen(select, wanted, running)
     about = About("deploy", _files(project))
-    return DeployRequest(None if ids is None else tuple(sorted(ids)), prune=prune, rebuild=rebuild, about=about)
+    selected = None if ids is None else tuple(sorted(ids))
+    return DeployRequest(selected, prune=prune, rebuild=rebuild, about=about, without=without)
 
 
 def _files(project: Project) -> tuple[tuple[str, str], ...]:
@@ -145,9 +153,10 @@ def _await_running(client: Calls) -> None:
     limit = time.monotonic() + RUNNING_S
     while True:
         waiting = [q for q in client.status()["queries"] if q["state"] not in ("running", "paused")]
+        hung = [q for q in waiting if q["state"] == "hung" and not q.get("building")]
         if not waiting:
             return
-        if time.monotonic() > limit:
+        if time.monotonic() > limit or (hung and len(hung) == len(waiting)):  # none of them continues by itself
             title = "; ".join(f"{q['id']} is {q['state']}: {q['last_error']}" for q in waiting)
             raise CommandError(title, code=NOT_RUNNING, help="flowql status")
         time.sleep(_POLL_S)

@@ -21,9 +21,11 @@ from flowql.cli.options import (
     Scope,
     TargetOption,
     VarOption,
+    WithoutOption,
     with_log_level,
 )
 from flowql.cli.render import note, show_diagnostics
+from flowql.cli.without import left_out, note_left_out
 from flowql.config.load import shown_path
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings, settings_of
@@ -45,6 +47,7 @@ def command(
     output: OutputOption = None,
     var: VarOption = None,
     log_level: LogLevelOption = None,
+    without: WithoutOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Remove queries the project no longer has.")] = False,
     rebuild: Annotated[
@@ -100,9 +103,12 @@ def command(
         request = deploy_request(scope.select, found, wanted, deployed.plan, prune=prune, rebuild=rebuild)
         refresh = tuple(find_query(wanted, name).id for name in full_refresh or ())
         request = replace(request, refresh=refresh, about=replace(request.about, how=_how(refresh, forward=forward)))
+    settings = left_out(without, settings, deployed.plan, wanted)
     request = replace(request, dry_run=dry_run, accept_history=accept_history, forward=forward, shadow=shadow)
+    request = replace(request, without=settings.without)
     client, done = carry_out(client, settings, deployed, topics, wanted, request, started=_note_started(settings))
     show_deployment(done, as_json=as_json)
+    note_left_out(settings)
     _note_broker_fault(settings)
     if client is None:
         return

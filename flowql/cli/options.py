@@ -63,6 +63,14 @@ LogLevelOption = Annotated[
     LogLevel | None,
     typer.Option("--log-level", help="Lowest level that the instance logs.", show_default="log_level of the target"),
 ]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without",
+        help="Pause this query before it begins; all others run (may be given again). It continues with  flowql resume.",
+        metavar="QUERY",
+    ),
+]
 VarOption = Annotated[list[str] | None, typer.Option("--var", help="A variable's value.", metavar="NAME=VALUE")]
 
 

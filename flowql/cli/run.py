@@ -22,10 +22,12 @@ from flowql.cli.options import (
     Scope,
     TargetOption,
     VarOption,
+    WithoutOption,
     with_log_level,
 )
 from flowql.cli.progress import progress
 from flowql.cli.render import note, show_diagnostics
+from flowql.cli.without import left_out, note_left_out
 from flowql.config.load import shown_path
 from flowql.deploy.decision import decide
 from flowql.deploy.settings import settings_of
@@ -50,6 +52,7 @@ def command(
     select: DeployedOption = None,
     var: VarOption = None,
     log_level: LogLevelOption = None,
+    without: WithoutOption = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End when all existing records are processed and committed.")
     ] = False,
@@ -75,7 +78,8 @@ def command(
         BrokerWait(settings, slept).until_they_answer()
     deployed, topics = at_rest(settings).deployed()
     plan = wanted_plan(found, running=deployed.plan, topics=topics, warn=show_diagnostics)
-    request = deploy_request(scope.select, found, plan, deployed.plan, rebuild=rebuild)
+    settings = left_out(without, settings, deployed.plan, plan)
+    request = deploy_request(scope.select, found, plan, deployed.plan, rebuild=rebuild, without=settings.without)
     decision = decide(deployed, plan, request, partitions=topics)  # what is refused starts nothing
     if not rebuild:
         at_rest(settings).refuse(decision.plan, mode)
@@ -84,10 +88,12 @@ def command(
         service = host.service
         running = service.deployed.plan
         plan = wanted_of_engine(service, found, plan, running=deployed.plan, topics=topics)
-        done = service.deploy(plan, deploy_request(scope.select, found, plan, running, rebuild=rebuild))
+        request = deploy_request(scope.select, found, plan, running, rebuild=rebuild, without=settings.without)
+        done = service.deploy(plan, request)
         if done["withheld"]:
             note(f"{', '.join(done['withheld'])}: not in the project; still running. To remove:  flowql deploy --prune")
         note_rows(done)
+        note_left_out(settings)
         count = len(service.deployed.plan.queries)  # some of them may not serve yet
         note(f"{found.name}: {count} {'query' if count == 1 else 'queries'} on {shown_path(settings.data_dir)}")
         states = _await_restored(host)

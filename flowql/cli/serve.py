@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import typer
 
+from flowql.cli.brokers import BrokerWait, slept
 from flowql.cli.foreground import hosting
-from flowql.cli.options import LogLevelOption, ProjectOption, Scope, TargetOption, VarOption, with_log_level
+from flowql.cli.options import (
+    LogLevelOption,
+    ProjectOption,
+    Scope,
+    TargetOption,
+    VarOption,
+    WithoutOption,
+    with_log_level,
+)
 from flowql.cli.render import note
+from flowql.cli.without import left_out, note_left_out
 from flowql.deploy.settings import settings_of
+from flowql.server.choice import at_rest
 
 
 def command(
@@ -16,6 +27,7 @@ def command(
     target: TargetOption = None,
     var: VarOption = None,
     log_level: LogLevelOption = None,
+    without: WithoutOption = None,
 ) -> None:
     """Run what was deployed, until Ctrl-C.
 
@@ -23,6 +35,10 @@ def command(
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     settings = with_log_level(settings_of(scope.load()), log_level)
+    if without:
+        BrokerWait(settings, slept).until_they_answer()
+        settings = left_out(without, settings, at_rest(settings).deployed()[0].plan)
     with hosting(settings) as host:
         note(f"serving {settings.data_dir}, {len(host.service.plan.queries)} queries; Ctrl-C stops")
+        note_left_out(settings)
         host.serve()

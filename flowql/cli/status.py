@@ -92,6 +92,8 @@ def command(
     if any(q["dead_letters"] for q in found["queries"]) and (kept := found["instance"].get("dead_letters_kept")):
         note(f"dead letters are {letters_kept(LetterRetention(**kept))}")
     for q in found["queries"]:
+        if q["state"] == "paused":
+            note(f"{q['id']} is paused; it continues with:  flowql resume {q['id']}")
         if q["last_error"]:
             note(f"{q['id']}: {q['last_error']}")
         for ahead in q.get("ahead") or ():

@@ -10,6 +10,7 @@ from flowql.compiler.plan.deployed import Deployed, Hold
 from flowql.compiler.plan.diff import ForwardRefused, PlanChange, QueryChange, decide_change
 from flowql.compiler.plan.partitions import NONE_KNOWN, Partitions
 from flowql.compiler.plan.topology import InsertValues, Plan
+from flowql.deploy.control import with_paused
 from flowql.deploy.costs import Costs, Reads
 from flowql.deploy.fates import Fate, fate_of
 from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
@@ -94,7 +95,7 @@ def decide(
     """Decides how to get from the deployed plan to the wanted one. Without `prune` no running query is removed.
 
     wanted: the whole project; queries that are not selected stay as they run. partitions: of existing topics. Paused queries stay paused, and new
-    queries start paused if the project pauses them.
+    queries start paused if the project or the request pauses them.
 
     Raises CommandError if a query that would continue to run no longer fits the project, or cannot continue with its new text.
     """
@@ -102,6 +103,8 @@ def decide(
     base = deployed.plan
     removed = [q.id for q in base.queries if q.id not in wanted.by_id and (selected is None or q.id in selected)]
     plan = merged(base, wanted, selected, removed if prune else ())
+    if request.without:
+        plan, _ = with_paused(plan, request.without, paused=True)
     forward = tuple(q.id for q in plan.queries if request.forward and (selected is None or q.id in selected))
     change = _decided(deployed, plan, request, forward, partitions)
     withheld = () if prune else tuple(removed)

@@ -34,6 +34,7 @@ def config_of(settings: Settings) -> InstanceConfig:
         process_id=process_id(settings.data_dir) if shared else "",
         latency_target_ms=settings.latency_target_ms,
         dead_letters=settings.dead_letters,
+        without=settings.without,
     )
 
 

@@ -17,7 +17,7 @@ class DeployRequest:
     although they did not change. rebuild: drop state of queries that no longer fits (Spark). accept_history: rebuild although the beginning of
     an input was deleted. forward: selected queries that changed continue with their new text, without a rebuild. dry_run: change nothing.
     about: for the history. shadow: rebuilt generations wait until they are promoted. backfills: one folder for each query that is rebuilt
-    with a computed history (`flowql backfill`).
+    with a computed history (`flowql backfill`). without: ids of queries that are paused from this deployment on.
     """
 
     selected: tuple[str, ...] | None = None
@@ -30,6 +30,7 @@ class DeployRequest:
     about: About = DEPLOY
     shadow: bool = False
     backfills: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     def to_data(self) -> dict[str, Any]:
         return asdict(self)

@@ -24,7 +24,7 @@ def find_query(plan: Plan, name: str) -> QueryPlan:
         if name.casefold() in (query.id.casefold(), query.sink.casefold()):
             return query
     known = [n for q in plan.queries for n in (q.id, q.sink)]
-    hint = did_you_mean(name, known) or f"queries are {', '.join(q.id for q in plan.queries)}"
+    hint = did_you_mean(name, known) or (f"queries are {', '.join(q.id for q in plan.queries)}" if known else "")
     raise CommandError(f"there is no query {name}", code=NO_QUERY, help=hint)
 
 

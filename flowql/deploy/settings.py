@@ -21,7 +21,7 @@ UNSUPPORTED_TARGET = "FQ5203"
 class Settings:
     """What an instance is started with; travels as JSON to a background process. kafka: where the log is, None for the embedded.
     project_dir: where modules with functions of the project are. api: for programs on other machines; it holds their token. partitions: of
-    topics that rows are written to and that do not exist.
+    topics that rows are written to and that do not exist. without: ids of queries that are paused before they begin.
     """
 
     data_dir: Path
@@ -41,6 +41,7 @@ class Settings:
     project_dir: str = ""
     api: ApiSettings | None = None
     partitions: int = 1
+    without: tuple[str, ...] = ()
 
     def dumps(self) -> str:
         return json.dumps({**asdict(self), "data_dir": str(self.data_dir)})
@@ -55,6 +56,7 @@ class Settings:
             data["metrics"] = MetricsSettings(**{**metrics, "names": tuple(metrics["names"])})
         if (api := data["api"]) is not None:
             data["api"] = ApiSettings(**{**api, "names": tuple(api["names"])})
+        data["without"] = tuple(data["without"])
         data["members"] = MembersSettings(**data["members"])
         data["interactive_queries"] = InteractiveQuerySettings(**data["interactive_queries"])
         data["dead_letters"] = LetterRetention(**data["dead_letters"])

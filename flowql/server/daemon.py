@@ -6,19 +6,22 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError, RuntimeFailure
 from flowql.runtime.app.without_pandas import leave_pandas_out
 from flowql.runtime.events import ERROR, say
 from flowql.server.host import Host
-from flowql.server.supervised import adopted
+from flowql.server.supervised import adopted, is_started_again
 
 
 def main(arguments: list[str]) -> int:
     """The background process: the file descriptor to report to, `-` for none; settings come as JSON on its standard input."""
     adopted()
     settings = Settings.loads(sys.stdin.read())
+    if is_started_again():
+        settings = replace(settings, without=())  # paused by the first start; perhaps resumed since
     report_fd = None if arguments[0] == "-" else int(arguments[0])
     if settings.engine == "runtime":
         leave_pandas_out()

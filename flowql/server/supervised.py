@@ -18,6 +18,7 @@ _PR_SET_PDEATHSIG = 1
 _ENDS_BY_ITSELF = ("--until-caught-up", "--bounded", "--help", "-h")
 
 _tell: int | None = None
+_again = False
 
 
 def become_supervised(verb: str, arguments: Sequence[str]) -> None:
@@ -32,13 +33,19 @@ def become_supervised(verb: str, arguments: Sequence[str]) -> None:
 
 def adopted() -> bool:
     """Whether the watchdog process has started this one, which then ends with it."""
-    global _tell
+    global _tell, _again
     if (given := os.environ.pop(FD, None)) is not None:
-        _tell = int(given)
+        number, _, again = given.partition(" ")
+        _tell, _again = int(number), bool(again)
         os.set_inheritable(_tell, False)
         if sys.platform.startswith("linux"):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     return _tell is not None
+
+
+def is_started_again() -> bool:
+    """Whether the watchdog process has ended this instance before: options of the first start that the log has on record no longer count."""
+    return _again
 
 
 def tell(data_dir: Path) -> None:

@@ -81,7 +81,13 @@ class Deployer:
         host = self._host
         if self._group is not None:
             self._await_plan(self._group)
-            return host.deployed.serving
+        else:
+            self._resume_alone()
+        self._record_pauses()
+        return host.deployed.serving
+
+    def _resume_alone(self) -> None:
+        host = self._host
         app = host.config.application_id
         stored = read_deployed(host.log, app)
         if stored is None and host.config.changelogs:
@@ -96,7 +102,19 @@ class Deployer:
             self._wait(self._reconciler.ask(partial(begin, stored)))
             say(INFO, "instance.resumed", f"{len(stored.serving.queries)} queries")
         self._delete_unrecorded()
-        return host.deployed.serving
+
+    def _record_pauses(self) -> None:
+        """Queries that this start leaves out are paused from now on, for all members, as if `flowql pause` had done it."""
+        host = self._host
+        while without := set(host.config.without):
+            seen = host.deployed
+            paused = tuple(q.id for q in seen.plan.queries if q.id in {*seen.plan.paused, *without})
+            try:
+                self.deploy(replace(seen.plan, paused=paused), seen=seen, about=About("pause"))
+            except Superseded:  # a swap has ended, or another member has deployed
+                continue
+            break
+        host.query_states.pauses_are_recorded()
 
     def _note_moved(self, plan: Plan) -> None:
         host = self._host

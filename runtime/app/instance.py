@@ -133,7 +133,7 @@ class Instance:
         self.repaired = RepairedLog(log, config.application_id)  # what continuous and interactive queries read
         self.main = ConsumerFacade(self.repaired, f"{config.application_id}-main", budget.fetch_buffer_bytes)
         self.restore = ConsumerFacade(self.repaired, f"{config.application_id}-restore", budget.fetch_buffer_bytes)
-        self.query_states = QueryStates(self.manager, self.metrics, clock)
+        self.query_states = QueryStates(self.manager, self.metrics, clock, config.without)
         self.polling = PollingStep(
             self.main,
             self.restore,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
+from flowql.compiler.plan.generations import MARK
 from flowql.runtime.app.backoff import HEALTHY, Backoff
 from flowql.runtime.clock import Clock
 from flowql.runtime.errors import LogDenied, LogError, RuntimeFailure
@@ -95,6 +96,7 @@ class QueryStates:
     that change something:
 
     - `add`, `set_paused`, `end`, `forget`: the thread that deploys; of a member, the group step.
+    - `pauses_are_recorded`: the thread that starts the instance.
     - `set_hung`: the group step; of an instance alone, the reconciler.
     - `fail`, `resume` from FAILED: the polling thread.
     - `suspend`: also the commit thread, under the epoch lock. `stop`: also the polling thread.
@@ -103,13 +105,15 @@ class QueryStates:
     What comes for a query that is not there (any more) is ignored: its tasks may fail while they are removed.
     """
 
-    def __init__(self, manager: TaskManager, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, manager: TaskManager, metrics: Metrics, clock: Clock, without: Collection[str] = ()) -> None:
+        """without: ids, as people use them, of queries that are paused although no record says so yet."""
         self._manager, self._metrics, self._clock = manager, metrics, clock
         self._lock = NamedLock(
             "query states lock", guards="changes of records, and what the task manager is told of them"
         )
         self._records: dict[str, QueryRecord] = {}
         self._hung: Mapping[str, str] = {}  # also of queries that are still to be added
+        self._without = frozenset(without)
 
     # -- readers
 
@@ -136,6 +140,7 @@ class QueryStates:
     def add(self, query: str, *, paused: bool = False) -> None:
         """A new query, without failures. Before it has tasks."""
         with self._lock:
+            paused = paused or self._begins_paused(query)
             hung = self._hung.get(query, "")
             self._put(query, QueryRecord(paused=paused, hung=hung))
         if paused:
@@ -146,11 +151,20 @@ class QueryStates:
     def set_paused(self, paused: Collection[str]) -> None:
         """Pauses exactly these queries. One that is resumed runs unless another reason stops it."""
         with self._lock:
-            changed = [q for q, record in self._records.items() if record.paused != (q in paused)]
+            wanted = {q for q in self._records if q in paused or self._begins_paused(q)}
+            changed = [q for q, record in self._records.items() if record.paused != (q in wanted)]
             for query in changed:
-                self._put(query, replace(self._records[query], paused=query in paused))
+                self._put(query, replace(self._records[query], paused=query in wanted))
         for query in changed:
-            say(INFO, "query.paused" if query in paused else "query.resumed", query=query)
+            say(INFO, "query.paused" if query in wanted else "query.resumed", query=query)
+
+    def pauses_are_recorded(self) -> None:
+        """The record of the deployment names the queries that began paused: from now on it alone decides."""
+        with self._lock:
+            self._without = frozenset()
+
+    def _begins_paused(self, query: str) -> bool:
+        return query.partition(MARK)[0] in self._without
 
     def set_hung(self, hung: Mapping[str, str]) -> None:
         """Marks exactly these queries as stopped because their function hung. By query, the reason."""

@@ -31,7 +31,8 @@ from flowql.runtime.app.freeze import (
     write_frozen,
 )
 
-FD = "FLOWQL_WATCHDOG"  # in the environment of the instance: the descriptor that it tells its data directory to
+FD = "FLOWQL_WATCHDOG"  # in the environment of the instance: the descriptor that it tells its data directory to, and AGAIN after a freeze
+AGAIN = "again"
 LIMITS = "FLOWQL_WATCHDOG_LIMITS"  # for tests: seconds of processor time, and of time, without a beat
 DUMP = signal.SIGUSR2
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -54,7 +55,7 @@ def command_of(program: Sequence[str], report: int | None = None) -> list[str]:
 class Process:
     """One instance, from its start to its end."""
 
-    def __init__(self, program: Sequence[str], settings: bytes | None, limits: Limits) -> None:
+    def __init__(self, program: Sequence[str], settings: bytes | None, limits: Limits, *, again: bool = False) -> None:
         self.data_dir: Path | None = None
         self._watch = FreezeWatch(limits)
         self._told, tell = os.pipe()
@@ -64,7 +65,7 @@ class Process:
         if settings is not None:
             theirs, ours = os.pipe()
             actions = [(os.POSIX_SPAWN_DUP2, theirs, 0)]
-        environment = {**os.environ, FD: str(tell)}
+        environment = {**os.environ, FD: f"{tell} {AGAIN}" if again else str(tell)}
         self.pid = os.posix_spawn(
             program[0], list(program), environment, file_actions=actions, setsigmask=(), setsigdef=_PASSED_ON
         )
@@ -173,9 +174,9 @@ def main() -> NoReturn:
     settings = sys.stdin.buffer.read() if report is not None else None
     used_s, silent_s = (float(n) for n in os.environ.get(LIMITS, "5,60").split(","))
     ends_s = list[float]()
-    wait = _waiting()
+    wait, again = _waiting(), False
     while True:
-        process = Process(program, settings, Limits(used_s, silent_s))
+        process = Process(program, settings, Limits(used_s, silent_s), again=again)
         if report is not None and not ends_s:
             os.close(int(report))
             program = [*program[:-1], "-"]  # nobody waits for a report of the next start

@@ -16,8 +16,10 @@ import pytest
 
 from flowql.errors import CommandError
 from flowql.runtime.app.watchdog_process import LIMITS
+from flowql.server import ending, running
 from flowql.server.address import is_alive
-from tests.flowql.server.frozen_project import BLOCK, CRITICAL, FREEZE, POISONED, SQL, FrozenProject
+from tests.flowql.cli.program import Program
+from tests.flowql.server.frozen_project import BLOCK, CRITICAL, FREEZE, POISONED, PRUNED, SQL, FrozenProject
 from tests.tidy.tree import ROOT
 
 
@@ -29,12 +31,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrozenP
     made.end()
 
 
+@pytest.fixture
+def program(capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(capsys)
+
+
 def events(project: FrozenProject, name: str) -> list[dict[str, Any]]:
     lines = (project.data_dir / "instance.log").read_text().splitlines()
     return [event for line in lines if (event := json.loads(line))["event"] == name]
 
 
-def test_a_function_that_freezes_the_instance_is_held_after_the_next_start(project: FrozenProject) -> None:
+def test_a_function_that_freezes_the_instance_is_held_after_the_next_start(
+    project: FrozenProject, program: Program
+) -> None:
     project.connection.deploy()
     first = project.running()
     project.send("s", 1, 2)
@@ -56,10 +65,41 @@ def test_a_function_that_freezes_the_instance_is_held_after_the_next_start(proje
     with suppress(CommandError):  # it is tried again and freezes again, perhaps before the answer
         project.connection.resume("poisoned")
     project.until(lambda s: s.frozen_s > 0 or s.pid != second)
-    project.write(SQL.replace("careless(v) >= 0", "v >= 0"))  # and deployed while it is frozen
-    project.connection.deploy()
-    project.await_rows("poisoned", 4)
+    project.write(SQL.replace(PRUNED, ""))  # and removed while it is frozen
+    pruned = program("deploy", "--prune", "-p", str(project.folder))
+    assert (pruned.code, "CTAS_POISONED" in pruned.out + pruned.err) == (0, True), pruned
+    assert [q["id"] for q in project.connection.status()["queries"]] == [CRITICAL]
     assert len(events(project, "instance.frozen")) == 2
+
+
+def test_a_frozen_instance_is_shown_with_what_it_does_and_ended_by_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
+) -> None:
+    """SIGTERM reaches the process and no thread of it can react, so that `stop` does not say that it has stopped."""
+    monkeypatch.setenv(LIMITS, "1000,1000")
+    monkeypatch.setattr(running, "HEALTH_S", 0.3)
+    monkeypatch.setattr(ending, "TOLD_S", 0.3)
+    project = FrozenProject(tmp_path)
+    try:
+        project.connection.deploy()
+        pid, at = project.running(), ("-p", str(project.folder))
+        project.send("s", FREEZE)
+        project.until(lambda s: s.frozen_s > 0)
+        shown = program("status", "-o", "json", *at)
+        assert shown.code == 3
+        found = json.loads(shown.out)["instance"]
+        assert (found["pid"], found["answers"], found["suspended"]) == (pid, False, False)
+        assert found["frozen_s"] > 0
+        (busy,) = (t for t in found["threads"] if t["query"] == POISONED)
+        assert busy["positions"] == {"s-0": 0}
+        refused = program("stop", *at)
+        assert (refused.code, "error[FQ5313]" in refused.err) == (1, True), refused
+        assert f"process {pid} still runs" in refused.err
+        assert "it is frozen for" in refused.err
+        killed = program("stop", "--force", *at)
+        assert (killed.code, f"killed process {pid}" in killed.err) == (0, True), killed
+    finally:
+        project.end()
 
 
 def test_an_instance_that_is_stopped_by_a_signal_is_not_ended(project: FrozenProject) -> None:
@@ -82,17 +122,22 @@ def test_an_instance_that_is_stopped_by_a_signal_is_not_ended(project: FrozenPro
 
 
 def test_serve_starts_an_instance_again_and_ends_when_asked(project: FrozenProject) -> None:
-    """A function that waits with the lock held, which uses no processor time itself. The command stays the same process."""
+    """A function that waits with the lock held, which uses no processor time itself. The command stays the same process.
+
+    A query that the command leaves out is paused by its first start alone.
+    """
     project.connection.deploy()
     project.connection.stop()
-    command = [sys.executable, "-m", "flowql", "serve", "-p", str(project.folder)]
+    command = [sys.executable, "-m", "flowql", "serve", "-p", str(project.folder), "--without", "critical"]
     serving = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
     try:
         first = project.running()
         assert first != serving.pid
+        assert [project.query(name)["state"] for name in (CRITICAL, POISONED)] == ["paused", "running"]
+        project.connection.resume("critical")
         project.send("s", BLOCK)
         project.running(after=first)
-        assert project.query(POISONED)["state"] == "hung"
+        assert [project.query(name)["state"] for name in (CRITICAL, POISONED)] == ["running", "hung"]
         assert [e["position"] for e in events(project, "instance.frozen")] == ["s-0 offset 0"]
         serving.send_signal(signal.SIGTERM)
         _, said = serving.communicate(timeout=60)
@@ -100,4 +145,5 @@ def test_serve_starts_an_instance_again_and_ends_when_asked(project: FrozenProje
         serving.kill()
         serving.communicate()
     assert serving.returncode == 0
+    assert f"{CRITICAL} is paused; it continues with:  flowql resume {CRITICAL}".encode() in said
     assert f"process {first} froze in a micro-batch of {POISONED}".encode() in said

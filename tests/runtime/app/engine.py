@@ -84,10 +84,10 @@ def threaded(log: Log, *queries: str, **config) -> Instance:
     return instance
 
 
-def resume(log: Log, physical: Physical) -> tuple[Instance, Driver]:
+def resume(log: Log, physical: Physical, **config) -> tuple[Instance, Driver]:
     """A new instance on what an earlier one left."""
     clock = VirtualClock()
-    instance = Instance(log, physical, clock, InstanceConfig())
+    instance = Instance(log, physical, clock, InstanceConfig(**config))
     driver = Driver(instance, tick=lambda: clock.advance(10))
     instance.resume()
     return instance, driver

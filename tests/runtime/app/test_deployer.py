@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from flowql.compiler.plan.deployed import DEPLOY
-from flowql.runtime.app.deployer import BLOCKED_MS
+from flowql.runtime.app.deployer import BLOCKED_MS, Deployer
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.query_state import RUNNING
 from flowql.runtime.errors import CommitsBlocked
-from tests.runtime.app.engine import APP, COUNTS, DOUBLED, FullLog, make, plan, produce, read
+from flowql.runtime.log.memory import MemoryLog
+from flowql.runtime.state.memory import MemoryPhysical
+from tests.runtime.app.engine import APP, COUNTS, DOUBLED, FullLog, make, plan, produce, read, resume
 
 BIGGER = "CREATE STREAM DOUBLED WITH (KAFKA_TOPIC='doubled') AS SELECT K, V * 3 AS V FROM INPUT EMIT CHANGES;"
 
@@ -133,3 +135,36 @@ def test_what_is_under_way_already_takes_effect_with_the_commit():
         driver.round()
     driver.run_until_caught_up()
     assert read(log, "counts") == [{"N": 1}]
+
+
+def test_a_start_without_a_query_gives_it_no_micro_batch_and_pauses_it(monkeypatch):
+    """Other steps go on before the pause is recorded: a function that freezes the instance must not be called even then."""
+    recorded = Deployer._record_pauses
+
+    def late(deployer: Deployer) -> None:
+        for _ in range(50):
+            deployer._host.look(0)
+        recorded(deployer)
+
+    monkeypatch.setattr(Deployer, "_record_pauses", late)
+    log, physical = MemoryLog(), MemoryPhysical()
+    first, driver = resume(log, physical)
+    for topic in ("input", "other"):
+        log.admin().create_topic(topic, 1)
+    first.deploy(plan(DOUBLED, COUNTS))
+    driver.run_until_caught_up()
+    first.close()
+    produce(log, "input", 1)
+
+    second, driver = resume(log, physical, without=("CSAS_DOUBLED",))
+    driver.run_until_caught_up()
+    assert (read(log, "doubled"), read(log, "counts")) == ([], [{"N": 1}])
+    stored = read_deployed(log, APP)
+    assert stored is not None
+    assert stored.plan.paused == ("CSAS_DOUBLED",)
+    paused(second)
+    driver.run_until_caught_up()
+    assert read(log, "doubled") == [{"V": 2}]
+    second.deploy(plan(DOUBLED.replace("2", "3"), COUNTS))
+    driver.run_until_caught_up()
+    assert second.query_states.of("CSAS_DOUBLED@2").may_run
