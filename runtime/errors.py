@@ -17,6 +17,7 @@
         DeletionsMissed  compaction may have removed deletions that a table has not read
         LogUnavailable    brokers do not answer
         HangingTransaction  a transaction does not end, and hides the records behind it
+        CommitTorn        brokers have lost a part of a commit that they had answered
         LogDenied         brokers do not let us
         RecordRefused     a record that the log will never take; nothing of its transaction is visible
         TransactionAborted  nothing of the transaction is visible; a new producer may try the same again
@@ -206,6 +207,44 @@ class HangingTransaction(LogError):
             f"{topic}-{partition}: a transaction that has not ended hides all records from offset {offset} on (they are written up to {end}); its "
             f"producer:  {tool} describe-producers --topic {topic} --partition {partition}   to abort it:  {tool} abort --topic {topic} "
             f"--partition {partition} --start-offset {offset}"
+        )
+
+
+class CommitTorn(LogError):
+    """A commit that brokers have answered is not there whole. lost: else its records are written, and hidden, and may become visible."""
+
+    code = "FQ4086"
+
+    def __init__(self, tp: tuple[str, int], why: str, *, lost: bool = True) -> None:
+        self.partition, self.lost = tp, lost
+        super().__init__(f"{tp[0]}-{tp[1]}: {why}")
+
+    @classmethod
+    def short(cls, tp: tuple[str, int], end: int, now: int) -> CommitTorn:
+        """The partition ends before the records of the commit do."""
+        return cls(
+            tp,
+            f"the partition ends at offset {now}, and a commit has written it up to {end}: brokers have lost its last records, or the topic was deleted "
+            "and created again",
+        )
+
+    @classmethod
+    def aborted(cls, tp: tuple[str, int], end: int) -> CommitTorn:
+        """The records are in the partition, and readers of committed records do not get them."""
+        return cls(
+            tp,
+            f"records of a commit before offset {end} are in the partition and were aborted: brokers have lost the marker of the transaction there, as "
+            "Kafka 4.3 does if a broker dies during a commit (KAFKA-20734)",
+        )
+
+    @classmethod
+    def hidden(cls, tp: tuple[str, int], end: int) -> CommitTorn:
+        """Not visible for a minute."""
+        return cls(
+            tp,
+            f"records of a commit before offset {end} have not been visible for a minute: another producer's transaction is open, or brokers have lost "
+            "the marker of the commit (KAFKA-20734). The next commit to the partition shows them, unless it is aborted",
+            lost=False,
         )
 
 

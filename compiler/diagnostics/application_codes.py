@@ -5,6 +5,16 @@ from __future__ import annotations
 from flowql.compiler.diagnostics.page import CodePage
 
 APPLICATION_CODES = {
+    "FQ4086": CodePage(
+        "Brokers have lost a part of a commit",
+        "Each commit records where the partitions that it wrote end, with a mark of its last record in each. At the start, and while it runs, an instance compares this with the "
+        "brokers. A partition that is shorter has lost its end, or its topic was deleted and created again. Records that are in a partition and were aborted belong to a commit "
+        "without its marker there, as Kafka 4.3 leaves it if a broker dies during a commit (KAFKA-20734). The other queries are not affected. The message names the "
+        "partitions, and the command that computes the query again. Records that are only hidden become visible with the next commit to their partition.",
+        "flowql status      # shop-CTAS_PER_HOUR-aggregate-1-changelog-3: records of a commit before offset 5120 are in the partition and were aborted",
+        "flowql deploy --full-refresh PER_HOUR\n"
+        "flowql doctor      # names a release of the brokers that loses parts of commits",
+    ),
     "FQ4090": CodePage(
         "A transaction that does not end hides records",
         "Results are exact because only committed records are read, in order. A producer that keeps a transaction open, or one that brokers have lost track of, "

@@ -39,6 +39,7 @@ from flowql.runtime.app.running import RunningQuery, positions_of
 from flowql.runtime.app.single_instance import SingleInstanceReconciler
 from flowql.runtime.app.suspension import misplaced, suspend, unreadable
 from flowql.runtime.app.threads import NamedStep, ThreadGroup, named
+from flowql.runtime.app.torn_commits import TornCommits
 from flowql.runtime.app.upstream import UpstreamWaits
 from flowql.runtime.app.watchdog import Watchdog
 from flowql.runtime.client.consumer import ConsumerFacade
@@ -177,6 +178,8 @@ class Instance:
             process=restore_process(log, self.state.incoming),
         )
         self.polling.restored_places = self.restoration.places
+        self.torn_commits = TornCommits(self.admin, config.application_id, lambda: self.running)
+        self.polling.look_at_commits = self.torn_commits.look
         self.cleaner = Cleaner(self.state, lambda: None, upkeep=lambda: log.maintain(clock.wall_ms()))
         self.rates = RateSampler(self.metrics, self.manager, lambda: self.queries, clock)
         self.watchdog = Watchdog(self)

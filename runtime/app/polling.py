@@ -78,6 +78,7 @@ class PollingStep:
         # Set with the restoration: where it reads.
         self.restored_places: Callable[[], Mapping[TopicPartition, int]] = dict
         self.transactions = HangingTransactions(admin, lambda: {**self._heads, **self.restored_places()})
+        self.look_at_commits: Callable[[int], None] = lambda now_ms: None  # set with `TornCommits`
         self._on_unreadable, self._on_misplaced = on_unreadable, on_misplaced
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait
 
@@ -94,6 +95,7 @@ class PollingStep:
         self._refresh_ends(now_ms)
         self._look_at_topics(now_ms)
         self._look_at_transactions(now_ms)
+        self.look_at_commits(now_ms)
         progress |= self._distribute()
         progress |= self._serve_catch_up_readers(now_ms)
         self._main_events()

@@ -99,7 +99,8 @@ def instance_metrics(instance: Instance, *, detail: bool = False) -> dict[str, A
         "trouble": [
             t.to_data(now)
             for now in [instance.clock.timer_ms()]
-            for t in (*instance.polling.troubles.current(now), *instance.polling.transactions.current(now))
+            for found in (instance.polling.troubles, instance.polling.transactions, instance.torn_commits)
+            for t in found.current(now)
         ],
     }
     if instance.deployer.moved_positions:

@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowql.runtime.errors import CommitTorn
+
 HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 # What a producer is given: n records of one partition, in order. A null value is a tombstone.
 PRODUCE_SCHEMA = pa.schema(
@@ -233,6 +235,10 @@ class Admin(Protocol):
 
     def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
         """Offsets after the last records, those of open transactions included, without waiting for the answer."""
+        ...
+
+    def torn_commits(self) -> Sequence[CommitTorn]:
+        """Partitions of which brokers have lost a part of a commit, as far as producers of this log have found. Asks no broker."""
         ...
 
     def written_offset(self, tp: TopicPartition) -> int:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 import pyarrow as pa
 
-from flowql.runtime.errors import LogError
+from flowql.runtime.errors import CommitTorn, LogError
 from flowql.runtime.log.base import (
     EARLIEST,
     Admin,
@@ -119,6 +119,9 @@ class OverlayLog:
 
     def writers(self, tp: TopicPartition) -> frozenset[str] | None:
         return self.own.writers(tp) if self.is_own(tp) else self._below.writers(tp)
+
+    def torn_commits(self) -> Sequence[CommitTorn]:
+        return self._below.torn_commits()
 
     def was_compacted(self, tp: TopicPartition) -> bool | None:
         return self.own.was_compacted(tp) if self.is_own(tp) else self._below.was_compacted(tp)

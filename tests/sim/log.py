@@ -252,6 +252,10 @@ class SimulatedLog:
     def writers(self, tp: TopicPartition) -> None:
         """Brokers do not say who has written a record."""
 
+    def torn_commits(self) -> tuple[()]:
+        """Brokers of the simulation lose nothing of a commit."""
+        return ()
+
     def was_compacted(self, tp: TopicPartition) -> None:
         """Brokers do not say."""
 

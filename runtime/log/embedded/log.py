@@ -251,6 +251,10 @@ class EmbeddedLog:
         with self._lock:
             return frozenset(self._partition(tp).writers)
 
+    def torn_commits(self) -> tuple[()]:
+        """None: a commit of this log is whole or absent."""
+        return ()
+
     def was_compacted(self, tp: TopicPartition) -> bool:
         self.refresh()
         with self._lock:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from flowql.runtime.clock import SystemClock
-from flowql.runtime.errors import Fenced, LogError, TopicMissing
+from flowql.runtime.errors import CommitTorn, Fenced, LogError, TopicMissing
 from flowql.runtime.log.base import (
     EARLIEST,
     Admin,
@@ -31,6 +31,7 @@ from flowql.runtime.log.kafka.fetching import FetchClient
 from flowql.runtime.log.kafka.producer import TAKE_OVER_S, KafkaProducer, committed_sequence, sequence_partition
 from flowql.runtime.log.kafka.reading import WAIT_MS, GroupClients, KafkaKeyValues, KafkaReader, SharedReading
 from flowql.runtime.log.kafka.settings import KafkaSettings
+from flowql.runtime.log.kafka.torn import CommitCheck, Torn
 from flowql.runtime.log.open_clients import OpenClients
 
 MAIN_WAIT_MS = 100
@@ -59,6 +60,7 @@ class KafkaLog:
         self._metadata: dict[str, object] = {}
         self._held: dict[str, KafkaProducer | AtLeastOnceProducer] = {}
         self._term = 0  # of the only instance of an application, since `hold`
+        self._torn: Torn = {}
         self._clients = OpenClients()
         self._asking = GroupClients(lambda group: self._fetch_client(f"{application_id}-asks", WAIT_MS, group))
 
@@ -228,7 +230,8 @@ class KafkaLog:
         return self._transactional(transactional_id, self._term if transactional_id == self._application_id else 0)
 
     def _transactional(self, transactional_id: str, term: int) -> KafkaProducer:
-        made = KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self, term)
+        check = CommitCheck(self._connection, self._admin, self._torn)
+        made = KafkaProducer(self._connection, self._admin, transactional_id, self._counter, self, check, term)
         return self._clients.producer(made)
 
     # Admin
@@ -282,6 +285,9 @@ class KafkaLog:
 
     def writers(self, tp: TopicPartition) -> None:
         """None: brokers do not report the writer of a record."""
+
+    def torn_commits(self) -> list[CommitTorn]:
+        return list(dict(self._torn).values())
 
     def was_compacted(self, tp: TopicPartition) -> None:
         """None: brokers do not report it."""

@@ -38,8 +38,10 @@ from flowql.runtime.log.base import GroupMetadata, Position, TopicPartition
 from flowql.runtime.log.kafka import errors
 from flowql.runtime.log.kafka.admin import KafkaAdmin
 from flowql.runtime.log.kafka.calls import ProducerClient, ending
+from flowql.runtime.log.kafka.commit_ends import WrittenEnd, decode, encode, mark_of
 from flowql.runtime.log.kafka.connection import LOGGER, Connection
 from flowql.runtime.log.kafka.records import send_all
+from flowql.runtime.log.kafka.torn import CommitCheck
 from flowql.runtime.log.transaction import conform
 
 CALL_S = 5.0  # of one call of the client, after which it is made again
@@ -73,22 +75,33 @@ def committed_count(groups: Groups, transactional_id: str, counter: TopicPartiti
     return groups.committed_positions(transactional_id, [counter]).get(counter, Position(0))
 
 
-def count(sequence: int, term: int) -> Position:
-    """The position that each transaction commits with its number. term: 0 for transactions of a group's members.
+def count(sequence: int, term: int, ends: Mapping[TopicPartition, WrittenEnd] | None = None) -> Position:
+    """The position that each transaction commits with its number. term: 0 for transactions of a group's members. ends: of what it wrote.
 
-    The number is in the metadata. The topic has no records, so that an offset above 0 would be a negative lag for Kafka's tools.
+    All are in the metadata. The topic has no records, so that an offset above 0 would be a negative lag for Kafka's tools.
     """
-    return Position(0, f"seq={sequence} term={term}" if term else f"seq={sequence}")
+    told = {"seq": str(sequence), "term": str(term or ""), "ends": encode(ends or {})}
+    return Position(0, " ".join(f"{name}={value}" for name, value in told.items() if value))
 
 
 def sequence_of(counted: Position) -> int:
     """The number in it; 0 where nothing was committed."""
-    return int(counted.metadata.partition(" ")[0].removeprefix("seq=") or 0)
+    return int(_told(counted, "seq") or 0)
 
 
 def term_of(counted: Position) -> int:
     """The term in it."""
-    return int(counted.metadata.partition(" term=")[2] or 0)
+    return int(_told(counted, "term") or 0)
+
+
+def ends_of(counted: Position) -> dict[TopicPartition, WrittenEnd]:
+    """The ends of the partitions that the commit wrote."""
+    return decode(_told(counted, "ends"))
+
+
+def _told(counted: Position, name: str) -> str:
+    found = (entry.partition("=") for entry in counted.metadata.split(" "))
+    return next((value for told, _, value in found if told == name), "")
 
 
 class KafkaProducer:
@@ -104,6 +117,7 @@ class KafkaProducer:
         transactional_id: str,
         counter: TopicPartition,
         groups: Groups,
+        check: CommitCheck,
         term: int = 0,
     ) -> None:
         self.transactional_id, self.closed = transactional_id, False
@@ -112,6 +126,8 @@ class KafkaProducer:
         self._positions: dict[str, dict[TopicPartition, Position]] = {}
         self._group_metadata: dict[str, GroupMetadata] = {}
         self._sent: set[TopicPartition] = set()
+        self._marks: dict[TopicPartition, int] = {}  # of the last records sent
+        self._check_commit = check
         self._is_open = False
         self._failure: LogError | None = None
         self._refused: tuple[TopicPartition, KafkaError] | None = None  # the first record that was not delivered
@@ -129,6 +145,8 @@ class KafkaProducer:
         if term and term != self._begun:
             self.close()
             raise Fenced(f"another instance of {transactional_id} has taken over")
+        if ends := ends_of(counted):
+            check.look(ends)
 
     def take_over(self) -> int:
         """Begins a new term. Raises Fenced if the owner of the previous term committed at the same time; then it may be repeated."""
@@ -143,13 +161,15 @@ class KafkaProducer:
             raise LogError(f"producer {self.transactional_id}: a transaction is open already")
         self._guard(self._client.begin_transaction)
         self._is_open, self._positions, self._sent, self._refused = True, {}, set(), None
-        self._group_metadata = {}
+        self._group_metadata, self._marks = {}, {}
 
     def send(self, tp: TopicPartition, records: pa.RecordBatch) -> None:
         self._check_open()
         self._admin.check_partition(tp)
         conform(records)
         self._sent.add(tp)
+        if records.num_rows:
+            self._marks[tp] = mark_of(records)
         for start in range(0, records.num_rows, _SERVE_ROWS):
             try:
                 send_all(records.slice(start, _SERVE_ROWS), tp, self._client.produce, self._room(tp))
@@ -197,20 +217,25 @@ class KafkaProducer:
 
     def _finish(self, sequence: int) -> int:
         """Commit, as the transaction of this number."""
-        self._positions.setdefault(self.transactional_id, {})[self._counter] = count(sequence, self._term)
+        check = self._check_commit
         try:
+            self._client.flush(CALL_S)
+            ends = self._ends()
+            written = {tp: WrittenEnd(end, self._marks[tp]) for tp, end in ends.items() if tp in self._marks}
+            counted = count(sequence, self._term, {**check.suspects, **written})
+            self._positions.setdefault(self.transactional_id, {})[self._counter] = counted
             for group, positions in self._positions.items():
                 offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]
                 group_metadata = self._group_metadata.get(group)
                 metadata = self._groups.group_metadata(group) if group_metadata is None else group_metadata.token
                 self._repeat(partial(self._client.send_offsets_to_transaction, offsets, metadata), COMMIT_S)
-            self._client.flush(CALL_S)
-            ends = self._ends()
             self._repeat(self._client.commit_transaction, COMMIT_S)
         except KafkaException as error:
             self._fail(error)
         self._is_open, self._sequence = False, sequence
-        self._await_visible(ends)
+        hidden = self._await_visible(ends)
+        if hidden or check.suspects:
+            check.look({**check.suspects, **{tp: written[tp] for tp in hidden if tp in written}})
         return sequence
 
     def _ends(self) -> dict[TopicPartition, int]:
@@ -220,8 +245,10 @@ class KafkaProducer:
         except LogError:  # only needed to know when readers see it
             return {}
 
-    def _await_visible(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Brokers answer a commit before readers see it. Not for ever: another's open transaction may hide what is behind it."""
+    def _await_visible(self, ends: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        """Brokers answer a commit before readers see it. Not for ever: another's open transaction may hide what is behind it. Returns those that are
+        not known to be visible.
+        """
         limit = self._clock.timer_ms() + VISIBLE_MS
         hidden = sorted(ends)
         with suppress(
@@ -232,6 +259,7 @@ class KafkaProducer:
                 hidden = [tp for tp in hidden if seen.get(tp, ends[tp]) < ends[tp]]
                 if hidden:
                     self._client.poll(0.002)
+        return hidden
 
     def abort(self) -> None:
         self._check_open()

@@ -71,6 +71,16 @@ class Admin:
         return {}
 
 
+class Check:
+    """What a producer asks to be looked at."""
+
+    def __init__(self):
+        self.suspects, self.looked = {}, []
+
+    def look(self, written):
+        self.looked.append(written)
+
+
 class Groups:
     sequence, metadata = 4, ""
 
@@ -85,7 +95,7 @@ class Groups:
 def client(monkeypatch):
     monkeypatch.setattr(producers, "ProducerClient", Client)
     monkeypatch.setattr(producers, "COMMIT_S", 0.2)
-    producer = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, Groups())
+    producer = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, Groups(), Check())
     client = Client.made[-1]
     client.producer = producer
     producer.begin()
@@ -197,7 +207,7 @@ def alone(monkeypatch):
     """The producer of an instance that runs its application alone."""
     monkeypatch.setattr(producers, "ProducerClient", Client)
     groups = Groups()
-    producer = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, groups)
+    producer = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, groups, Check())
     assert producer.take_over() == 1
     client = Client.made[-1]
     client.producer, client.groups = producer, groups
@@ -212,7 +222,7 @@ def test_a_transaction_that_took_too_long_for_the_brokers_may_be_made_again(alon
     alone.groups.metadata = "seq=4 term=1"
     with pytest.raises(LogUnavailable, match="took too long"):
         alone.producer.commit()
-    again = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, alone.groups, 1)
+    again = KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, alone.groups, Check(), 1)
     again.begin()
     assert again.commit() == Groups.sequence + 1
 
@@ -222,7 +232,7 @@ def test_who_is_fenced_by_another_instance_is_at_its_end(alone):
     with pytest.raises(Fenced):
         alone.producer.commit()
     with pytest.raises(Fenced, match="another instance of app has taken over"):
-        KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, alone.groups, 1)
+        KafkaProducer(Connection("nowhere:1"), Admin(), "app", COUNTER, alone.groups, Check(), 1)
 
 
 def test_another_fatal_error_leaves_the_outcome_open(client):

@@ -77,8 +77,8 @@ class Admin(test_branches.Admin):
 
 class World:
     def __init__(self) -> None:
-        self.admin, self.clock = Admin(), VirtualClock(1_000_000)
-        self.producer = KafkaProducer(Connection("nowhere:1"), self.admin, "app", COUNTER, Groups())  # type: ignore[arg-type]
+        self.admin, self.clock, self.check = Admin(), VirtualClock(1_000_000), test_branches.Check()
+        self.producer = KafkaProducer(Connection("nowhere:1"), self.admin, "app", COUNTER, Groups(), self.check)  # type: ignore[arg-type]
         self.producer._clock = self.clock  # type: ignore[assignment]
         client = test_branches.Client.made[-1]
         assert isinstance(client, Client)
