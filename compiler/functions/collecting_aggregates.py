@@ -1,6 +1,7 @@
 """Aggregates that keep values: COLLECT_LIST, COLLECT_SET, HISTOGRAM, ATTR, COUNT_DISTINCT, TOPK, TOPKDISTINCT.
 
-Accumulators are tuples in order of arrival, so they encode and compare plainly. COLLECT_LIST, COLLECT_SET and
+Accumulators are tuples in order of arrival, so they encode and compare plainly; many different values have a set beside them
+(`distinct_values`). COLLECT_LIST, COLLECT_SET and
 HISTOGRAM keep at most 1,000 entries; the analyzer passes another limit (ksql.functions.collect_list.limit and the
 like) as their only init value, negative for none.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 from flowql.compiler.functions.aggregates import Add, Init, ordered_types
 from flowql.compiler.functions.comparison import distinct
+from flowql.compiler.functions.distinct_values import with_value
 from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
 from flowql.compiler.functions.values import is_ordered, less
@@ -61,7 +63,11 @@ def _without_last(acc: tuple[Any, ...], v: Any) -> tuple[Any, ...]:
 
 def _append_new(_r: Resolution, init: Init) -> Add:
     limit = _limit(init)
-    return lambda acc, v: (*acc, v) if len(acc) < limit and not _has(acc, v) else acc
+    return lambda acc, v: with_value(acc, v, limit, _equal)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return not distinct(a, b)
 
 
 def _merge_new(r: Resolution, init: Init) -> Callable[[Any, Any], Any]:
@@ -107,7 +113,7 @@ register_aggregate(
         "COUNT_DISTINCT",
         _one_argument("COUNT_DISTINCT", lambda _t: BIGINT),
         initial=lambda _r, _i: (),
-        add=lambda _r, _i: lambda acc, v: acc if v is None or _has(acc, v) else (*acc, v),
+        add=lambda _r, _i: lambda acc, v: acc if v is None else with_value(acc, v, _UNLIMITED, _equal),
         merge=lambda r, _i: _merge_new(r, (-1,)),
         result=lambda _r, _i: len,
         summary="The number of different values, NULL left out. Exact: every different value is kept.",

@@ -336,7 +336,7 @@ class AggregateFunction:
               are init constants (TOPK's k).
     initial:  (Resolution, init) -> the empty accumulator. Accumulators are immutable reference values: None, bool, int,
               float, str, bytes, Decimal, and tuples or lists or dicts of them that are never changed in place, so that
-              state can be shared between layers and encoded.
+              state can be shared between layers and encoded; or `DistinctValues`, which a store keeps as the tuple.
     add:      (Resolution, init) -> function (acc, *args) -> acc.
     undo:     the inverse of add for table aggregation, or None if the aggregate cannot be undone.
     merge:    (Resolution, init) -> function (acc, acc) -> acc, for sessions and partial aggregation; None if impossible.

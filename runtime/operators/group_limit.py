@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.bounds import PART_BYTES, VALUE_BYTES_MAX, utf8_bytes
+from flowql.compiler.functions.distinct_values import DistinctValues
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.state.store import Key
 
 GROUP_BYTES_MAX = VALUE_BYTES_MAX
 _KEY_SHOWN = 200  # characters
 _FEW = 8  # parts of an accumulator of fixed size: sums, counts, moments
-_PARTS = (tuple, list, dict)
+_PARTS = (tuple, list, dict, DistinctValues)
 
 
 class GroupTooLarge(RuntimeFailure):
@@ -46,6 +47,8 @@ def check_kept(operator: str, key: Key, name: str, count: int) -> None:
 
 def kept_bytes(value: Any) -> int:
     """The bytes of a value in the state, counted as `flowql.compiler.functions.bounds` counts them."""
+    if isinstance(value, DistinctValues):
+        return value.kept_bytes(_part)
     if isinstance(value, str):
         return utf8_bytes(value)
     if isinstance(value, bytes):
@@ -56,4 +59,8 @@ def kept_bytes(value: Any) -> int:
 
 
 def _parts(values: Iterable[Any]) -> int:
-    return sum(PART_BYTES + kept_bytes(v) for v in values)
+    return sum(map(_part, values))
+
+
+def _part(value: Any) -> int:
+    return PART_BYTES + kept_bytes(value)

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from flowql.compiler.functions.distinct_values import DistinctValues
 from flowql.runtime.state.store import Value
 
 _Scalar = int | float | str | bool | None
@@ -49,6 +50,8 @@ def encode_value(value: Value) -> bytes:
             return _NESTED_MARK + _encode(value)
     except (OverflowError, UnicodeEncodeError):  # an integer beyond 64 bits, a lone surrogate
         pass
+    if any(isinstance(v, DistinctValues) for v in value):
+        return encode_value(tuple(tuple(v) if isinstance(v, DistinctValues) else v for v in value))
     return _TAGGED_MARK + _encode([_tag(v) for v in value])
 
 
