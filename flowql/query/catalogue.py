@@ -1,4 +1,4 @@
-"""Functions of standard SQL in interactive queries that DuckDB does not have, or understands otherwise.
+"""Functions in interactive queries that DuckDB does not have, or understands otherwise: those of standard SQL, and ksqlDB's of patterns.
 
 Some are macros of DuckDB's SQL; the others are the references of the catalogue, as functions of Python.
 """
@@ -73,6 +73,10 @@ _REFERENCES: Mapping[str, str] = {
     "sha384": "b", "sha512": "b", "get_byte": "bi", "set_byte": "bii", "convert_from": "bs", "convert_to": "ss",
     **{f"{name}d": "d" for name in ("sin", "cos", "tan", "cot", "asin", "acos", "atan")}, "atan2d": "dd", "erf": "d", "erfc": "d", REPLACED: "sss ssss",
     MATCHES: "ss sss", PART: "ss", SIMILAR: "ss sss", EXTRACTED: "ss ssi", EXTRACTED_ALL: "ssi", SPLIT: "ss sss", READ_DATE: "ss", READ_MOMENT: "ss", standard_times.MADE_IN_ZONE: "iiiiids", standard_times.TRUNCATED_IN: "sus", **json_macros.REFERENCES,
+}  # fmt: skip
+# Functions of ksqlDB's dialect that DuckDB has with other arguments, or another syntax of patterns.
+_KSQL: Mapping[str, str] = {
+    "regexp_extract": "ss ssi", "regexp_extract_all": "ss ssi", "regexp_replace": "sss", "regexp_split_to_array": "ss", "regexp_like": "ss",
 }  # fmt: skip
 _NESTED = "(typeof(x) LIKE '%[]' OR regexp_matches(typeof(x), '^(STRUCT|TUPLE)[(]'))"
 _OTHERWISE = "typeof(x) IN ('DOUBLE', 'FLOAT', 'BLOB', 'INTERVAL', 'TIMESTAMP_MS')"
@@ -193,8 +197,8 @@ _OWN: Mapping[str, PythonFunction] = {
 }
 
 
-def _resolved(name: str, types: tuple[SqlType, ...]) -> tuple[Resolution, Reference, bool]:
-    function = lookup(function_name(name.upper(), standard=True)) or lookup(name)
+def _resolved(name: str, types: tuple[SqlType, ...], *, standard: bool = True) -> tuple[Resolution, Reference, bool]:
+    function = lookup(function_name(name.upper(), standard=standard)) or lookup(name)
     assert function is not None, name
     try:
         resolution = function.resolve(types)
@@ -203,20 +207,26 @@ def _resolved(name: str, types: tuple[SqlType, ...]) -> tuple[Resolution, Refere
     return resolution, function.reference(resolution), function.null_propagating
 
 
+def ksql_offers(names: frozenset[str]) -> Iterator[tuple[str, Offer]]:
+    """As `offers`, for ksqlDB's dialect."""
+    for name in sorted(names & _KSQL.keys()):
+        yield name, _of_reference(name, _KSQL[name], standard=False)
+
+
 def offers(names: frozenset[str]) -> Iterator[tuple[str, Offer]]:
     """Of the functions with these folded names those that DuckDB must be given, with what they call first."""
     for name in sorted(names):
         if name in _OWN:
             yield name, Offer((_OWN[name],), ())
         elif name in _REFERENCES:
-            yield name, _of_reference(name)
+            yield name, _of_reference(name, _REFERENCES[name])
         elif name in _MACROS:
             yield from offers(frozenset(_CALLED.get(name, ())))
             yield name, Offer((), (f"CREATE OR REPLACE MACRO {name}{', '.join(_MACROS[name])}",))
 
 
-def _over(name: str, r: Resolution) -> PatternFunction | None:
-    known = f"{function_name(name.upper(), standard=True)}{'_by' if name == 'substring' else ''}"
+def _over(name: str, r: Resolution, *, standard: bool) -> PatternFunction | None:
+    known = f"{function_name(name.upper(), standard=standard)}{'_by' if name == 'substring' else ''}"
     return function_over_columns(known, len(r.args))
 
 
@@ -235,12 +245,13 @@ def _as_shown(call: str, t: SqlType) -> str:
     return f"CAST({call} AS JSON{'[]' if of is not t else ''})" if of == JSONB else call
 
 
-def _of_reference(name: str) -> Offer:
-    functions, bodies = [], []
-    for form in _REFERENCES[name].split():
-        r, by, null_propagating = _resolved(_NAMES.get(name, name), tuple(_LETTERS[letter] for letter in form))
+def _of_reference(name: str, forms: str, *, standard: bool = True) -> Offer:
+    functions, bodies, known = [], [], _NAMES.get(name, name)
+    for form in forms.split():
+        r, by, null_propagating = _resolved(known, tuple(_LETTERS[letter] for letter in form), standard=standard)
         key = f"flowql_{name}_{len(form)}"
-        functions.append(PythonFunction(key, r.args, r.result, by, null_propagating, _over(_NAMES.get(name, name), r)))
+        over = _over(known, r, standard=standard)
+        functions.append(PythonFunction(key, r.args, r.result, by, null_propagating, over))
         parameters = [f"a{i}" for i in range(len(form))]
         given = ", ".join(_as_given(p, t) for p, t in zip(parameters, r.args, strict=True))
         call = f"{key}({given})"

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.types import SqlType, arrow_type, duckdb_type
-from flowql.query.catalogue import offers
+from flowql.query.catalogue import ksql_offers, offers
 from flowql.query.limits import QueryLimits
 from flowql.query.own_functions import macros
 from flowql.query.pace import Share
@@ -92,9 +92,9 @@ class QueryDatabase:
             connection.execute(macro)
 
     def offer_catalogue(self, names: frozenset[str]) -> None:
-        """Makes functions of standard SQL callable that DuckDB lacks, for all connections. names: folded, of functions that are called."""
+        """Makes functions of the dialect callable that DuckDB lacks, for all connections. names: folded, of functions that are called."""
         with self._lock:
-            for name, offer in offers(names):
+            for name, offer in (offers if self.is_standard else ksql_offers)(names):
                 if name in self._offered or self._root is None:
                     continue
                 for f in offer.functions:

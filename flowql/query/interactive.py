@@ -92,8 +92,7 @@ class InteractiveQuery:
     def prepare(self, statement: Statement) -> Statement:
         """Makes the user-defined functions that it calls callable. Raises CommandError."""
         self.functions = self._own(sorted(statement.functions))
-        if self._database.is_standard:
-            self._database.offer_catalogue(statement.functions - {f.name.casefold() for f in self.functions})
+        self._database.offer_catalogue(statement.functions - {f.name.casefold() for f in self.functions})
         for function in self.functions:
             self._database.offer(function, self.connection)
         # A process of its own makes what a function of the project gives, within a limit; of an aggregate DuckDB makes a list first.
