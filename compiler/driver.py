@@ -22,6 +22,7 @@ from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
 from flowql.compiler.dialect.ast import CreateAs, Property, Query, SetProperty, Statement
 from flowql.compiler.dialect.parser import DialectName as DialectName  # re-exported
 from flowql.compiler.dialect.parser import declared_names, parse_query, parse_statements
+from flowql.compiler.dialect.request_size import check_request
 from flowql.compiler.dialect.table_statements import is_row_statement
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import AggregateFunction, Function, Registered, register_of_project
@@ -367,6 +368,7 @@ def compile_push(
 
     As for any query, except that LIMIT is allowed and that the key need not be selected.
     """
+    check_request(source, standard=dialect == "standard")
     query = parse_query(source, dialect)
     for entry in functions.values():
         register_of_project(entry)

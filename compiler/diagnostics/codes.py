@@ -329,7 +329,8 @@ CODES: dict[str, CodePage] = {
     ),
     "FQ2065": CodePage(
         "The statement is too large",
-        "A statement other than a list of rows has at most 30,000 words and signs, and an interactive query at most 256 KiB. A running instance compiles "
+        "A statement other than a list of rows has at most 10,000 words and signs, and an interactive query at most 256 KiB. The statements of one request to an "
+        "instance (`execute`, a subscription) have 10,000 together, and their rows of INSERT 60,000. A running instance compiles "
         "statements on the interpreter that all its queries share, so a text without limit would stop them. Split the statement into several views, or "
         "insert long lists of values into a table and join it.",
         "SELECT * FROM orders WHERE id IN (1, 2, 3);      -- with 100,000 numbers",

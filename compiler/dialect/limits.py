@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError
 from flowql.compiler.dialect.tokens import Positions, Tok
 
-TOKENS_MAX = 30_000  # of a statement other than rows to insert; compiling takes 0.1 ms for each
-_ROWS = ("INSERT", "VALUES", "DEFINE", "UNDEFINE")
+TOKENS_MAX = 10_000  # of a statement other than rows to insert; compiling takes 0.1 ms for each
+ROW_STATEMENTS = ("INSERT", "VALUES", "DEFINE", "UNDEFINE")
 
 
 def check_tokens(body: Sequence[Tok], positions: Positions) -> None:
@@ -29,4 +29,4 @@ def check_tokens(body: Sequence[Tok], positions: Positions) -> None:
 
 
 def _lists_rows(body: Sequence[Tok]) -> bool:
-    return body[0].upper in _ROWS and any(t.upper == "VALUES" for t in body)
+    return body[0].upper in ROW_STATEMENTS and any(t.upper == "VALUES" for t in body)

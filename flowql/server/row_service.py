@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.plan.deployed import Deployed as Record
 from flowql.compiler.plan.topology import Plan
 from flowql.config.storage import log_at
@@ -71,6 +72,10 @@ class RowService:
         return returned(self._carry_out(statements, variables, one_returns=True))
 
     def _carry_out(self, statements: str, variables: Mapping[str, str], *, one_returns: bool = False) -> list[Done]:
+        from flowql.compiler.dialect.request_size import check_request  # loads the parser: 0.5 s
+
+        dialect = self._settings.interactive_queries.dialect
+        check_request(SourceText("", statements), standard=dialect == "standard")
         with self._statements:
             return carry_out(
                 statements,
@@ -79,7 +84,7 @@ class RowService:
                 self._settings.application_id,
                 self._ask,
                 f"flowql-api-exec-{os.getpid()}",
-                dialect=self._settings.interactive_queries.dialect,
+                dialect=dialect,
                 variables=variables,
                 one_returns=one_returns,
             )

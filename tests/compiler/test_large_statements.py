@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.analyze.relations import clock
+from flowql.compiler.diagnostics.diagnostic import CompileError, ParseError
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.dialect import limits
+from flowql.compiler.dialect import limits, parser
+from flowql.compiler.dialect.request_size import check_request
+from flowql.compiler.dialect.standard import parser as standard_parser
 from flowql.compiler.driver import DialectName, Session, compile_changes, compile_project, compile_push
+from flowql.compiler.plan.expr import Expr
 from flowql.compiler.plan.topology import SourceDef
 
 SOURCES: dict[DialectName, str] = {
@@ -15,7 +19,7 @@ SOURCES: dict[DialectName, str] = {
     "standard": "CREATE TABLE S (A INT PRIMARY KEY, B VARCHAR);\n",
 }
 VIEW: dict[DialectName, str] = {"ksql": "CREATE STREAM {} AS", "standard": "CREATE MATERIALIZED VIEW {} AS"}
-N = 15_001  # one of the full size: others are above a tenth of the limit
+N = 5_001  # one of the full size: others are above 3,000
 # The SELECT, and the code.
 LARGE = {
     "sum": (f"SELECT A, {'1+' * 1_600}1 AS X FROM S", "FQ2065"),
@@ -34,7 +38,7 @@ def test_a_large_statement_is_an_error_with_a_code_and_a_place(
     dialect: DialectName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All in one project: the rest of it is compiled."""
-    monkeypatch.setattr(limits, "TOKENS_MAX", limits.TOKENS_MAX // 10)
+    monkeypatch.setattr(limits, "TOKENS_MAX", 3_000)
     views = [VIEW[dialect].format(f"R{i}") + f" {select};\n" for i, (select, _) in enumerate(LARGE.values())]
     text = SOURCES[dialect] + "".join(views) + VIEW[dialect].format("beside") + " SELECT A FROM S;"
     found = compile_project([SourceText("a.sql", text)], dialect=dialect)
@@ -51,8 +55,8 @@ def test_conditions_that_make_a_plan_too_deep_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["ksql", "standard"])
-def test_a_schema_of_11000_fields_is_an_error(dialect: DialectName) -> None:
-    fields = ", ".join(f"F{i} INT" for i in range(11_000))
+def test_a_schema_of_4000_fields_is_an_error(dialect: DialectName) -> None:
+    fields = ", ".join(f"F{i} INT" for i in range(4_000))
     text = {
         "ksql": f"CREATE STREAM S (A INT, {fields}) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON');",
         "standard": f"CREATE TABLE S (A INT PRIMARY KEY, {fields});",
@@ -71,6 +75,50 @@ def test_a_large_subscription_is_an_error() -> None:
     with pytest.raises(CompileError) as error:
         compile_push(SourceText("", f"SELECT {'A + ' * N}1 AS X FROM S EMIT CHANGES"), _sources("ksql"))
     assert [d.code for d in error.value.diagnostics] == ["FQ2065"]
+
+
+@pytest.mark.parametrize("standard", [False, True])
+def test_a_text_of_a_megabyte_is_refused_before_it_is_read(standard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tokens took seconds. As many characters in one string, in comments or between words are no error."""
+    signs = SourceText("", "SELECT " + "1+" * 500_000 + "1 AS X FROM S")
+    rows = "INSERT INTO s VALUES " + ", ".join(["(1, 'x')"] * 9_000)
+    fine = [
+        "SELECT '" + "x;" * 500_000 + "'",
+        "SELECT /* " + "x " * 500_000 + "*/ 1",
+        " " * 1_000_000,
+        f"SELECT 1; {rows}",
+    ]
+    for text in fine:
+        check_request(SourceText("", text), standard=standard)
+    for text in (signs.text, "SELECT 1; " * 3_400, f"{rows}; {rows}", f"{rows}; {'SELECT 1; ' * 1_500}"):
+        with pytest.raises(ParseError) as error:
+            check_request(SourceText("", text), standard=standard)
+        assert error.value.diagnostics[0].code == "FQ2065"
+
+
+def test_a_subscription_of_a_megabyte_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (parser, standard_parser):
+        monkeypatch.setattr(module, "tokenize", lambda *_: pytest.fail("it is read"))
+    for dialect in SOURCES:
+        with pytest.raises(CompileError, match="words and signs"):
+            compile_push(SourceText("", f"SELECT {'A + ' * 250_000}1 AS X FROM S EMIT CHANGES"), (), dialect=dialect)
+
+
+def test_conditions_beyond_the_depth_of_a_plan_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of a conjunction looked for NOW() in all that were before it: 2,500 of them took 15 s."""
+    looks = 0
+
+    def counted(e: Expr) -> bool:
+        nonlocal looks
+        looks += 1
+        return has_moment(e)
+
+    has_moment = clock._has_moment
+    monkeypatch.setattr(clock, "_has_moment", counted)
+    where = " AND ".join(f"A <> {i}" for i in range(300))
+    text = f"{SOURCES['standard']} CREATE MATERIALIZED VIEW v AS SELECT A FROM S WHERE {where};"
+    compile_project([SourceText("a.sql", text)], dialect="standard")
+    assert 300 <= looks <= 3_000
 
 
 def test_a_long_list_of_rows_is_no_error() -> None:

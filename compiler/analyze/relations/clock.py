@@ -51,16 +51,21 @@ def with_clock(node: Node, at: Span) -> Node:
 
 
 def _with_clock(node: Node) -> Node:
-    chain: list[Expr] = []
+    chain: list[Node] = []
+    predicates: list[Expr] = []
     below = node
     while isinstance(below.spec, Filter):
-        chain.append(below.spec.predicate)
+        chain.append(below)
+        predicates.append(below.spec.predicate)
         (below,) = below.inputs
-    parts = [c for predicate in reversed(chain) for c in conjuncts(predicate)]
+    parts = [c for predicate in reversed(predicates) for c in conjuncts(predicate)]
     found = [(part, _condition(part) if _has_moment(part) else None) for part in parts]
     timed = [c for _, c in found if c is not None]
     if not timed:
-        return replace(node, inputs=tuple(map(_with_clock, node.inputs)))
+        inside = replace(below, inputs=tuple(map(_with_clock, below.inputs)))
+        for filtered in reversed(chain):
+            inside = replace(filtered, inputs=(inside,))
+        return inside
     inside = _with_clock(below)
     if rest := [part for part, c in found if c is None]:
         inside = Node(Filter(conjunction(rest)), (inside,), inside.schema, "retract")

@@ -104,21 +104,28 @@ def _key(e: Expr, *, null: bool) -> Expr:
     return Call(e.type, NULL_IF_FAILED, (e,)) if null and isinstance(e, Call) else e
 
 
+def _decided_by(names: frozenset[str], conditions: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+    """The conditions that read some of these columns and no others, and the rest."""
+    own: list[Expr] = []
+    rest: list[Expr] = []
+    for c in conditions:
+        read = columns_of(c)
+        (own if read and read <= names else rest).append(c)
+    return own, rest
+
+
 def joined_all(factors: Sequence[Rel], conditions: Sequence[Expr], names: Names) -> Rel:
     """An inner join of all. Conditions on one relation filter it; the next relation to join is one that an equality connects."""
     waiting = list(conditions)
     rels: list[Rel] = []
     for factor in factors:
-        own = [c for c in waiting if columns_of(c) and columns_of(c) <= factor.names]
-        waiting = [c for c in waiting if c not in own]
+        own, waiting = _decided_by(factor.names, waiting)
         rels.append(filtered(factor, own))
     columns = tuple(c for f in factors for c in f.columns)
     whole, *rest = rels
     while rest:
         chosen = next((r for r in rest if any(equality(c, whole.names, r.names) for c in waiting)), rest[0])
         rest.remove(chosen)
-        known = whole.names | chosen.names
-        now = [c for c in waiting if columns_of(c) and columns_of(c) <= known]
-        waiting = [c for c in waiting if c not in now]
+        now, waiting = _decided_by(whole.names | chosen.names, waiting)
         whole = joined("inner", whole, chosen, now, names)
     return Rel(filtered(whole, waiting).node, columns)

@@ -13,7 +13,7 @@ from flowql.compiler.dialect.tokens import Positions, Tok
 _OPERATORS = (
     "!~~*", "~~*", "!~~", "~~", "->>", "#>>", "!~*", "||/", "::", ":=", "=>", "->", "#>", "<>", "!=", "<=", ">=", "||", "|/", "@>", "<@", "^@", "?|", "?&", "!~", "~*", "&&",
 )  # fmt: skip
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*)
     |(?P<comment>/\*)
     |(?P<escaped>[eE]'(?:[^'\\]|''|\\.)*')
@@ -44,11 +44,11 @@ def tokenize(source: SourceText, positions: Positions) -> tuple[list[Tok], Diagn
     tokens: list[Tok] = []
     at = 0
     while at < len(text):
-        match = _TOKEN.match(text, at)
+        match = TOKEN.match(text, at)
         assert match is not None, "the pattern takes any character"
         kind, start, at = str(match.lastgroup), match.start(), match.end()
         if kind == "comment":
-            at = _comment_end(text, at)
+            at = comment_end(text, at)
         if kind == "open" or at < 0:
             return tokens, _unclosed(text[start : start + 2] if kind == "comment" else match[0], start, positions)
         tok = _token(kind, match)
@@ -89,7 +89,7 @@ def _append(tokens: list[Tok], tok: Tok, text: str) -> None:
     tokens.append(tok)
 
 
-def _comment_end(text: str, at: int) -> int:
+def comment_end(text: str, at: int) -> int:
     """Where the comment that was opened before `at` ends, with those inside it; -1 for nowhere."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(text, at):

@@ -51,6 +51,17 @@ def shell(flowql: Program, project: Path) -> Shell:
     return made
 
 
+def test_a_statement_that_is_too_large_is_refused_with_its_place(flowql: Program, project: Path) -> None:
+    """A schema of 4,000 fields, and a sum of 6,000 numbers."""
+    fields = ", ".join(f"f{i} INT" for i in range(4_000))
+    large = f"CREATE TABLE wide (id INT PRIMARY KEY, {fields});\nCREATE VIEW sums AS SELECT {'1+' * 6_000}1 AS x FROM notes;\n"
+    (project / "demo.sql").write_text(FILE + large)
+    checked = flowql("check", "-p", str(project))
+    assert checked.code == 1
+    assert checked.err.count("error[FQ2065]") == 2
+    assert all(f"demo.sql:{line}:1" in checked.err for line in (6, 7))
+
+
 def test_statements_are_carried_out_in_order_and_told(shell: Shell) -> None:
     done = shell("exec", "UPDATE users SET visits = visits + 1 WHERE id = 1; DELETE FROM users WHERE id = 2")
     assert (done.code, done.err.splitlines()) == (0, ["UPDATE 1 row of users", "DELETE 1 row of users"])

@@ -177,3 +177,17 @@ def test_a_content_encoding_is_refused(post: Post) -> None:
     assert (said.status_code, said.json()["code"]) == (415, "FQ5308")
     assert "gzip" in said.json()["title"]
     assert post("/execute", json=BODIES["/execute"], headers={"Content-Encoding": "identity"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/execute", "/returning", "/changes", "/query"])
+def test_a_text_of_a_megabyte_is_refused(post: Post, path: str) -> None:
+    """It was read and compiled, for many seconds, on the interpreter that all queries share."""
+    large = f"SELECT {'1+' * 400_000}1 FROM S"
+    match path:
+        case "/query":
+            said = post(path, content=large)
+        case "/changes":
+            said = post(path, json={**BODIES[path], "what": large})
+        case _:
+            said = post(path, json={**BODIES[path], "statements": "UPDATE S SET V = 1; " * 2_000})
+    assert (said.status_code, said.json()["code"]) == (400, "FQ2065"), said.text[:300]
