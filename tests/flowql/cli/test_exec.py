@@ -56,7 +56,7 @@ def test_a_statement_that_is_too_large_is_refused_with_its_place(flowql: Program
     fields = ", ".join(f"f{i} INT" for i in range(4_000))
     large = f"CREATE TABLE wide (id INT PRIMARY KEY, {fields});\nCREATE VIEW sums AS SELECT {'1+' * 6_000}1 AS x FROM notes;\n"
     (project / "demo.sql").write_text(FILE + large)
-    checked = flowql("check", "-p", str(project))
+    checked = flowql("validate", "-p", str(project))
     assert checked.code == 1
     assert checked.err.count("error[FQ2065]") == 2
     assert all(f"demo.sql:{line}:1" in checked.err for line in (6, 7))
