@@ -204,9 +204,10 @@ class HangingTransaction(LogError):
         topic, partition = self.partition = tp
         tool = "kafka-transactions.sh --bootstrap-server BROKER"
         super().__init__(
-            f"{topic}-{partition}: a transaction that has not ended hides all records from offset {offset} on (they are written up to {end}); its "
-            f"producer:  {tool} describe-producers --topic {topic} --partition {partition}   to abort it:  {tool} abort --topic {topic} "
-            f"--partition {partition} --start-offset {offset}"
+            f"{topic}-{partition}: a transaction that has not ended hides all records from offset {offset} on (they are written up to {end}); "
+            f"the id of its producer:  {tool} describe-producers --topic {topic} --partition {partition}   whether brokers have lost track of it:  "
+            f"{tool} find-hanging --topic {topic} --partition {partition}   to abort it:  {tool} abort --topic {topic} --partition {partition} "
+            f"--start-offset {offset}"
         )
 
 

@@ -19,10 +19,12 @@ APPLICATION_CODES = {
         "A transaction that does not end hides records",
         "Results are exact because only committed records are read, in order. A producer that keeps a transaction open, or one that brokers have lost track of, "
         "hides all records behind the first one of the transaction from such readers, while the partition grows. The message names the partition and the offset. "
-        "Kafka's tool shows the id of the producer, and aborts the transaction; a transaction with a coordinator also ends after `transaction.timeout.ms` of its producer. "
+        "The client of FlowQL cannot ask brokers for the producer. Kafka's tool shows its id, says whether brokers have lost track of it, and aborts the transaction; "
+        "a transaction with a coordinator also ends after `transaction.timeout.ms` of its producer. "
         "Then processing resumes by itself.",
         "flowql status      # orders-0: a transaction that has not ended hides all records from offset 1200 on",
         "kafka-transactions.sh --bootstrap-server BROKER describe-producers --topic orders --partition 0\n"
+        "kafka-transactions.sh --bootstrap-server BROKER find-hanging --topic orders --partition 0\n"
         "kafka-transactions.sh --bootstrap-server BROKER abort --topic orders --partition 0 --start-offset 1200",
     ),
     "FQ5320": CodePage(

@@ -1,7 +1,7 @@
 """Transactions that do not end: readers of committed records see nothing behind the first record of such a one.
 
 Another producer has left it open, with a long timeout, or brokers have lost track of it (KIP-664). The last stable offset then stands still while
-the partition grows. Nothing is asked of partitions that are read on.
+the partition grows. Nothing is asked of partitions that are read on. The topics of the deployment and of tasks are asked for in any case.
 """
 
 from __future__ import annotations

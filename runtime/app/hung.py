@@ -45,11 +45,16 @@ class HungQueries:
         self._host = host
         self._reader = HungReader(host.log, host.config.application_id)
         self._at_ms = 0
+        self._passed_on = False
 
     def look(self, now_ms: int) -> None:
-        """Now and then: what was said since, and what was released. LogError: another time."""
+        """Now and then: what was said since, and what was released. LogError: another time.
+
+        A member that was ended passes on what it was doing even if it gets no task: others wait for its old membership to expire, and then begin its tasks.
+        """
         if now_ms >= self._at_ms:
             self._at_ms = now_ms + LOOK_MS
+            self._pass_on()
             self._reader.read_on()
             self.apply()
 
@@ -62,8 +67,9 @@ class HungQueries:
     def _pass_on(self) -> None:
         """What the watchdog process has written down since the last start."""
         host = self._host
-        frozen = [] if host.config.data_dir is None else read_frozen(host.config.data_dir)
+        frozen = [] if self._passed_on or host.config.data_dir is None else read_frozen(host.config.data_dir)
         if not frozen:
+            self._passed_on = True  # the file is only written when this process has ended
             return
         me, now_ms = host.config.process_id, host.clock.wall_ms()
         runs = [

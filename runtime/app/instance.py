@@ -26,6 +26,7 @@ from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.hung import HungQueries
 from flowql.runtime.app.micro_batch_notes import MicroBatchNotes, slots_of
 from flowql.runtime.app.missed_deletions import KnownTimes, note
+from flowql.runtime.app.plan_topic import topic_name
 from flowql.runtime.app.polling import PollingStep
 from flowql.runtime.app.publishing import EpochPublisher
 from flowql.runtime.app.query_rates import RateSampler
@@ -177,7 +178,7 @@ class Instance:
             on_error=self._restore_failed,
             process=restore_process(log, self.state.incoming),
         )
-        self.polling.restored_places = self.restoration.places
+        self.polling.places_of_others = self._places_of_others
         self.torn_commits = TornCommits(self.admin, config.application_id, lambda: self.running)
         self.polling.look_at_commits = self.torn_commits.look
         self.cleaner = Cleaner(self.state, lambda: None, upkeep=lambda: log.maintain(clock.wall_ms()))
@@ -359,6 +360,16 @@ class Instance:
         return commit_interval_ms([t for t in targets if t], 0 if prompt else self.commit.cpu_ns)
 
     # -- restoration
+
+    def _places_of_others(self) -> dict[TopicPartition, int]:
+        """Where partitions are read that the main consumer does not read; 0 of those that are only read when somebody commits to them."""
+        found = dict(self.restoration.places())
+        app = self.config.application_id
+        if self.config.changelogs:
+            found[TopicPartition(metadata_topic(app), 0)] = 0
+        if self.deployed.id:
+            found[TopicPartition(topic_name(app), 0)] = 0
+        return found
 
     def _weight_of(self, query: str) -> int:
         running = self.queries.get(query)

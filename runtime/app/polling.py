@@ -75,9 +75,9 @@ class PollingStep:
         self.troubles = Troubles()
         self._stalls, self._above = StallDetector(), StallDetector()
         self.changed_topics = ChangedTopics(admin)
-        # Set with the restoration: where it reads.
-        self.restored_places: Callable[[], Mapping[TopicPartition, int]] = dict
-        self.transactions = HangingTransactions(admin, lambda: {**self._heads, **self.restored_places()})
+        # Set by the instance: where the restoration reads, and topics that other steps read.
+        self.places_of_others: Callable[[], Mapping[TopicPartition, int]] = dict
+        self.transactions = HangingTransactions(admin, lambda: {**self._heads, **self.places_of_others()})
         self.look_at_commits: Callable[[int], None] = lambda now_ms: None  # set with `TornCommits`
         self._on_unreadable, self._on_misplaced = on_unreadable, on_misplaced
         self.wake: Callable[[], None] = lambda: None  # set when threads run: ends the polling thread's wait

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from flowql.runtime.app import hung, watchdog
+from flowql.runtime.app.freeze import Frozen, read_frozen, write_frozen
 from flowql.runtime.app.hung_topic import HungMicroBatch, release, topic_of, write_hung
 from flowql.runtime.app.progress import state_of
 from flowql.runtime.errors import LogDenied, LogUnavailable, StaleMember
@@ -173,6 +175,30 @@ def test_a_member_that_was_killed_as_it_hung_does_not_begin_it_again(world, alon
     world.run_for(500)
     assert function.on == [first.name]
     assert is_hung(again)
+    function.mended = True
+    try_again(world)
+    ends_well(world)
+
+
+def test_a_member_that_was_ended_says_so_before_others_begin_its_task(world, tmp_path):
+    """Its watchdog process has ended it, as its interpreter was frozen, and starts it again: it has no task, and no other member is to freeze."""
+    first, second = two_members(world)
+    definition = first.instance.running.by_id[QUERY].definition
+    function = Hanging(world)
+    function.attach(second)
+    world.kill(first)
+    write_frozen(tmp_path, Frozen(world.now, 1, "no beat", "processing-0", QUERY, QUERY, definition, BAD, {}, "", ""))
+    again = world.start(first.name)
+    again.instance.config = replace(again.instance.config, data_dir=tmp_path)
+    joining, again.steps["main"] = again.steps["main"], lambda _: 50
+    for n in range(len(world.input)):
+        world.feed(n)
+    world.run_until(lambda: len(tasks(second)) == 10)
+    world.run_for(500)
+    assert (tasks(again), function.on) == ([], [])
+    assert is_hung(second)
+    assert read_frozen(tmp_path) == []
+    again.steps["main"] = joining
     function.mended = True
     try_again(world)
     ends_well(world)

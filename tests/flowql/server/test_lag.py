@@ -9,6 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from flowql.deploy.settings import Settings
+from flowql.runtime.app import hanging
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
@@ -107,5 +108,28 @@ def test_clients_in_status_are_those_there_are(world):
         until({**clients, "producers": 2}, lambda: host.service.status()["instance"]["clients"])
         another.close()  # a member that announces itself has a producer and a consumer more for a moment
         until(clients, lambda: asdict(engine.instance.clients))
+    finally:
+        host.close()
+
+
+@pytest.mark.turns("kafka")
+def test_a_transaction_that_is_left_open_is_named(world, monkeypatch):
+    """Lag is 0, as brokers show no record behind its first one."""
+    monkeypatch.setattr(hanging, "LOOK_MS", 200)
+    monkeypatch.setattr(hanging, "HANGING_MS", 500)
+    app, log, settings = world
+    host = Host(settings)
+    host.start()
+    try:
+        host.service.deploy(plan_of(SQL.format(app=app)))
+        open_ = log.producer(f"{app}-open")
+        open_.begin()
+        open_.send(TopicPartition(f"{app}-s", 1), batch([(1, b"k", b'{"V": 1}')]))
+        open_._client.flush(10)
+        until([f"{app}-s-1"], lambda: [t["partition"] for t in host.service.status()["instance"]["trouble"]])
+        (trouble,) = host.service.status()["instance"]["trouble"]
+        assert f"find-hanging --topic {app}-s --partition 1" in trouble["error"]
+        open_.abort()
+        until([], lambda: host.service.status()["instance"]["trouble"])
     finally:
         host.close()

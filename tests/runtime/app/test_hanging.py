@@ -102,3 +102,20 @@ def test_status_and_the_log_tell_of_it(caplog: pytest.LogCaptureFixture) -> None
     assert trouble["partition"] == str(IN)
     assert "hides all records from offset 2 on" in trouble["error"]
     assert [r.getMessage() for r in caplog.records].count(trouble["error"].partition(": ")[2]) == 1
+
+
+@pytest.mark.parametrize("topic", ["flowql-metadata", "flowql-plan"])
+def test_topics_of_the_application_itself_are_watched(topic: str) -> None:
+    """A member that starts waits for what these topics hide, and nothing said why."""
+    hidden = TopicPartition(topic, 0)
+
+    class Hidden(MemoryLog):
+        def ask_written_offsets(self, tps: Sequence[TopicPartition]) -> Future[dict[TopicPartition, int]]:
+            return _done({tp: end + 2 * (tp == hidden) for tp, end in self.end_offsets(tps).items()})
+
+    log = Hidden()
+    instance, _ = make(log, DOUBLED, changelogs=True)
+    assert hidden.topic in log.topics()
+    for now_ms in range(LOOK_MS, LOOK_MS * 4 + HANGING_MS, 1_000):
+        instance.polling.transactions.look(now_ms)
+    assert [t["partition"] for t in instance_metrics(instance)["trouble"]] == [str(hidden)]
