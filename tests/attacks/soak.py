@@ -5,7 +5,7 @@
 The probe writes 200 records a second to a critical query; every 15 seconds one of six other queries is added or removed, at random. Samples: memory
 of all processes of the instance, its threads, open descriptors, files of its directory, bytes of its state and of its log. The first sixth of
 the time warms up. The run fails if the median of the last sixth exceeds that of the second sixth by more than a fifth (of the log's bytes: topics
-keep what is written, so they are only shown), or if a result is missing or there twice.
+keep what is written, so they are only shown, as is resident memory with the log's mapped pages), or if a result is missing or there twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 
 from flowql.bench.plots import plotted
-from tests.attacks.target import Target
+from tests.attacks.target import Target, held_mb
 
 EVERY_S, SAMPLE_S, GROWTH_MAX = 15.0, 5.0, 1.2
 SQL = """
@@ -46,10 +46,11 @@ OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the instance holds at a moment. log_mb is shown, and may grow."""
+    """What the instance holds at a moment. log_mb is shown, and may grow, and with it the part of resident_mb that is mapped log."""
 
     seconds: float
     memory_mb: float
+    resident_mb: float
     threads: int
     descriptors: int
     files: int
@@ -58,16 +59,17 @@ class Sample:
 
 
 def sample(target: Target, since: float) -> Sample:
-    memory, threads, descriptors = 0.0, 0, 0
+    memory, resident, threads, descriptors = 0.0, 0.0, 0, 0
     for process in target.processes():
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            memory += process.memory_info().rss / 1e6
+            memory += held_mb(process)
+            resident += process.memory_info().rss / 1e6
             threads += process.num_threads()
             descriptors += process.num_fds()
     sizes = dict(_sizes(target.data_dir))
     state = sum(size for path, size in sizes.items() if "state" in path.parts)
     log = sum(size for path, size in sizes.items() if "log" in path.parts)
-    return Sample(time.monotonic() - since, memory, threads, descriptors, len(sizes), state / 1e6, log / 1e6)
+    return Sample(time.monotonic() - since, memory, resident, threads, descriptors, len(sizes), state / 1e6, log / 1e6)
 
 
 def _sizes(folder: Path) -> list[tuple[Path, int]]:
@@ -93,8 +95,8 @@ def grown(samples: Sequence[Sample]) -> list[str]:
 
 
 def plot(samples: Sequence[Sample], file: Path) -> None:
-    names = ("memory_mb", "threads", "descriptors", "files", "state_mb", "log_mb")
-    with plotted(file, rows=len(names), size=(8, 12)) as axes:
+    names = ("memory_mb", "resident_mb", "threads", "descriptors", "files", "state_mb", "log_mb")
+    with plotted(file, rows=len(names), size=(8, 14)) as axes:
         for name, axis in zip(names, axes, strict=True):
             axis.plot([s.seconds / 60 for s in samples], [getattr(s, name) for s in samples])
             axis.set(ylabel=name, ylim=(0, None))

@@ -95,6 +95,12 @@ class Target:
         return []
 
 
+def held_mb(process: psutil.Process) -> float:
+    """What a process holds for itself, in MB: the pages of mapped log files, which the system takes back when it wants, are not its own."""
+    memory = process.memory_info()
+    return float(memory.rss - getattr(memory, "shared", 0)) / 1e6
+
+
 class Memory(threading.Thread):
     """The most that all processes of the instance have held together, in MB, since `take` was last called."""
 
@@ -108,7 +114,7 @@ class Memory(threading.Thread):
             held = 0.0
             for process in self._target.processes():
                 with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                    held += process.memory_info().rss / 1e6
+                    held += held_mb(process)
             self._most = max(self._most, held)
             time.sleep(0.1)
 
