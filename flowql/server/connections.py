@@ -16,6 +16,8 @@ from contextlib import suppress
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from flowql.server.descriptors import Reserve
+
 CONNECTIONS_MAX = 256  # of one port; more are hung up on
 SILENT_S = 5.0  # without a byte
 HEAD_S = 30.0  # without a request
@@ -105,11 +107,15 @@ class HttpServer(Server):
     async def main_loop(self) -> None:
         self._told = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        reserve = Reserve(self._loop.time)
+        self._loop.set_exception_handler(reserve.handle)
         ticks = 0
         while not await self.on_tick(ticks):
             ticks += 1
+            reserve.look()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._told.wait(), TICK_S)
+        reserve.close()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:

@@ -28,6 +28,7 @@ from flowql.server.app import make_app, make_members_app, make_metrics_app
 from flowql.server.beating import Beating
 from flowql.server.choice import open_engine
 from flowql.server.connections import TAKE_S, Connection, HttpServer
+from flowql.server.descriptors import raise_limit
 from flowql.server.engine import Mode
 from flowql.server.limits import RequestCounts
 from flowql.server.logs import writing
@@ -57,6 +58,7 @@ class Host:
         """Recover, resume what ran, listen. When it returns the instance can be found by its directory."""
         settings = self._settings
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        raise_limit()
         self._beating.begin()
         with ExitStack() as until_open:
             until_open.callback(self._beating.end)  # until the last thread has ended, or the instance was not opened

@@ -49,11 +49,25 @@ class RunningProcess:
         """What it does instead of answering, as far as that is known; else empty."""
         if self.is_suspended:
             return f"it is suspended by a signal (kill -CONT {self.pid} continues it)"
+        if limit := _full_of_files(self.pid):
+            return f"all of its {limit:,} file descriptors are in use (ulimit -n, before it starts, allows more)"
         if self.seen is None:
             return ""
         if self.seen.frozen_s:
             return f"it is frozen for {self.seen.silent_s:,.0f} s"
         return f"it is {self.seen.state}" if self.seen.state in (STARTING, STOPPING) else ""
+
+
+def _full_of_files(pid: int) -> int:
+    """The limit of a process that has reached it; else 0, also where the system does not tell."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        limit = int(process.rlimit(psutil.RLIMIT_NOFILE)[0])
+        return limit if 0 < limit <= process.num_fds() else 0
+    except (AttributeError, psutil.Error):
+        return 0
 
 
 class NotAnswering(CommandError):

@@ -6,17 +6,19 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from flowql.cli.monitoring.silent import silent_lines
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.runtime.app.beat_file import RUNNING, Activity, Snapshot
-from flowql.server import ending, running
+from flowql.server import descriptors, ending, running
 from flowql.server.client import Client
 from flowql.server.running import RunningProcess, process_of
 from flowql.server.spawn import spawn
@@ -124,3 +126,21 @@ def test_what_a_frozen_instance_does_is_shown() -> None:
         "  polling for 2.0 s",
         "flowql stop  ends it, flowql stop --force  also if it does not react; what is committed stays",
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux sets the limits of another process")
+def test_an_instance_without_file_descriptors_says_so_and_goes_on(
+    flowql: Program, folder: Path, client: Client
+) -> None:
+    """It answered nothing, wrote a thousand tracebacks a second, and no command said why."""
+    at, pid, data_dir = ("-p", str(folder)), client.address.pid, folder / ".flowql" / "default"
+    files = psutil.Process(pid)
+    before = files.rlimit(psutil.RLIMIT_NOFILE)
+    assert before[0] == min(descriptors.WANTED, before[1])
+    files.rlimit(psutil.RLIMIT_NOFILE, (files.num_fds() - descriptors.RESERVED, before[1]))
+    assert "file descriptors are in use (ulimit -n" in process_of(data_dir).doing()
+    assert (asked := flowql("status", *at)).code == 0, asked.err  # by one that was kept in reserve
+    assert "http.refused" in (data_dir / "instance.log").read_text()
+    assert "Traceback" not in (data_dir / "instance.err").read_text()
+    files.rlimit(psutil.RLIMIT_NOFILE, before)
+    assert (asked := flowql("status", *at)).code == 0, asked.err
