@@ -2,6 +2,7 @@
 
 Tests that take turns: of a group of long tests from end to end a few run each time, others from run to run. `make test TURNS=all` runs
 all, a number as TURNS draws the same ones again. Whoever selects no more of a group than run each time gets all of what was selected.
+Files that start a session of Spark (`sessions`) take turns as a whole.
 """
 
 from __future__ import annotations
@@ -38,7 +39,18 @@ LONG = ("crash", "kafka", "spark", "sim", "slow")
 
 
 # How many of a group run each time.
-TURNS = {"spark": 1, "files": 1, "kafka": 1, "load": 2, "pages": 2, "plants": 2, "disks": 3}
+TURNS = {
+    "spark": 1,
+    "files": 1,
+    "kafka": 1,
+    "load": 2,
+    "pages": 1,
+    "plants": 1,
+    "disks": 3,
+    "stories": 8,
+    "sessions": 3,
+    "processes": 1,
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,16 +61,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def take_turns(items: list[pytest.Item], turns: str) -> None:
     if turns == "all":
         return
-    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    groups: dict[str, dict[str, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         if (mark := item.get_closest_marker("turns")) is not None:
-            groups[mark.args[0]].append(item)
+            group = mark.args[0]
+            groups[group][str(item.path) if group == "sessions" else item.nodeid].append(item)
     for group, members in groups.items():
-        members.sort(key=lambda i: i.nodeid)
-        drawn = random.Random(f"{turns} {group}").sample(members, min(TURNS[group], len(members)))
-        for item in members:
-            if item not in drawn:
-                item.add_marker(pytest.mark.skip(f"not its turn with TURNS={turns}; TURNS=all runs all"))
+        drawn = random.Random(f"{turns} {group}").sample(sorted(members), min(TURNS[group], len(members)))
+        for item in (i for name, of_it in members.items() if name not in drawn for i in of_it):
+            item.add_marker(pytest.mark.skip(f"not its turn with TURNS={turns}; TURNS=all runs all"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

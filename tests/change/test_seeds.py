@@ -10,6 +10,7 @@ from tests.change.story import Options
 PLANT_SEEDS = 60  # a story has to notice within so many
 
 
+@pytest.mark.turns("stories")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kills", [False, True])
 def test_whatever_is_edited_all_is_as_from_the_beginning(seed, kills):
@@ -17,12 +18,14 @@ def test_whatever_is_edited_all_is_as_from_the_beginning(seed, kills):
     assert not outcome.wrong, str(outcome)
 
 
+@pytest.mark.turns("stories")
 @pytest.mark.parametrize(("kafka", "seed"), [("alone", 514), ("member", 500)])
 def test_on_a_log_that_can_do_what_brokers_can_all_is_as_from_the_beginning(kafka, seed):
     outcome = live(seed, Options("all", kills=True, kafka=kafka))
     assert not outcome.wrong, str(outcome)
 
 
+@pytest.mark.turns("stories")
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kills", [False, True])
 def test_the_old_text_below_the_recorded_offsets_and_the_new_one_above(seed, kills):

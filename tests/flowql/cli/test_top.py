@@ -216,6 +216,7 @@ def test_nothing_to_watch(flowql: Program, shop: Path) -> None:
     assert "flowql deploy" in shown.err
 
 
+@pytest.mark.turns("processes")
 @pytest.mark.parametrize("columns", [80, 200])
 def test_in_a_terminal(flowql: Program, shop: Path, columns: int) -> None:
     """Typed by a person: it starts, obeys, survives the end of the instance, and leaves the terminal as it was."""

@@ -27,7 +27,7 @@ from flowql.spark import run, start
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turns("sessions")]
 DAY_MS = 86_400_000
 PROJECT = """\
 name: lake

@@ -46,6 +46,8 @@ from tests.runtime.spark.logs import emitted, epochs_of, open_log, records, resu
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.turns("sessions")
+
 LONG_MAX = 2**63 - 1
 FORMATS: tuple[Any, ...] = ("parquet", "json", "csv")
 SOURCE = SourceDef(

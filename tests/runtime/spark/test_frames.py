@@ -38,7 +38,7 @@ from tests.spark_files.queries import SOURCES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turns("sessions")]
 # The frames of the tests by hand: as in files, but for times in ms.
 SCHEMAS = {n: s.set(len(s) - 1, pa.field("ROWTIME", pa.int64())) for n, s in data.SCHEMAS.items()}
 OTHERS = {

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.runtime.app.harness import Sent
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turns("sessions")]
 WAIT_S = 120.0
 RECORDS = 60
 BIGGEST = "CREATE TABLE LATEST AS SELECT K, MAX(N) AS N, COUNT(*) AS C FROM NAMES GROUP BY K;\n"

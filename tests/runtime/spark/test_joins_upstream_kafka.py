@@ -27,7 +27,7 @@ from tests.runtime.spark.test_joins_upstream import RECORDS, produce_into
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.turns("sessions")]
 
 
 class World:

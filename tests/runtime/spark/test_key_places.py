@@ -33,6 +33,8 @@ from tests.runtime.spark.test_engine_order import plan_of
 
 __all__ = ["opened"]
 
+pytestmark = pytest.mark.turns("sessions")
+
 WAIT_S = 120.0
 KEYS = [f"customer-{n}" for n in range(60)]
 SOURCES = f"""

@@ -62,7 +62,7 @@ from tests.property.function_calls import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turns("sessions")]
 ROWS, PER_JOB, SEED = 400, 60, 20
 SPARSE = 8
 c = column

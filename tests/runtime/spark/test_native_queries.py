@@ -33,7 +33,7 @@ from tests.runtime.spark.stage_world import FAILS_TWICE, SHAPES, Event, Referenc
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turns("sessions")]
 
 QUERIES = {
     "project": "CREATE STREAM OUT AS SELECT K, V / 2 AS HALF, UCASE(G) AS G, CAST(V AS DOUBLE) * 1.5E0 AS D FROM A WHERE V <> 3;",

@@ -25,7 +25,7 @@ SUMMED = {INT: [None, 1, -2, 2**31 - 1, -(2**31), 7], BIGINT: [None, 1, -2, 2**6
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turns("sessions")]
 
 
 def test_spark_says_what_a_database_says(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from tests.flowql.projects_with_modules import made
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turns("sessions")]
 YAML = """
 name: shop
 sql: [shop.sql]
