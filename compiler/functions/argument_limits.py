@@ -31,7 +31,7 @@ _LIMITS: dict[str, int] = {
     **dict.fromkeys(_BY_PATTERN.split(), PATTERN_CHARS_MAX),
     **dict.fromkeys(_JSON.split(), JSON_CHARS_MAX),
     "sql_to_array": PARSED_CHARS_MAX,
-    **dict.fromkeys(("REGEXP_REPLACE", "sql_regexp_replace"), PARSED_CHARS_MAX),
+    **dict.fromkeys(("REGEXP_REPLACE", "sql_regexp_replace"), JSON_CHARS_MAX),
 }
 # Where the limit is that of one argument: a replacement is read as a text with references to groups.
 _PLACES = {"REGEXP_REPLACE": (2,), "sql_regexp_replace": (2,)}

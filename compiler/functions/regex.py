@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 from flowql.compiler.functions.lazy_arrow import np, pa
@@ -12,6 +14,9 @@ from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, array
+
+
+_PLAIN = re.compile(r"[^\\$]+")  # of a replacement
 
 
 @lru_cache(maxsize=500)
@@ -62,8 +67,13 @@ def replace(pattern: str, replacement: str) -> Prepared:
 def _pieces(program: Program, replacement: str) -> tuple[str | int, ...]:
     r"""`$1`, `${name}` and `\x` of Java. Raises PatternError for a group that the pattern does not have."""
     out: list[str | int] = []
+    names = dict(program.pattern.names)
     i = 0
     while i < len(replacement):
+        if plain := _PLAIN.match(replacement, i):
+            out.append(plain[0])
+            i = plain.end()
+            continue
         c = replacement[i]
         i += 1
         if c == "\\":
@@ -71,22 +81,20 @@ def _pieces(program: Program, replacement: str) -> tuple[str | int, ...]:
                 raise PatternError(replacement, "a backslash is at the end of the replacement")
             out.append(replacement[i])
             i += 1
-        elif c == "$":
-            group, i = _group(program, replacement, i)
-            out.append(group)
         else:
-            out.append(c)
+            group, i = _group(program, names, replacement, i)
+            out.append(group)
     return engine.joined(out)
 
 
-def _group(program: Program, replacement: str, at: int) -> tuple[int, int]:
+def _group(program: Program, names: Mapping[str, int], replacement: str, at: int) -> tuple[int, int]:
     """The group that is named behind a `$`, and where its name ends: as many digits as make a number of a group."""
     if replacement.startswith("{", at):
         end = replacement.find("}", at)
         name = replacement[at + 1 : end] if end >= 0 else ""
-        if name not in dict(program.pattern.names):
+        if name not in names:
             raise PatternError(replacement, f"the pattern has no group that is called {name!r}")
-        return dict(program.pattern.names)[name], end + 1
+        return names[name], end + 1
     digit = replacement[at : at + 1]
     if not (digit.isascii() and digit.isdigit()):
         raise PatternError(replacement, "a $ of the replacement has no number of a group; write  \\$  for the sign")

@@ -2,6 +2,7 @@ r"""Patterns of standard SQL: ILIKE, SIMILAR TO and PostgreSQL's regular express
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from flowql.compiler.functions.lazy_arrow import np, pa
@@ -13,6 +14,7 @@ from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import BOOLEAN, STRING, array
 
+_PLAIN = re.compile(r"[^\\]+")  # of a replacement
 _TWO_OR_THREE = ((STRING, STRING), (STRING, STRING, STRING))
 
 
@@ -66,6 +68,10 @@ def _pieces(replacement: str, groups: int) -> tuple[str | int, ...]:
     out: list[str | int] = []
     i = 0
     while i < len(replacement):
+        if plain := _PLAIN.match(replacement, i):
+            out.append(plain[0])
+            i = plain.end()
+            continue
         c, escaped = replacement[i], replacement[i + 1 : i + 2]
         i += 1
         if c == "\\" and escaped and escaped in r"\&123456789":

@@ -6,6 +6,7 @@ Some are macros of DuckDB's SQL; the others are the references of the catalogue,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -141,8 +142,9 @@ class PythonFunction:
     over: PatternFunction | None = None
 
     def call(self, columns: Sequence[pa.Array]) -> pa.Array:
-        if self.over is not None and not pc.any(self.over.failed(columns)).as_py():
-            return self.over.column(columns)
+        with suppress(ValueError):  # the rows tell which one is too large
+            if self.over is not None and not pc.any(self.over.failed(columns)).as_py():
+                return self.over.column(columns)
         rows = zip(*(to_python(c, t) for c, t in zip(columns, self.args, strict=True)), strict=True)
         return to_arrow([self._value(row) for row in rows], self.result)
 

@@ -6,10 +6,13 @@ further where that one was empty. RE2 replaces all matches in one pass, but leav
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from flowql.compiler.functions.bounds import VALUE_BYTES_MAX, check_bytes, check_work, utf8_bytes
 from flowql.compiler.functions.lazy_arrow import Ints, np, pa, pc
 from flowql.compiler.functions.patterns.errors import StringTooLong, shown
 from flowql.compiler.functions.patterns.program import WHOLE, Program
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 ALPHABET_MAX, ALPHABET_BYTES_MAX = 300, 200_000
 # Bytes that the searches for one match after the other may read, about 100 ms; of a batch, times its size.
 COPIED_MAX, COPIED_TIMES = 50_000_000, 50
+# Values of the largest size that a batch of replaced strings may have together; above it is computed row by row.
+TOGETHER_MAX = 16
+PIECE_NS = 300  # a piece of a replacement in place of one match
 ALL, NEXT, EXACT = "{}", r"\A(?s:.)(?s:.*?){}", r"\A{}\z"
 _ENDINGS = (Ending.PLAIN, Ending.BOTH, Ending.ONE)
 _TERMINATORS = ("\n", "\r", "\x85", "\u2028", "\u2029")
@@ -320,9 +326,9 @@ def replaced(program: Program, column: pa.Array, pieces: tuple[str | int, ...]) 
     simple = not program.nullable and len(order) < 10
 
     def run(kind: Kind, strings: pa.Array) -> pa.Array:
-        if not simple or kind.ending is not Ending.PLAIN:
-            return spliced(strings, _every(program, kind, strings, groups | {WHOLE}, None), pieces)
         text = program.text(ALL, groups - {WHOLE}, alphabet=kind.alphabet)
+        if not simple or kind.ending is not Ending.PLAIN or _may_be_large(strings, text, pieces):
+            return spliced(strings, _every(program, kind, strings, groups | {WHOLE}, None), pieces)
         by = "".join(
             p.replace("\\", r"\\") if isinstance(p, str) else rf"\{order.index(p) + 1 if p else 0}" for p in pieces
         )
@@ -331,8 +337,30 @@ def replaced(program: Program, column: pa.Array, pieces: tuple[str | int, ...]) 
     return by_kind(program, column, run)
 
 
+def _may_be_large(strings: pa.Array, text: str, pieces: tuple[str | int, ...]) -> bool:
+    """Whether strings may become too large by groups. Raises ValueTooLarge where they do by the text in place of each match."""
+    bytes_all, added, parts = int(lengths(strings).sum()), _text_bytes(pieces), sum(isinstance(p, int) for p in pieces)
+    if bytes_all * (1 + added + parts) <= VALUE_BYTES_MAX:
+        return False
+    matches = pc.count_substring_regex(strings, text).to_numpy(zero_copy_only=False).astype(np.int64)
+    _check_bytes(matches * added)
+    return bytes_all * (1 + parts) + int(matches.sum()) * added > VALUE_BYTES_MAX
+
+
+def _text_bytes(pieces: tuple[str | int, ...]) -> int:
+    return sum(utf8_bytes(p) for p in pieces if isinstance(p, str))
+
+
+def _check_bytes(sizes: Ints) -> None:
+    """sizes: of the strings of a batch. Raises ValueTooLarge for one, or if all together are more than a few of the largest ones."""
+    check_bytes(int(sizes.max(initial=0)))
+    check_bytes(int(sizes.sum()) // TOGETHER_MAX)
+
+
 def spliced(strings: pa.Array, found: Spans, pieces: tuple[str | int, ...]) -> pa.Array:
     """Each string with the pieces in place of some of its matches."""
+    check_work(PIECE_NS * len(pieces) * len(found.rows))
+    _check_bytes(lengths(strings) + _added_bytes(found, pieces, len(strings)))
     parts = {g: texts(strings, found.rows, b, e).to_pylist() for g, (b, e) in found.groups.items()}
     begins, ends = (a.tolist() for a in found.groups[WHOLE])
     made: list[Any] = [s.encode() for s in strings.to_pylist()]
@@ -347,14 +375,21 @@ def spliced(strings: pa.Array, found: Spans, pieces: tuple[str | int, ...]) -> p
     return pa.array([m.decode() for m in made], pa.string())
 
 
+def _added_bytes(found: Spans, pieces: tuple[str | int, ...], count: int) -> Ints:
+    """How much longer each of `count` strings becomes."""
+    sizes = {g: ends - begins for g, (begins, ends) in found.groups.items()}
+    each = _text_bytes(pieces) - sizes[WHOLE]
+    for g, times in Counter(p for p in pieces if isinstance(p, int)).items():
+        each = each + times * sizes[g]
+    added: Ints = np.bincount(found.rows, each, count).astype(np.int64)
+    return added
+
+
 def joined(pieces: Iterable[str | int]) -> tuple[str | int, ...]:
-    """Pieces of a replacement with neighbouring texts put together."""
+    """Pieces of a replacement with neighbouring texts put together, in linear time."""
     made: list[str | int] = []
-    for p in pieces:
-        if isinstance(p, str) and made and isinstance(made[-1], str):
-            made[-1] += p
-        else:
-            made.append(p)
+    for is_text, run in groupby(pieces, lambda p: isinstance(p, str)):
+        made += ["".join(map(str, run))] if is_text else run
     return tuple(made)
 
 

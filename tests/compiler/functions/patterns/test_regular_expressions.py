@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from flowql.compiler.functions import builtin
-from flowql.compiler.functions.patterns import errors, program
+from flowql.compiler.functions.bounds import CallTooLong, ValueTooLarge
+from flowql.compiler.functions.patterns import engine, errors, program
 from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.postgres import parse_postgres, parse_postgres_match
 from flowql.compiler.functions.registry import lookup
@@ -85,6 +86,29 @@ def test_replacements_have_names_and_numbers() -> None:
     assert call("REGEXP_REPLACE", "a1", r"(?<n>\d)", r"<${n}\$>") == "a<1$>"
     with pytest.raises(ValueError, match="no group 3"):
         call("REGEXP_REPLACE", "a", "(a)", "$3")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "replacement"),
+    [("a", "x" * 60_000), ("a*?", "x" * 60_000), ("(a+)(a*)$", "$1" * 1_000), ("a", "$0" * 30_000)],
+)
+def test_a_replacement_is_refused_before_it_makes_a_value_without_bound(pattern: str, replacement: str) -> None:
+    """The kernels of Arrow would end the process for want of memory."""
+    with pytest.raises(ValueTooLarge):
+        call("REGEXP_REPLACE", "a" * 18_000, pattern, replacement)
+    with pytest.raises(CallTooLong):
+        call("REGEXP_REPLACE", "a" * 18_000, "(z*)", "$1" * 1_000)
+    assert call("REGEXP_REPLACE", "b" * 18_000, "(a)", "$1" * 1_000) == "b" * 18_000
+
+
+def test_a_replacement_is_read_in_linear_time() -> None:
+    class Piece(str):
+        def __add__(self, other: str) -> str:
+            raise AssertionError("pieces are copied again and again")
+
+    assert engine.joined([Piece("a"), Piece("b"), 1, Piece("c")]) == ("ab", 1, "c")
+    assert call("REGEXP_REPLACE", "a", "(?<n>a)", "x" * 300_000 + r"${n}$1\$") == "x" * 300_000 + "aa$"
+    assert call("sql_regexp_replace", "a", "(a)", r"é\1\&\\") == "éaa\\"
 
 
 @pytest.mark.parametrize("pattern", [r"(?:(0))+?\S{2}", r"([^\w](.))*\Z", "(?:a(b)){2}|c"])
