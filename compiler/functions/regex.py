@@ -15,7 +15,6 @@ from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, array
 
-
 _PLAIN = re.compile(r"[^\\$]+")  # of a replacement
 
 

@@ -359,8 +359,8 @@ def _check_bytes(sizes: Ints) -> None:
 
 def spliced(strings: pa.Array, found: Spans, pieces: tuple[str | int, ...]) -> pa.Array:
     """Each string with the pieces in place of some of its matches."""
-    check_work(PIECE_NS * len(pieces) * len(found.rows))
     _check_bytes(lengths(strings) + _added_bytes(found, pieces, len(strings)))
+    check_work(PIECE_NS * len(pieces) * len(found.rows))
     parts = {g: texts(strings, found.rows, b, e).to_pylist() for g, (b, e) in found.groups.items()}
     begins, ends = (a.tolist() for a in found.groups[WHOLE])
     made: list[Any] = [s.encode() for s in strings.to_pylist()]
