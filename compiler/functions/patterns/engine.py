@@ -389,7 +389,8 @@ def joined(pieces: Iterable[str | int]) -> tuple[str | int, ...]:
     """Pieces of a replacement with neighbouring texts put together, in linear time."""
     made: list[str | int] = []
     for is_text, run in groupby(pieces, lambda p: isinstance(p, str)):
-        made += ["".join(map(str, run))] if is_text else run
+        parts = list(run)
+        made += ["".join(map(str, parts))] if is_text else parts
     return tuple(made)
 
 
