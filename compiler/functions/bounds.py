@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NoReturn
 
-from flowql.compiler.functions.patterns.errors import PatternFailure
 from flowql.compiler.plan.types import Kind, SqlType
 
 VALUE_BYTES_MAX = 16 << 20  # of one value; a topic takes records of 1 MB unless it is told otherwise
@@ -30,13 +29,19 @@ SIZED = frozenset({Kind.STRING, Kind.BYTES, Kind.ARRAY, Kind.MAP, Kind.STRUCT})
 Size = Callable[[Any], int]
 
 
-class ValueTooLarge(ValueError):
+class RowFailure(ValueError):
+    """A row that a function fails for. code: of its dead letter."""
+
+    code: str
+
+
+class ValueTooLarge(RowFailure):
     """A function would make a value above the limit."""
 
     code = "FQ4072"
 
 
-class CallTooLong(ValueError):
+class CallTooLong(RowFailure):
     """A call would take too long for its arguments."""
 
     code = "FQ4073"
@@ -44,7 +49,7 @@ class CallTooLong(ValueError):
 
 def code_of(error: BaseException, otherwise: str) -> str:
     """The code of a dead letter for an expression that failed: that of a limit or a pattern, or `otherwise`."""
-    return error.code if isinstance(error, ValueTooLarge | CallTooLong | PatternFailure) else otherwise
+    return error.code if isinstance(error, RowFailure) else otherwise
 
 
 def check_bytes(count: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from flowql.compiler.functions.bounds import RowFailure
 
-class PatternFailure(ValueError):
-    """A row that a function of patterns fails for. code: of its dead letter."""
+
+class PatternFailure(RowFailure):
+    """A row that a function of patterns fails for."""
 
     code = "FQ4071"
 
