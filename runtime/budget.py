@@ -8,8 +8,12 @@ MIB = 1 << 20
 PROCESS_BYTES = (
     240 * MIB
 )  # the interpreter, libraries and threads of an instance without queries (135), and mapped parts of the log
+QUERY_PROCESS_IDLE_BYTES = (
+    64 * MIB
+)  # a child process for interactive queries, which is warm: its own memory, without the libraries that it shares
 INTERACTIVE_QUERY_BYTES_MIN = 32 * MIB  # with less, DuckDB cannot sort what it could spill
 QUERY_PROCESS_BYTES_MIN = 64 * MIB  # of a child process, for the same reason
+_FIXED = PROCESS_BYTES + QUERY_PROCESS_IDLE_BYTES
 # Parts of 64. Each bounds what it names; together they are the budget without the process.
 _FETCH, _INPUT, _OUTPUT, _LAYERS, _CACHE, _BLOCKS, _INTERACTIVE, _PROCESSES = 2, 7, 7, 8, 7, 8, 5, 7
 _FREE = 6  # what the C library and Python keep of what was given back, until the process exceeds its budget (`flowql.runtime.app.allocator`)
@@ -29,13 +33,18 @@ class MemoryBudget:
     """What parts of an instance may take of `memory_bytes`, which is what the whole process should stay within.
 
     >>> MemoryBudget(1 << 30).interactive_query_bytes >> 20
-    61
+    56
     """
 
     memory_bytes: int
 
     def _share(self, parts: int) -> int:
-        return max(self.memory_bytes - PROCESS_BYTES, self.memory_bytes // 2) * parts // 64
+        return max(self.memory_bytes - _FIXED, self.memory_bytes // 2) * parts // 64
+
+    @property
+    def counts_query_process(self) -> bool:
+        """Whether the parts leave room for a child process that waits for interactive queries."""
+        return self.memory_bytes - _FIXED >= self.memory_bytes // 2
 
     @property
     def fetch_buffer_bytes(self) -> int:

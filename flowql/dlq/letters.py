@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from flowql.compiler.plan.generations import runtime_name
 from flowql.compiler.plan.topology import Plan
 from flowql.errors import CommandError
-from flowql.query.database import DEFAULT
+from flowql.query.errors import INVALID, REFUSED, UNKNOWN, QueryError
+from flowql.query.given_rows import TableRelation, commit_of
+from flowql.query.session import evaluate as answered
 from flowql.runtime.errors import LogError
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.repairs import RepairedLog
@@ -189,18 +190,16 @@ def table_of(letters: Sequence[Letter]) -> pa.Table:
 
 def evaluate(letters: pa.Table, sql: str, option: str) -> pa.Table:
     """The answer to an interactive query about the table `letters`, and about nothing else. CommandError, which names the option."""
-    with DEFAULT.connection() as connection:
-        connection.register("letters", letters)
-        try:
-            return connection.sql(sql).to_arrow_table()
-        except duckdb.Error as error:
-            why = str(error).partition("\n")[0]
-            columns = ", ".join(
-                f'"{name}"' if name == "offset" else name for name in letters.column_names if name != "number"
-            )
-            raise CommandError(
-                f"{option}: {why}", code=BAD_CONDITION, help=f"SQL of DuckDB over the columns {columns}"
-            ) from error
+    try:
+        return answered(sql, lambda _: commit_of({"letters": lambda: TableRelation("letters", letters)}))
+    except QueryError as error:
+        if error.code not in (INVALID, UNKNOWN, REFUSED):
+            raise
+        columns = ", ".join(
+            f'"{name}"' if name == "offset" else name for name in letters.column_names if name != "number"
+        )
+        title, help_ = f"{option}: {error.title}", f"SQL of DuckDB over the columns {columns}"
+        raise CommandError(title, code=BAD_CONDITION, help=help_) from error
 
 
 def is_whole(letter: Letter) -> bool:

@@ -43,7 +43,8 @@ _VALUES = frozenset((
     "sum_no_overflow", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp", "kurtosis",
     "kurtosis_pop", "skewness", "sem", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy",
     "regr_syy", "approx_count_distinct", "grouping", "grouping_id", "row_number", "rank", "dense_rank", "rank_dense", "percent_rank", "cume_dist",
-    "ntile", "epoch", "epoch_ms", "epoch_us", "epoch_ns", "make_timestamptz", "flowql_json_holds", "jsonb_typeof", "jsonb_array_length"
+    "ntile", "epoch", "epoch_ms", "epoch_us", "epoch_ns", "make_timestamptz", "flowql_json_holds", "jsonb_typeof", "jsonb_array_length",
+    "regexp_like", "regexp_count", "regexp_instr", "flowql_matches", "flowql_similar",
 ))  # fmt: skip
 # Functions whose value is no larger than their largest argument.
 _PARTS = frozenset((
@@ -53,7 +54,8 @@ _PARTS = frozenset((
     "array_sort", "list_reverse_sort", "array_reverse_sort", "constant_or_null", "strip_accents", "translate", "regexp_extract", "parse_filename",
     "parse_dirname", "unnest", "trim_array", "any_value", "arbitrary", "first", "last", "min", "max", "arg_min", "argmin", "min_by", "arg_max",
     "argmax", "max_by", "arg_min_null", "arg_max_null", "lag", "lead", "first_value", "last_value", "nth_value", "fill", "flowql_field",
-    "flowql_field_text", "flowql_jsonb", "flowql_beside", "jsonb_extract_path", "jsonb_extract_path_text", "jsonb_path", "jsonb_path_text"
+    "flowql_field_text", "flowql_jsonb", "flowql_beside", "jsonb_extract_path", "jsonb_extract_path_text", "jsonb_path", "jsonb_path_text",
+    "regexp_substr", "flowql_part", "flowql_extract",
 ))  # fmt: skip
 # As `_PARTS`, if the path is a constant without `*`.
 _PATHS = frozenset((
@@ -220,6 +222,8 @@ class _Sizes:
             return 0 if 0 in sizes else sum(sizes)
         if name in _TWICE:
             return 2 * max(sizes, default=0)
+        if name == "to_json":  # a character may be written as six
+            return 6 * max(sizes, default=0)
         if name == "concat_ws":  # the first between all others
             return sum(sizes) + sum(sizes[:1]) * len(sizes)
         if name not in _TOGETHER:

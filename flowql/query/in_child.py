@@ -6,7 +6,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import IO
 
@@ -18,6 +18,7 @@ from flowql.query.answer import Answer
 from flowql.query.committed import Commit
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import TOO_LARGE, QueryError, to_data
+from flowql.query.given_rows import GivenCommit, commit_of
 from flowql.query.limits import QueryLimits
 from flowql.query.query_process import CopyPlace, WorkerReply, WorkerRequest
 from flowql.query.relations import Relation, StoreRelation
@@ -28,8 +29,6 @@ from flowql.runtime.app.allocator import UnusedMemory, resident_bytes
 from flowql.runtime.budget import MIB
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.copy import StateCopy
-from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.state.snapshot import SharedSnapshot, StateSnapshot
 
 UNUSED_BYTES = 8 * MIB  # that a query may leave to the next one
 _WARMING = "SELECT COUNT(*) AS N, list_transform(range(3), lambda x: x) AS L FROM range(10)"
@@ -91,20 +90,6 @@ class ShownRelation:
         return iter(())
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedCommit(Commit):
-    """A commit of which relations of a request, and nothing else, can be read."""
-
-    known: dict[str, Callable[[], Relation]] = field(default_factory=dict)
-
-    def at_rest(self) -> bool:
-        """What is sent is of one commit."""
-        return True
-
-    def relations(self) -> dict[str, Callable[[], Relation]]:
-        return self.known
-
-
 class Server:
     """Answers requests with one DuckDB. incoming: where rows come from."""
 
@@ -147,13 +132,12 @@ class Server:
             name: partial(lambda n, m, p: StoreRelation(n, m(), snapshot, p), name, make, present)
             for name, make, present in place.stores
         }
-        return RequestedCommit(Plan(), snapshot, MemoryLog(), "", known=known)
+        return GivenCommit(Plan(), snapshot, MemoryLog(), "", known=known)
 
     def _sent(self, request: WorkerRequest) -> Commit:
         known: dict[str, Callable[[], Relation]] = {n: partial(ShownRelation, n, s) for n, s in request.shown}
         known |= {n: partial(SentRelation, n, s, self._incoming) for n, s in request.sent}
-        snapshot = StateSnapshot(SharedSnapshot(MemoryPhysical().snapshot(), {}, request.sequence), None)
-        return RequestedCommit(Plan(), snapshot, MemoryLog(), "", known=known)
+        return commit_of(known, request.sequence)
 
 
 def _write(found: Answer, file: IO[bytes], spill_bytes: int) -> None:

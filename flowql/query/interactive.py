@@ -51,9 +51,10 @@ class QueryLocation(Enum):
 class InteractiveQuery:
     """An interactive query from its start until `end`. Only the thread that computes the answer calls it; any thread may call `break_off`."""
 
-    def __init__(self, sql: str, database: QueryDatabase, functions: Offered = dict) -> None:
-        """functions: gives the user-defined functions that it may call, by their names in SQL."""
+    def __init__(self, sql: str, database: QueryDatabase, functions: Offered = dict, client: str = "") -> None:
+        """functions: gives the user-defined functions that it may call, by their names in SQL. client: as of `QueryPool.lease`."""
         self._database, self._offered, self.pool = database, functions, database.pool
+        self.client = client
         self.functions: list[InteractiveFunction] = []  # those it calls
         self.sql, self.given, self.limits = sql, sql, database.limits  # sql: as DuckDB is to have it
         self.names: Sequence[

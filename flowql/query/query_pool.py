@@ -1,7 +1,10 @@
 """The child processes of an instance that answer interactive queries (`query_process`): a queue in front of them, and what watches them.
 
-One process stays warm once the first has been needed, and there are at most `QueryLimits.processes` while queries wait. A process that ends, or keeps more memory than a
-query may leave behind, is replaced in the background. A process that exceeds its memory, or whose query is cancelled or out of time, is killed.
+One process stays warm from `warm` on, or once the first has been needed, and there are at most `QueryLimits.processes` while queries wait. A process that
+ends, or keeps more memory than a query may leave behind, is replaced in the background. A process that exceeds its memory, or whose query is cancelled
+or out of time, is killed.
+
+One client never has all processes, and those who wait take turns by client: whatever one of them asks, another waits for one query at most.
 
 Beside continuous queries that need all processors an idle task is still too much: threads that wake up on a processor on which it runs start later
 than on an idle one. So a process is then stopped for two thirds of the time.
@@ -12,9 +15,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
 
 import psutil
 
@@ -34,30 +38,46 @@ MEMORY = "memory"
 Check = Callable[[], None]  # raises when the query is to end
 
 
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """A query that waits for a process, or has one. client: empty for the program of the pool itself."""
+
+    check: Check
+    client: str
+
+
 class QueryPool:
     """Any thread. Each process belongs to one query at a time, from `lease` to the end of its block."""
 
     def __init__(self, limits: QueryLimits) -> None:
         self._limits = limits
         self._changed = threading.Condition()  # guards all of the following
-        self._waiting = deque[object]()
+        self._waiting = list[Ticket]()  # those that asked earlier first
+        self._served = dict[str, int]()  # of clients that wait or have a process: when they got one last, counted
+        self._turns = count(1)
         self._idle, self._starting = list[QueryProcess](), list[QueryProcess]()
-        self._busy = dict[QueryProcess, Check]()
+        self._busy = dict[QueryProcess, Ticket]()
         self._failure = ""  # of the last start
         self._closed = False
         self._keeper: threading.Thread | None = None
         self._load, self._turn_s = Load(), 0.0  # when those that run are stopped, or those that are stopped run
 
+    def warm(self) -> None:
+        """Starts the first process before it is needed."""
+        with self._changed:
+            self._keep()
+
     @contextmanager
-    def lease(self, check: Check) -> Iterator[QueryProcess]:
-        """A process, after those that asked before. Raises what `check` raises, QueryError, ProcessFailed."""
-        process = self._taken(check)
+    def lease(self, check: Check, client: str = "") -> Iterator[QueryProcess]:
+        """A process, when it is the turn of the client. Raises what `check` raises, QueryError, ProcessFailed."""
+        process = self._taken(Ticket(check, client))
         try:
             yield process
         finally:
             with self._changed:
                 if self._busy.pop(process, None) is not None:
                     self._returned(process)
+                self._forget(client)
                 self._changed.notify_all()
 
     def memory(self) -> tuple[int, int]:
@@ -84,8 +104,7 @@ class QueryPool:
         help_ = "make fewer or shorter lists and strings, or give the target more:  memory: 2 GB   # in flowql.yaml"
         return QueryError(title, code=TOO_LARGE, help=help_)
 
-    def _taken(self, check: Check) -> QueryProcess:
-        ticket = object()
+    def _taken(self, ticket: Ticket) -> QueryProcess:
         with self._changed:
             if len(self._waiting) >= WAITING_MAX:
                 title = f"{WAITING_MAX} interactive queries wait for a process already"
@@ -94,17 +113,35 @@ class QueryPool:
             self._failure = ""
             self._keep()
             try:
-                while self._waiting[0] is not ticket or not self._idle:
+                while not self._idle or self._next() is not ticket:
                     if self._failure and not self._busy and not self._starting:
                         raise ProcessFailed(self._failure)
                     self._changed.wait(LOOK_S if self._closed else 4 * LOOK_S)
-                    check()
+                    ticket.check()
                 process = self._idle.pop()
-                self._busy[process] = check
+                self._busy[process] = ticket
+                self._served[ticket.client] = next(self._turns)
                 return process
             finally:
                 self._waiting.remove(ticket)
+                self._forget(ticket.client)
                 self._changed.notify_all()
+
+    def _next(self) -> Ticket | None:
+        """Who gets the next process: the client that got one the longest time ago, and none that has one already. The lock is held."""
+        return min(self._entitled(), key=lambda t: self._served.get(t.client, 0), default=None)
+
+    def _entitled(self) -> list[Ticket]:
+        """Those that wait and may have a process now. The lock is held."""
+        if self._limits.processes == 1:
+            return self._waiting
+        holding = {t.client for t in self._busy.values()} - {""}
+        return [t for t in self._waiting if t.client not in holding]
+
+    def _forget(self, client: str) -> None:
+        """The lock is held."""
+        if not any(t.client == client for t in (*self._waiting, *self._busy.values())):
+            self._served.pop(client, None)
 
     def _keep(self) -> None:
         """The lock is held."""
@@ -144,10 +181,10 @@ class QueryPool:
         """A look at each process. The lock is held."""
         for process in list(self._starting):
             self._look_at_start(process)
-        for process, check in self._busy.items():
-            self._look(process, check)
+        for process, ticket in self._busy.items():
+            self._look(process, ticket.check)
         self._take_turns(now_s)
-        wanted = max(1, min(self._limits.processes, len(self._busy) + len(self._waiting)))
+        wanted = max(1, min(self._limits.processes, len(self._busy) + len(self._entitled())))
         if not self._failure and len(self._busy) + len(self._idle) + len(self._starting) < wanted:
             try:
                 self._starting.append(QueryProcess(self._limits))

@@ -59,15 +59,17 @@ def answer(
     database: QueryDatabase = DEFAULT,
     copied: Take | None = None,
     functions: Offered = dict,
+    client: str = "",
 ) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
     Raises QueryError, most often before the first piece. take: gives a commit; its snapshot is closed here. begun: is given
     what breaks the computation off, from any thread, with a QueryError. database: where it is computed, and what it may take there.
     copied: as `take`, with a `StateCopy` as snapshot where one can be made; a child process then answers expensive interactive queries.
-    functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have.
+    functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have. client: who asks, of those who
+    share the database.
     """
-    query = InteractiveQuery(sql, database, functions)
+    query = InteractiveQuery(sql, database, functions, client)
     query.location = QueryLocation.HERE if copied is None else QueryLocation.UNDECIDED
     pieces = _pieces(query, lambda names: _commit(query, names, take, copied), begun)
     schema = next(pieces)
@@ -157,7 +159,7 @@ def _process(query: InteractiveQuery) -> Iterator[None]:
     if query.pool is None or query.location not in (QueryLocation.ELSEWHERE, QueryLocation.ISOLATED):
         yield
         return
-    with query.pool.lease(query.check) as query.process:
+    with query.pool.lease(query.check, query.client) as query.process:
         try:
             yield
         except ProcessEnded as error:

@@ -146,7 +146,9 @@ def shared_routes(service: Service) -> list[Entry]:
         except UnicodeDecodeError as error:
             raise Malformed(str(error)) from error
         breaks_off: list[Callable[[], None]] = []
-        computing = asyncio.ensure_future(run_in_threadpool(lambda: Opened.of(service.query(sql, breaks_off.append))))
+        client = _client(request)
+        answered = run_in_threadpool(lambda: Opened.of(service.query(sql, breaks_off.append, client)))
+        computing = asyncio.ensure_future(answered)
         while not computing.done():
             await asyncio.wait([computing], timeout=LOOK_S)
             if not computing.done() and await request.is_disconnected():
@@ -169,6 +171,14 @@ def shared_routes(service: Service) -> list[Entry]:
         Entry("POST", "/diff", diff),
         Entry("POST", "/query", query),
     ]
+
+
+def _client(request: Request) -> str:
+    """Who asks: a machine, or a connection of this machine."""
+    if request.client is None:
+        return ""
+    host, port = request.client
+    return f"{host}:{port}" if host in ("127.0.0.1", "::1") else host
 
 
 def limited(

@@ -22,6 +22,7 @@ from flowql.query.database import QueryDatabase
 from flowql.query.limits import QueryLimits
 from flowql.runtime.app.beat_file import RUNNING, STOPPING
 from flowql.runtime.app.member_topic import MemberAddress
+from flowql.runtime.budget import MemoryBudget
 from flowql.runtime.events import INFO, say
 from flowql.server.address import own_address, remove_address, write_address
 from flowql.server.app import make_app, make_members_app, make_metrics_app
@@ -39,6 +40,7 @@ from flowql.server.service import Service
 BROKEN, SILENT = "FQ5303", "FQ5304"
 START_S = 10.0
 _POLL_S = 0.1
+WARM_AFTER_S = 10.0  # after the start, which has work for all processors
 
 
 class Host:
@@ -94,9 +96,13 @@ class Host:
         return stopping
 
     def serve(self) -> None:
-        """Until asked to stop."""
+        """Until asked to stop. The process for interactive queries starts once the instance has run for a while, if memory is counted for it."""
+        warm_s = time.monotonic() + WARM_AFTER_S
+        cold = MemoryBudget(self._settings.memory_bytes).counts_query_process
         while not self.wait(_POLL_S):
-            pass
+            if cold and time.monotonic() >= warm_s and self.database is not None and self.database.pool is not None:
+                self.database.pool.warm()
+                cold = False
 
     def close(self) -> None:
         """Commit, end the threads, release the directory. Once is enough."""

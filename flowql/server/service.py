@@ -158,8 +158,10 @@ class Service:
             commit.snapshot.close()
             room.back()
 
-    def query(self, sql: str, begun: Begun = lambda _: None) -> Answer:
-        """Close it, or take all of it. begun: see `flowql.query.session.answer`."""
-        engine = self._engine
+    def query(self, sql: str, begun: Begun = lambda _: None, client: str = "") -> Answer:
+        """Close it, or take all of it. begun, client: see `flowql.query.session.answer`."""
+        engine, database = self._engine, self.database
         offered = partial(interactive_functions, self._root)
-        return answer(sql, engine.take, begun, database=self.database, copied=engine.take_copied, functions=offered)
+        return answer(
+            sql, engine.take, begun, database=database, copied=engine.take_copied, functions=offered, client=client
+        )

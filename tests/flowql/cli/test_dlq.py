@@ -159,6 +159,7 @@ def test_what_would_fail_again_refuses_all(site: LetterSite) -> None:
     [
         (("--where", "nonsense ="), "FQ5801"),
         (("--where", "x > 1"), "FQ5801"),
+        (("--where", "len(list_transform(range(10000), lambda x: range(10000))) > 1"), "FQ5108"),  # ended the command
         (("--set", "W = 1"), "FQ5801"),
         (("--set", "V"), "FQ5801"),
         (("--set", "V = (SELECT content FROM read_text('/etc/passwd'))"), "FQ5801"),

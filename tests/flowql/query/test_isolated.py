@@ -159,16 +159,3 @@ def test_a_query_that_waits_for_a_process_can_be_cancelled(world: QueryHarness, 
     for thread in at_work:
         thread.join(60)
     assert [e.code for e in failed] == [TOO_LONG] * 2
-
-
-def test_clients_take_turns(world: QueryHarness, database: QueryDatabase) -> None:
-    found = list[int]()
-    ask = lambda i: found.extend(evaluate(f"SELECT len(range({i})) AS N", world.commit, database).column(0).to_pylist())  # noqa: E731
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(found) == list(range(8))
-    assert database.pool is not None
-    assert database.pool.memory()[0] <= 2

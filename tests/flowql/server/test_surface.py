@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -16,9 +17,11 @@ from flowql.query.database import QueryDatabase
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError
 from flowql.query.interactive import InteractiveQuery
 from flowql.query.limits import QueryLimits
+from flowql.query.query_pool import QueryPool
 from flowql.query.session import evaluate
 from flowql.server import app as routes
 from flowql.server import connections, limits
+from flowql.server import host as host_module
 from flowql.server.host import Host
 from flowql.server.running import connect
 from tests.flowql.query.harness import plan_of
@@ -86,6 +89,21 @@ def test_without_the_token_nothing_is_told_and_no_body_is_read(ask, method, path
     )
     assert (sent.status, sent.closed) == (403, True)
     assert sent.bytes < 8 << 20
+
+
+@pytest.mark.parametrize(("memory", "warmed"), [(1 << 30, True), (512 << 20, False)])
+def test_a_process_for_queries_starts_when_an_instance_has_run_for_a_while(host, monkeypatch, memory, warmed):
+    """Not in commands that end by themselves, which do not call `serve`, and not where the budget has no room for it."""
+    warm, looks = threading.Event(), []
+    monkeypatch.setattr(QueryPool, "warm", lambda _: warm.set())
+    monkeypatch.setattr(host, "_settings", replace(host._settings, memory_bytes=memory))
+    monkeypatch.setattr(host_module, "WARM_AFTER_S", 0.05)
+    monkeypatch.setattr(
+        host, "wait", lambda _: looks.append(warm.is_set()) or warm.is_set() or len(looks) > 20 or time.sleep(0.01)
+    )
+    host.serve()
+    assert warm.is_set() == warmed
+    assert looks[:2] == [False, False]
 
 
 @pytest.mark.parametrize("path", POSTS)
