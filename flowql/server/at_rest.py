@@ -17,6 +17,7 @@ from flowql.deploy.extents import Extent, extents_of, free_bytes
 from flowql.deploy.settings import Settings
 from flowql.query.committed import Commit, StateUnreadable, Take, stopped_commits
 from flowql.query.errors import QueryError
+from flowql.runtime.app.exchanges import rows_saved
 from flowql.runtime.app.plan_topic import read_deployed, read_entries
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import LetterRetention
@@ -106,7 +107,10 @@ def stopped_status(settings: Settings) -> dict[str, Any]:
                 record = read_deployed(commit.log, settings.application_id)
                 building = {q.id: q.generation for q in record.building} if record is not None else {}
                 tasks = commit.snapshot.tasks()
-                queries = [_stopped_query(q, commit.log, tasks, building.get(q.id)) for q in commit.plan.queries]
+                between = rows_saved(commit.snapshot)
+                queries = [
+                    _stopped_query(q, commit.log, tasks, building.get(q.id), between) for q in commit.plan.queries
+                ]
             finally:
                 commit.snapshot.close()
     except StateUnreadable as error:
@@ -140,13 +144,15 @@ def _without_state(settings: Settings, error: str) -> list[dict[str, Any]]:
     with closing(log_at(settings.log_dir, settings.kafka, settings.application_id)) as log:
         record = read_deployed(log, settings.application_id) or Deployed()
         return [
-            {**_stopped_query(q, log, {}, None), "lag": _lag(_beginnings(q, log), log), "last_error": error}
+            {**_stopped_query(q, log, {}, None, {}), "lag": _lag(_beginnings(q, log), log), "last_error": error}
             for q in record.serving.queries
         ]
 
 
-def _stopped_query(query: QueryPlan, log: Log, known: Tasks, building: int | None) -> dict[str, Any]:
-    """known: tasks of all queries. building: the generation that goes on being built when the instance runs again."""
+def _stopped_query(
+    query: QueryPlan, log: Log, known: Tasks, building: int | None, between: Mapping[str, int]
+) -> dict[str, Any]:
+    """known: tasks of all queries. building: the generation that goes on being built when the instance runs again. between: rows by repartition."""
     tasks = {t: m for t, m in known.items() if t.rpartition("/")[0] == runtime_name(query)}
     positions = _positions(tasks)
     return {
@@ -155,7 +161,7 @@ def _stopped_query(query: QueryPlan, log: Log, known: Tasks, building: int | Non
         "priority": query.priority,
         "weight": query.weight,
         "engine": "runtime",
-        "lag": _lag(positions, log),
+        "lag": _lag(positions, log) + sum(between.get(topic, 0) for topic in query.repartitions),
         "records_in": 0,
         "records_out": 0,
         **losses_of((int(t.rpartition("_")[2]), m.get(LOST, {})) for t, m in tasks.items()).to_data(),

@@ -7,6 +7,7 @@ finds it waiting, and deleted at the first cut after it was consumed: a cut cost
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from flowql.compiler.plan.topology import StoreSpec
 from flowql.runtime.batch import Batch
 from flowql.runtime.state.frozen import UnwritableState
 from flowql.runtime.state.manager import StateManager
-from flowql.runtime.state.store import Key, Value
-from flowql.runtime.task.batch_ipc import decode_batch, encode_batch
+from flowql.runtime.state.store import Key, Snapshot, Value
+from flowql.runtime.task.batch_ipc import decode_batch, encode_batch, rows_of
 from flowql.runtime.task.input_buffer import ExchangeInput
 
 ChannelKey = tuple[str, int, int]
@@ -166,6 +167,15 @@ class Exchanges:
     @property
     def empty(self) -> bool:
         return not any(e.has_rows for e in self._inputs.values())
+
+
+def rows_saved(snapshot: Snapshot) -> dict[str, int]:
+    """Rows that wait between tasks as of a commit, by repartition; nothing where there are none. Any process may ask."""
+    rows = Counter[str]()
+    if any(store.name == STORE.name for store in snapshot.stores()):
+        for (topic, _, _, number), (batch, consumed) in snapshot.scan(STORE.name):
+            rows[topic] += -consumed if number == HEAD else rows_of(batch)
+    return dict(rows)
 
 
 def _changes(

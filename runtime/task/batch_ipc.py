@@ -49,6 +49,11 @@ def decode_batch(data: bytes, schema: Schema) -> Batch:
     )
 
 
+def rows_of(data: bytes) -> int:
+    """How many rows an encoded batch has."""
+    return sum(batch.num_rows for batch in pa.ipc.open_stream(data))
+
+
 def _packed(origins: Origins) -> bytes:
     known = origins.offsets[origins.offsets != UNKNOWN]
     lowest = int(known.min()) if len(known) else 0
