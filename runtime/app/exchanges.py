@@ -174,7 +174,7 @@ def rows_saved(snapshot: Snapshot) -> dict[str, int]:
     rows = Counter[str]()
     if any(store.name == STORE.name for store in snapshot.stores()):
         for (topic, _, _, number), (batch, consumed) in snapshot.scan(STORE.name):
-            rows[topic] += -consumed if number == HEAD else rows_of(batch)
+            rows[str(topic)] += -consumed if number == HEAD else rows_of(batch)
     return dict(rows)
 
 
