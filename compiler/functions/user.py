@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 from flowql.compiler.functions.async_options import IN_FLIGHT, AsyncOptions, Order, Retry
 from flowql.compiler.functions.asynchronous import checked_options
+from flowql.compiler.functions.bounds import bounded
 from flowql.compiler.functions.registry import (
     AggregateFunction,
     AsyncFunction,
@@ -451,8 +452,9 @@ def _taker(hint: Any, name: str) -> Callable[[Any], Any] | None:
 
 
 def _giver(user: UserFunction, *, many: bool) -> Callable[[Any], Any]:
-    """Checks what a function returned, and makes it a reference value. many: a list of results."""
-    give = giver(array(user.result) if many else user.result)
+    """Checks what a function returned, and makes it a reference value, of a limited size. many: a list of results."""
+    result = array(user.result) if many else user.result
+    give = bounded(giver(result), result)
     return (lambda value: give(as_data(value))) if has_rows(user.result) else give
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
+from flowql.compiler.functions.bounds import bounded
 from flowql.compiler.functions.registry import AggregateFunction, resolver
 from flowql.compiler.functions.signatures import Overload, Pattern
 from flowql.compiler.functions.user import MARK, Isolation, checked_limits, checked_name
@@ -58,8 +59,8 @@ class UserAggregate:
             add=lambda *_: self._step("add"),
             undo=(lambda *_: self._step("undo")) if hasattr(self.made, "undo") else None,
             merge=(lambda *_: self._merge()) if hasattr(self.made, "merge") else None,
-            result=lambda *_: self._result(),
-            of_rows=lambda _: self._of_rows(),
+            result=lambda *_: bounded(self._result(), self.result),
+            of_rows=lambda _: bounded(self._of_rows(), self.result),
             add_runs=self.add_runs,
             takes_null=any(self.nullable),
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from flowql.compiler.functions.bounds import bounded
 from flowql.compiler.functions.registry import ArrowCall, Function, resolver
 from flowql.compiler.functions.signatures import Overload
 from flowql.compiler.functions.user_rows import has_rows, named, naming, pattern_of
@@ -83,7 +84,7 @@ class UserVectorFunction:
         return Function(
             name,
             resolver(self.name, Overload(patterns, self.result)),
-            lambda found: naming(self._of_one, found.result),
+            lambda found: naming(bounded(self._of_one, self.result), found.result),
             null_propagating=False,
             deterministic=self.deterministic,
             folds=has_rows(self.result),

@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from flowql.compiler.functions.bounds import VALUE_BYTES_MAX, ValueTooLarge
 from flowql.compiler.functions.registry import FAILURES, AggregateFunction, Function
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import UserDefined, UserFunction, marked
@@ -36,6 +37,8 @@ from flowql.runtime.batch import to_arrow, to_python
 from flowql.runtime.functions.failures import described, frames_of, text_of
 from flowql.runtime.functions.texts import imported
 from flowql.runtime.functions.workers import LENGTH, AggregatePart, Code, Failed, Request, from_ipc, to_ipc
+
+REPLY_BYTES_MAX = 4 * VALUE_BYTES_MAX  # the parent reads a reply in one call, which keeps the lock of its interpreter
 
 
 def end_with_parent(lifeline: int) -> None:
@@ -207,6 +210,9 @@ def _serve(connection: socket.socket, begun: memoryview) -> None:
 
         def send(reply: Any) -> None:
             data = pickle.dumps(reply, 5)
+            if len(data) > REPLY_BYTES_MAX:
+                text = f"the results of one call would have {len(data):,} bytes, and at most {REPLY_BYTES_MAX:,} are allowed"
+                data = pickle.dumps(Failed(ValueTooLarge.__name__, text, fails_query=False), 5)
             connection.sendall(LENGTH.pack(len(data)) + data)
 
         code = receive()

@@ -30,6 +30,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from flowql.compiler.functions.bounds import ValueTooLarge
 from flowql.compiler.functions.registry import QueryFailure
 from flowql.runtime.events import WARNING, is_a_step, say
 from flowql.runtime.functions.runs import gives_way
@@ -331,7 +332,8 @@ class Workers:
                 return reply
             if reply.fails_query:
                 raise QueryFailure(f"{request.function}: {reply.kind}: {reply.text}")
-            raise type(reply.kind, (FunctionFailed,), {})(reply.text)
+            bases = (FunctionFailed, ValueTooLarge) if reply.kind == ValueTooLarge.__name__ else (FunctionFailed,)
+            raise type(reply.kind, bases, {})(reply.text)
 
     def _failure(self, request: Request, why: str) -> Exception:
         said = f"{request.function}: {why}"

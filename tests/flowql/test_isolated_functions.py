@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 
 from flowql.cli.monitoring.functions import function_lines
-from flowql.compiler.functions.registry import Function, QueryFailure
+from flowql.compiler.functions.bounds import ValueTooLarge, code_of
+from flowql.compiler.functions.registry import AggregateFunction, Function, QueryFailure
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import BIGINT
 from flowql.config import functions
@@ -195,6 +196,62 @@ def test_what_earlier_calls_left_does_not_fail_a_call(tmp_path: Path) -> None:
     assert found[:3] == [1, 2, 1], "the third does not fit beside two, and has a new process"
     with pytest.raises(FunctionFailed, match="MemoryError"):
         grow(2 << 30)
+
+
+LARGE = """
+import pyarrow as pa
+import flowql
+from flowql import udf, udtf
+
+@udf
+def wide(n: int) -> str:
+    return "x" * n
+
+@udf(isolation="inline")
+def wide_here(n: int) -> str:
+    return "x" * n
+
+@udf(vectorized=True)
+def wide_column(n: pa.Int64Array) -> pa.StringArray:
+    return pa.array(["x" * each for each in n.to_pylist()])
+
+@udtf
+def wide_rows(n: int) -> list[str]:
+    return ["x" * (n // 16)] * 16
+
+@flowql.udaf
+class WideSum:
+    def init(self) -> list[str]:
+        return []
+
+    def add(self, kept: list[str], n: int) -> None:
+        kept.append("x" * n)
+
+    def result(self, kept: list[str]) -> str:
+        return "".join(kept)
+"""
+
+
+@pytest.mark.parametrize("name", ["WIDE", "WIDE_HERE", "WIDE_COLUMN", "WIDE_ROWS"])
+def test_a_value_of_a_function_has_the_limit_of_a_value(tmp_path: Path, name: str) -> None:
+    wide = loaded(tmp_path, name, LARGE)
+    assert len("".join(wide(160))) == 160
+    with pytest.raises(ValueTooLarge, match="16 MiB") as error:
+        wide((16 << 20) + 16)
+    assert code_of(error.value, "") == "FQ4072"
+    assert len("".join(wide(160))) == 160
+
+
+def test_what_a_process_gives_in_one_call_has_a_limit(tmp_path: Path) -> None:
+    """The accumulator of a group; its own limit is checked when it is stored."""
+    (tmp_path / "m.py").write_text(LARGE.replace("@flowql.udaf", '@flowql.udaf(isolation="process")'))
+    found = load_functions(tmp_path, ["m"]).values()
+    aggregate = next(f for f in found if isinstance(f, AggregateFunction))
+    resolution = Resolution((), BIGINT)
+    begun, add = aggregate.initial(resolution, ()), aggregate.add(resolution, ())
+    assert "xxx" in repr(add(begun, 3))
+    with pytest.raises(FunctionFailed, match="results of one call would have"):
+        add(begun, 65 << 20)
 
 
 ARROW = """
