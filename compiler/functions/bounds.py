@@ -3,7 +3,7 @@
 All queries of an instance share one interpreter, so a call may neither allocate without limit nor keep the lock of the interpreter for long.
 The registry wraps every built-in function in `bounded`, so the limit of a value holds in row kernels, in constants and in the calls that
 Arrow and Spark make. Functions whose result can be far larger than their arguments, or that take more than linear time, look at their
-arguments first: `check_bytes`, `check_elements`, `check_work`.
+arguments first: `check_bytes`, `check_elements`, `check_work`, and how long strings may be (`argument_limits`).
 
 A value counts its bytes: a string in UTF-8, and 16 bytes for each element, key and field that is inside another value.
 `flowql.runtime.operators.sizes` counts the same in columns.
@@ -90,9 +90,9 @@ def text_bytes_max(s: Any) -> int:
 
 @cache
 def size_of(t: SqlType) -> Size:
-    """The bytes of a value of a type; exact where it is near the limit or above."""
+    """The bytes of a value of a type; exact where it is near the limit, and never below it for one that is above."""
     if t.kind is Kind.STRING:
-        return lambda s: _UTF8_MAX * len(s) if len(s) <= _FEW else utf8_bytes(s)
+        return _text_size
     if t.kind is Kind.BYTES:
         return len
     if t.kind is Kind.ARRAY:
@@ -103,6 +103,13 @@ def size_of(t: SqlType) -> Size:
         own, sized = PART_BYTES * len(t.fields), [(n, of) for n, of in t.fields if of.kind in SIZED]
         return lambda fields: own + sum(_of(fields[n], of) for n, of in sized)
     return lambda _value: 0
+
+
+def _text_size(s: str) -> int:
+    """A text that is far too long is not encoded, which would keep the lock of the interpreter: at least its bytes."""
+    if len(s) <= _FEW:
+        return _UTF8_MAX * len(s)
+    return len(s) if len(s) > VALUE_BYTES_MAX else utf8_bytes(s)
 
 
 def _of(value: Any, t: SqlType) -> int:

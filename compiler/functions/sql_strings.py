@@ -11,7 +11,7 @@ from flowql.compiler.functions.pattern_calls import pattern_calls
 from flowql.compiler.functions.registry import Lowering, Reference, ascii_only, named, standard, takes
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_patterns import part_described
-from flowql.compiler.functions.strings import check_parts, replace, replace_sql
+from flowql.compiler.functions.strings import check_parts, filled, missing_to, replace, replace_sql
 from flowql.compiler.plan.types import BYTES, INT, STRING, Kind
 
 _BLANK = "' '"
@@ -38,12 +38,11 @@ def overlay(s: str, part: str, start: int, count: int | None = None) -> str:
 
 def pad(s: str, length: int, fill: str, *, left: bool) -> str:
     """Cut to `length`, or filled up to it; nothing is filled with an empty text."""
-    check_bytes(length)
     length = max(length, 0)
-    missing = length - len(s)
+    missing = missing_to(s, length, fill)
     if missing <= 0 or not fill:
         return s[:length]
-    filling = (fill * (missing // len(fill) + 1))[:missing]
+    filling = "".join(filled(fill, missing))
     return filling + s if left else s + filling
 
 

@@ -40,20 +40,24 @@ def pad_left(s: Any, length: int, padding: Any) -> Any:
     """Exactly `length` characters; NULL for a negative length or an empty padding."""
     if length < 0 or not padding:
         return None
-    missing = _missing(s, length)
-    return s[:length] if missing <= 0 else s[:0].join((*_fill(padding, missing), s))
+    missing = missing_to(s, length, padding)
+    return s[:length] if missing <= 0 else s[:0].join((*filled(padding, missing), s))
 
 
 def pad_right(s: Any, length: int, padding: Any) -> Any:
     if length < 0 or not padding:
         return None
-    missing = _missing(s, length)
-    return s[:length] if missing <= 0 else s[:0].join((s, *_fill(padding, missing)))
+    missing = missing_to(s, length, padding)
+    return s[:length] if missing <= 0 else s[:0].join((s, *filled(padding, missing)))
 
 
-def _missing(s: Any, length: int) -> int:
-    check_bytes(length)
-    return length - len(s)
+def missing_to(s: Any, length: int, padding: Any) -> int:
+    """How many characters or bytes a text lacks, which are filled with copies of `padding`. Raises ValueTooLarge."""
+    missing = length - len(s)
+    if missing > 0 and padding:
+        size = len(padding) if isinstance(padding, bytes) else utf8_bytes(padding)
+        check_bytes(len(s) + missing // len(padding) * size)
+    return missing
 
 
 def replace(s: str, part: str, by: str) -> str:
@@ -64,7 +68,7 @@ def replace(s: str, part: str, by: str) -> str:
     return s.replace(part, by)
 
 
-def _fill(padding: Any, n: int) -> tuple[Any, Any]:
+def filled(padding: Any, n: int) -> tuple[Any, Any]:
     """What n characters are filled with: a large text is copied once."""
     return padding * (n // len(padding)), padding[: n % len(padding)]
 

@@ -1,10 +1,10 @@
 """Fuzzes every function with adversarial arguments in a child process.
 
     python -m tests.bounds --cases 100000 --seed 7
-    python -m tests.bounds --cases 1000 --seed 7 --dialect ksql --only LPAD --long
+    python -m tests.bounds --cases 1000 --seed 7 --dialect ksql --only LPAD --sizes long
 
 A finding is a call that kept the lock of the interpreter for more than 50 ms of processor time, took more than 5 s, allocated more than 256 MiB,
-or ended its process. Cases of a seed are always the same. --long: arguments of 16 MiB, too.
+or ended its process. Cases of a seed and of sizes are always the same. --sizes: `long` has arguments of 16 MiB, too, and with `short` few are long.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def findings(
     end: int,
     *,
     only: str = "",
-    long: bool = False,
+    sizes: str = "usual",
     hang_s: float = HANG_S,
     withheld_s: float = WITHHELD_S,
 ) -> Iterator[Finding]:
     """What the cases from `start` to before `end` show."""
     while start < end:
         command = [sys.executable, "-m", "tests.bounds.child", f"--seed={seed}", f"--start={start}", f"--end={end}"]
-        command += [f"--dialect={dialect}", f"--only={only}", *(["--long"] if long else [])]
+        command += [f"--dialect={dialect}", f"--only={only}", f"--sizes={sizes}"]
         command += [f"--withheld={withheld_s}"]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         at, call, ended, what = start - 1, "start", False, ""
@@ -96,12 +96,12 @@ def main() -> int:
     p.add_argument("--start", type=int, default=0)
     p.add_argument("--dialect", choices=("ksql", "standard"))
     p.add_argument("--only", default="")
-    p.add_argument("--long", action="store_true")
+    p.add_argument("--sizes", choices=("short", "usual", "long"), default="usual")
     p.add_argument("--hang", type=float, default=HANG_S)
     a = p.parse_args()
     count = 0
     for dialect in (a.dialect,) if a.dialect else ("ksql", "standard"):
-        for f in findings(dialect, a.seed, a.start, a.start + a.cases, only=a.only, long=a.long, hang_s=a.hang):
+        for f in findings(dialect, a.seed, a.start, a.start + a.cases, only=a.only, sizes=a.sizes, hang_s=a.hang):
             count += 1
             print(f"{dialect} seed {a.seed} {f}", flush=True)
     print(f"{count} findings")

@@ -25,6 +25,7 @@ GROWTH_BYTES = 256 * MEGA
 MEMORY_BYTES = 4 << 30
 SIZES = (10, 100, 1000, 1000, 10_000, 10_000, 100_000, 100_000, MEGA, MEGA)
 SIZES_LONG = (*SIZES, LONG)
+SIZES_SHORT = (*[10] * 30, *[100] * 30, *[1_000] * 30, *[10_000] * 8, 100_000, MEGA)  # for many calls in little time
 
 
 class Heartbeat:
@@ -72,7 +73,7 @@ def main() -> None:
         p.add_argument(option, type=int, required=True)
     p.add_argument("--dialect", required=True)
     p.add_argument("--only", default="")
-    p.add_argument("--long", action="store_true")
+    p.add_argument("--sizes", choices=("short", "usual", "long"), default="usual")
     p.add_argument("--withheld", type=float, default=WITHHELD_S)
     a = p.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
@@ -80,8 +81,9 @@ def main() -> None:
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     heart = Heartbeat()
     gc.freeze()
+    sizes = {"short": SIZES_SHORT, "usual": SIZES, "long": SIZES_LONG}[a.sizes]
     for n in range(a.start, a.end):
-        made = case(a.dialect, a.seed, n, a.only, SIZES_LONG if a.long else SIZES)
+        made = case(a.dialect, a.seed, n, a.only, sizes)
         if made is None:
             continue
         name, call, args = made
