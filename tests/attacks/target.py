@@ -84,6 +84,12 @@ class Target:
         producer.commit()
         producer.close()
 
+    def close(self) -> None:
+        """The files that `append` has opened."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
     def processes(self) -> list[psutil.Process]:
         """The instance and everything that it has started."""
         address = read_address(self.data_dir)
