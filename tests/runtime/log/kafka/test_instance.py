@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections import Counter
+from itertools import pairwise
 
 import orjson
 import pyarrow as pa
@@ -27,6 +29,8 @@ from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
 from tests.kafka_broker import QUICK
 from tests.kafka_wire import Wire, free_ports
+from tests.runtime.log.records import batch as rows
+from tests.tidy.tree import ROOT
 
 pytestmark = pytest.mark.kafka
 WAIT_S = 120.0
@@ -173,6 +177,67 @@ def deny(world, topic, operation):
     for future in world.admin.create_acls(bindings).values():
         future.result()
     return [AclBindingFilter(*rule, operation, AclPermissionType.DENY)]
+
+
+def of_guide(world, source, result):
+    """Rules that the commands of the guide make."""
+    names = {"SOURCE": source, "RESULT": result, "APP_ID": world.app}
+    kinds = {"--topic": Kind.TOPIC, "--group": Kind.GROUP, "--transactional-id": Kind.TRANSACTIONAL_ID}
+    made = []
+    for line in (ROOT / "docs/guide/kafka.md").read_text().splitlines():
+        if line.startswith("kafka-acls.sh"):
+            words = line.split()
+            options = list(pairwise(words))
+            kind, name = next((kinds[option], names[value]) for option, value in options if option in kinds)
+            pattern = Pattern.PREFIXED if "prefixed" in words else Pattern.LITERAL
+            operations = [
+                re.sub("(?!^)(?=[A-Z])", "_", value).upper() for option, value in options if option == "--operation"
+            ]
+            made += [
+                AclBinding(kind, name, pattern, "User:flowql", "*", AclOperation[o], AclPermissionType.ALLOW)
+                for o in operations
+            ]
+    return made
+
+
+@pytest.mark.turns("kafka")
+def test_the_permissions_of_the_guide_are_enough(world):
+    """Of all topics, groups and transactional ids the user may use those alone that the guide names."""
+    source, result = f"src-{world.app}", f"out-{world.app}"
+    everything = (Kind.TOPIC, Kind.GROUP, Kind.TRANSACTIONAL_ID)
+    others = [
+        AclBinding(kind, "*", Pattern.LITERAL, "User:other", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+        for kind in everything
+    ]
+    rules = [*others, *of_guide(world, source, result)]
+    assert len(rules) > len(others)
+    world.plain.create_topic(source, 2)
+    for future in world.admin.create_acls(rules).values():
+        future.result()
+    try:
+        sql = SOURCE.replace("{app}-s", source) + TABLE.format(name="counted", app="out").replace("out-counted", result)
+        compiled = compile_project([SourceText("t.sql", sql)])
+        assert compiled.ok, compiled.diagnostics
+        world.instance = open_on(world.log, world.folder / "state", InstanceConfig(world.app, changelogs=True))
+        world.instance.start()
+        world.instance.deploy(compiled.plan)
+        producer = world.plain.producer(f"{world.app}-feed")
+        producer.begin()
+        producer.send(TopicPartition(source, 0), rows([(1, b"k", b'{"V": 7}')]))
+        producer.commit()
+        ends = [TopicPartition(result, p) for p in range(2)]
+        world.until(lambda: sum(world.plain.end_offsets(ends).values()) > 0, "a result that is committed")
+        assert world.error("CTAS_COUNTED") is None
+    finally:
+        allow(
+            world,
+            [
+                AclBindingFilter(
+                    b.restype, b.name, b.resource_pattern_type, b.principal, "*", b.operation, AclPermissionType.ALLOW
+                )
+                for b in rules
+            ],
+        )
 
 
 def allow(world, rules):
