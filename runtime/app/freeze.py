@@ -21,15 +21,22 @@ LOOK_S = 0.5
 KEPT_MAX = 20
 TRACE_CHARS = 30_000
 _GAP_S = 3.0  # between two looks: the watchdog itself did not run
+_SHARED_USED = (
+    0.6  # of `used_s` where silence lasts for `shared_s`: no call of ours keeps the lock for 3 s of processor time
+)
 _BUSY = 0.3  # of a processor: a thread that works
 _STARTS_TIMES = 6  # a start and an end may load and write for longer with the lock held
 
 
 class Limits(NamedTuple):
-    """used_s: processor time without a beat. silent_s: time without a beat, and without processor time."""
+    """used_s: processor time without a beat. silent_s: time without a beat, and without processor time.
+
+    shared_s: time without a beat on a machine that gives the instance a share of a processor alone, in which it used three fifths of `used_s`.
+    """
 
     used_s: float = 5.0
     silent_s: float = 60.0
+    shared_s: float = 9.0
 
 
 class FreezeWatch:
@@ -50,7 +57,8 @@ class FreezeWatch:
         else:
             self._silent_s += gap_s
         times = 1 if seen.state == RUNNING else _STARTS_TIMES
-        if seen.frozen_s >= times * self._limits.used_s:
+        shared = self._silent_s >= times * self._limits.shared_s
+        if seen.frozen_s >= times * self._limits.used_s * (_SHARED_USED if shared else 1.0):
             return f"it used {seen.frozen_s:.1f} s of processor time while no other thread could run"
         if seen.is_alive and self._silent_s >= times * self._limits.silent_s:
             return f"no thread could run for {self._silent_s:.0f} s, and it was not stopped"

@@ -49,6 +49,9 @@ def looked(*snapshots: Snapshot, every_s: float = 0.5) -> str:
         ([seen(used_s=5.0, is_alive=False)], False),
         ([seen(used_s=5.0, state=STARTING)], False),
         ([seen(used_s=30.0, state=STARTING)], True),
+        ([seen(used_s=3.0)] * 18, False),
+        ([seen(used_s=3.0)] * 19, True),  # the machine is busy: it is noticed within 10 s nevertheless
+        ([seen(used_s=2.9)] * 60, False),
         ([seen()] * 120, False),
         ([seen()] * 122, True),
         ([seen(n) for n in range(200)], False),
