@@ -24,17 +24,19 @@ sql_age sql_date_add sql_date_bin sql_date_part sql_date_subtract sql_date_trunc
 sql_number_to_char sql_timestampdiff sql_timezone sql_to_char sql_to_date sql_to_date_by sql_to_micros sql_to_microstz sql_to_number sql_to_time
 sql_to_timestamp sql_to_timestamp_by sql_to_timestamptz
 """
-_JSON = """
+_JSON_AND_URLS = """
 EXTRACTJSONFIELD IS_JSON_STRING JSON_ARRAY_CONTAINS JSON_ARRAY_LENGTH JSON_CONCAT JSON_ITEMS JSON_KEYS JSON_RECORDS
+URL_DECODE_PARAM URL_ENCODE_PARAM URL_EXTRACT_FRAGMENT URL_EXTRACT_HOST URL_EXTRACT_PARAMETER URL_EXTRACT_PATH URL_EXTRACT_PORT
+URL_EXTRACT_PROTOCOL URL_EXTRACT_QUERY
 """
 _LIMITS: dict[str, int] = {
     **dict.fromkeys(_BY_PATTERN.split(), PATTERN_CHARS_MAX),
-    **dict.fromkeys(_JSON.split(), JSON_CHARS_MAX),
-    "sql_to_array": PARSED_CHARS_MAX,
+    **dict.fromkeys(_JSON_AND_URLS.split(), JSON_CHARS_MAX),
+    **dict.fromkeys(("sql_to_array", "like", "not_like", "sql_ilike"), PARSED_CHARS_MAX),
     **dict.fromkeys(("REGEXP_REPLACE", "sql_regexp_replace"), JSON_CHARS_MAX),
 }
-# Where the limit is that of one argument: a replacement is read as a text with references to groups.
-_PLACES = {"REGEXP_REPLACE": (2,), "sql_regexp_replace": (2,)}
+# Where the limit is that of one argument: a replacement is read as a text with references to groups, a pattern of LIKE as its segments.
+_PLACES = {"REGEXP_REPLACE": (2,), "sql_regexp_replace": (2,), "like": (1,), "not_like": (1,), "sql_ilike": (1,)}
 
 
 def chars_max(name: str, r: Resolution) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flowql.compiler.functions.argument_limits import PARSED_CHARS_MAX
 from flowql.compiler.functions.patterns.like import like
 from flowql.compiler.functions.registry import Function, Lowering, Reference, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
@@ -284,12 +285,14 @@ def _bad_pattern(args: Sequence[str]) -> str:
     """Patterns on which DuckDB fails the statement (TRY does not catch it), or compares too much; some are fine and only decline."""
     escape = _escape(args)
     slow = f"CAST(strlen({args[0]}) AS HUGEINT) * strlen({args[1]}) > {DUCKDB_LIKE_MAX}"
-    return f"(strlen({escape}) <> 1 OR ends_with({args[1]}, {escape}) OR {slow})"
+    return (
+        f"(strlen({escape}) <> 1 OR ends_with({args[1]}, {escape}) OR strlen({args[1]}) > {PARSED_CHARS_MAX} OR {slow})"
+    )
 
 
 def _is_plain(args: Sequence[str]) -> bool:
     """A constant pattern without escapes, the common and quick case."""
-    return len(args) == 2 and args[1].startswith("'") and "\\" not in args[1]
+    return len(args) == 2 and args[1].startswith("'") and "\\" not in args[1] and len(args[1]) <= PARSED_CHARS_MAX
 
 
 def _like_declines(args: Sequence[str], _r: Resolution) -> str:

@@ -12,9 +12,9 @@ from flowql.compiler.functions.signatures import ArrayOf, T
 
 def cube(columns: list[Any]) -> list[list[Any]]:
     """Every combination of keeping and blanking the columns; a NULL column has only one form."""
-    forms = [[None] if v is None else [None, v] for v in columns]
-    kept = sum(len(f) > 1 for f in forms)
+    kept = len(columns) - columns.count(None)
     check_elements((len(columns) + 1) << min(kept, 64))
+    forms = [[None] if v is None else [None, v] for v in columns]
     return [list(row) for row in product(*forms)]
 
 

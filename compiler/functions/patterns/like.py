@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 ANY, ONE = "%", "_"
+CACHED_CHARS_MAX = 1_000  # of a pattern: the segments of one take a hundred times its memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,12 @@ class LikePattern:
         return True
 
 
-@lru_cache(maxsize=512)
 def like_pattern(pattern: str, escape: str = "\\") -> LikePattern:
     """The segments of a pattern. Raises ValueError for a bad escape."""
+    return (_known if len(pattern) <= CACHED_CHARS_MAX else _read)(pattern, escape)
+
+
+def _read(pattern: str, escape: str) -> LikePattern:
     if len(escape) != 1:
         raise ValueError(f"the escape of LIKE must be one character, not {escape!r}")
     segments: list[list[str]] = [[]]
@@ -86,6 +90,9 @@ def like_pattern(pattern: str, escape: str = "\\") -> LikePattern:
     # An empty segment between two % changes nothing.
     kept = [s for i, s in enumerate(segments) if s or i in (0, len(segments) - 1)]
     return LikePattern(tuple(map(_segment, kept)))
+
+
+_known = lru_cache(maxsize=512)(_read)
 
 
 def _segment(chars: list[str]) -> Segment:
@@ -113,11 +120,14 @@ def small_letters(s: str) -> str:
 
 def ilike(s: str, pattern: str, escape: str = "\\") -> bool:
     """LIKE whatever the case of letters."""
-    return _ilike_pattern(pattern, escape).matches(small_letters(s))
+    made = _known_ilike if len(pattern) <= CACHED_CHARS_MAX else _read_ilike
+    return made(pattern, escape).matches(small_letters(s))
 
 
-@lru_cache(maxsize=512)
-def _ilike_pattern(pattern: str, escape: str) -> LikePattern:
+def _read_ilike(pattern: str, escape: str) -> LikePattern:
     """Runs in small letters; `_`, `%` and the escape are those of the pattern as it is written."""
     found = like_pattern(pattern, escape)
     return LikePattern(tuple(Segment(tuple((o, small_letters(r)) for o, r in s.runs), s.size) for s in found.segments))
+
+
+_known_ilike = lru_cache(maxsize=512)(_read_ilike)

@@ -29,6 +29,8 @@ BOMBS = {
         {"N": 2, "T": "1" * 40},
         "FQ4073",
     ),
+    "ARRAY_JOIN": ("LEN(ARRAY_JOIN(L, T))", 0, {"N": 2, "T": LARGE, "L": ["x"] * 100}, "FQ4072"),
+    "a long pattern of LIKE": ("CASE WHEN T LIKE T THEN 1 ELSE 2 END", 1, {"N": 2, "T": "%a" * 50_000}, "FQ4073"),
     "deep JSON": ("JSON_ARRAY_LENGTH(T)", None, {"N": 2, "T": "[" * 200_000 + "]" * 200_000}, "FQ4030"),
     "large JSON": ("JSON_ARRAY_LENGTH(T)", None, {"N": 2, "T": "[" + "0," * 400_000 + "0]"}, "FQ4073"),
 }  # fmt: skip

@@ -56,3 +56,11 @@ def test_ilike_compares_character_by_character() -> None:
     assert ilike("ΣΑΣ", "σασ")
     assert ilike("İ", "i")
     assert ilike("İx", "_X")
+
+
+def test_long_patterns_are_not_kept() -> None:
+    """The segments of a megabyte of pattern take a hundred megabytes, and those of 512 patterns were kept."""
+    kept = search._known.cache_info().currsize
+    assert like("a" * 2_000, "%a" * 1_000)
+    assert ilike("A" * 2_000, "%a" * 1_000)
+    assert search._known.cache_info().currsize == kept
