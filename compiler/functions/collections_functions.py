@@ -58,7 +58,7 @@ def _extreme(pick: Callable[..., Any]) -> Reference:
 
 def sort(items: list[Any], direction: str = "ASC") -> list[Any] | None:
     """Ascending or descending, NULLs last; NULL for another direction."""
-    word = direction[:5].upper()  # no more, as a long string would take long
+    word = direction[:11].upper()  # one more than the longest: a long string would take long
     if word not in ("ASC", "ASCENDING", "DESC", "DESCENDING"):
         return None
     known = sorted((v for v in items if v is not None), key=sort_key, reverse=word.startswith("DESC"))
