@@ -20,7 +20,7 @@ JSON_CHARS_MAX = 512 << 10
 
 _BY_PATTERN = """
 CONVERT_TZ DATETOSTRING FORMAT_DATE FORMAT_TIME FORMAT_TIMESTAMP PARSE_DATE PARSE_TIME PARSE_TIMESTAMP STRINGTODATE STRINGTOTIMESTAMP TIMESTAMPTOSTRING
-sql_age sql_date_add sql_date_bin sql_date_part sql_date_subtract sql_date_trunc sql_extract sql_interval sql_interval_taken sql_make_timestamptz
+sql_age sql_from_unixtime sql_unix_timestamp sql_date_add sql_date_bin sql_date_part sql_date_subtract sql_date_trunc sql_extract sql_interval sql_interval_taken sql_make_timestamptz
 sql_number_to_char sql_timestampdiff sql_timezone sql_to_char sql_to_date sql_to_date_by sql_to_micros sql_to_microstz sql_to_number sql_to_time
 sql_to_timestamp sql_to_timestamp_by sql_to_timestamptz
 """

@@ -11,7 +11,7 @@ A value counts its bytes: a string in UTF-8, and 16 bytes for each element, key 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NoReturn
 
@@ -83,11 +83,6 @@ def utf8_bytes(s: str) -> int:
     return len(s) if s.isascii() else len(s.encode("utf-8", "surrogatepass"))
 
 
-def text_bytes_max(s: Any) -> int:
-    """At least the bytes of a string or of bytes, without looking at the characters."""
-    return len(s) if isinstance(s, bytes) or s.isascii() else _UTF8_MAX * len(s)
-
-
 @cache
 def size_of(t: SqlType) -> Size:
     """The bytes of a value of a type; exact where it is near the limit, and never below it for one that is above."""
@@ -109,7 +104,9 @@ def _text_size(s: str) -> int:
     """A text that is far too long is not encoded, which would keep the lock of the interpreter: at least its bytes."""
     if len(s) <= _FEW:
         return _UTF8_MAX * len(s)
-    return len(s) if len(s) > VALUE_BYTES_MAX else utf8_bytes(s)
+    if len(s) >= VALUE_BYTES_MAX and not s.isascii():
+        return len(s) + 1
+    return utf8_bytes(s)
 
 
 def _of(value: Any, t: SqlType) -> int:
@@ -155,13 +152,3 @@ def _bounded_text(call: Callable[..., Any], size: Size) -> Callable[..., Any]:
         return value
 
     return checked
-
-
-def joined_bytes(parts: Sequence[Any], between: Any) -> int:
-    """At least the bytes of texts with a text between them."""
-    return sum(map(text_bytes_max, parts)) + text_bytes_max(between) * max(len(parts) - 1, 0)
-
-
-def entries(values: Mapping[Any, Any]) -> int:
-    """The elements of a map: keys and values."""
-    return 2 * len(values)

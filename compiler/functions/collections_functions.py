@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flowql.compiler.functions.bounds import VALUE_BYTES_MAX, check_bytes, check_elements, joined_bytes
+from flowql.compiler.functions.bounds import check_elements
 from flowql.compiler.functions.registry import Reference, scalar, takes
 from flowql.compiler.functions.signatures import ArrayOf, K, MapOf, Resolution, T, V, Var
+from flowql.compiler.functions.strings import joined
 from flowql.compiler.functions.values import identity, map_key, same, sort_key, text_of
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, Kind, SqlType, array, struct
 
@@ -71,13 +72,7 @@ def _join(r: Resolution) -> Reference:
     def run(items: list[Any] | None, delimiter: str | None = ",") -> str | None:
         if items is None:
             return None
-        between = delimiter or ""
-        parts = ["null" if v is None else text(v) for v in items]
-        if (
-            joined_bytes(parts, between) > VALUE_BYTES_MAX
-        ):  # a few characters are many bytes: it may still be small enough
-            check_bytes(sum(map(len, parts)) + len(between) * max(len(parts) - 1, 0))
-        return between.join(parts)
+        return str(joined(delimiter or "", ["null" if v is None else text(v) for v in items]))
 
     return run
 

@@ -8,6 +8,7 @@ from typing import Any
 from flowql.compiler.functions.registry import Reference, standard, takes
 from flowql.compiler.functions.signatures import ArrayOf, Resolution, T
 from flowql.compiler.functions.sql_text_casts import text_writer
+from flowql.compiler.functions.strings import joined
 from flowql.compiler.functions.values import same
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING
 
@@ -21,7 +22,7 @@ def _joined(r: Resolution) -> Reference:
         if values is None or delimiter is None:
             return None
         texts = (null if v is None else write(v) for v in values)
-        return delimiter.join(t for t in texts if t is not None)
+        return str(joined(delimiter, [t for t in texts if t is not None]))
 
     return run
 
