@@ -6,16 +6,17 @@ Calls are grouped by all that is not the string: the pattern, flags, numbers. Th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 from flowql.compiler.functions.duckdb_text import constant_text
 from flowql.compiler.functions.lazy_arrow import np, pa, pc
 from flowql.compiler.functions.patterns.errors import StringTooLong, shown
 from flowql.compiler.functions.patterns.program import Program
-from flowql.compiler.functions.registry import FAILED, ArrowCall, Lowering, Reference, register_columns
+from flowql.compiler.functions.patterns.short import short
+from flowql.compiler.functions.registry import CHEAP_ROWS, FAILED, ArrowCall, Lowering, Reference, register_columns
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import SqlType, arrow_type
 
@@ -24,15 +25,35 @@ if TYPE_CHECKING:
 
 _WHOLE = re.compile(r"CAST\('(-?\d+)' AS (?:INTEGER|BIGINT)\)")
 PREPARED_MAX = 500
+FEW = 100  # pieces of a replacement in a row
+
+
+def _by_columns(s: str) -> NoReturn:
+    raise AssertionError("a row is a column of one")
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A call but for its strings. over: of strings without NULL, gives as many values. every: it asks for all matches."""
+    """A call but for its strings. over: of strings without NULL, gives as many values. every: it asks for all matches.
+
+    row: the same of one string of at most `row_chars_max` characters; row_ascii: and of ASCII.
+    """
 
     program: Program
     over: Callable[[pa.Array], pa.Array]
     every: bool = False
+    row: Callable[[str], Any] = _by_columns
+    row_chars_max: int = -1
+    row_ascii: bool = False
+
+    def with_row(self, make: Callable[[re.Pattern[str]], Callable[[str], Any]], groups: Iterable[int] = ()) -> Prepared:
+        """With a row by `short`, where the pattern allows it. groups: that `make` takes."""
+        found = None if self.every and self.program.nullable else short(self.program.pattern, frozenset(groups))
+        return (
+            self
+            if found is None
+            else replace(self, row=make(found.regex), row_chars_max=found.chars_max, row_ascii=found.ascii_only)
+        )
 
     @property
     def bytes_max(self) -> int:
@@ -51,8 +72,14 @@ class PatternFunction:
 
     def value(self, *args: Any) -> Any:
         """The meaning of one row, without NULL. Raises ValueError."""
-        s = args[self.subject]
-        prepared = self.prepare(*args[: self.subject], *args[self.subject + 1 :])
+        if self.subject:
+            before, s, *others = args
+            prepared = self.prepare(before, *others)
+        else:
+            s, *others = args
+            prepared = self.prepare(*others)
+        if len(s) <= prepared.row_chars_max and (not prepared.row_ascii or s.isascii()):
+            return prepared.row(s)
         strings = pa.array([s], pa.string())
         if strings.nbytes > prepared.bytes_max:
             _check(s, prepared)
@@ -166,15 +193,18 @@ def pattern_calls(
     for count, function in functions.items():
         key = _called(name, count)
         _KNOWN[key] = function
-        register_columns(key, ArrowCall(function.args, result, function.column, _Failures(function)))
+        over = ArrowCall(function.args, result, function.column, _Failures(function))
+        register_columns(key, over)
+        register_columns(f"{key}{CHEAP_ROWS}", over)
 
     def duckdb(args: Sequence[str], _r: Resolution) -> str:
+        cheap = ""
         if (constants := _constants(args, subject)) is not None:
             try:
-                cached(*constants)
+                cheap = CHEAP_ROWS if cached(*constants).row_chars_max >= 0 else ""
             except ValueError:
                 return ""
-        return f'"{_called(name, len(args))}"({", ".join(args)})'
+        return f'"{_called(name, len(args))}{cheap}"({", ".join(args)})'
 
     def declines(args: Sequence[str], _r: Resolution) -> str:
         constants = _constants(args, subject)
@@ -206,6 +236,27 @@ def _constants(args: Sequence[str], subject: int) -> list[Any] | None:
             return None
         made.append(value)
     return made
+
+
+def found_in(regex: re.Pattern[str]) -> Callable[[str], bool]:
+    search = regex.search
+    return lambda s: search(s) is not None
+
+
+def group_of_first(group: int) -> Callable[[re.Pattern[str]], Callable[[str], Any]]:
+    """A group of the first match, or None. group: 0 is the match."""
+
+    def make(regex: re.Pattern[str]) -> Callable[[str], Any]:
+        search, at = regex.search, 0 if not group else regex.groupindex[f"g{group}"]
+        return lambda s: None if (m := search(s)) is None else m[at]
+
+    return make
+
+
+def replacing(pieces: Sequence[str | int], count: int = 0) -> Callable[[re.Pattern[str]], Callable[[str], Any]]:
+    """Matches replaced by pieces of `joined`. count: how many, 0 for all."""
+    template = "".join(p.replace("\\", r"\\") if isinstance(p, str) else rf"\g<{f'g{p}' if p else 0}>" for p in pieces)
+    return lambda regex: lambda s: regex.sub(template, s, count)
 
 
 def lists(rows: npt.NDArray[np.int64], values: pa.Array, count: int) -> pa.Array:

@@ -5,9 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import AnyStr
 
 from flowql.compiler.functions.lazy_arrow import np, pa
-from flowql.compiler.functions.pattern_calls import Prepared, lists, pattern_calls, scattered
+from flowql.compiler.functions.pattern_calls import (
+    FEW,
+    Prepared,
+    found_in,
+    group_of_first,
+    lists,
+    pattern_calls,
+    replacing,
+    scattered,
+)
 from flowql.compiler.functions.patterns import engine
 from flowql.compiler.functions.patterns.errors import PatternError
 from flowql.compiler.functions.patterns.java import parse_java
@@ -26,7 +36,7 @@ def java_program(pattern: str) -> Program:
 
 def like(pattern: str) -> Prepared:
     program = java_program(pattern)
-    return Prepared(program, lambda strings: engine.tests(program, strings))
+    return Prepared(program, lambda strings: engine.tests(program, strings)).with_row(found_in)
 
 
 def extract(pattern: str, group: int = 0) -> Prepared:
@@ -40,7 +50,7 @@ def extract(pattern: str, group: int = 0) -> Prepared:
         found = engine.first(program, strings, frozenset((group,)))
         return scattered(found.rows, engine.texts(strings, found.rows, *found.groups[group]), len(strings))
 
-    return Prepared(program, over)
+    return Prepared(program, over).with_row(group_of_first(group), [group])
 
 
 def extract_all(pattern: str, group: int = 0) -> Prepared:
@@ -60,7 +70,8 @@ def replace(pattern: str, replacement: str) -> Prepared:
     program = java_program(pattern)
     pieces = _pieces(program, replacement)
     program.take(p for p in pieces if isinstance(p, int))
-    return Prepared(program, lambda strings: engine.replaced(program, strings, pieces), every=True)
+    made = Prepared(program, lambda strings: engine.replaced(program, strings, pieces), every=True)
+    return made.with_row(replacing(pieces), [p for p in pieces if isinstance(p, int)]) if len(pieces) < FEW else made
 
 
 def _pieces(program: Program, replacement: str) -> tuple[str | int, ...]:
@@ -122,7 +133,9 @@ def split(pattern: str) -> Prepared:
             made.append([p.decode() for p in (_split_by_java if empty else _split_by_guava)(s.encode(), spans)])
         return pa.array(made, pa.list_(pa.string()))
 
-    return Prepared(program, over, every=True)
+    return Prepared(program, over, every=True).with_row(
+        lambda regex: lambda s: _split_by_guava(s, [m.span() for m in regex.finditer(s)])
+    )
 
 
 def _split_by_java(s: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
@@ -142,9 +155,9 @@ def _split_by_java(s: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
     return parts
 
 
-def _split_by_guava(s: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
+def _split_by_guava(s: AnyStr, spans: list[tuple[int, int]]) -> list[AnyStr]:
     """`Splitter.on`: an empty match where a part begins is none."""
-    parts: list[bytes] = []
+    parts: list[AnyStr] = []
     start = 0
     for begin, end in spans:
         if begin == end == start:
@@ -153,7 +166,8 @@ def _split_by_guava(s: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
             continue
         parts.append(s[start:begin])
         start = end
-    return [*parts, s[start:]]
+    parts.append(s[start:])
+    return parts
 
 
 _ONE_GROUP = ((STRING, STRING), (STRING, STRING, INT))

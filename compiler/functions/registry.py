@@ -45,6 +45,8 @@ Lowering = Callable[[Sequence[str], Resolution], str]
 
 # Suffix of a DuckDB function that tells for which rows of the statement the function over columns has failed.
 FAILED = "!failed"
+# Suffix of a function over columns of which a row alone costs no more than it does in Python.
+CHEAP_ROWS = "!cheap"
 
 
 class ColumnFailures(Protocol):

@@ -6,7 +6,16 @@ import re
 from functools import lru_cache
 
 from flowql.compiler.functions.lazy_arrow import np, pa
-from flowql.compiler.functions.pattern_calls import Prepared, lists, pattern_calls, scattered
+from flowql.compiler.functions.pattern_calls import (
+    FEW,
+    Prepared,
+    found_in,
+    group_of_first,
+    lists,
+    pattern_calls,
+    replacing,
+    scattered,
+)
 from flowql.compiler.functions.patterns import engine
 from flowql.compiler.functions.patterns.like import ilike
 from flowql.compiler.functions.patterns.postgres import FLAGS, parse_postgres, parse_postgres_match, parse_similar
@@ -41,26 +50,28 @@ def taking_program(pattern: str, flags: str = "", *, known: str = FLAGS) -> Prog
 def matches(pattern: str, flags: str = "") -> Prepared:
     """Whether a string contains what the expression describes; flags: i ignores case."""
     program = asking_program(pattern, flags)
-    return Prepared(program, lambda strings: engine.tests(program, strings))
+    return Prepared(program, lambda strings: engine.tests(program, strings)).with_row(found_in)
 
 
 def similar(pattern: str, escape: str = "\\") -> Prepared:
     program = Program(parse_similar(pattern, escape))
-    return Prepared(program, lambda strings: engine.tests(program, strings))
+    return Prepared(program, lambda strings: engine.tests(program, strings)).with_row(found_in)
 
 
 def replaced(pattern: str, replacement: str, flags: str = "") -> Prepared:
     r"""The first match replaced, all with the flag g; \1 is a group and \& the match."""
     program = taking_program(pattern, flags, known=FLAGS + "g")
     pieces = _pieces(replacement, program.groups)
-    if "g" in flags:
-        return Prepared(program, lambda strings: engine.replaced(program, strings, pieces), every=True)
     groups = frozenset(p for p in pieces if isinstance(p, int)) | {WHOLE}
+    if "g" in flags:
+        made = Prepared(program, lambda strings: engine.replaced(program, strings, pieces), every=True)
+        return made.with_row(replacing(pieces), groups) if len(pieces) < FEW else made
 
     def over(strings: pa.Array) -> pa.Array:
         return engine.spliced(strings, engine.first(program, strings, groups), pieces)
 
-    return Prepared(program, over)
+    made = Prepared(program, over)
+    return made.with_row(replacing(pieces, 1), groups) if len(pieces) < FEW else made
 
 
 def _pieces(replacement: str, groups: int) -> tuple[str | int, ...]:
@@ -112,7 +123,7 @@ def part_described(pattern: str) -> Prepared:
         found = engine.first(program, strings, frozenset((group,)))
         return scattered(found.rows, engine.texts(strings, found.rows, *found.groups[group]), len(strings))
 
-    return Prepared(program, over)
+    return Prepared(program, over).with_row(group_of_first(group), [group])
 
 
 standard(

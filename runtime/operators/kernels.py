@@ -36,7 +36,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import FAILED, ArrowCall, ColumnFailures, arrow_call
+from flowql.compiler.functions.registry import CHEAP_ROWS, FAILED, ArrowCall, ColumnFailures, arrow_call
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType, arrow_type, duckdb_type
 from flowql.runtime.functions.runs import raise_if_over
 
@@ -191,6 +191,11 @@ def _failures_of(name: str) -> ColumnFailures | None:
 def calls_arrow(sql: str) -> bool:
     """Whether a statement calls functions over columns."""
     return bool(_called(sql))
+
+
+def rows_cost_little(sql: str) -> bool:
+    """Whether a row alone costs little in all functions over columns that a statement calls."""
+    return all(name.endswith(CHEAP_ROWS) for name in _called(sql))
 
 
 def connection() -> duckdb.DuckDBPyConnection:

@@ -28,7 +28,7 @@ from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type
 from flowql.runtime.batch import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, Batch, Ints, Ops, Row, concat, from_rows
 from flowql.runtime.functions.failures import frames_of, text_of
 from flowql.runtime.operators.base import MicroBatchContext
-from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, calls_arrow, compute
+from flowql.runtime.operators.kernels import DUCKDB_ROWS, INPUT, VectorFailed, calls_arrow, compute, rows_cost_little
 from flowql.runtime.operators.sizes import (
     BATCH_BYTES_MAX,
     MadeBytes,
@@ -42,6 +42,7 @@ from flowql.runtime.operators.sizes import (
 EXPRESSION_FAILED = "FQ4030"
 VECTOR_ROWS = 32  # when columns are only passed on
 ARROW_ROWS = 16  # when functions over columns are called, which cost 20 us for a row alone
+CHEAP_ROWS_MIN = 2_000  # when these cost about 1 us for a row alone, and 1 ms for a statement
 Bools = npt.NDArray[np.bool_]
 Image = Callable[[Row, int], Row | None]  # (row, rowtime) -> the projected row, or None when it is dropped
 NODES_MAX = 2_000  # of expressions in one statement; rewriting over the source could grow without bound
@@ -287,8 +288,15 @@ def _statement(
     names = tuple(n for n in (*source.names, ROWTIME) if n in used)
     columns = ", ".join(f"{text} AS c{i}" for i, text in enumerate(selected))
     sql = f"SELECT {columns} FROM {read_from}" if selected else None
-    rows_min = VECTOR_ROWS if sql is None else ARROW_ROWS if calls_arrow(sql) else DUCKDB_ROWS
-    return VectorPlan(names, tuple(passed), sql, tuple(types), bool(conditions), bool(refused), rows_min)
+    return VectorPlan(names, tuple(passed), sql, tuple(types), bool(conditions), bool(refused), _rows_min(sql))
+
+
+def _rows_min(sql: str | None) -> int:
+    if sql is None:
+        return VECTOR_ROWS
+    if not calls_arrow(sql):
+        return DUCKDB_ROWS
+    return CHEAP_ROWS_MIN if rows_cost_little(sql) else ARROW_ROWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,10 @@ public class Matches {
             List<String> matches = new ArrayList<>();
             while (m.find()) {
                 // Between the halves of a character is no place of a string here.
-                if (m.start() > 0 && m.start() < s.length() && Character.isLowSurrogate(s.charAt(m.start()))) continue;
+                if (m.start() > 0 && m.start() < s.length() && Character.isLowSurrogate(s.charAt(m.start()))) {
+                    if (m.end() > m.start()) return "halves";
+                    continue;
+                }
                 List<String> groups = new ArrayList<>();
                 for (int g = 0; g <= m.groupCount(); g++)
                     groups.add(m.start(g) < 0 ? "-" : s.codePointCount(0, m.start(g)) + "-" + s.codePointCount(0, m.end(g)));

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections import Counter
 
-from tests.patterns.compare import Outcome, compare_java, compare_postgres
+from tests.patterns.compare import Outcome, compare_java, compare_postgres, compare_short
 
 
 def main() -> int:
@@ -14,10 +14,14 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--java", action="store_true")
+    parser.add_argument("--short", action="store_true", help="RE2 and Python's re, which takes short strings")
     parser.add_argument("--postgres", metavar="DSN", help="such as  'host=127.0.0.1 port=5499 user=postgres'")
     parser.add_argument("--shown", type=int, default=20)
     given = parser.parse_args()
     wrong = 0
+    if given.short:
+        for dialect in ("java", "postgres"):
+            wrong += _report(f"short {dialect}", compare_short(given.pairs, given.seed, dialect), given.shown)
     if given.java:
         wrong += _report("Java", compare_java(given.pairs, given.seed), given.shown)
     if given.postgres:

@@ -20,6 +20,7 @@ from flowql.compiler.functions.patterns.errors import (
 from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.postgres import parse_postgres, parse_postgres_match
 from flowql.compiler.functions.patterns.program import Program
+from flowql.compiler.functions.patterns.short import short
 from flowql.compiler.functions.patterns.tree import Pattern
 from tests.patterns.generate import pairs
 
@@ -29,7 +30,7 @@ WRONG = "E"  # of a pattern that is not valid
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """verdict: same; different; refused: by name here alone; accepted: here alone."""
+    """verdict: same; different; refused: by name here alone; accepted: here alone; halves: Java matches half a character."""
 
     pattern: str
     string: str
@@ -90,11 +91,42 @@ def outcomes(given: Sequence[tuple[str, str]], theirs: Sequence[str], ours: Call
 
 
 def _verdict(ours: str, theirs: str) -> str:
+    if theirs == "halves":
+        return "halves"
     if ours == theirs or (theirs == WRONG and ours.startswith("Pattern")):
         return "same"
     if ours.startswith("Pattern") or ours == WRONG:
         return "refused"
     return "accepted" if theirs == WRONG else "different"
+
+
+def compare_short(count: int, seed: int, dialect: str) -> list[Outcome]:
+    """RE2 and Python's `re` as `short` writes it: the first match of a pattern, or all where none is empty."""
+    made = []
+    for pattern, string in pairs(dialect, count, seed):
+        try:
+            program = _program(parse_java if dialect == "java" else parse_postgres_match, pattern)
+        except PatternError:
+            continue
+        for groups in (frozenset(range(program.groups + 1)), frozenset((0,))):
+            found = short(program.pattern, groups)
+            if found is None or len(string) > found.chars_max or (found.ascii_only and not string.isascii()):
+                continue
+            ours = [m.span(f"g{g}" if g else 0) for m in found.regex.finditer(string) for g in sorted(groups)]
+            theirs = _spans(program, string, groups)
+            if program.nullable:
+                ours, theirs = ours[: len(groups)], theirs[: len(groups)]
+            verdict = "same" if ours == theirs else "different"
+            made.append(Outcome(pattern, string, str(ours), str(theirs), verdict))
+    return made
+
+
+def _spans(program: Program, string: str, groups: frozenset[int]) -> list[tuple[int, int]]:
+    found, raw = engine.every(program, pa.array([string]), groups), string.encode()
+    ends = (
+        (int(found.groups[g][0][i]), int(found.groups[g][1][i])) for i in range(len(found.rows)) for g in sorted(groups)
+    )
+    return [(-1, -1) if b < 0 else (len(raw[:b].decode()), len(raw[:e].decode())) for b, e in ends]
 
 
 # The matches of a pattern as `Matches.java` writes them, of `k` groups.

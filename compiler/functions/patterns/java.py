@@ -64,6 +64,9 @@ def parse_java(text: str) -> Pattern:
         parser.refuse(
             "^ of each line, (?m), in a pattern that matches an empty string", "write what the line begins with"
         )
+    if any(isinstance(n, Position) and n.where == "no_word_edge" for n in walk(root)) and is_nullable(root):
+        # RE2 has such a match between the bytes of a character, too.
+        parser.refuse("\\B in a pattern that matches an empty string", "write what is beside it")
     if empties_repeated(root):
         parser.refuse(
             "a repetition of what may be empty, with groups or alternatives in it", "write  +  for  *  within it"
@@ -311,7 +314,7 @@ class _Parser(Reader):
             if not control:
                 self.invalid("a control character is not complete")
             return chr(ord(control) ^ 64)
-        if not c or c in _LETTERS:
+        if not c or c in _LETTERS or c in _DIGITS:
             self.invalid(f"the escape \\{c} is unknown" if c else "a backslash is at the end")
         return c
 

@@ -6,6 +6,7 @@ a later place would only leave less to the segments behind it. So no place is tr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -46,12 +47,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LikePattern:
-    """A pattern in segments: one alone is the whole string."""
+    """A pattern in segments: one alone is the whole string. texts: the segments where none has a _."""
 
     segments: tuple[Segment, ...]
+    texts: tuple[str, ...] | None = None
 
     def matches(self, s: str) -> bool:
         """Whether all of a string is what the pattern describes."""
+        if self.texts is not None:
+            return _has_texts(s, self.texts)
         first, last = self.segments[0], self.segments[-1]
         if len(self.segments) == 1:
             return len(s) == first.size and first.at(s, 0)
@@ -65,6 +69,28 @@ class LikePattern:
                 return False
             place = found + segment.size
         return True
+
+
+def _has_texts(s: str, texts: tuple[str, ...]) -> bool:
+    """As `LikePattern.matches`, of segments without a _."""
+    if len(texts) == 1:
+        return s == texts[0]
+    place, end = len(texts[0]), len(s) - len(texts[-1])
+    if end < place or not s.startswith(texts[0]) or not s.endswith(texts[-1]):
+        return False
+    for text in texts[1:-1]:
+        found = s.find(text, place, end)
+        if found < 0:
+            return False
+        place = found + len(text)
+    return True
+
+
+def _of_segments(segments: Iterable[Segment]) -> LikePattern:
+    made = tuple(segments)
+    texts = tuple(s.runs[0][1] if s.runs else "" for s in made)
+    plain = all(len(text) == s.size for text, s in zip(texts, made, strict=True))
+    return LikePattern(made, texts if plain else None)
 
 
 def like_pattern(pattern: str, escape: str = "\\") -> LikePattern:
@@ -89,7 +115,7 @@ def _read(pattern: str, escape: str) -> LikePattern:
             segments[-1].append("" if c == ONE else c)
     # An empty segment between two % changes nothing.
     kept = [s for i, s in enumerate(segments) if s or i in (0, len(segments) - 1)]
-    return LikePattern(tuple(map(_segment, kept)))
+    return _of_segments(map(_segment, kept))
 
 
 _known = lru_cache(maxsize=512)(_read)
@@ -127,7 +153,7 @@ def ilike(s: str, pattern: str, escape: str = "\\") -> bool:
 def _read_ilike(pattern: str, escape: str) -> LikePattern:
     """Runs in small letters; `_`, `%` and the escape are those of the pattern as it is written."""
     found = like_pattern(pattern, escape)
-    return LikePattern(tuple(Segment(tuple((o, small_letters(r)) for o, r in s.runs), s.size) for s in found.segments))
+    return _of_segments(Segment(tuple((o, small_letters(r)) for o, r in s.runs), s.size) for s in found.segments)
 
 
 _known_ilike = lru_cache(maxsize=512)(_read_ilike)

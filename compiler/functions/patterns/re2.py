@@ -21,7 +21,6 @@ from flowql.compiler.functions.patterns.code_points import (
 )
 from flowql.compiler.functions.patterns.tree import Alternation, Chars, Group, Node, Position, Repeat, Sequence
 
-NOTHING = r"[^\x00-\x{10FFFF}]"
 END = "end"  # groups that stand where a match ends although more is read are called so, with a number
 _POSITIONS = {
     "text_start": r"\A", "text_end": r"\z", "line_start": "(?m:^)", "line_end": "(?m:$)", "word_edge": r"\b", "no_word_edge": r"\B",
@@ -87,13 +86,22 @@ class Writer:
         if ranges == every:
             return "(?s:.)"
         if not ranges:
-            return NOTHING
+            return f"[^{self._ranges(EVERY)}]"
         if len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
-            return _point(ranges[0][0])
+            return self.point(ranges[0][0])
         others = intersection(complement(ranges), every)
         if len(others) < len(ranges):
-            return f"[^{_ranges(others)}]"
-        return f"[{_ranges(ranges)}]"
+            return f"[^{self._ranges(others)}]"
+        return f"[{self._ranges(ranges)}]"
+
+    def _ranges(self, ranges: Ranges) -> str:
+        return "".join(self.point(a) if a == b else f"{self.point(a)}-{self.point(b)}" for a, b in ranges)
+
+    @staticmethod
+    def point(point: int) -> str:
+        """A character, also in brackets."""
+        c = chr(point)
+        return c if c.isascii() and c.isalnum() else rf"\x{{{point:x}}}"
 
 
 def _times(node: Repeat) -> str:
@@ -103,12 +111,3 @@ def _times(node: Repeat) -> str:
     if node.most == node.least:
         return f"{{{node.least}}}"
     return f"{{{node.least},{'' if node.most is None else node.most}}}"
-
-
-def _ranges(ranges: Ranges) -> str:
-    return "".join(_point(a) if a == b else f"{_point(a)}-{_point(b)}" for a, b in ranges)
-
-
-def _point(point: int) -> str:
-    c = chr(point)
-    return c if c.isascii() and c.isalnum() else rf"\x{{{point:x}}}"

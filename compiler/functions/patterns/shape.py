@@ -124,6 +124,8 @@ def empties_repeated(node: Node) -> bool:
     for n in walk(node):
         if isinstance(n, Repeat) and n.most not in (0, 1) and is_nullable(n.body):
             inner = list(walk(n.body))
-            if n.lazy or any(isinstance(i, Group | Alternation) or (isinstance(i, Repeat) and i.lazy) for i in inner):
+            if n.lazy or any(
+                isinstance(i, Group | Alternation | Position) or (isinstance(i, Repeat) and i.lazy) for i in inner
+            ):
                 return True
     return False

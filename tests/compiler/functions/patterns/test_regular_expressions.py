@@ -101,6 +101,14 @@ def test_a_replacement_is_refused_before_it_makes_a_value_without_bound(pattern:
     assert call("REGEXP_REPLACE", "b" * 18_000, "(a)", "$1" * 1_000) == "b" * 18_000
 
 
+@pytest.mark.parametrize("pattern", [r"\B", r"a*\B", r"x|\B"])
+def test_no_match_is_within_a_character(pattern: str) -> None:
+    """RE2 has an empty match between the bytes of a character: a replacement there was no string."""
+    with pytest.raises(errors.PatternNotSupported, match="B in a pattern that matches an empty string"):
+        call("REGEXP_REPLACE", "aéa", pattern, "-")
+    assert call("REGEXP_REPLACE", "aéa éé", r"\Bé", "-") == "aéa --"
+
+
 def test_a_replacement_is_read_in_linear_time() -> None:
     class Piece(str):
         def __add__(self, other: str) -> str:
