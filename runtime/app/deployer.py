@@ -44,7 +44,15 @@ from flowql.runtime.app.reconciler import CoroutineRequest, Reconciler
 from flowql.runtime.app.recovery import check_deployment_lost
 from flowql.runtime.app.swapping import all_wait
 from flowql.runtime.app.unrecorded import made_by, unrecorded
-from flowql.runtime.errors import CommitsBlocked, HandoverUnfit, LogError, RuntimeFailure, StaleMember, Superseded
+from flowql.runtime.errors import (
+    CommitsBlocked,
+    HandoverUnfit,
+    LogError,
+    LogUnavailable,
+    RuntimeFailure,
+    StaleMember,
+    Superseded,
+)
 from flowql.runtime.events import INFO, WARNING, say
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.serde.registry import KNOWN
@@ -351,9 +359,13 @@ class Deployer:
         return change
 
     def _await_plan(self, group: GroupStep) -> None:
-        """Until what is in the plan topic now runs here."""
+        """Until what is in the plan topic now runs here. LogUnavailable where brokers went away meanwhile."""
         topic = TopicPartition(plan_topic.topic_name(self._host.config.application_id), 0)
-        self._host.wait(group.applied(self._host.admin.end_offset(topic)))
+        try:
+            self._host.wait(group.applied(self._host.admin.end_offset(topic)))
+        except TimeoutError as error:
+            why = f": {group.trouble}" if group.trouble else ""
+            raise LogUnavailable(f"{topic.topic} cannot be read up to its end, {error}{why}") from error
 
 
 def _only_pauses(before: Deployed, plan: Plan) -> bool:

@@ -24,9 +24,10 @@ from tests.kafka_broker import QUICK
 PATIENCE_S = 60.0
 
 
-def project(folder: Path, bootstrap: str) -> None:
+def project(folder: Path, bootstrap: str, instances: str = "one") -> None:
+    kafka = f"{{bootstrap: '{bootstrap}', instances: {instances}}}"
     (folder / "flowql.yaml").write_text(
-        f"name: waits\nsql: waits.sql\ntargets:\n  default: {{log: kafka, kafka: {{bootstrap: '{bootstrap}'}}}}\n"
+        f"name: waits\nsql: waits.sql\ntargets:\n  default: {{log: kafka, kafka: {kafka}}}\n"
     )
     (folder / "waits.sql").write_text(
         "CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, VALUE_FORMAT = 'JSON');\n"
@@ -78,12 +79,13 @@ def _interrupted_after(seconds: float) -> Iterator[None]:
 
 @pytest.mark.turns("kafka")
 @pytest.mark.kafka
-def test_an_instance_starts_when_brokers_return(kafka: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("instances", ["one", "many"])
+def test_an_instance_starts_when_brokers_return(kafka: str, tmp_path: Path, instances: str) -> None:
     del kafka  # skips where no broker can be started
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    project(tmp_path, f"127.0.0.1:{port}")
+    project(tmp_path, f"127.0.0.1:{port}", instances)
     said = tmp_path / "said"
     with said.open("w") as log:
         serving = subprocess.Popen([sys.executable, "-m", "flowql", "run", "-p", str(tmp_path)], stderr=log)

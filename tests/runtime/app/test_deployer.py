@@ -1,6 +1,8 @@
 """Deployments while commits do not get through: what waits, what acts at once, and what is as it was."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,8 @@ from flowql.runtime.app.deployer import BLOCKED_MS, Deployer
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.plan_topic import read_deployed
 from flowql.runtime.app.query_state import RUNNING
-from flowql.runtime.errors import CommitsBlocked
+from flowql.runtime.config import InstanceConfig
+from flowql.runtime.errors import CommitsBlocked, LogUnavailable
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.engine import APP, COUNTS, DOUBLED, FullLog, make, plan, produce, read, resume
@@ -135,6 +138,19 @@ def test_what_is_under_way_already_takes_effect_with_the_commit():
         driver.round()
     driver.run_until_caught_up()
     assert read(log, "counts") == [{"N": 1}]
+
+
+def test_a_member_whose_brokers_go_away_while_it_starts_says_so_and_may_be_started_again():
+    """It ended with a traceback after a minute. `flowql serve` waits for brokers where the error says that they are away."""
+
+    def wait(_: object) -> None:
+        raise TimeoutError("not done within 60 s")
+
+    host: Any = SimpleNamespace(wait=wait, admin=SimpleNamespace(end_offset=lambda _: 3), config=InstanceConfig())
+    group: Any = SimpleNamespace(swap=None, applied=lambda _: None, trouble="brokers do not answer")
+    nothing: Any = None
+    with pytest.raises(LogUnavailable, match=r"flowql-plan cannot be read up to its end.*brokers do not answer"):
+        Deployer(host, nothing, nothing, nothing, group).resume()
 
 
 def test_a_start_without_a_query_gives_it_no_micro_batch_and_pauses_it(monkeypatch):
