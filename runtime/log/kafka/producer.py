@@ -219,16 +219,17 @@ class KafkaProducer:
         """Commit, as the transaction of this number."""
         check = self._check_commit
         try:
+            self._positions.setdefault(self.transactional_id, {})[self._counter] = count(
+                sequence, self._term, check.suspects
+            )
+            for group, positions in self._positions.items():
+                self._send_positions(group, positions)
             self._client.flush(CALL_S)
             ends = self._ends()
             written = {tp: WrittenEnd(end, self._marks[tp]) for tp, end in ends.items() if tp in self._marks}
-            counted = count(sequence, self._term, {**check.suspects, **written})
-            self._positions.setdefault(self.transactional_id, {})[self._counter] = counted
-            for group, positions in self._positions.items():
-                offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]
-                group_metadata = self._group_metadata.get(group)
-                metadata = self._groups.group_metadata(group) if group_metadata is None else group_metadata.token
-                self._repeat(partial(self._client.send_offsets_to_transaction, offsets, metadata), COMMIT_S)
+            if written:  # after the others: they begin the transaction, and brokers abort none that has not begun
+                counted = count(sequence, self._term, {**check.suspects, **written})
+                self._send_positions(self.transactional_id, {self._counter: counted})
             self._repeat(self._client.commit_transaction, COMMIT_S)
         except KafkaException as error:
             self._fail(error)
@@ -237,6 +238,12 @@ class KafkaProducer:
         if hidden or check.suspects:
             check.look({**check.suspects, **{tp: written[tp] for tp in hidden if tp in written}})
         return sequence
+
+    def _send_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+        offsets = [KafkaPartition(t, p, o.offset, o.metadata) for (t, p), o in positions.items()]
+        group_metadata = self._group_metadata.get(group)
+        metadata = self._groups.group_metadata(group) if group_metadata is None else group_metadata.token
+        self._repeat(partial(self._client.send_offsets_to_transaction, offsets, metadata), COMMIT_S)
 
     def _ends(self) -> dict[TopicPartition, int]:
         """Where partitions end with what was just written."""
