@@ -20,6 +20,8 @@
         CommitTorn        brokers have lost a part of a commit that they had answered
         LogDenied         brokers do not let us
         RecordRefused     a record that the log will never take; nothing of its transaction is visible
+          RecordAhead     its time is further ahead than the topic takes
+        TimesReplaced     brokers give the records of a topic of results other times
         TransactionAborted  nothing of the transaction is visible; a new producer may try the same again
         OtherMode         the application was run by one instance and is to be shared by many, or the other way round
         EndMoved          another program writes to a topic whose records are being replaced
@@ -252,11 +254,25 @@ class CommitTorn(LogError):
 class RecordRefused(LogError):
     """A record the log will never take, such as one that is too large; its transaction left no trace.
 
-    bytes_max: of key and value together, where it is known that it was too large; else None.
+    bytes_max: of key and value together, where it is known that it was too large; else None. time_max_ms: the last time that the topic takes just now,
+    where it is known that one was later; else None.
     """
 
     code = "FQ4043"
     bytes_max: int | None = None
+    time_max_ms: int | None = None
+
+
+class RecordAhead(RecordRefused):
+    """A record whose time is further ahead of the brokers' clock than its topic takes (KIP-937)."""
+
+    code = "FQ4087"
+
+
+class TimesReplaced(LogError):
+    """Brokers replace the times of records in a topic of results (LogAppendTime): event times would be lost."""
+
+    code = "FQ4088"
 
 
 class TransactionAborted(LogError):

@@ -15,6 +15,22 @@ APPLICATION_CODES = {
         "flowql deploy --full-refresh PER_HOUR\n"
         "flowql doctor      # names a release of the brokers that loses parts of commits",
     ),
+    "FQ4087": CodePage(
+        "The time of a result is too far ahead",
+        "Brokers refuse a record whose time is further ahead of their clock than `message.timestamp.after.max.ms` of the topic, one hour from Kafka 4.0 on (KIP-937). The source record "
+        "that such a result comes from becomes a dead letter, which names the record, its time and the setting, and the query goes on. Repair the producer that writes "
+        "the time, for example in microseconds. If the times are right, raise the setting of the topic of the results and send the dead letters again.",
+        "flowql dlq ls      # FQ4087: the time 2031-01-01 00:00:00 UTC of a record for per_hour-0 is further ahead of the brokers' clock than the topic takes",
+        "kafka-configs.sh --bootstrap-server BROKER --alter --topic per_hour --add-config message.timestamp.after.max.ms=9223372036854775807\nflowql dlq replay",
+    ),
+    "FQ4088": CodePage(
+        "Brokers replace the times of results",
+        "A topic with `message.timestamp.type=LogAppendTime` gives each record the time of its arrival. Windows, joins and watermarks of the queries that read the results "
+        "would then go by the time of processing. The query waits, and nothing of it is committed. It begins by itself after the topic is changed. "
+        "Topics that FlowQL creates keep event times under any default of the brokers.",
+        "flowql status      # CTAS_PER_HOUR suspended: it writes to per_hour, where brokers replace the times of events",
+        "kafka-configs.sh --bootstrap-server BROKER --alter --topic per_hour --add-config message.timestamp.type=CreateTime",
+    ),
     "FQ4090": CodePage(
         "A transaction that does not end hides records",
         "Results are exact because only committed records are read, in order. A producer that keeps a transaction open, or one that brokers have lost track of, "

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from flowql.runtime.errors import RecordRefused
+from flowql.runtime.errors import RecordAhead, RecordRefused
 from flowql.runtime.events import INFO, say
-from flowql.runtime.log.base import TopicPartition, largest_record
+from flowql.runtime.log.base import TopicPartition, largest_record, latest_record
 from flowql.runtime.state.changelog import changelog_topic
 from flowql.runtime.state.frozen import UnwritableState
 from flowql.runtime.state.manager import StateManager
@@ -23,12 +24,13 @@ from flowql.runtime.task.task import Task
 
 @dataclass(slots=True)
 class _Careful:
-    """until: positions by task and input at the time of the rejected commit. bytes_max: by topic, the size of the largest record that it accepts, as
-    far as it is known. new: tasks have been built since. channels: how far each channel was filled when all tasks existed.
+    """until: positions by task and input at the time of the rejected commit. bytes_max, time_max_ms: by topic, the size of the largest record and the
+    latest time that it accepts, as far as they are known. new: tasks have been built since. channels: how far each channel was filled when all tasks existed.
     """
 
     until: Mapping[tuple[str, str], int]
     bytes_max: dict[str, int] = field(default_factory=dict)
+    time_max_ms: dict[str, int] = field(default_factory=dict)
     new: bool = False
     channels: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
@@ -45,18 +47,18 @@ class CarefulQueries:
 
         The epoch lock is held.
         """
-        too_large = isinstance(error, RecordRefused) and error.bytes_max is not None and error.partition is not None
+        bytes_max, time_max_ms = _limits(error)
         unwritable = isinstance(error, UnwritableState) and error.of_values
-        if not (unwritable or too_large):
+        if not (unwritable or bytes_max or time_max_ms):
             return False
-        before = self._of.get(query)
-        known = {} if before is None else before.bytes_max
+        before = self._of.get(query, _Careful({}))
         reached = {(str(t.id), i.name): i.position for t in tasks for i in t.logs.values()}
-        made = self._of[query] = _Careful(reached if before is None else {**before.until, **reached}, dict(known))
-        if isinstance(error, RecordRefused) and error.bytes_max is not None and error.partition is not None:
-            made.bytes_max[error.partition[0]] = error.bytes_max
+        made = self._of[query] = _Careful(
+            {**before.until, **reached}, {**before.bytes_max, **bytes_max}, {**before.time_max_ms, **time_max_ms}
+        )
         say(INFO, "query.careful", str(error), query=query)
-        return before is None or not before.new or made.bytes_max != known
+        known = made.bytes_max == before.bytes_max and made.time_max_ms == before.time_max_ms
+        return not (before.new and known)
 
     def attach(self, tasks: Iterable[Task]) -> None:
         """Called with new tasks, which begin at the last commit."""
@@ -85,6 +87,7 @@ class CarefulQueries:
         """Raises the error with which a commit would reject these outputs and this state."""
         careful = self._of.get(task.id.query)
         limits = {} if careful is None else careful.bytes_max
+        times = {} if careful is None else careful.time_max_ms
         for name, (keys, values) in self._state.batch_of(str(task.id)).items():
             limit = limits.get(changelog_topic(self._id, name))
             if limit is not None:
@@ -98,14 +101,49 @@ class CarefulQueries:
                         encode_batch(batch)
                     except Exception as error:
                         raise UnwritableState(str(task.id), output.topic, error) from error
-            elif (limit := limits.get(output.topic)) is not None:
-                for p, records in output.parts:
-                    _refuse_larger(str(TopicPartition(output.topic, p)), limit, largest_record(records))
+                continue
+            for p, records in output.parts if output.topic in limits or output.topic in times else ():
+                where = str(TopicPartition(output.topic, p))
+                if output.topic in limits:
+                    _refuse_larger(where, limits[output.topic], largest_record(records))
+                if output.topic in times:
+                    _refuse_later(where, times[output.topic], latest_record(records))
 
 
 def _refuse_larger(what: str, limit: int, size: int) -> None:
     if size > limit:
         raise RecordRefused(f"a record of {size} bytes for {what}, which takes {limit}")
+
+
+def _refuse_later(what: str, limit_ms: int, time_ms: int) -> None:
+    if time_ms > limit_ms:
+        raise RecordAhead(
+            f"the time {_utc(time_ms)} of a record for {what} is further ahead of the brokers' clock than the topic takes (until {_utc(limit_ms)}): "
+            "see its setting message.timestamp.after.max.ms"
+        )
+
+
+def _utc(time_ms: int) -> str:
+    """As text, also beyond the years of Python.
+
+    >>> _utc(0), _utc(1 << 62)
+    ('1970-01-01 00:00:00 UTC', '4611686018427387904 ms')
+    """
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def _limits(error: Exception) -> tuple[dict[str, int], dict[str, int]]:
+    """By topic: bytes of its largest record, and the latest time, where the rejection says them."""
+    if not isinstance(error, RecordRefused) or error.partition is None:
+        return {}, {}
+    topic = error.partition[0]
+    return (
+        {} if error.bytes_max is None else {topic: error.bytes_max},
+        {} if error.time_max_ms is None else {topic: error.time_max_ms},
+    )
 
 
 def _beyond(careful: _Careful, tasks: Sequence[Task]) -> bool:

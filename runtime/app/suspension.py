@@ -22,6 +22,7 @@ from flowql.runtime.errors import (
     OffsetOutOfRange,
     PartitionsChanged,
     PartitionsUneven,
+    TimesReplaced,
     TopicMissing,
     TopicReplaced,
 )
@@ -33,6 +34,7 @@ from flowql.runtime.topology.query import (
     BuiltQuery,
     build_query,
     check_outputs,
+    check_times,
     is_partitioned_by_key,
     partitions_changed,
 )
@@ -148,7 +150,8 @@ def build(
     """Tasks of a query; None if that cannot be now (it is suspended) or ever (it is stopped)."""
     try:
         check_outputs(query, host.admin)
-    except TopicMissing as error:
+        check_times(query, host.admin, host.config.application_id)
+    except (TopicMissing, TimesReplaced) as error:
         host.query_states.suspend(query.id, error)
         return None
     try:

@@ -39,6 +39,7 @@ from flowql.runtime.errors import (
     LogDenied,
     LogError,
     LogFull,
+    RecordAhead,
     RecordRefused,
     RuntimeFailure,
     StaleMember,
@@ -46,7 +47,15 @@ from flowql.runtime.errors import (
     TopicMissing,
 )
 from flowql.runtime.events import DEBUG, ERROR, INFO, say
-from flowql.runtime.log.base import GroupMetadata, Log, Position, Producer, TopicPartition, largest_record
+from flowql.runtime.log.base import (
+    GroupMetadata,
+    Log,
+    Position,
+    Producer,
+    TopicPartition,
+    largest_record,
+    latest_record,
+)
 from flowql.runtime.log.clients import naming
 from flowql.runtime.metrics import Metrics
 from flowql.runtime.output.collector import Outgoings, RecordCollector, suppress, without
@@ -418,8 +427,11 @@ class CommitStep:
             return frozenset()
         tp = TopicPartition(*error.partition)
         made = epoch.records.get(tp, [])
-        if isinstance(error, RecordRefused) and made:  # several may write there: it is the largest that does not fit
-            queries = {max((largest_record(o.records), o.query) for o in made)[1]}
+        if isinstance(error, RecordRefused) and made:
+            # Several may write there: it is the largest, or latest, that does not fit.
+            self._measure_ahead(error, tp.topic, max(latest_record(o.records) for o in made))
+            measure = largest_record if error.time_max_ms is None else latest_record
+            queries = {max((measure(o.records), o.query) for o in made)[1]}
         else:
             queries = {o.query for o in made}
         for task, store in epoch.state.changed():
@@ -440,6 +452,14 @@ class CommitStep:
                     sizes += [len(k) + len(v or b"") for k, v in zip(keys, values, strict=True)]
             if limit is not None and any(size > limit for size in sizes):
                 error.bytes_max = limit
+
+    def _measure_ahead(self, error: RecordRefused, topic: str, latest_ms: int) -> None:
+        """Whether the time of a record is too far ahead. Brokers also refuse the others of its batch, and do not say why."""
+        with suppress_errors(LogError):
+            ahead_ms = self._log.record_ahead_ms_max(topic)
+            last_ms = None if ahead_ms is None else self._clock.wall_ms() + ahead_ms
+            if last_ms is not None and (latest_ms > last_ms or isinstance(error, RecordAhead)):
+                error.time_max_ms = min(last_ms, latest_ms - 1)  # their clock may be behind
 
     def _withdraw(self, epoch: Epoch, queries: frozenset[str], error: Exception) -> None:
         """The epoch is tried again without these queries."""

@@ -110,6 +110,11 @@ def largest_record(records: pa.RecordBatch) -> int:
     return pc.max(pc.add(*sizes)).as_py() or 0
 
 
+def latest_record(records: pa.RecordBatch) -> int:
+    """The highest time (ms); 0 if there are no records."""
+    return pc.max(records.column("timestamp")).as_py() or 0
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
     """A topic as it is. config: `cleanup.policy`, `retention.ms`, ... as in Kafka. replicas: as `topics` tells them, else 1."""
@@ -192,6 +197,10 @@ class Admin(Protocol):
 
     def drop_before(self, tp: TopicPartition, offset: int) -> None:
         """Allows the log to delete records below `offset`; it may keep them for some time. Raises LogError if `offset` is above the end."""
+        ...
+
+    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
+        """Those of the topics in which the log gives records the time of their arrival (LogAppendTime). Topics that do not exist are left out."""
         ...
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
@@ -486,6 +495,10 @@ class Log(Protocol):
 
     def record_bytes_max(self, topic: str) -> int | None:
         """How large key and value of a record may be together for this topic; None if there is no limit, or it is not known."""
+        ...
+
+    def record_ahead_ms_max(self, topic: str) -> int | None:
+        """How far the time of a record may be ahead of the clock for this topic (ms); None if there is no limit."""
         ...
 
     def maintain(self, now_ms: int) -> None:

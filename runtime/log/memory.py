@@ -138,6 +138,9 @@ class MemoryLog:
     def record_bytes_max(self, topic: str) -> int | None:
         return None
 
+    def record_ahead_ms_max(self, topic: str) -> int | None:
+        return None
+
     def maintain(self, now_ms: int) -> None:
         """Does nothing: the log ends with the process."""
 
@@ -188,6 +191,10 @@ class MemoryLog:
     def topics(self) -> dict[str, TopicInfo]:
         with self._lock:
             return dict(self._topics)
+
+    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
+        """Empty: records keep their times."""
+        return set()
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         with self._lock:

@@ -85,6 +85,9 @@ class OverlayLog:
     def record_bytes_max(self, topic: str) -> int | None:
         return None
 
+    def record_ahead_ms_max(self, topic: str) -> int | None:
+        return None
+
     def maintain(self, now_ms: int) -> None:
         """The log below is not owned by the overlay."""
 
@@ -125,6 +128,9 @@ class OverlayLog:
 
     def was_compacted(self, tp: TopicPartition) -> bool | None:
         return self.own.was_compacted(tp) if self.is_own(tp) else self._below.was_compacted(tp)
+
+    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
+        return self._below.with_replaced_times(topics)
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         return {**self._below.partition_counts(topics), **self.own.partition_counts(topics)}

@@ -231,6 +231,9 @@ class RepairedLog:
     def record_bytes_max(self, topic: str) -> int | None:
         return self._log.record_bytes_max(topic)
 
+    def record_ahead_ms_max(self, topic: str) -> int | None:
+        return self._log.record_ahead_ms_max(topic)
+
     def maintain(self, now_ms: int) -> None:
         self._log.maintain(now_ms)
 

@@ -26,7 +26,14 @@ from flowql.compiler.plan.topology import (
 from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.runtime.clock import Clock
 from flowql.runtime.config import InstanceConfig
-from flowql.runtime.errors import LogError, PartitionsChanged, PartitionsUneven, TopicMissing, TopicReplaced
+from flowql.runtime.errors import (
+    LogError,
+    PartitionsChanged,
+    PartitionsUneven,
+    TimesReplaced,
+    TopicMissing,
+    TopicReplaced,
+)
 from flowql.runtime.log.base import EARLIEST, Admin, Log, TopicInfo, TopicPartition
 from flowql.runtime.output.partitioner import split
 from flowql.runtime.state.changelog import COMPACTED, changelog_topic
@@ -149,6 +156,18 @@ def check_outputs(query: QueryPlan, admin: Admin) -> None:
     missing = [t for t in written if t not in known]
     if missing:
         raise TopicMissing(f"{query.id} writes to {', '.join(missing)}, which does not exist")
+
+
+def check_times(query: QueryPlan, admin: Admin, application_id: str) -> None:
+    """TimesReplaced if brokers would give what it writes other times than those of the events."""
+    written = {op.spec.topic for sub in query.subtopologies for op in sub.operators if isinstance(op.spec, Sink)}
+    written |= {topic_of(application_id, r) for r in query.repartitions}
+    found = sorted(admin.with_replaced_times(written))
+    if found:
+        raise TimesReplaced(
+            f"{query.id} writes to {', '.join(found)}, where brokers replace the times of events (message.timestamp.type=LogAppendTime); to keep them:  "
+            f"kafka-configs.sh --bootstrap-server BROKER --alter --topic {found[0]} --add-config message.timestamp.type=CreateTime"
+        )
 
 
 def partition_counts(query: QueryPlan, admin: Admin) -> dict[int, int]:

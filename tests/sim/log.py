@@ -141,6 +141,9 @@ class SimulatedLog:
     def record_bytes_max(self, topic: str) -> int | None:
         return None
 
+    def record_ahead_ms_max(self, topic: str) -> int | None:
+        return None
+
     def maintain(self, now_ms: int) -> None:
         """Brokers do it."""
 
@@ -190,6 +193,10 @@ class SimulatedLog:
     def topics(self) -> dict[str, TopicInfo]:
         self.network.call("topics")
         return dict(self.broker.topics)
+
+    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
+        """Empty: records keep their times."""
+        return set()
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         self.network.call("partition counts")

@@ -181,6 +181,9 @@ class EmbeddedLog:
     def record_bytes_max(self, topic: str) -> int | None:
         return None
 
+    def record_ahead_ms_max(self, topic: str) -> int | None:
+        return None
+
     def maintain(self, now_ms: int) -> None:
         Upkeep(self._files, self._directory, self._ledger).run(now_ms)
 
@@ -231,6 +234,10 @@ class EmbeddedLog:
         self.refresh()
         with self._lock:
             return {name: topic.info for name, topic in self._state.topics.items()}
+
+    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
+        """Empty: records keep their times."""
+        return set()
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         self.refresh()

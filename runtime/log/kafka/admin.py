@@ -31,6 +31,7 @@ TIMEOUT_S = 30.0  # of a call whose caller waits for the answer
 GREET_S = 1.0  # between two looks whether brokers have refused us
 _SETTLE_S = 0.01
 # Topics that are made here keep the event times of their records, also where the brokers' `log.message.timestamp.type` is LogAppendTime.
+AHEAD_MAX = "message.timestamp.after.max.ms"  # since Kafka 3.6, an hour from Kafka 4.0 on (KIP-937)
 OWN_TIMES: Mapping[str, str] = {"message.timestamp.type": "CreateTime"}
 _Part = TypeVar("_Part")
 _Answer = TypeVar("_Answer")
@@ -217,6 +218,20 @@ class KafkaAdmin:
             said = (e for e in entries.values() if e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
             own = {e.name: str(e.value) for e in said}
             found[resource.name] = {k: v for k, v in own.items() if OWN_TIMES.get(k) != v}
+        return found
+
+    def configs_of(self, topics: Collection[str]) -> dict[str, dict[str, str]]:
+        """Whole configs, with defaults of the brokers; topics that do not exist, or may not be described, are left out."""
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        asked = self._client.describe_configs(resources, request_timeout=TIMEOUT_S) if resources else {}
+        found: dict[str, dict[str, str]] = {}
+        for resource, future in asked.items():
+            try:
+                found[resource.name] = {e.name: str(e.value) for e in self._result(future).values()}
+            except KafkaException as error:
+                failed = errors.failure(errors.of(error), f"topic {resource.name}")
+                if not isinstance(failed, TopicMissing | LogDenied):
+                    raise failed from error
         return found
 
     # Offsets

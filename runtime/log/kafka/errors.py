@@ -17,6 +17,7 @@ from flowql.runtime.errors import (
     LogError,
     LogUnavailable,
     OffsetOutOfRange,
+    RecordAhead,
     RecordRefused,
     StaleMember,
     TopicMissing,
@@ -40,7 +41,6 @@ _REFUSED = {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
     KafkaError.INVALID_MSG,
 }
 _STALE = {
@@ -93,6 +93,7 @@ def failure(error: KafkaError, what: str) -> LogError:
         (_MISSING, TopicMissing),
         (_DENIED, LogDenied),
         (_REFUSED, RecordRefused),
+        ({KafkaError.INVALID_TIMESTAMP}, RecordAhead),
         (_STALE, StaleMember),
         (OUT_OF_RANGE, OffsetOutOfRange),
         (_UNAVAILABLE, LogUnavailable),

@@ -23,7 +23,7 @@ from flowql.runtime.log.base import (
     TopicInfo,
     TopicPartition,
 )
-from flowql.runtime.log.kafka.admin import TIMEOUT_S, KafkaAdmin
+from flowql.runtime.log.kafka.admin import AHEAD_MAX, OWN_TIMES, TIMEOUT_S, KafkaAdmin
 from flowql.runtime.log.kafka.at_least_once import AtLeastOnceProducer
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.consumer import KafkaConsumer
@@ -116,6 +116,10 @@ class KafkaLog:
         own = None if info is None else info.config.get("max.message.bytes")
         by_client = int(options.get("message.max.bytes", CLIENT_BYTES_MAX))
         return by_client if own is None else min(by_client, int(own) - BATCH_BYTES_MIN)
+
+    def record_ahead_ms_max(self, topic: str) -> int | None:
+        said = self._admin.configs_of([topic]).get(topic, {}).get(AHEAD_MAX)
+        return None if said is None else int(said)
 
     def maintain(self, now_ms: int) -> None:
         """Brokers do it."""
@@ -248,6 +252,10 @@ class KafkaLog:
 
     def topics(self) -> dict[str, TopicInfo]:
         return self._admin.topics()
+
+    def with_replaced_times(self, topics: Collection[str]) -> set[str]:
+        (name, ours), *_ = OWN_TIMES.items()
+        return {topic for topic, config in self._admin.configs_of(topics).items() if config.get(name, ours) != ours}
 
     def partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         return self._admin.partition_counts(topics)

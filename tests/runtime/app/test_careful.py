@@ -162,6 +162,59 @@ def test_an_oversized_record_makes_one_letter(sql, topic, query):
     assert world.instance.query_states.of(query).state is RUNNING
 
 
+COPIED = "CREATE STREAM R AS SELECT K, V FROM S EMIT CHANGES;"
+COUNTED = "CREATE TABLE R AS SELECT K, COUNT(*) AS V FROM S GROUP BY K EMIT CHANGES;"
+AHEAD_MS = 1_000_000 + 3_600_000  # of the wall clock
+
+
+@pytest.mark.parametrize(("sql", "query"), [(COPIED, "CSAS_R"), (COUNTED, "CTAS_R")])
+def test_a_record_too_far_ahead_makes_one_letter_and_its_query_goes_on(sql, query):
+    """Brokers refuse what is more than an hour ahead (KIP-937); the query was suspended until the clock had come so far. Their clock may be behind."""
+    log = NarrowLog()
+    log.time_max_ms = {"R": AHEAD_MS - 60_000}
+    world = InstanceHarness(SOURCES + sql, log=log, changelogs=True)
+    times = [7, AHEAD_MS + 5, 8, AHEAD_MS - 30_000, AHEAD_MS - 60_000, 9]
+    world.send("s", [(n, {"V": n}, time) for n, time in enumerate(times)])
+    world.settle()
+    first, second = sorted(world.dead_letters(query), key=lambda letter: letter["VALUE"])
+    assert (first["CODE"], first["VALUE"], second["VALUE"]) == ("FQ4087", b'{"V":1}', b'{"V":3}')
+    assert "the time 1970-01-01 01:16:40 UTC of a record for R-" in first["MESSAGE"]
+    assert "message.timestamp.after.max.ms" in first["MESSAGE"]
+    assert sorted(time for _, _, _, _, time in world.records("R")) == sorted([7, 8, AHEAD_MS - 60_000, 9])
+    assert world.instance.query_states.of(query).state is RUNNING
+
+
+def test_a_time_too_far_ahead_is_found_where_brokers_do_not_say_that_it_is():
+    log = NarrowLog()
+    log.time_max_ms, log.says_why = {"R": AHEAD_MS}, False
+    world = InstanceHarness(SOURCES + COPIED, log=log, changelogs=True)
+    world.send("s", [(n, {"V": n}, time) for n, time in enumerate([7, AHEAD_MS + 5, 8])])
+    world.settle()
+    assert [(letter["CODE"], letter["VALUE"]) for letter in world.dead_letters("CSAS_R")] == [("FQ4087", b'{"V":1}')]
+    assert sorted(time for _, _, _, _, time in world.records("R")) == [7, 8]
+
+
+class WithArrivalTimes(MemoryLog):
+    replaced = frozenset({"R"})
+
+    def with_replaced_times(self, topics):
+        return self.replaced & set(topics)
+
+
+def test_nothing_is_written_where_brokers_replace_event_times():
+    log = WithArrivalTimes()
+    world = InstanceHarness(SOURCES + COPIED, log=log, tick_ms=10)
+    world.send("s", [(1, {"V": 1}, 5)])
+    world.rest()
+    record = world.instance.query_states.of("CSAS_R")
+    assert record.state.value == "suspended"
+    assert "--topic R --add-config message.timestamp.type=CreateTime" in record.reason
+    assert world.records("R") == []
+    log.replaced = frozenset()
+    world.settle()
+    assert [v for _, _, _, v, _ in world.records("R")] == [{"V": 1}]
+
+
 def test_behind_a_repartition_the_letter_names_the_source_record():
     """Which task finds it is that of the repartition's key; records there are rows of many (`test_origins`)."""
     log = NarrowLog()

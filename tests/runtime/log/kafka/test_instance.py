@@ -27,6 +27,7 @@ from flowql.runtime.log.kafka import admin as admins
 from flowql.runtime.log.kafka import producer as producers
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.task import dead_letters
 from tests.kafka_broker import QUICK
 from tests.kafka_wire import Wire, free_ports
 from tests.runtime.log.records import batch as rows
@@ -117,12 +118,19 @@ class BrokerHarness:
         assert compiled.ok, compiled.diagnostics
         self.instance.deploy(compiled.plan)
 
-    def send(self, n, text="x", topics=("s",)):
+    def letters(self):
+        reader = self.plain.reader(TopicPartition(dead_letters.topic_name(self.app), 0), EARLIEST)
+        values = []
+        while (batch := reader.read(10_000, 1 << 24)) is not None:
+            values += batch.records.column("value").to_pylist()
+        return [letter for letter in map(orjson.loads, filter(None, values)) if letter.get("CODE")]
+
+    def send(self, n, text="x", topics=("s",), at_ms=1000):
         self.producer.begin()
         for p in range(2):
             mine = [v for v in range(self.sent, self.sent + n) if v % 2 == p]
             values = [b'{"V":%d,"T":"%s"}' % (v, text.encode()) for v in mine]
-            columns = [[1000 + v for v in mine], [b"k"] * len(mine), values, [None] * len(mine)]
+            columns = [[at_ms + v for v in mine], [b"k"] * len(mine), values, [None] * len(mine)]
             arrays = [pa.array(c, f.type) for c, f in zip(columns, PRODUCE_SCHEMA, strict=True)]
             batch = pa.RecordBatch.from_arrays(arrays, schema=PRODUCE_SCHEMA)
             for topic in topics:
@@ -269,6 +277,27 @@ def test_what_the_broker_refuses_of_a_query_stops_that_query_alone(world):
     world.until(lambda: world.values("large") == kept, "large")
     world.until(lambda: sum(world.values("gone").values()) >= 40, "gone")
     assert world.values("gone") == Counter(range(20, 60))
+
+
+@pytest.mark.turns("kafka")
+def test_a_record_too_far_ahead_and_a_topic_of_arrival_times_lose_no_event_time(world):
+    """Brokers refuse results more than an hour ahead (KIP-937), and replace times where a topic has LogAppendTime."""
+    world.plain.create_topic(f"{world.app}-late", 2, {"message.timestamp.type": "LogAppendTime"})
+    world.start(
+        *(QUERY.format(name=name, app="{app}") for name in ("copy", "late")), TABLE.format(name="n", app="{app}")
+    )
+    world.plain.alter_topic(f"{world.app}-s", {"message.timestamp.after.max.ms": str((1 << 63) - 1)})
+    world.send(4)
+    world.until_there("copy")
+    world.send(2, at_ms=int(time.time() * 1000) + 86_400_000)
+    world.send(4)
+    kept = Counter([*range(4), *range(6, 10)])
+    world.until(lambda: world.values("copy") == kept, "copy")
+    world.until(lambda: len(world.letters()) == 4, "letters")
+    assert all(letter["CODE"] == "FQ4087" for letter in world.letters())
+    assert all("message.timestamp.after.max.ms" in letter["MESSAGE"] for letter in world.letters())
+    assert "LogAppendTime" in world.error("CSAS_LATE")
+    assert world.values("late") == {}
 
 
 def test_readers_go_on_when_they_may_read_again(world):
