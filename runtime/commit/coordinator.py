@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from flowql.runtime.clock import Clock
 from flowql.runtime.commit.positions import PositionRenewal, ReaderPosition, offset_metadata
+from flowql.runtime.commit.refusals import denied_read, measure_ahead, measure_size
 from flowql.runtime.commit.reopening import StateReopening
 from flowql.runtime.commit.replacement import PartitionChange, Replacement, replace_records, reshape_topic
 from flowql.runtime.config import COMMIT_INTERVAL_MS_MIN
@@ -39,7 +40,6 @@ from flowql.runtime.errors import (
     LogDenied,
     LogError,
     LogFull,
-    RecordAhead,
     RecordRefused,
     RuntimeFailure,
     StaleMember,
@@ -429,7 +429,9 @@ class CommitStep:
         made = epoch.records.get(tp, [])
         if isinstance(error, RecordRefused) and made:
             # Several may write there: it is the largest, or latest, that does not fit.
-            self._measure_ahead(error, tp.topic, max(latest_record(o.records) for o in made))
+            measure_ahead(
+                error, self._log, tp.topic, max(latest_record(o.records) for o in made), self._clock.wall_ms()
+            )
             measure = largest_record if error.time_max_ms is None else latest_record
             queries = {max((measure(o.records), o.query) for o in made)[1]}
         else:
@@ -437,29 +439,12 @@ class CommitStep:
         for task, store in epoch.state.changed():
             if changelog_topic(self._id, store) == tp.topic:
                 queries.add(_query_of(task))
-        if topic := _denied_read(error, epoch):
+        if topic := denied_read(error, epoch.positions, epoch.records):
             queries |= self._readers(topic)
         if isinstance(error, RecordRefused):
-            self._measure_refused(error, tp, [largest_record(o.records) for o in made], epoch)
+            columns = ((changelog_topic(self._id, s), p, k, v) for s, p, k, v in epoch.state.changelog_columns())
+            measure_size(error, self._log, tp, [largest_record(o.records) for o in made], columns)
         return frozenset(queries - {""})
-
-    def _measure_refused(self, error: RecordRefused, tp: TopicPartition, sizes: list[int], epoch: Epoch) -> None:
-        """Whether it is a record that is too large: brokers also refuse many small ones that come in one batch."""
-        with suppress_errors(LogError):
-            limit = self._log.record_bytes_max(tp.topic)
-            for store, partition, keys, values in epoch.state.changelog_columns() if limit is not None else ():
-                if (changelog_topic(self._id, store), partition) == tp:
-                    sizes += [len(k) + len(v or b"") for k, v in zip(keys, values, strict=True)]
-            if limit is not None and any(size > limit for size in sizes):
-                error.bytes_max = limit
-
-    def _measure_ahead(self, error: RecordRefused, topic: str, latest_ms: int) -> None:
-        """Whether the time of a record is too far ahead. Brokers also refuse the others of its batch, and do not say why."""
-        with suppress_errors(LogError):
-            ahead_ms = self._log.record_ahead_ms_max(topic)
-            last_ms = None if ahead_ms is None else self._clock.wall_ms() + ahead_ms
-            if last_ms is not None and (latest_ms > last_ms or isinstance(error, RecordAhead)):
-                error.time_max_ms = min(last_ms, latest_ms - 1)  # their clock may be behind
 
     def _withdraw(self, epoch: Epoch, queries: frozenset[str], error: Exception) -> None:
         """The epoch is tried again without these queries."""
@@ -470,7 +455,7 @@ class CommitStep:
             self._collector.withdraw(queries)
             self.latency_samples = [s for s in self.latency_samples if s[0] not in queries]
         epoch.positions |= {tp: min(o, epoch.positions.get(tp, o)) for tp, o in positions.items()}
-        if topic := _denied_read(error, epoch):
+        if topic := denied_read(error, epoch.positions, epoch.records):
             epoch.positions = {tp: o for tp, o in epoch.positions.items() if tp.topic != topic}
         epoch.records = without(epoch.records, queries)
         epoch.latency_samples = [s for s in epoch.latency_samples if s[0] not in queries]
@@ -606,14 +591,6 @@ class CommitStep:
         for future in waiting:
             if not future.done():
                 future.set_exception(reason)
-
-
-def _denied_read(error: Exception, epoch: Epoch) -> str:
-    """The topic whose positions may not be moved, as it may not be read (any more); else empty."""
-    if not isinstance(error, LogDenied) or error.partition is None:
-        return ""
-    tp = TopicPartition(*error.partition)
-    return tp.topic if tp in epoch.positions and not epoch.records.get(tp) else ""
 
 
 def _query_of(task_id: str) -> str:
