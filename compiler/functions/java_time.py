@@ -165,7 +165,7 @@ def _group(letter: str, n: int) -> str:
     if letter == "a":
         return "(AM|PM)"
     if letter in "zV":
-        return r"([A-Za-z]+(?:[+-]\d{1,2}(?::?\d{2})?)?(?:/[A-Za-z_]+)*|[+-]\d{2}:?\d{2})"
+        return r"([A-Za-z]+(?:[+-]\d{1,2}(?::?\d{2})?)?(?:/[A-Za-z_]+){0,2}|[+-]\d{2}:?\d{2})"
     if letter in "XxZ":
         return r"(Z|(?:GMT)?[+-]\d{2}(?::?\d{2})?)"
     if letter == "S":

@@ -167,9 +167,16 @@ lower_on_spark("is_not_null", lambda a, _r: f"({a[0]} IS NOT NULL)")
 
 def _like(args: Sequence[str], _r: Resolution) -> str:
     """Constant patterns without escapes: Spark ends the job at a bad one."""
-    if len(args) != 2 or not is_plain_text(args[1]):
+    if len(args) != 2 or not is_plain_text(args[1]) or not _is_found_at_once(args[1][1:-1]):
         return ""
     return f"({args[0]} LIKE {args[1]})"
+
+
+def _is_found_at_once(pattern: str) -> bool:
+    """Whether Java, which Spark gives LIKE to as a regular expression, reads a string once: each further % reads it again from each place."""
+    _, *behind = pattern.split("%")
+    inner = [part for part in behind[:-1] if part]
+    return not inner or (len(inner) == 1 and not behind[-1])
 
 
 def _not_like(args: Sequence[str], r: Resolution) -> str:

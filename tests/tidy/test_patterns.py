@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re._parser as parser  # type: ignore[import-not-found]
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flowql.compiler.functions import java_time, user
+from flowql.runtime.spark import storage
 from tests.tidy.tree import modules, text_of
 
 CHECKED = ("compiler/functions/", "runtime/", "flowql/query/", "flowql/server/")
@@ -15,8 +20,6 @@ CALLS = {"compile", "match", "search", "sub", "subn", "split", "fullmatch", "fin
 BUILT = {
     "compiler/functions/patterns/short.py": 1,  # written from a tree whose steps are counted (tests/compiler/functions/patterns/test_short.py)
     "compiler/functions/java_time.py": 1,  # formats, literal parts escaped
-    "compiler/functions/sql_from_char.py": 1,
-    "compiler/functions/sql_to_char.py": 1,
     "compiler/functions/user.py": 1,  # names of modules
     "runtime/spark/storage.py": 1,  # a table of constants
     "flowql/query/errors.py": 1,
@@ -61,6 +64,44 @@ def _is_constant(text: ast.expr, constants: set[str]) -> bool:
 )
 def test_the_rule_of_expressions_finds_what_it_should(source: str, expected: list[int]) -> None:
     assert list(built(source)) == expected
+
+
+def nested(parsed: Any, *, repeated: bool = False) -> bool:
+    """Whether something without a bound is repeated within something that is repeated without a bound."""
+    for kind, given in parsed:
+        unbounded = kind in (parser.MAX_REPEAT, parser.MIN_REPEAT) and given[1] == parser.MAXREPEAT
+        if unbounded and repeated:
+            return True
+        for part in given if isinstance(given, tuple | list) else (given,):
+            for inner in part if isinstance(part, list) else (part,):
+                if isinstance(inner, parser.SubPattern) and nested(inner, repeated=repeated or unbounded):
+                    return True
+    return False
+
+
+def built_texts() -> Iterator[str]:
+    """The expressions of `BUILT`: names in them are words here."""
+    for path in BUILT:
+        source = text_of(Path(path)) or ""
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.JoinedStr) and "re.escape" in ast.unparse(node):
+                yield "".join(str(v.value) if isinstance(v, ast.Constant) else "word" for v in node.values)
+    yield from (names for names, _, _ in storage._REASONS)
+    yield user._IN_TEXT.pattern
+    for pattern in ("yyyy-MM-dd'T'HH:mm:ss[.SSS]XXX", "EEEE, d MMMM y h a", "nn A VV D S"):
+        yield java_time._reader(pattern).regex.pattern
+
+
+def test_the_rule_of_nesting_finds_what_it_should() -> None:
+    assert nested(parser.parse(r"^([a-z]+\.?)+@"))
+    assert not nested(parser.parse(r"(?:a{1,3})+[b-z]*"))
+
+
+def test_built_expressions_have_no_repetition_within_another() -> None:
+    """Without one the time is a power of the length of the string, which `argument_limits` holds below 1,000 where it is of a user."""
+    found = list(built_texts())
+    assert len(found) > 8
+    assert [text for text in found if nested(parser.parse(text))] == []
 
 
 def test_expressions_are_constants_of_their_modules() -> None:

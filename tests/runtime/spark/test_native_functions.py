@@ -280,6 +280,16 @@ def test_what_is_not_exact_has_no_lowering() -> None:
     assert lower(call("REGEXP_LIKE", BOOLEAN, c(STRING), lit("a+"))) is None
 
 
+@pytest.mark.parametrize(
+    ("pattern", "native"),
+    [("a%", True), ("%a_b%", True), ("a%b", True), ("a%%b%", True), ("ab", True), ("%", True), ("%a%b", False), ("%a%b%", False), ("%a%a%a%b", False)],
+)  # fmt: skip
+def test_like_is_native_where_java_reads_a_string_once(pattern: str, native: bool) -> None:
+    """Spark gives other patterns to java.util.regex, which reads a string again for each further %."""
+    assert (lower(call("like", BOOLEAN, c(STRING), lit(pattern))) is not None) is native
+    assert (lower(call("not_like", BOOLEAN, c(STRING), lit(pattern))) is not None) is native
+
+
 def test_a_predicate_keeps_comparisons_bare() -> None:
     lowered = lower_predicate(call("eq", BOOLEAN, call("mod", BIGINT, c(BIGINT), lit(123, BIGINT)), lit(0, BIGINT)))
     assert lowered == SparkSql("((`B0` % 123L) = 0L)")
