@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import AnyStr
 
+from flowql.compiler.functions.bounds import check_elements
 from flowql.compiler.functions.lazy_arrow import np, pa
 from flowql.compiler.functions.pattern_calls import (
     FEW,
@@ -125,8 +126,10 @@ def split(pattern: str) -> Prepared:
 
     def over(strings: pa.Array) -> pa.Array:
         found = engine.every(program, strings, frozenset((WHOLE,)))
+        of_row = np.searchsorted(found.rows, np.arange(len(strings) + 1))
+        check_elements(int(np.diff(of_row).max(initial=0)) + 1)
         begins, ends = (a.tolist() for a in found.groups[WHOLE])
-        bounds = np.searchsorted(found.rows, np.arange(len(strings) + 1)).tolist()
+        bounds = of_row.tolist()
         made = []
         for row, s in enumerate(strings.to_pylist()):
             spans = list(zip(begins[bounds[row] : bounds[row + 1]], ends[bounds[row] : bounds[row + 1]], strict=True))

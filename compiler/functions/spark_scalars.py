@@ -52,13 +52,18 @@ def _substring(args: Sequence[str]) -> str:
 
 def _padded(function: str) -> Lowering:
     def sql(a: Sequence[str]) -> str:
-        return null_where(f"{a[1]} < 0 OR {a[1]} > {VALUE_BYTES_MAX} OR {a[2]} = ''", f"{function}({', '.join(a)})")
+        none = f"{a[1]} < 0 OR {a[2]} = '' OR {_too_long(a)}"
+        return null_where(none, f"{function}({', '.join(a)})")
 
     return _texts(sql)
 
 
-def _too_long(args: Sequence[str], _r: Resolution) -> str:
-    return f"({args[0]} IS NOT NULL AND {args[1]} > {VALUE_BYTES_MAX} AND {args[2]} <> '')"
+def _too_long(a: Sequence[str], _r: Resolution | None = None) -> str:
+    """Whether padding makes more bytes than a value may have."""
+    copies = f"(CAST({a[1]} AS BIGINT) - char_length({a[0]})) DIV nullif(char_length({a[2]}), 0)"
+    size = f"octet_length({a[0]}) + {copies} * octet_length({a[2]})"
+    large = f"({a[1]} > {VALUE_BYTES_MAX} OR {a[1]} > {VALUE_BYTES_MAX // 4} AND {size} > {VALUE_BYTES_MAX})"
+    return f"({a[0]} IS NOT NULL AND {a[2]} <> '' AND {large})"
 
 
 def _split(args: Sequence[str]) -> str:

@@ -96,6 +96,7 @@ def special_cases() -> list[Expr]:
         *(call("REPLACE", STRING, s, lit(p), lit("<$>")) for p in ("a", ".", "aX")),
         *(call("SPLIT", array(STRING), s, lit(p)) for p in (".", "a", "XX")),
         *(call("SUBSTRING", STRING, s, lit(p, INT), lit(3, INT)) for p in (-3, 0, 1, 2)),
+        *(call(n, STRING, s, lit(6_000_000, INT), lit("가")) for n in ("LPAD", "RPAD")),  # 18 MB
         call("TO_BYTES", BYTES, s, lit("UTF-8")),
         call("FROM_BYTES", STRING, c(BYTES), lit("hex")),
         *(call(n, TIMESTAMP, lit(u), c(INT), ts) for u in units for n in ("TIMESTAMPADD", "TIMESTAMPSUB")),
