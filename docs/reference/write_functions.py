@@ -79,7 +79,7 @@ of `GROUP BY`, and a group whose last row is deleted is deleted.
 """
 STANDARD_FUNCTIONS = """\
 These functions are PostgreSQL's, or Flink's where PostgreSQL has none, and only standard SQL has them, or has them with this meaning; those of the other sections can be called as
-well. Functions that differ between systems: [dialects.md](dialects.md#functions-that-differ). Regular expressions are Python's, with POSIX classes; of several matches at one place the first alternative wins. Intervals are
+well. Functions that differ between systems: [dialects.md](dialects.md#functions-that-differ). Regular expressions are PostgreSQL's, those of `REGEXP_EXTRACT` and `REGEXP_EXTRACT_ALL` Java's: see [patterns](dialects.md#patterns). Intervals are
 inside expressions only: what is selected or grouped by is a moment, a number (`EXTRACT(EPOCH FROM a - b)`) or a text. `NOW()` and
 `CURRENT_DATE` are for statements, and for [conditions on the present moment](statements.md#conditions-on-the-present-moment) of views.
 """
