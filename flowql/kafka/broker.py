@@ -19,15 +19,17 @@ import psutil
 
 from flowql.errors import CommandError
 from flowql.kafka.bootstrap import STATE_FILE
-from flowql.kafka.jars import kafka_jars
+from flowql.kafka.jars import KAFKA_VERSION, kafka_jars
 from flowql.kafka.java import find_java
 from flowql.runtime.log.kafka.connection import answers
+from flowql.runtime.log.kafka.versions import FAULTY_SINCE, release_of
 
 NOT_STARTED, PORT_TAKEN = "FQ5503", "FQ5504"
 PORT_DEFAULT = 9092
 MEMORY_MB = 512
 READY_S, STOP_S = 90.0, 30.0
 _POLL_S = 0.1
+_FEATURE = b"\x11metadata.version"  # with its length, as in Kafka's records
 _NO_PROPERTIES: Mapping[str, str] = {}
 
 
@@ -112,6 +114,12 @@ class Broker:
 
     def _launch(self, ports: tuple[int, int], more: Mapping[str, str], options: Sequence[str]) -> BrokerProcess:
         java, jars, data = str(find_java()), kafka_jars(), self.directory / "data"
+        if (level := _metadata_level(data)) >= FAULTY_SINCE:
+            title = (
+                f"{self.directory} was made by Kafka {release_of(level) or '(a newer release)'}, and brokers of {KAFKA_VERSION} do not open it: its "
+                f"metadata.version ({level}) cannot be lowered"
+            )
+            raise CommandError(title, code=NOT_STARTED, help="flowql kafka up --dir OTHER   # an empty directory")
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "server.properties"
         config.write_text(server_properties(data, *ports, more))
@@ -168,6 +176,13 @@ class Broker:
             process.kill()
             _reap(process)
         return True
+
+
+def _metadata_level(data: Path) -> int:
+    """The highest `metadata.version` in the metadata of a directory; 0 for a new one. In a FeatureLevelRecord the level follows the name."""
+    files = [*data.glob("bootstrap.checkpoint"), *data.glob("__cluster_metadata-0/*.checkpoint")]
+    parts = (part[:2] for file in files for part in file.read_bytes().split(_FEATURE)[1:])
+    return max((int.from_bytes(part, "big") for part in parts), default=0)
 
 
 def cluster_id() -> str:

@@ -75,3 +75,14 @@ def test_what_is_given_beats_what_the_broker_is_made_with(tmp_path):
 
 def test_the_id_of_a_cluster_is_never_taken_for_an_option():
     assert not [text for text in (cluster_id() for _ in range(2_000)) if len(text) != 22 or text.startswith("-")]
+
+
+def test_a_directory_of_a_newer_kafka_is_refused_by_name(tmp_path, monkeypatch):
+    """Brokers end with a trace that says nothing: a directory of 4.3 has metadata.version 30, and 4.2.1 knows 29 (made so with 4.2.1 and read with xxd)."""
+    monkeypatch.setattr("flowql.kafka.broker.find_java", lambda: "java")
+    monkeypatch.setattr("flowql.kafka.broker.kafka_jars", lambda: tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "bootstrap.checkpoint").write_bytes(b"....\x11metadata.version\x00\x1e\x00")
+    with pytest.raises(CommandError, match=r"was made by Kafka 4\.3") as raised:
+        Broker(tmp_path).start(port=0)
+    assert "cannot be lowered" in raised.value.title
