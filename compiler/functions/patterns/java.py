@@ -12,7 +12,7 @@ from typing import Literal
 from flowql.compiler.functions.patterns import code_points as cp
 from flowql.compiler.functions.patterns.code_points import Ranges
 from flowql.compiler.functions.patterns.java_classes import SHORT, named_class
-from flowql.compiler.functions.patterns.reader import HEX, Reader
+from flowql.compiler.functions.patterns.reader import DIGITS, HEX, OCTAL, Reader
 from flowql.compiler.functions.patterns.shape import (
     FINAL,
     empties_repeated,
@@ -33,11 +33,9 @@ from flowql.compiler.functions.patterns.tree import (
     walk,
 )
 
-_DIGITS, _OCTAL = frozenset("0123456789"), frozenset("01234567")
 _CONTROLS = {"t": 9, "n": 10, "r": 13, "f": 12, "a": 7, "e": 27}
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LINE_ENDS = cp.chars("\n\r\x85\u2028\u2029")
-_LOOKS = {"=": "look-ahead (?=", "!": "look-ahead (?!", "<=": "look-behind (?<=", "<!": "look-behind (?<!"}
 _NO_LINES = "write the pattern for one line, or  (?md)  where lines end with a line feed"
 
 
@@ -141,12 +139,12 @@ class _Parser(Reader):
         return [*atoms[:-1], Repeat(atoms[-1] if atoms else EMPTY, least, most, lazy)]
 
     def counted(self) -> tuple[int, int | None]:
-        first = self.digits(_DIGITS, 10)
+        first = self.digits(DIGITS, 10)
         if not first:
             self.invalid("a number is missing behind {")
         second: str | None = first
         if self.took(","):
-            second = self.digits(_DIGITS, 10) or None
+            second = self.digits(DIGITS, 10) or None
         if not self.took("}"):
             self.invalid("a closing } is missing")
         if second is not None and int(second) < int(first):
@@ -186,12 +184,10 @@ class _Parser(Reader):
 
     def bracket(self) -> list[Node]:
         self.at += 1
+        self.refuse_looks()
         if not self.took("?"):
             self.groups += 1
             return [self.closed(self.groups)]
-        for sign, name in _LOOKS.items():
-            if self.text.startswith(sign, self.at):
-                self.refuse(name, "compare the parts of the string in several conditions")
         if self.peek() == ">":
             self.refuse("an atomic group (?>", "write  (?:")
         if self.took("<"):
@@ -314,16 +310,16 @@ class _Parser(Reader):
             if not control:
                 self.invalid("a control character is not complete")
             return chr(ord(control) ^ 64)
-        if not c or c in _LETTERS or c in _DIGITS:
+        if not c or c in _LETTERS or c in DIGITS:
             self.invalid(f"the escape \\{c} is unknown" if c else "a backslash is at the end")
         return c
 
     def octal(self) -> str:
-        digits = self.digits(_OCTAL, 2)
+        digits = self.digits(OCTAL, 2)
         if not digits:
             self.invalid("an octal number is missing behind \\0")
         if digits[0] in "0123" and len(digits) == 2:
-            digits += self.digits(_OCTAL, 1)
+            digits += self.digits(OCTAL, 1)
         return chr(int(digits, 8))
 
     def code_unit(self, count: int) -> str:

@@ -12,7 +12,7 @@ from flowql.compiler.functions.patterns import code_points as cp
 from flowql.compiler.functions.patterns.code_points import Ranges
 from flowql.compiler.functions.patterns.errors import PatternAmbiguous, PatternError
 from flowql.compiler.functions.patterns.preference import disagreement, reordered
-from flowql.compiler.functions.patterns.reader import HEX, Reader
+from flowql.compiler.functions.patterns.reader import DIGITS, HEX, OCTAL, Reader
 from flowql.compiler.functions.patterns.shape import empties_repeated
 from flowql.compiler.functions.patterns.tree import (
     EMPTY,
@@ -27,11 +27,9 @@ from flowql.compiler.functions.patterns.tree import (
     sequence,
 )
 
-_DIGITS, _OCTAL = frozenset("0123456789"), frozenset("01234567")
 _CONTROLS = {"a": 7, "b": 8, "B": 92, "e": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "0": 0}
 _PLACES: dict[str, Where] = {"A": "text_start", "Z": "text_end"}
 FLAGS = "cimnpstw"
-_LOOKS = {"?=": "look-ahead (?=", "?!": "look-ahead (?!", "?<=": "look-behind (?<=", "?<!": "look-behind (?<!"}
 _TIMES_MAX = 255
 
 
@@ -191,7 +189,7 @@ class _Parser(Reader):
 
     def quantifier_is_next(self) -> bool:
         c = self.peek()
-        return c in ("*", "+", "?") or (c == "{" and self.peek(1) in _DIGITS and bool(self.peek(1)))
+        return c in ("*", "+", "?") or (c == "{" and self.peek(1) in DIGITS and bool(self.peek(1)))
 
     def repeated(self, body: Node) -> Node:
         if not self.quantifier_is_next():
@@ -205,10 +203,10 @@ class _Parser(Reader):
         return Repeat(body, least, most, lazy and least != most)
 
     def counted(self) -> tuple[int, int | None]:
-        least = int(self.digits(_DIGITS, 4))
+        least = int(self.digits(DIGITS, 4))
         most: int | None = least
         if self.took(","):
-            digits = self.digits(_DIGITS, 4)
+            digits = self.digits(DIGITS, 4)
             most = int(digits) if digits else None
         if not self.took("}") or max(least, most or 0) > _TIMES_MAX or (most is not None and most < least):
             self.invalid(f"a repetition has numbers up to {_TIMES_MAX}, the smaller one first")
@@ -233,9 +231,7 @@ class _Parser(Reader):
         return cp.both_cases(ranges) if self.ignores_case else ranges
 
     def bracket(self) -> Node:
-        for sign, name in _LOOKS.items():
-            if self.text.startswith(sign, self.at):
-                self.refuse(name, "compare the parts of the string in several conditions")
+        self.refuse_looks()
         kept = not self.took("?:")
         if kept and self.peek() == "?":
             self.invalid(f"(?{self.peek(1)} is unknown")
@@ -261,9 +257,9 @@ class _Parser(Reader):
         c = self.take()
         if not c:
             self.invalid("a backslash is at the end")
-        if c == "0" or c in _OCTAL:
+        if c == "0" or c in OCTAL:
             self.at -= 1
-            return chr(int(self.digits(_OCTAL, 3), 8))
+            return chr(int(self.digits(OCTAL, 3), 8))
         if c in _CONTROLS:
             return chr(_CONTROLS[c])
         if c == "c":

@@ -9,7 +9,8 @@ from flowql.compiler.functions.patterns.errors import PatternError, PatternNotSu
 REPEATED_MAX = 1_000  # times of a counted repetition: the limit of RE2
 PATTERN_MAX = 5_000  # characters, which take milliseconds to read
 DEPTH_MAX = 100  # of brackets in brackets
-HEX = frozenset("0123456789abcdefABCDEF")
+HEX, DIGITS, OCTAL = frozenset("0123456789abcdefABCDEF"), frozenset("0123456789"), frozenset("01234567")
+_LOOKS = {"?=": "look-ahead (?=", "?!": "look-ahead (?!", "?<=": "look-behind (?<=", "?<!": "look-behind (?<!"}
 
 
 class Reader:
@@ -56,6 +57,12 @@ class Reader:
 
     def refuse(self, what: str, help: str = "") -> NoReturn:
         raise PatternNotSupported(self.text, what, help)
+
+    def refuse_looks(self) -> None:
+        """Behind an opening bracket."""
+        for sign, name in _LOOKS.items():
+            if self.text.startswith(sign, self.at):
+                self.refuse(name, "compare the parts of the string in several conditions")
 
     def times(self, least: int, most: int | None) -> tuple[int, int | None]:
         if max(least, most or 0) > REPEATED_MAX:
