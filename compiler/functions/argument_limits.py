@@ -32,11 +32,13 @@ URL_EXTRACT_PROTOCOL URL_EXTRACT_QUERY
 _LIMITS: dict[str, int] = {
     **dict.fromkeys(_BY_PATTERN.split(), PATTERN_CHARS_MAX),
     **dict.fromkeys(_JSON_AND_URLS.split(), JSON_CHARS_MAX),
-    **dict.fromkeys(("sql_to_array", "like", "not_like", "sql_ilike"), PARSED_CHARS_MAX),
+    **dict.fromkeys(("sql_to_array", "like", "not_like", "sql_ilike", "sql_normalize"), PARSED_CHARS_MAX),
     **dict.fromkeys(("REGEXP_REPLACE", "sql_regexp_replace"), JSON_CHARS_MAX),
 }
+_LIMITS |= dict.fromkeys(("sql_convert_from", "sql_convert_to"), PATTERN_CHARS_MAX)  # names of encodings
 # Where the limit is that of one argument: a replacement is read as a text with references to groups, a pattern of LIKE as its segments.
 _PLACES = {"REGEXP_REPLACE": (2,), "sql_regexp_replace": (2,), "like": (1,), "not_like": (1,), "sql_ilike": (1,)}
+_PLACES |= dict.fromkeys(("sql_convert_from", "sql_convert_to"), (1,))
 
 
 def chars_max(name: str, r: Resolution) -> int | None:

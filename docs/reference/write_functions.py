@@ -95,7 +95,7 @@ computed (a division by zero, a text that is no date) is NULL, and the record is
 A value has at most 16 MiB (FQ4072): a string counts its bytes, and each element, key or field of another value counts 16 bytes and
 its strings. An array has at most 1,048,576 elements. The values that functions make of one record have at most 64 MiB together.
 Some functions limit their arguments (FQ4073): formats of dates and numbers and the strings that they read have at most 1,000
-characters, JSON, URLs and replacements at most 524,288, and strings that are cast to another type and patterns of LIKE at most 65,536. An aggregate keeps at most 16 MiB of
+characters, JSON, URLs and replacements at most 524,288, and strings that are cast to another type or normalized and patterns of LIKE at most 65,536. An aggregate keeps at most 16 MiB of
 one group (FQ4074).
 """
 
