@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.threads import Step
-from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.remaining import NOTHING, remaining
 
 ROUNDS_MAX = 1_000_000
 
@@ -78,11 +78,7 @@ class Driver:
         for name, q in self.instance.queries.items():
             if not self.instance.query_states.of(name).may_run:
                 continue
-            for task in q.built.tasks:
-                if task.status is TaskStatus.RESTORING or task.must_start:
-                    return False
-                if any(i.position < i.end_offset for i in task.logs.values()):
-                    return False
-                if task.holds_rows or any(x.has_rows for x in task.exchanges.values()):
-                    return False
+            tasks = q.built.tasks
+            if remaining(tasks, {i.tp: i.end_offset for t in tasks for i in t.logs.values()}) != NOTHING:
+                return False
         return True

@@ -14,8 +14,8 @@ from flowql.runtime.commit.positions import readers_in
 from flowql.runtime.errors import LogDenied, LogIOError, LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import skipped_records
-from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.lost import losses_of
+from flowql.runtime.task.remaining import NOTHING, Committed, Remaining, remaining
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import TIMERS, Task
 
@@ -47,27 +47,19 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
     Ends of inside topics are read before the epoch lock is taken (the log may be waiting for a disk); if a commit moved them
     meanwhile the answer is "not yet".
     """
-    if not instance.deployer.at_rest:
+    if not instance.deployer.at_rest or _suspended(instance):  # what is suspended has results to make again
         return False
     if instance.group is not None:
         return _group_caught_up(instance, ends, instance.group.planned.readers)
-    commits = instance.metrics.commits
-    queries = _whole(instance)
-    if _suspended(instance) or any(task.status is TaskStatus.RESTORING for q in queries for task in q.built.tasks):
-        return False
-    inputs = [i for q in queries for task in q.built.tasks for i in task.logs.values()]
-    if any(i.position < ends.get(i.tp, 0) for i in inputs):  # mostly so: neither the log nor the lock is needed to tell
+    commits, tasks = instance.metrics.commits, [task for q in _whole(instance) for task in q.built.tasks]
+    if remaining(tasks, ends) != NOTHING:  # mostly so: neither the log nor the lock is needed to tell
         return False
     try:
-        now = instance.admin.end_offsets(sorted({i.tp for i in inputs if i.tp not in ends}))
+        now = instance.admin.end_offsets(sorted({i.tp for t in tasks for i in t.logs.values() if i.tp not in ends}))
     except AWAY:  # not known
         return False
-    targets = [ends[i.tp] if i.tp in ends else now.get(i.tp, 0) for i in inputs]
     with instance.state.epoch_lock:  # positions move and the epoch gets dirty in one step
-        if any(i.position < target for i, target in zip(inputs, targets, strict=True)):
-            return False
-        tasks = [task for q in queries for task in q.built.tasks]
-        if any(task.holds_rows or any(x.has_rows for x in task.exchanges.values()) for task in tasks):
+        if remaining(tasks, {**now, **ends}) != NOTHING:
             return False
         if not instance.commit.idle:  # it alone is left to be waited for
             instance.commit.hurry()
@@ -84,10 +76,7 @@ def _group_caught_up(
     Against what is written to inside topics, be it committed or not: what was derived from a position is written before that
     position is committed, so nothing can be on its way that is not seen here.
     """
-    if _suspended(instance):  # what it reads may not even be known
-        return False
-    tasks = [task for q in list(instance.queries.values()) for task in q.built.tasks]
-    if any(task.holds_rows or task.status is TaskStatus.RESTORING for task in tasks):
+    if remaining((task for q in list(instance.queries.values()) for task in q.built.tasks), {}) != NOTHING:
         return False
     admin, tps, inside = instance.admin, sorted(readers), [tp for tp in sorted(readers) if tp not in ends]
     try:
@@ -119,50 +108,21 @@ def ends_of(instance: Instance, queries: Collection[RunningQuery]) -> dict[Topic
     try:
         return instance.admin.end_offsets(sorted({i.tp for i in inputs}))
     except AWAY:  # as it was when they were last seen
-        return {i.tp: i.end_offset for i in inputs if i.end_offset != END_UNKNOWN}
+        return {i.tp: max(i.end_offset, i.next_fetch) for i in inputs if i.end_offset != END_UNKNOWN}
 
 
-class Committed:
-    """The committed positions of tasks, by the names of their inputs. None: everything that is processed is committed."""
-
-    def __init__(self, tasks: Mapping[str, Mapping[str, Any]] | None) -> None:
-        self._tasks = tasks
-
-    @classmethod
-    def of(cls, instance: Instance) -> Committed:
-        """As of the last commit. The state is only asked while something waits for a commit."""
-        if instance.commit.idle and not instance.commit.blocked:
-            return cls(None)
-        with closing(instance.snapshot()) as snapshot:
-            return cls(snapshot.tasks())
-
-    def lag(self, task: Task, i: LogInput, end_offset: int) -> int:
-        """Records of an input up to `end_offset` whose results are not committed: not processed, or processed since the last commit."""
-        if self._tasks is None:
-            return i.lag(end_offset)
-        return i.lag(end_offset) + _records_since(i, self._tasks.get(str(task.id), {}).get("positions", {}))
+def committed_of(instance: Instance) -> Committed | None:
+    """What tasks have committed; None if that is all they have processed. The state is only asked while something waits for a commit."""
+    if instance.commit.idle and not instance.commit.blocked:
+        return None
+    with closing(instance.snapshot()) as snapshot:
+        return snapshot.tasks()
 
 
-def _records_since(i: LogInput, positions: Mapping[str, int]) -> int:
-    """Records that are processed and follow the committed position of the input, estimated as in `LogInput.lag`."""
-    begun = i.next_fetch - i.seen[0]  # where nothing of it is committed
-    behind = i.position - i.position_in(positions, begun)
-    return i.records_in(behind) if behind > 0 else 0
-
-
-def lag(
-    instance: Instance,
-    query: RunningQuery,
-    ends: Mapping[TopicPartition, int] | None = None,
-    committed: Committed | None = None,
-) -> int:
-    """Records of its sources whose results a query has not committed yet, and rows on their way between its tasks; of a broken one, as far as
-    its sources exist. `caught_up` means that this is 0 for all queries up to given ends, and that no row waits for a time or a call.
-    """
-    ends = ends_of(instance, [query]) if ends is None else ends
-    committed = committed or Committed.of(instance)
-    logs = sum(committed.lag(t, i, ends.get(i.tp, 0)) for t in query.built.tasks for i in t.logs.values())
-    return logs + sum(x.rows for t in query.built.tasks for x in t.exchanges.values())
+def remaining_of(instance: Instance, query: RunningQuery) -> Remaining:
+    """What a query has to do up to the current ends of its sources; of a broken one, as far as its sources exist."""
+    committed = committed_of(instance)  # before the ends: what is committed meanwhile is left at most
+    return remaining(query.built.tasks, ends_of(instance, [query]), committed)
 
 
 def state_of(instance: Instance, query_id: str, query: RunningQuery | None = None) -> str:
@@ -193,14 +153,13 @@ def state_of(instance: Instance, query_id: str, query: RunningQuery | None = Non
 def query_status(
     instance: Instance,
     query_id: str,
-    ends: Mapping[TopicPartition, int] | None = None,
     query: RunningQuery | None = None,
-    committed: Committed | None = None,
+    left: Remaining | None = None,
 ) -> dict[str, Any]:
     """What an entry of `status` says of progress (its shape is public). `restored` is there only while the query is restored, `waiting` where it
     calls asynchronous functions, `now` where its clock stands still.
 
-    ends, committed: of the partitions it reads, where they are known. query: as of `DeployedQueries`, where it is known.
+    query: as of `DeployedQueries`, left: what it has to do; where they are known.
     """
     q, m = query or instance.queries[query_id], instance.metrics.query(query_id)
     status = {
@@ -209,7 +168,7 @@ def query_status(
         "priority": q.plan.priority,
         "weight": q.plan.weight,
         "engine": "runtime",
-        "lag": lag(instance, q, ends, committed),
+        "lag": (left or remaining_of(instance, q)).lag,
         "records_in": m.records_in,
         "records_out": m.records_out,
         "ahead": ahead_of_clock(q.built.tasks, instance.clock.wall_ms()),

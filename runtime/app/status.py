@@ -13,13 +13,14 @@ from flowql.compiler.plan.deployed import Deployed, SwapGroup, groups_of, is_hel
 from flowql.compiler.plan.generations import runtime_name, user_id
 from flowql.runtime.app.deployed_queries import deployed_queries
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.progress import Committed, ends_of, query_status
+from flowql.runtime.app.progress import committed_of, ends_of, query_status
 from flowql.runtime.app.query_rates import QueryRates
 from flowql.runtime.app.running import RunningQuery
 from flowql.runtime.app.swapping import BUILT
 from flowql.runtime.app.waits import wait_of
 from flowql.runtime.latency import Latencies, octaves
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.remaining import Committed, records_left, remaining
 
 SWAPPING = "the commit with which it begins to serve is under way"
 
@@ -63,15 +64,14 @@ def _by_name(
     """By the names under which generations run, in their order. The lag of one that is built is what it has not read: with `records_in` it is all
     of its input.
     """
-    rates, committed = (
-        instance.rates.read(),
-        Committed.of(instance),
-    )  # before the ends: what is committed meanwhile is lag at most
+    rates = instance.rates.read()
+    committed = committed_of(instance)  # before the ends: what is committed meanwhile is lag at most
     ends = ends_of(instance, queries.values())
     found: dict[str, dict[str, Any]] = {}
     people = {n: user_id(n, q.plan.generation) for n, q in queries.items()}
     for name, q in queries.items():
-        entry = query_status(instance, name, ends, q, Committed(None) if name in building else committed)
+        left = remaining(q.built.tasks, ends, None if name in building else committed)
+        entry = query_status(instance, name, q, left)
         wait = wait_of(instance, name, entry["state"], q.built.tasks)
         entry |= _rates(rates.get(name, QueryRates())) | _sizes(instance, q)
         whom = [] if wait is None else list(dict.fromkeys(people.get(w, w) for w in wait.whom))
@@ -144,7 +144,7 @@ def _sizes(instance: Instance, q: RunningQuery) -> dict[str, Any]:
 
 
 def _detail(
-    instance: Instance, q: RunningQuery, ends: Mapping[TopicPartition, int], committed: Committed
+    instance: Instance, q: RunningQuery, ends: Mapping[TopicPartition, int], committed: Committed | None
 ) -> dict[str, Any]:
     places = [(t, i) for t in q.built.tasks for i in t.logs.values()]
     return {
@@ -153,7 +153,7 @@ def _detail(
                 "topic": i.tp.topic,
                 "partition": i.tp.partition,
                 "position": i.position,
-                "lag": committed.lag(t, i, ends.get(i.tp, 0)),
+                "lag": records_left(t, i, ends.get(i.tp, 0), committed),
             }
             for t, i in places
         ],

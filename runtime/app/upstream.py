@@ -20,7 +20,7 @@ from flowql.runtime.errors import LogError
 from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import Admin, TopicPartition
 from flowql.runtime.task.input_buffer import LogInput
-from flowql.runtime.task.task import Task
+from flowql.runtime.task.remaining import NOTHING, remaining
 from flowql.runtime.topology.upstream import merges, upstream_of
 
 # That rows between tasks are waited for: where more come all the time some are always on their way.
@@ -38,11 +38,6 @@ class _Waiting:
     begun: bool
     ends: Mapping[TopicPartition, int] | None = None
     read_ms: int | None = None
-
-
-def _are_on_their_way(tasks: Sequence[Task]) -> bool:
-    """Rows between tasks, or in operators that wait."""
-    return any(t.holds_rows or any(x.has_rows for x in t.exchanges.values()) for t in tasks)
 
 
 def has_begun(admin: Admin, inputs: Sequence[LogInput]) -> bool:
@@ -73,12 +68,11 @@ class UpstreamWaits:
     def _has_more(self, query: str) -> bool:
         """Whether there are records that it has not read, or whose results are not committed, or that is not known yet."""
         tasks = self._host.queries[query].built.tasks if query in self._host.queries else []
-        if not tasks or _are_on_their_way(tasks) or (self._host.commit.dirty and self._has_begun(query)):
+        if not tasks or (self._host.commit.dirty and self._has_begun(query)):
             return True
-        inputs = self._inputs(query)
         with suppress(LogError):  # brokers are away
-            ends = self._host.admin.end_offsets(sorted({i.tp for i in inputs}))
-            return any(i.position < ends.get(i.tp, 0) for i in inputs)
+            ends = self._host.admin.end_offsets(sorted({i.tp for i in self._inputs(query)}))
+            return remaining(tasks, ends) != NOTHING
         return True
 
     def _has_begun(self, query: str) -> bool:
@@ -106,10 +100,11 @@ class UpstreamWaits:
         if waiting.ends is None:
             waiting.ends = self._host.admin.end_offsets(sorted({i.tp for i in inputs}))
         tasks, now_ms = self._host.queries[name].built.tasks, self._host.clock.timer_ms()
-        if not tasks or any(i.position < waiting.ends.get(i.tp, 0) for i in inputs):
+        left = remaining(tasks, waiting.ends)
+        if not tasks or left.records:
             return False
         waiting.read_ms = now_ms if waiting.read_ms is None else waiting.read_ms
-        return not _are_on_their_way(tasks) or now_ms >= waiting.read_ms + ON_THEIR_WAY_MS
+        return left == NOTHING or now_ms >= waiting.read_ms + ON_THEIR_WAY_MS
 
     def _step(self, query: str, waiting: _Waiting) -> Coroutine:
         yield self._host.commit.request()  # then its results are visible to those that read them,

@@ -11,7 +11,7 @@ from flowql.deploy.engine import open_instance
 from flowql.deploy.settings import Settings
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.progress import caught_up, lag, source_ends
+from flowql.runtime.app.progress import caught_up, remaining_of, source_ends
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.server.at_rest import stopped_status
@@ -55,7 +55,7 @@ def test_rows_that_a_stopped_instance_has_saved_between_tasks_are_lag(settings: 
     while between(instance) < 9:
         driver.round()
     driver.commit()
-    running = {q.plan.id: lag(instance, q) for q in instance.queries.values()}
+    running = {q.plan.id: remaining_of(instance, q).lag for q in instance.queries.values()}
     assert between(instance) > 0
     instance.close()
     assert {q["id"]: q["lag"] for q in stopped_status(settings)["queries"]} == running
@@ -63,7 +63,7 @@ def test_rows_that_a_stopped_instance_has_saved_between_tasks_are_lag(settings: 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_query_has_lag_when_all_has_caught_up(settings: Settings, seed: int) -> None:
-    """The two are told by the same positions: `run --until-caught-up` ends when `status` shows no lag, and not before."""
+    """Both are read from the same description: `run --until-caught-up` ends when `status` shows no lag, and not before."""
     rng = random.Random(seed)
     instance, driver = opened(settings)
     seen = set[bool]()
@@ -72,8 +72,11 @@ def test_no_query_has_lag_when_all_has_caught_up(settings: Settings, seed: int) 
         ends = source_ends(instance)
         for _ in range(200):
             driver.round()
-            done, left = caught_up(instance, ends), sum(lag(instance, q) for q in instance.queries.values())
-            assert not (done and left), (seed, left)
+            done, left = (
+                caught_up(instance, ends),
+                sum(remaining_of(instance, q).lag for q in instance.queries.values()),
+            )
+            assert done is (not left), (seed, left)
             seen.add(done)
             if done:
                 break

@@ -21,7 +21,7 @@ from flowql.compiler.plan.topology import Plan, stores_of
 from flowql.compiler.plan.types import BIGINT
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
-from flowql.runtime.app.progress import caught_up, lag, source_ends
+from flowql.runtime.app.progress import caught_up, remaining_of, source_ends
 from flowql.runtime.clock import Clock, SystemClock, VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
@@ -139,10 +139,10 @@ class InstanceHarness:
             time.sleep(0.002)
 
     def lags(self) -> dict[str, int]:
-        return {name: lag(self.instance, q) for name, q in self.instance.queries.items()}
+        return {name: remaining_of(self.instance, q).lag for name, q in self.instance.queries.items()}
 
     def lag(self, query: str) -> int:
-        return lag(self.instance, self.instance.queries[query])
+        return remaining_of(self.instance, self.instance.queries[query]).lag
 
     # -- results
 

@@ -14,7 +14,6 @@ from flowql.runtime.app.progress import (
     ahead_of_clock,
     caught_up,
     held_moment,
-    lag,
     query_status,
     source_ends,
     state_of,
@@ -23,6 +22,7 @@ from flowql.runtime.app.progress import (
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.task.remaining import NOTHING, Remaining, remaining
 from flowql.runtime.task.status import TaskStatus
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
@@ -124,9 +124,10 @@ def test_a_query_is_restoring_while_its_tasks_are_made(world: InstanceHarness) -
 
 
 def test_the_lag_is_what_has_not_been_processed_of_what_is_there(world: InstanceHarness) -> None:
-    assert lag(world.instance, world.instance.queries[QUERY]) == 7
-    assert lag(world.instance, world.instance.queries[QUERY], {TopicPartition("s", 0): 12}) == 2
-    assert lag(world.instance, world.instance.queries[QUERY], {}) == 0
+    tasks = world.instance.queries[QUERY].built.tasks
+    assert world.lag(QUERY) == 7
+    assert remaining(tasks, {TopicPartition("s", 0): 12}) == Remaining(records=2)
+    assert remaining(tasks, {}) == NOTHING
     status = query_status(world.instance, QUERY)
     assert (status["lag"], status["records_in"], status["records_out"], status["errors"]) == (7, 10, 10, 0)
     assert (status["ahead"], status["last_error"], status["engine"]) == ([], None, "runtime")
@@ -179,7 +180,7 @@ def test_whether_all_is_processed_is_not_known_without_brokers(
     assert not caught_up(world.instance, ends)
     world.instance.query_states.stop(QUERY, TopicMissing("gone"))
     assert world.instance.query_states.of(QUERY).state is STOPPED
-    assert lag(world.instance, world.instance.queries["CTAS_GOOD"]) == 0, "as it was when it was last seen"
+    assert world.lag("CTAS_GOOD") == 0, "as it was when it was last seen"
 
 
 def test_what_is_processed_is_committed_at_once_for_one_who_waits_for_it(world: InstanceHarness) -> None:
