@@ -22,9 +22,7 @@ def _found(program: Program, strings: pa.Array, start: int, groups: frozenset[in
     if start == 1:
         return engine.every(program, strings, groups)
     rows = np.flatnonzero(pc.utf8_length(strings).to_numpy(zero_copy_only=False) >= start - 1)
-    begun = strings.take(pa.array(rows))
-    skipped = engine.lengths(pc.utf8_slice_codeunits(begun, 0, start - 1))
-    found = engine.every(program, begun, groups, skipped)
+    found = engine.every(program, strings.take(pa.array(rows)), groups, start - 1)
     return Spans(rows[found.rows], found.groups)
 
 

@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from flowql.compiler.functions.bounds import VALUE_BYTES_MAX, check_bytes, check_work, utf8_bytes
+from flowql.compiler.functions.bounds import (
+    ELEMENTS_MAX,
+    VALUE_BYTES_MAX,
+    check_bytes,
+    check_elements,
+    check_work,
+    utf8_bytes,
+)
 from flowql.compiler.functions.lazy_arrow import Ints, np, pa, pc
-from flowql.compiler.functions.patterns.errors import StringTooLong, shown
 from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.patterns.re2 import END, Ending
 
@@ -23,12 +29,14 @@ if TYPE_CHECKING:
 
 # Larger columns take any alphabet: the milliseconds that RE2 needs to compile sets of letters are little beside them.
 ALPHABET_MAX, ALPHABET_BYTES_MAX = 300, 200_000
-# Bytes that the searches for one match after the other may read, about 100 ms; of a batch, times its size.
-COPIED_MAX, COPIED_TIMES = 50_000_000, 50
+# Matches of a batch that may be looked at together, in the largest arrays; above it is computed row by row.
+MATCHES_TIMES = 4
 # Values of the largest size that a batch of replaced strings may have together; above it is computed row by row.
 TOGETHER_MAX = 16
 PIECE_NS = 300  # a piece of a replacement in place of one match
-ALL, NEXT, EXACT = "{}", r"\A(?s:.)(?s:.*?){}", r"\A{}\z"
+ALL, NEXT, SECOND = "{}", r"\A(?s:.)(?s:.*?){}", r"\A(?s:.)|{}"
+# A match alone, by whether a character stands before and behind it.
+EXACT = {(before, behind): rf"\A{'(?s:.)' * before}{{}}{'(?s:.)' * behind}\z" for before in (False, True) for behind in (False, True)}  # fmt: skip
 _ENDINGS = (Ending.PLAIN, Ending.BOTH, Ending.ONE)
 _TERMINATORS = ("\n", "\r", "\x85", "\u2028", "\u2029")
 # Characters that no string has to have: one that is not in a column marks its matches.
@@ -209,79 +217,136 @@ def mark_for(column: pa.Array) -> str:
     raise ValueError("the strings have all characters that matches are marked with")
 
 
-def every(program: Program, column: pa.Array, groups: frozenset[int], start: Ints | None = None) -> Spans:
-    """All matches of each string. start: where the search begins in each, in bytes; None: at their beginnings."""
+def every(program: Program, column: pa.Array, groups: frozenset[int], skipped: int = 0) -> Spans:
+    """All matches of each string. skipped: characters before the place where the search begins; each string has as many."""
     parts = []
     for kind, rows in kinds_of(program, column):
         strings = column if rows is None else column.take(pa.array(rows))
-        begin = None if start is None else start if rows is None else start[rows]
-        found = _every(program, kind, strings, groups, begin)
+        found = _every(program, kind, strings, groups, skipped)
         parts.append(found if rows is None else Spans(rows[found.rows], found.groups))
     return _in_order(parts, groups)
 
 
-def _every(program: Program, kind: Kind, strings: pa.Array, groups: frozenset[int], start: Ints | None) -> Spans:
-    ahead = program.placed and (program.nullable or groups != {WHOLE} or kind.ending is not Ending.PLAIN)
-    if ahead or (start is not None and start.any()):
-        return _one_by_one(program, kind, strings, groups, start)
-    whole = _at_once(program, kind, strings)
-    if groups == {WHOLE} or not len(whole.rows):
-        return Spans(whole.rows, {g: whole.groups[WHOLE] for g in groups})
-    begins, ends = whole.groups[WHOLE]
-    inside = _search(program, kind, texts(strings, whole.rows, begins, ends), groups, EXACT)
-    assert len(inside.rows) == len(whole.rows), program.pattern.text
-    shifted = {g: (np.where(b < 0, -1, b + begins), np.where(b < 0, -1, e + begins)) for g, (b, e) in inside.groups.items()}  # fmt: skip
-    return Spans(whole.rows, shifted)
+def _every(program: Program, kind: Kind, strings: pa.Array, groups: frozenset[int], skipped: int) -> Spans:
+    whole = _behind(program, kind, strings, skipped) if skipped else _at_once(program, kind, strings)
+    read = bool(skipped) and program.placed
+    if program.nullable:
+        whole = _with_empty_ones(program, kind, strings, whole, read=read)
+    if read:
+        whole = _chosen(whole, ~_first_of_row(whole))
+    if kind.ending is Ending.PLAIN:
+        return _with_groups(program, kind, strings, whole, groups)
+    ended = whole.groups[WHOLE][1] == lengths(strings)[whole.rows]
+    inside = _with_groups(program, kind, strings, _chosen(whole, ~ended), groups)
+    return _in_order([inside, _one_by_one(program, kind, strings, groups, _chosen(whole, ended))], groups)
 
 
-def _at_once(program: Program, kind: Kind, strings: pa.Array) -> Spans:
-    """In one pass: matches are marked in a copy, which is split at the marks."""
+def _first_of_row(found: Spans) -> npt.NDArray[np.bool_]:
+    return np.diff(found.rows, prepend=-1) > 0
+
+
+def _chosen(found: Spans, which: npt.NDArray[np.bool_] | Ints) -> Spans:
+    return Spans(found.rows[which], {g: (b[which], e[which]) for g, (b, e) in found.groups.items()})
+
+
+def _moved(found: Spans, by: Ints) -> Spans:
+    """by: bytes, of each match."""
+    moved = {g: (np.where(b < 0, -1, b + by), np.where(b < 0, -1, e + by)) for g, (b, e) in found.groups.items()}
+    return Spans(found.rows, moved)
+
+
+def _at_once(program: Program, kind: Kind, strings: pa.Array, frame: str = ALL) -> Spans:
+    """In one pass: matches are marked in a copy, which is split at the marks. RE2 gives no empty match right behind another one."""
+    text = program.text(frame, frozenset(), alphabet=kind.alphabet, ending=kind.ending)
+    _check_matches(program, strings, text)
     mark = mark_for(strings)
-    text = program.text(ALL, frozenset(), alphabet=kind.alphabet, ending=kind.ending)
     marked = pc.replace_substring_regex(strings, pattern=text, replacement=rf"{mark}\0{mark}")
     split = pc.split_pattern(marked, mark)
-    offsets = split.offsets.to_numpy().astype(np.int64)
-    pieces = lengths(split.flatten())
-    ends = np.cumsum(pieces)
-    rows = np.repeat(np.arange(len(strings)), np.diff(offsets))
-    first = np.concatenate(([0], ends))[offsets[:-1]][rows]
-    odd = (np.arange(len(pieces)) - offsets[:-1][rows]) % 2 == 1
-    begins, stops = (ends - pieces - first)[odd], (ends - first)[odd]
-    made = rows[odd].astype(np.int64)
-    if program.nullable:
-        made, begins, stops = _with_empty_ones(made, begins, stops)
-    return Spans(made, {WHOLE: (begins, stops)})
+    pieces = split.offsets.to_numpy()
+    places, _ = _buffers(split.values)
+    rows = np.repeat(np.arange(len(strings), dtype=np.int64), np.diff(pieces) // 2)
+    at = 2 * np.arange(len(rows), dtype=np.int64) + 1 + rows  # each string has one piece more than twice its matches
+    first = places[pieces[:-1]][rows]
+    return Spans(rows, {WHOLE: (places[at] - first, places[at + 1] - first)})
 
 
-def _with_empty_ones(rows: Ints, begins: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-    """RE2 gives no empty match right behind another one, where Java and PostgreSQL do. A pattern that may be empty is so everywhere."""
+def _check_matches(program: Program, strings: pa.Array, text: str) -> None:
+    """Before all matches are made. Raises ValueTooLarge for a string with too many, or where all strings of a batch have."""
+    if strings.nbytes <= ELEMENTS_MAX:
+        return
+    count = pc.utf8_length(strings) if program.nullable else pc.count_substring_regex(strings, text)
+    check_elements(pc.max(count).as_py())
+    check_elements(pc.sum(count).as_py() // MATCHES_TIMES)
+
+
+def _behind(program: Program, kind: Kind, strings: pa.Array, skipped: int) -> Spans:
+    """As `_at_once`, from a character on. Positions look at the character before it, which is read as a match of its own."""
+    rest = pc.utf8_slice_codeunits(strings, skipped - program.placed)
+    found = _at_once(program, kind, rest, SECOND if program.placed else ALL)
+    return _moved(found, (lengths(strings) - lengths(rest))[found.rows])
+
+
+def _with_empty_ones(program: Program, kind: Kind, strings: pa.Array, found: Spans, *, read: bool) -> Spans:
+    """Java and PostgreSQL give an empty match right behind another one. A pattern without positions that may be empty is so everywhere.
+
+    read: the first match of each string is the character before its matches.
+    """
+    rows, (begins, ends) = found.rows, found.groups[WHOLE]
     follows = np.zeros(len(rows), bool)
     follows[:-1] = (rows[1:] == rows[:-1]) & (begins[1:] == ends[:-1])
-    behind = np.flatnonzero((ends > begins) & ~follows)
+    alone = (ends > begins) & ~follows
+    if kind.ending is not Ending.PLAIN:
+        alone &= (ends < lengths(strings)[rows]) | (_first_of_row(found) & read)
+    behind = np.flatnonzero(alone)
+    if program.placed:
+        places = Spans(rows[behind], {WHOLE: (ends[behind], ends[behind])})
+        behind = behind[_at_places(program, kind, strings, places, frozenset((WHOLE,))).rows]
     at = behind + 1
-    return np.insert(rows, at, rows[behind]), np.insert(begins, at, ends[behind]), np.insert(ends, at, ends[behind])
+    made = np.insert(begins, at, ends[behind]), np.insert(ends, at, ends[behind])
+    return Spans(np.insert(rows, at, rows[behind]), {WHOLE: made})
 
 
-def _one_by_one(program: Program, kind: Kind, strings: pa.Array, groups: frozenset[int], start: Ints | None) -> Spans:
-    """Each search sees the character before its beginning, which the edge of a word depends on."""
+def _with_groups(program: Program, kind: Kind, strings: pa.Array, whole: Spans, groups: frozenset[int]) -> Spans:
+    if groups == {WHOLE} or not len(whole.rows):
+        return Spans(whole.rows, {g: whole.groups[WHOLE] for g in groups})
+    found = _at_places(program, kind, strings, whole, groups)
+    assert len(found.rows) == len(whole.rows), program.pattern.text
+    return Spans(whole.rows, found.groups)
+
+
+def _at_places(program: Program, kind: Kind, strings: pa.Array, places: Spans, groups: frozenset[int]) -> Spans:
+    """The matches that begin and end at places, in a part of their string with the character before and behind, where the pattern looks at it.
+
+    rows: indexes of places.
+    """
+    offsets, data = _buffers(strings)
+    rows, (begins, ends) = places.rows, places.groups[WHOLE]
+    before = (begins > 0) & program.placed
+    behind = (ends < np.diff(offsets)[rows]) & program.placed
+    parts = []
+    for (has_before, has_behind), frame in EXACT.items():
+        at = np.flatnonzero((before == has_before) & (behind == has_behind))
+        if not len(at):
+            continue
+        first = offsets[rows[at]]
+        left = _before(data, first + begins[at]) - first if has_before else begins[at]
+        right = _next(data, first + ends[at]) - first if has_behind else ends[at]
+        found = _search(program, kind, texts(strings, rows[at], left, right), groups, frame)
+        parts.append(_moved(Spans(at[found.rows], found.groups), left[found.rows]))
+    return _in_order(parts, groups)
+
+
+def _one_by_one(program: Program, kind: Kind, strings: pa.Array, groups: frozenset[int], last: Spans) -> Spans:
+    """The matches from the last one of each string on, which may have read the line terminator behind a `$`. So they are few."""
     offsets, data = _buffers(strings)
     sizes = np.diff(offsets)
-    rows = np.arange(len(strings), dtype=np.int64)
-    at = np.zeros(len(strings), np.int64) if start is None else start
+    rows, (at, _) = last.rows, last.groups[WHOLE]
     wanted = groups | {WHOLE}
     found: list[Spans] = []
-    left = max(COPIED_MAX, COPIED_TIMES * strings.nbytes)
     while len(rows):
-        left -= int((sizes[rows] - at).sum())
-        if left < 0:
-            raise StringTooLong(f"all matches of {shown(program.pattern.text)} in a long string take too many searches")
-        fresh = at == 0
-        for chosen, frame in ((fresh, ALL), (~fresh, NEXT)):
-            if chosen.any():
-                found.append(_from(program, kind, strings, wanted, rows[chosen], at[chosen], frame))
-        last = found[-1] if fresh.all() or not fresh.any() else _in_order(found[-2:], wanted)
-        begins, ends = last.groups[WHOLE]
-        rows = last.rows
+        parts = [_from(program, kind, strings, wanted, rows[c], at[c], frame) for c, frame in ((at == 0, ALL), (at > 0, NEXT)) if c.any()]  # fmt: skip
+        found.append(_in_order(parts, wanted))
+        rows, (begins, ends) = found[-1].rows, found[-1].groups[WHOLE]
         at = np.where(ends > begins, ends, _next(data, offsets[rows] + ends) - offsets[rows])
         more = at <= sizes[rows]
         rows, at = rows[more], at[more]
@@ -297,9 +362,7 @@ def _from(
     begin = at if frame is ALL else _before(data, offsets[rows] + at) - offsets[rows]
     rest = texts(strings, rows, begin, np.diff(offsets)[rows])
     found = _search(program, kind, rest, groups, frame)
-    shift = begin[found.rows]
-    moved = {g: (np.where(b < 0, -1, b + shift), np.where(b < 0, -1, e + shift)) for g, (b, e) in found.groups.items()}
-    return Spans(rows[found.rows], moved)
+    return _moved(Spans(rows[found.rows], found.groups), begin[found.rows])
 
 
 def _next(data: npt.NDArray[np.uint8], at: Ints) -> Ints:
@@ -328,7 +391,7 @@ def replaced(program: Program, column: pa.Array, pieces: tuple[str | int, ...]) 
     def run(kind: Kind, strings: pa.Array) -> pa.Array:
         text = program.text(ALL, groups - {WHOLE}, alphabet=kind.alphabet)
         if not simple or kind.ending is not Ending.PLAIN or _may_be_large(strings, text, pieces):
-            return spliced(strings, _every(program, kind, strings, groups | {WHOLE}, None), pieces)
+            return spliced(strings, _every(program, kind, strings, groups | {WHOLE}, 0), pieces)
         by = "".join(
             p.replace("\\", r"\\") if isinstance(p, str) else rf"\{order.index(p) + 1 if p else 0}" for p in pieces
         )

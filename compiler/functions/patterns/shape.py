@@ -85,10 +85,11 @@ def reads_ahead(node: Node) -> bool:
     """
     if isinstance(node, Alternation):
         options = node.options
+        repeated = [o for o in options if not _is_at_start(o)]
         alone = all(
             not cp.intersection(first(a), first(b)) and not is_nullable(a) and not is_nullable(b)
-            for i, a in enumerate(options)
-            for b in options[:i]
+            for i, a in enumerate(repeated)
+            for b in repeated[:i]
         )
         return any((not alone and _goes_on(o)) or reads_ahead(o) for o in options)
     if isinstance(node, Repeat) and (node.least == 0 or node.most is None) and _goes_on(node.body):
@@ -100,10 +101,22 @@ def _goes_on(node: Node) -> bool:
     """Whether something must follow what has no bound in it."""
     if isinstance(node, Sequence):
         for i, part in enumerate(node.parts):
-            if _goes_on(part) or (is_unbounded(part) and not all(map(is_nullable, node.parts[i + 1 :]))):
+            if _goes_on(part) or (is_unbounded(part) and not all(map(_is_free, node.parts[i + 1 :]))):
                 return True
         return False
     return any(map(_goes_on, children(node)))
+
+
+def _is_free(node: Node) -> bool:
+    """Whether it is there everywhere: it may be empty and looks at no position."""
+    return is_nullable(node) and not positions(node)
+
+
+def _is_at_start(node: Node) -> bool:
+    """Whether it matches only at the beginning of a string, so once."""
+    if isinstance(node, Sequence) and node.parts:
+        return _is_at_start(node.parts[0])
+    return _is_at_start(node.body) if isinstance(node, Group) else node == Position("text_start")
 
 
 def is_of_one_way(node: Node) -> bool:

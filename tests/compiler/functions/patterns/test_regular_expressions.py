@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
+from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 
 from flowql.compiler.functions import builtin
@@ -71,8 +75,59 @@ def test_a_string_that_would_take_too_long_is_a_dead_letter_with_a_code() -> Non
     with pytest.raises(errors.StringTooLong, match="at most") as found:
         call("REGEXP_LIKE", "a" * 2_000_000, "(a|b|ab){1,20}c")
     assert found.value.code == "FQ4070"
-    with pytest.raises(errors.StringTooLong):  # all matches would be searched for to the end
-        call("REGEXP_REPLACE", "a" * 30_000, "a*b|a", "")
+    for pattern in ("a*b|a", "a+$|a", r"(a+\b)?", r"a+\B-|a"):  # each match would be searched for to the end
+        with pytest.raises(errors.StringTooLong):
+            call("REGEXP_REPLACE", "a" * 30_000, pattern, "")
+    assert call("REGEXP_REPLACE", "  " + "a " * 15_000, r"^\s+|\s+$", "") == "a " * 14_999 + "a"
+
+
+# Patterns that Java and Python read alike, with positions and empty matches.
+PLACED = (
+    r"\b",
+    r"\b(a)?",
+    r"(a)|$",
+    r"a*$",
+    r"(a*)\b",
+    r"^",
+    r"b|$",
+    r"(a|b$)",
+    r"a\B|b",
+    r"(?:a|(b)\b)*",
+    r"\n|a$",
+    r"a|\z",
+)
+
+
+@pytest.mark.parametrize("pattern", PLACED)
+def test_all_matches_from_a_place_on_are_those_of_one_search_after_the_other(pattern: str) -> None:
+    made, known = program.Program(parse_java(pattern)), re.compile(pattern.replace(r"\z", r"\Z"), re.ASCII)
+    strings = ["".join(s) for n in range(5) for s in itertools.product("ab \n", repeat=n)]
+    groups = range(made.groups + 1)
+    for skipped in (0, 1, 3):
+        asked = [s for s in strings if len(s) >= skipped]
+        found = engine.every(made, pa.array(asked), frozenset(groups), skipped)
+        spans = zip(found.rows.tolist(), *(a.tolist() for g in groups for a in found.groups[g]), strict=True)
+        wanted = [(i, *itertools.chain(*m.regs)) for i, s in enumerate(asked) for m in known.finditer(s, skipped)]
+        assert list(spans) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("sql_regexp_substr", ("1e9" * 500, "[1e9]", 10)),
+        ("sql_regexp_instr", ("a b\n" * 500, r"(?n)^(b| )", 2, 400, 0, "", 1)),
+        ("sql_regexp_count", ("a b\n" * 500, "(?n)^|$", 3)),
+        ("REGEXP_EXTRACT_ALL", (r"\b(\w)|($)", "a b\n" * 500, 1)),
+        ("REGEXP_REPLACE", ("a b\n" * 500, r"\b(\w)|$", "<$1>")),
+    ],
+)
+def test_the_number_of_searches_does_not_grow_with_that_of_the_matches(
+    name: str, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = Mock(wraps=engine._search)
+    monkeypatch.setattr(engine, "_search", searches)
+    call(name, *args)
+    assert searches.call_count < 10
 
 
 def test_a_pattern_from_data_that_cannot_be_used_is_a_dead_letter_with_a_code() -> None:
