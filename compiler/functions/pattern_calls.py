@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
+from flowql.compiler.functions.bounds import check_elements
 from flowql.compiler.functions.duckdb_text import constant_text
 from flowql.compiler.functions.lazy_arrow import np, pa, pc
+from flowql.compiler.functions.patterns import engine
+from flowql.compiler.functions.patterns.engine import Spans
 from flowql.compiler.functions.patterns.errors import StringTooLong, shown
-from flowql.compiler.functions.patterns.program import Program
+from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.patterns.short import short
 from flowql.compiler.functions.registry import CHEAP_ROWS, FAILED, ArrowCall, Lowering, Reference, register_columns
 from flowql.compiler.functions.signatures import Resolution
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 _WHOLE = re.compile(r"CAST\('(-?\d+)' AS (?:INTEGER|BIGINT)\)")
 PREPARED_MAX = 500
+AT_ONCE = 10_000  # elements that become Python's while no other thread runs
 FEW = 100  # pieces of a replacement in a row
 
 
@@ -83,7 +87,7 @@ class PatternFunction:
         strings = pa.array([s], pa.string())
         if strings.nbytes > prepared.bytes_max:
             _check(s, prepared)
-        return prepared.over(strings)[0].as_py()
+        return as_python(prepared.over(strings)[0])
 
     def column(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The values of many rows; NULL where an argument is NULL or the row fails."""
@@ -119,6 +123,13 @@ class PatternFunction:
                 rows, taken = rows[fits], taken.filter(pa.array(fits))
             if len(rows):
                 yield rows, prepared, taken
+
+
+def as_python(value: pa.Scalar) -> Any:
+    """In steps, between which other threads run."""
+    if not isinstance(value, pa.ListScalar) or not value.is_valid or len(value) <= AT_ONCE:
+        return value.as_py()
+    return [v for i in range(0, len(value), AT_ONCE) for v in value.values.slice(i, AT_ONCE).to_pylist()]
 
 
 def _check(s: str, prepared: Prepared) -> None:
@@ -263,6 +274,28 @@ def lists(rows: npt.NDArray[np.int64], values: pa.Array, count: int) -> pa.Array
     """A list of the values of each of `count` rows. rows: of the values, in order."""
     offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+def between(strings: pa.Array, found: Spans, to_end: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """The parts of strings between matches, and their rows. to_end: strings whose rest behind the last match is a part. Raises ValueTooLarge."""
+    begins, ends = found.groups[WHOLE]
+    last = np.flatnonzero(to_end)
+    rows = np.concatenate((found.rows, last))
+    check_elements(int(np.bincount(rows, minlength=1).max()))
+    order = np.argsort(rows, kind="stable")
+    rows = rows[order]
+    stops = np.concatenate((begins, engine.lengths(strings)[last]))[order]
+    starts = np.zeros(len(rows), np.int64)
+    starts[1:] = np.where(rows[1:] == rows[:-1], np.concatenate((ends, last))[order][:-1], 0)
+    return rows, engine.texts(strings, rows, starts, stops)
+
+
+def places_before(found: Spans) -> npt.NDArray[np.int64]:
+    """Where the match before each match of the same string ends; 0 for the first one."""
+    rows, (_, ends) = found.rows, found.groups[WHOLE]
+    made = np.zeros(len(rows), np.int64)
+    made[1:] = np.where(rows[1:] == rows[:-1], ends[:-1], 0)
+    return made
 
 
 def scattered(rows: npt.NDArray[np.int64], values: pa.Array, count: int) -> pa.Array:

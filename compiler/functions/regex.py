@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import AnyStr
 
-from flowql.compiler.functions.bounds import check_elements
-from flowql.compiler.functions.lazy_arrow import np, pa
+from flowql.compiler.functions.lazy_arrow import Ints, np, pa
 from flowql.compiler.functions.pattern_calls import (
     FEW,
     Prepared,
+    between,
     found_in,
     group_of_first,
     lists,
     pattern_calls,
+    places_before,
     replacing,
     scattered,
 )
 from flowql.compiler.functions.patterns import engine
+from flowql.compiler.functions.patterns.engine import Spans
 from flowql.compiler.functions.patterns.errors import PatternError
 from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.program import WHOLE, Program
@@ -126,51 +127,30 @@ def split(pattern: str) -> Prepared:
 
     def over(strings: pa.Array) -> pa.Array:
         found = engine.every(program, strings, frozenset((WHOLE,)))
-        of_row = np.searchsorted(found.rows, np.arange(len(strings) + 1))
-        check_elements(int(np.diff(of_row).max(initial=0)) + 1)
-        begins, ends = (a.tolist() for a in found.groups[WHOLE])
-        bounds = of_row.tolist()
-        made = []
-        for row, s in enumerate(strings.to_pylist()):
-            spans = list(zip(begins[bounds[row] : bounds[row + 1]], ends[bounds[row] : bounds[row + 1]], strict=True))
-            made.append([p.decode() for p in (_split_by_java if empty else _split_by_guava)(s.encode(), spans)])
-        return pa.array(made, pa.list_(pa.string()))
+        return lists(*(_by_java if empty else _by_guava)(strings, found), len(strings))
 
-    return Prepared(program, over, every=True).with_row(
-        lambda regex: lambda s: _split_by_guava(s, [m.span() for m in regex.finditer(s)])
-    )
+    return Prepared(program, over, every=True).with_row(lambda regex: regex.split)
 
 
-def _split_by_java(s: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
-    """`Pattern.split`: no empty part at the beginning before an empty match, and none at the end."""
-    parts: list[bytes] = []
-    start = 0
-    for begin, end in spans:
-        if begin == end == start == 0:
-            continue
-        parts.append(s[start:begin])
-        start = end
-    if start == 0:
-        return [s]
-    parts.append(s[start:])
-    while parts and not parts[-1]:
-        parts.pop()
-    return parts
+def _by_java(strings: pa.Array, found: Spans) -> tuple[Ints, pa.Array]:
+    """`Pattern.split`: no empty part at the beginning before an empty match, and none at the end. Gives the rows of the parts, and these."""
+    found = found.chosen(found.groups[WHOLE][1] > 0)
+    rows, parts = between(strings, found, np.ones(len(strings), bool))
+    last = np.full(len(strings), -1)
+    filled = np.flatnonzero(engine.lengths(parts))
+    np.maximum.at(last, rows[filled], filled)
+    kept = np.arange(len(rows)) <= last[rows]
+    kept |= np.bincount(found.rows, minlength=len(strings))[rows] == 0
+    return rows[kept], parts.filter(pa.array(kept))
 
 
-def _split_by_guava(s: AnyStr, spans: list[tuple[int, int]]) -> list[AnyStr]:
-    """`Splitter.on`: an empty match where a part begins is none."""
-    parts: list[AnyStr] = []
-    start = 0
-    for begin, end in spans:
-        if begin == end == start:
-            if start == len(s):
-                return parts
-            continue
-        parts.append(s[start:begin])
-        start = end
-    parts.append(s[start:])
-    return parts
+def _by_guava(strings: pa.Array, found: Spans) -> tuple[Ints, pa.Array]:
+    """`Splitter.on`: an empty match where a part begins is none; no part is behind one at the end. Gives the rows of the parts, and these."""
+    begins, ends = found.groups[WHOLE]
+    empty = begins == ends
+    rest = np.ones(len(strings), bool)
+    rest[found.rows[empty & (begins == engine.lengths(strings)[found.rows])]] = False
+    return between(strings, found.chosen(~empty | (begins > places_before(found))), rest)
 
 
 _ONE_GROUP = ((STRING, STRING), (STRING, STRING, INT))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from flowql.compiler.functions import regex
 from flowql.compiler.functions.lazy_arrow import np, pa
-from flowql.compiler.functions.pattern_calls import Prepared, pattern_calls
+from flowql.compiler.functions.pattern_calls import Prepared, between, lists, pattern_calls, places_before
 from flowql.compiler.functions.patterns import engine
 from flowql.compiler.functions.patterns.program import WHOLE
 from flowql.compiler.functions.registry import standard, takes
@@ -37,17 +37,10 @@ def _split(pattern: str, flags: str = "") -> Prepared:
 
     def over(strings: pa.Array) -> pa.Array:
         found = engine.every(program, strings, frozenset((WHOLE,)))
-        begins, ends = (a.tolist() for a in found.groups[WHOLE])
-        bounds = np.searchsorted(found.rows, np.arange(len(strings) + 1)).tolist()
-        made = []
-        for row, s in enumerate(strings.to_pylist()):
-            parts, start, text = [], 0, s.encode()
-            for i in range(bounds[row], bounds[row + 1]):
-                if ends[i] > begins[i] or start < begins[i] < len(text):
-                    parts.append(text[start : begins[i]].decode())
-                    start = ends[i]
-            made.append([*parts, text[start:].decode()])
-        return pa.array(made, pa.list_(pa.string()))
+        begins, ends = found.groups[WHOLE]
+        inside = (begins > places_before(found)) & (begins < engine.lengths(strings)[found.rows])
+        parts = between(strings, found.chosen((ends > begins) | inside), np.ones(len(strings), bool))
+        return lists(*parts, len(strings))
 
     return Prepared(program, over, every=True)
 

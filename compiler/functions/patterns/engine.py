@@ -61,6 +61,9 @@ class Spans:
     rows: Ints
     groups: dict[int, tuple[Ints, Ints]]
 
+    def chosen(self, which: npt.NDArray[np.bool_]) -> Spans:
+        return Spans(self.rows[which], {g: (b[which], e[which]) for g, (b, e) in self.groups.items()})
+
 
 def kinds_of(program: Program, column: pa.Array) -> list[tuple[Kind, Ints | None]]:
     """The kinds of its strings and the rows of each; None for all rows. column: without nulls."""
@@ -233,20 +236,16 @@ def _every(program: Program, kind: Kind, strings: pa.Array, groups: frozenset[in
     if program.nullable:
         whole = _with_empty_ones(program, kind, strings, whole, read=read)
     if read:
-        whole = _chosen(whole, ~_first_of_row(whole))
+        whole = whole.chosen(~_first_of_row(whole))
     if kind.ending is Ending.PLAIN:
         return _with_groups(program, kind, strings, whole, groups)
     ended = whole.groups[WHOLE][1] == lengths(strings)[whole.rows]
-    inside = _with_groups(program, kind, strings, _chosen(whole, ~ended), groups)
-    return _in_order([inside, _one_by_one(program, kind, strings, groups, _chosen(whole, ended))], groups)
+    inside = _with_groups(program, kind, strings, whole.chosen(~ended), groups)
+    return _in_order([inside, _one_by_one(program, kind, strings, groups, whole.chosen(ended))], groups)
 
 
 def _first_of_row(found: Spans) -> npt.NDArray[np.bool_]:
     return np.diff(found.rows, prepend=-1) > 0
-
-
-def _chosen(found: Spans, which: npt.NDArray[np.bool_] | Ints) -> Spans:
-    return Spans(found.rows[which], {g: (b[which], e[which]) for g, (b, e) in found.groups.items()})
 
 
 def _moved(found: Spans, by: Ints) -> Spans:

@@ -12,6 +12,7 @@ import pytest
 
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.bounds import CallTooLong, ValueTooLarge
+from flowql.compiler.functions.pattern_calls import AT_ONCE, as_python, function_over_columns
 from flowql.compiler.functions.patterns import engine, errors, program
 from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.postgres import parse_postgres, parse_postgres_match
@@ -203,3 +204,37 @@ def test_whether_a_pattern_matches_is_asked_of_any_pattern() -> None:
     with pytest.raises(errors.PatternAmbiguous):
         parse_postgres_match("a?(ab)?")
     assert program.Program(parse_postgres("a?(ab)?")).groups == 1
+
+
+# Answers of Java 17 where a pattern matches an empty string; of Guava's Splitter and of PostgreSQL 15 otherwise.
+SPLIT = (
+    ("REGEXP_SPLIT_TO_ARRAY", "b?", ("", "aa", "baac", "abc"), [[""], ["a", "a"], ["", "", "a", "a", "c"], ["a", "", "c"]]),
+    ("REGEXP_SPLIT_TO_ARRAY", "(a|b)*", ("", "aa", "baac", "cab"), [[""], [], ["", "", "c"], ["c"]]),
+    ("REGEXP_SPLIT_TO_ARRAY", r"\b", ("a b", "é-a"), [["a", " ", "b"], ["é-", "a"]]),
+    ("REGEXP_SPLIT_TO_ARRAY", "a", ("", "a", "baac"), [[""], ["", ""], ["b", "", "c"]]),
+    ("sql_regexp_split_to_array", "a*", ("", "a", "baac", "xé"), [[""], ["", ""], ["b", "c"], ["x", "é"]]),
+    ("sql_regexp_split_to_array", "^|b", ("", "b", "abba"), [[""], ["", ""], ["a", "", "a"]]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "pattern", "strings", "parts"), SPLIT)
+def test_parts_are_javas_and_postgresqls(
+    name: str, pattern: str, strings: tuple[str, ...], parts: list[list[str]]
+) -> None:
+    function = function_over_columns(name, 2)
+    assert function is not None
+    assert function.column([pa.array(strings), pa.array([pattern] * len(strings))]).to_pylist() == parts
+
+
+@pytest.mark.parametrize("pattern", ["a", "a?"])
+def test_matches_are_counted_before_they_are_made(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a hundred bytes while it is made."""
+    monkeypatch.setattr(engine, "mark_for", Mock(side_effect=AssertionError("matches are marked")))
+    with pytest.raises(ValueTooLarge):
+        call("REGEXP_SPLIT_TO_ARRAY", "a" * ((1 << 20) + 1), pattern)
+
+
+def test_a_long_array_becomes_pythons_in_steps() -> None:
+    """One call of pyarrow would keep the lock of the interpreter for all of them."""
+    made = pa.array([["b"], ["a"] * (AT_ONCE + 7), None], pa.list_(pa.string()))
+    assert [as_python(made[i]) for i in range(3)] == made.to_pylist()
