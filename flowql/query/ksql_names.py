@@ -1,8 +1,11 @@
-"""Columns whose names DuckDB keeps for itself, as in `SELECT AT FROM orders`: ksqlDB's dialect takes them without quotes."""
+"""Where DuckDB reads ksqlDB's dialect otherwise: columns with names that it keeps for itself, as in `SELECT AT FROM orders`, and LIKE."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+
+from flowql.query.statement import Statement
 
 
 def _words(text: str) -> frozenset[str]:
@@ -46,3 +49,12 @@ def with_words_in_quotes(sql: str) -> str:
 
 def _begins_expression(before: str) -> bool:
     return before in _BEFORE or before in _OPERATORS
+
+
+def with_escapes(statement: Statement) -> Statement:
+    """A backslash escapes in patterns of LIKE, where DuckDB has no escape character without ESCAPE."""
+    text, parts, at = statement.sql.encode(), list[bytes](), 0
+    for end in statement.likes:
+        parts += [text[at:end], rb" ESCAPE '\'"]
+        at = end
+    return replace(statement, sql=b"".join([*parts, text[at:]]).decode(), likes=())

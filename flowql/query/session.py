@@ -27,7 +27,7 @@ from flowql.query.errors import (
     place_of_word,
 )
 from flowql.query.interactive import Heavy, InteractiveQuery, Offered, QueryLocation, Rows
-from flowql.query.ksql_names import with_words_in_quotes
+from flowql.query.ksql_names import with_escapes, with_words_in_quotes
 from flowql.query.loading import load
 from flowql.query.names import named
 from flowql.query.query_process import ProcessEnded, ProcessFailed
@@ -111,7 +111,8 @@ def _pieces(query: InteractiveQuery, take: Take, begun: Begun) -> Generator[pa.S
 def _parsed(query: InteractiveQuery) -> Statement:
     """Raises QueryError: what the grammar of the standard dialect says of a statement that neither it nor DuckDB can read."""
     try:
-        return parse(query.sql, query.connection, query.check_from)
+        statement = parse(query.sql, query.connection, query.check_from)
+        return statement if query.limits.settings.dialect == "standard" else with_escapes(statement)
     except QueryError as error:
         if not str(error).startswith("Parser Error"):
             raise
@@ -130,7 +131,7 @@ def _parsed_with_names(query: InteractiveQuery, error: QueryError) -> Statement:
     except QueryError:
         raise error from None
     query.sql = quoted
-    return statement
+    return with_escapes(statement)
 
 
 def _commit(query: InteractiveQuery, relations: Sequence[str], take: Take, copied: Take | None) -> Commit:

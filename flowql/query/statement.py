@@ -25,6 +25,7 @@ _EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *\^+)", re.M)
 _PUSH = re.compile(r"\bEMIT\s+CHANGES(?=\s*;?\s*$)", re.I)
 _NAMED = re.compile(r'(?:"|with name )(\w+)')
 _WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
+_LIKES = ("~~", "!~~", "~~*", "!~~*")
 _HIDING = ("query", "query_table")
 # DuckDB cannot be interrupted while it plans, and the time that takes grows with the fourth power: 64 joins take a second, 160 half a
 # minute; 30 correlated sub-queries take as long as 100 joins.
@@ -93,7 +94,8 @@ class Statement:
     tables: names as written; ctes: folded names that WITH gives (a table of that name may be meant elsewhere). conditions: by folded name, of relations that are read in one place only. columns: folded
     names of all columns it can touch; None for all. is_short: its answer has few rows, so it may need few of what it reads. enough: so many rows
     of what it reads do, whichever they are; None if it may need all. functions: folded names of those it calls.
-    unbounded: why what it makes of a row has no bound (`bounds.unbounded`).
+    unbounded: why what it makes of a row has no bound (`bounds.unbounded`). likes: bytes of `sql` before which a LIKE ends that has no ESCAPE
+    and whose pattern may have a backslash.
     """
 
     sql: str
@@ -105,6 +107,7 @@ class Statement:
     enough: int | None = None
     functions: frozenset[str] = frozenset()
     unbounded: frozenset[str] = frozenset()
+    likes: tuple[int, ...] = ()
 
 
 def check_table_function(name: str) -> None:
@@ -146,7 +149,8 @@ def parse(
         if explain is None:
             raise QueryError(f"{kind} is refused after such comments", code=REFUSED, help="leave the comments out")
         inner = parse(asked[explain.end() :], connection, check_from)
-        return replace(inner, sql=asked, is_short=True)
+        before = len(asked[: asked.index(inner.sql, explain.end())].encode())
+        return replace(inner, sql=asked, is_short=True, likes=tuple(before + at for at in inner.likes))
     if kind == "MULTI":
         raise QueryError(
             "this statement becomes several", code=REFUSED, help="list the values: PIVOT ... ON c IN (...)"
@@ -225,7 +229,15 @@ def _select(sql: str, connection: duckdb.DuckDBPyConnection, check_from: Callabl
         _enough(tree["statements"][0]["node"]),
         frozenset(str(n["function_name"]).casefold() for n in nodes if n.get("function_name")),
         grows,
+        tuple(sorted({int(n["query_location"]) + int(n["query_location_length"]) for n in nodes if _is_unescaped(n)})),
     )
+
+
+def _is_unescaped(n: Mapping[str, Any]) -> bool:
+    if n.get("function_name") not in _LIKES:
+        return False
+    literal = n["arguments"][1]["expression"].get("literal") or {}
+    return "\\" in str(literal.get("text", "\\"))
 
 
 def _of_the_machine(name: str) -> QueryError:

@@ -22,6 +22,11 @@ CALLS = (
     r"REGEXP_EXTRACT('(\w+)@(.*)', V, 2)", r"REGEXP_EXTRACT('[a-z&&[^b]]+', V)", r"REGEXP_EXTRACT_ALL('(.)b', V, 1)", "REGEXP_EXTRACT_ALL('b', V)",
     r"REGEXP_REPLACE(V, '(?i)(B)', '<$1>')", r"REGEXP_SPLIT_TO_ARRAY(V, 'b')", r"REGEXP_LIKE(V, '\p{Alpha}$')", "REGEXP_EXTRACT('(z)', V, 7)",
 )  # fmt: skip
+LIKES = (
+    r"V LIKE 'a\%'", r"V NOT LIKE 'a\_%'", r"V LIKE '%\\%'", r"V LIKE CASE WHEN V LIKE '%\_' THEN 'a\__' ELSE 'ab' END", r"V LIKE 'a|%' ESCAPE '|'",
+    r"(V || '\') LIKE ('%\\' || '')", r"V LIKE 'é\%' AND NOT (V LIKE '_') OR V = 'x'", "V LIKE 'a%'",
+)  # fmt: skip
+ESCAPED = ("a%", "ab", "a_b", "a__", "é%", r"a\b", "\\", "")
 STRINGS = ("ab@cb", "abcabc", "", "é\n", "Bb", "z")
 HOSTILE = "a" * 80 + "!"
 NESTED = r"^([a-zA-Z0-9]+\.?)+@"
@@ -47,6 +52,18 @@ def test_a_query_gives_what_a_view_gives(world: QueryHarness) -> None:
     viewed = world.ask(f"SELECT K, {', '.join(f'C{i}' for i in range(len(CALLS)))} FROM VIEWED ORDER BY K")
     assert world.ask(f"SELECT K, {columns} FROM S ORDER BY K") == viewed
     assert [r["C0"] for r in viewed[:3]] == ["cb", None, None]
+
+
+def test_like_of_a_query_has_the_escape_character_of_a_view() -> None:
+    columns = ", ".join(f"{call} AS C{i}" for i, call in enumerate(LIKES))
+    made = QueryHarness(f"{SOURCE} CREATE STREAM VIEWED AS SELECT K, {columns} FROM S;")
+    made.feed("s", [(f"k{i}", {"V": s}, 0) for i, s in enumerate(ESCAPED)])
+    viewed = made.ask(f"SELECT K, {', '.join(f'C{i}' for i in range(len(LIKES)))} FROM VIEWED ORDER BY K")
+    assert made.ask(f"SELECT K, {columns} FROM S ORDER BY K") == viewed
+    assert [r["C0"] for r in viewed] == [s == "a%" for s in ESCAPED]
+    assert made.ask(r"SELECT 'é', count(*) AS n FROM S WHERE V ilike 'A\_%' -- \\")[0]["n"] == 2
+    assert r"ESCAPE" not in made.ask("EXPLAIN SELECT * FROM S WHERE V LIKE 'a%'")[0]["explain_value"]
+    assert made.ask(r"EXPLAIN SELECT * FROM S WHERE V LIKE 'a\%b'")
 
 
 @pytest.mark.parametrize("call", ["REGEXP_EXTRACT('(?=a)', V)", "regexp_like(V, 'a++')", "REGEXP_REPLACE(V, '(a', '')"])
