@@ -34,8 +34,9 @@ COLUMNS = {
 }
 BUILT = "built, waits for promote"  # as the engine says it
 SKIPPED = {"skipped_records": "skipped"}  # shown where there are any
+WAITING = {"waiting_rows": "waiting"}  # shown where there are any
 # Shown where queries call asynchronous functions.
-WAITING = {"in_flight": "calls", "waiting_rows": "waiting", "parked_rows": "parked"}
+CALLING = {"in_flight": "calls", **WAITING, "parked_rows": "parked"}
 # The last batch in the log, and records a second.
 ON_SPARK = {"batch": "batch", "rate": "rate"}
 
@@ -84,7 +85,8 @@ def command(
         return
     rows = [{**q, "priority": _priority(q), **_waiting(q)} for q in found["queries"]]
     columns = COLUMNS | (SKIPPED if any(q.get("skipped_records") for q in found["queries"]) else {})
-    columns |= WAITING if any(q.get("waiting") for q in found["queries"]) else {}
+    columns |= CALLING if any("in_flight" in row for row in rows) else {}
+    columns |= WAITING if any(row.get("waiting_rows") for row in rows) else {}
     columns |= ON_SPARK if found["instance"]["engine"] == "spark" else {}
     print_rows(list(columns.values()), [["" if row.get(c) is None else row[c] for c in columns] for row in rows])
     if lines := function_lines(found):
@@ -107,11 +109,12 @@ def command(
 
 
 def _waiting(query: dict[str, Any]) -> dict[str, int]:
-    """Rows that wait for calls, and calls under way, as columns."""
+    """Rows that wait for calls or for a time, and calls under way, as columns."""
     found = query.get("waiting")
     if not found:
         return {}
-    return {"in_flight": found["in_flight"], "waiting_rows": found["rows"], "parked_rows": found["parked"]}
+    calling = {"in_flight": found["in_flight"], "parked_rows": found["parked"]} if "in_flight" in found else {}
+    return {"waiting_rows": found["calls"] + found["windows"], **calling}
 
 
 def far_ahead(ahead: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from flowql.runtime.log.base import Clients, Log, TopicPartition
 from flowql.runtime.log.embedded.log import skipped_records
 from flowql.runtime.task.input_buffer import topic_named
 from flowql.runtime.task.lost import LOST, losses_of
+from flowql.runtime.task.remaining import held_in
 
 if TYPE_CHECKING:
     from flowql.server.engine import Mode
@@ -155,6 +156,7 @@ def _stopped_query(
     """known: tasks of all queries. building: the generation that goes on being built when the instance runs again. between: rows by repartition."""
     tasks = {t: m for t, m in known.items() if t.rpartition("/")[0] == runtime_name(query)}
     positions = _positions(tasks)
+    held = held_in(tasks.values())
     return {
         "id": query.id,
         "state": "stopped",
@@ -171,6 +173,7 @@ def _stopped_query(
         "latency_target_ms": query.latency_target_ms,
         "generation": query.generation,
         "building": None if building is None else _paused_building(building),
+        **({} if held is None else {"waiting": {"calls": 0, "windows": held}}),
     }
 
 

@@ -76,9 +76,10 @@ PANELS = (
         "bytes",
     ),
     Panel(
-        "Asynchronous functions",
+        "Rows that wait",
         {
-            f"flowql_query_waiting_rows{{{_ONLY}}}": "{{query}} rows that wait",
+            f"flowql_query_held_rows{{{_ONLY}}}": "{{query}} for a time",
+            f"flowql_query_waiting_rows{{{_ONLY}}}": "{{query}} for calls",
             f"flowql_query_parked_rows{{{_ONLY}}}": "{{query}} parked",
             f"flowql_query_calls_in_flight{{{_ONLY}}}": "{{query}} calls under way",
         },

@@ -46,7 +46,7 @@ def _waiting(name: str, key: str, help_: str) -> Metric:
 
     def samples(status: Status) -> Iterator[tuple[tuple[str, ...], Any]]:
         for q in status["queries"]:
-            if q.get("waiting"):
+            if key in (q.get("waiting") or ()):
                 yield (q["id"],), q["waiting"][key]
 
     return Metric(f"flowql_query_{name}", "gauge", ("query",), help_, samples)
@@ -153,7 +153,8 @@ METRICS = (
     _query("late_records_total", "counter", "late_records", "Records after the end of their window's grace."),
     _query("skipped_records_total", "counter", "skipped_records", "Damaged records of the log that it left out."),
     _query("errors_total", "counter", "errors", "Failures that held the query up."),
-    _waiting("waiting_rows", "rows", "Rows that wait for calls of asynchronous functions."),
+    _waiting("held_rows", "windows", "Rows that wait until their window closes, or for another time."),
+    _waiting("waiting_rows", "calls", "Rows that wait for calls of asynchronous functions."),
     _waiting("parked_rows", "parked", "Of these rows, those that have waited for more than a second."),
     _waiting("calls_in_flight", "in_flight", "Calls of asynchronous functions that are under way."),
     _function("calls_total", "calls", "Calls of a user-defined function, one per row."),

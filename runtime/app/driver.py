@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import caught_up, source_ends
 from flowql.runtime.app.threads import Step
-from flowql.runtime.task.remaining import NOTHING, remaining
+from flowql.runtime.task.remaining import remaining
 
 ROUNDS_MAX = 1_000_000
 
@@ -79,6 +79,6 @@ class Driver:
             if not self.instance.query_states.of(name).may_run:
                 continue
             tasks = q.built.tasks
-            if remaining(tasks, {i.tp: i.end_offset for t in tasks for i in t.logs.values()}) != NOTHING:
+            if not remaining(tasks, {i.tp: i.end_offset for t in tasks for i in t.logs.values()}).is_nothing:
                 return False
         return True

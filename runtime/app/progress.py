@@ -15,7 +15,7 @@ from flowql.runtime.errors import LogDenied, LogIOError, LogUnavailable, TopicMi
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import skipped_records
 from flowql.runtime.task.lost import losses_of
-from flowql.runtime.task.remaining import NOTHING, Committed, Remaining, remaining
+from flowql.runtime.task.remaining import Committed, Remaining, remaining
 from flowql.runtime.task.status import TaskStatus
 from flowql.runtime.task.task import TIMERS, Task
 
@@ -52,14 +52,14 @@ def caught_up(instance: Instance, ends: Mapping[TopicPartition, int]) -> bool:
     if instance.group is not None:
         return _group_caught_up(instance, ends, instance.group.planned.readers)
     commits, tasks = instance.metrics.commits, [task for q in _whole(instance) for task in q.built.tasks]
-    if remaining(tasks, ends) != NOTHING:  # mostly so: neither the log nor the lock is needed to tell
+    if not remaining(tasks, ends).is_nothing:  # mostly so: neither the log nor the lock is needed to tell
         return False
     try:
         now = instance.admin.end_offsets(sorted({i.tp for t in tasks for i in t.logs.values() if i.tp not in ends}))
     except AWAY:  # not known
         return False
     with instance.state.epoch_lock:  # positions move and the epoch gets dirty in one step
-        if remaining(tasks, {**now, **ends}) != NOTHING:
+        if not remaining(tasks, {**now, **ends}).is_nothing:
             return False
         if not instance.commit.idle:  # it alone is left to be waited for
             instance.commit.hurry()
@@ -76,7 +76,7 @@ def _group_caught_up(
     Against what is written to inside topics, be it committed or not: what was derived from a position is written before that
     position is committed, so nothing can be on its way that is not seen here.
     """
-    if remaining((task for q in list(instance.queries.values()) for task in q.built.tasks), {}) != NOTHING:
+    if not remaining((task for q in list(instance.queries.values()) for task in q.built.tasks), {}).is_nothing:
         return False
     admin, tps, inside = instance.admin, sorted(readers), [tp for tp in sorted(readers) if tp not in ends]
     try:
@@ -157,18 +157,19 @@ def query_status(
     left: Remaining | None = None,
 ) -> dict[str, Any]:
     """What an entry of `status` says of progress (its shape is public). `restored` is there only while the query is restored, `waiting` where it
-    calls asynchronous functions, `now` where its clock stands still.
+    calls asynchronous functions or rows have waited for a time, `now` where its clock stands still.
 
     query: as of `DeployedQueries`, left: what it has to do; where they are known.
     """
     q, m = query or instance.queries[query_id], instance.metrics.query(query_id)
+    left = left or remaining_of(instance, q)
     status = {
         "id": query_id,
         "state": state_of(instance, query_id, q),
         "priority": q.plan.priority,
         "weight": q.plan.weight,
         "engine": "runtime",
-        "lag": (left or remaining_of(instance, q)).lag,
+        "lag": left.lag,
         "records_in": m.records_in,
         "records_out": m.records_out,
         "ahead": ahead_of_clock(q.built.tasks, instance.clock.wall_ms()),
@@ -177,7 +178,7 @@ def query_status(
         "errors": m.errors,
         "last_error": _last_error(instance, instance.query_states.of(query_id).hung or m.last_error),
     }
-    if waiting := waiting_of(q.built.tasks):
+    if waiting := waiting_of(left):
         status["waiting"] = waiting
     if held := held_moment(q.built.tasks, instance.clock.wall_ms()):
         status["now"] = held
@@ -187,18 +188,15 @@ def query_status(
     return status
 
 
-def waiting_of(tasks: Iterable[Task]) -> dict[str, Any]:
-    """Rows that wait for calls of asynchronous functions; empty where a query makes none. oldest_ms: row time of the first of them."""
-    facts = [f for task in tasks for f in task.program.waiting]
-    if not facts:
-        return {}
-    oldest = min((f.oldest_ms for f in facts if f.oldest_ms is not None), default=None)
-    return {
-        "rows": sum(f.rows for f in facts),
-        "parked": sum(f.parked for f in facts),
-        "in_flight": sum(f.in_flight for f in facts),
-        "oldest_ms": oldest,
-    }
+def waiting_of(left: Remaining) -> dict[str, Any]:
+    """Rows that wait for calls of asynchronous functions and for a time; empty where a query has neither. oldest_ms: row time of the first that
+    waits for a call.
+    """
+    calls = left.calls
+    if calls is None:
+        return {} if left.windows is None else {"calls": 0, "windows": left.windows}
+    facts = {"parked": calls.parked, "in_flight": calls.in_flight, "oldest_ms": calls.oldest_ms}
+    return {"calls": calls.rows, "windows": left.windows or 0} | facts
 
 
 def _positions(q: RunningQuery) -> dict[TopicPartition, int]:

@@ -20,7 +20,7 @@ from flowql.runtime.errors import LogError
 from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import Admin, TopicPartition
 from flowql.runtime.task.input_buffer import LogInput
-from flowql.runtime.task.remaining import NOTHING, remaining
+from flowql.runtime.task.remaining import remaining
 from flowql.runtime.topology.upstream import merges, upstream_of
 
 # That rows between tasks are waited for: where more come all the time some are always on their way.
@@ -72,7 +72,7 @@ class UpstreamWaits:
             return True
         with suppress(LogError):  # brokers are away
             ends = self._host.admin.end_offsets(sorted({i.tp for i in self._inputs(query)}))
-            return remaining(tasks, ends) != NOTHING
+            return not remaining(tasks, ends).is_nothing
         return True
 
     def _has_begun(self, query: str) -> bool:
@@ -104,7 +104,7 @@ class UpstreamWaits:
         if not tasks or left.records:
             return False
         waiting.read_ms = now_ms if waiting.read_ms is None else waiting.read_ms
-        return left == NOTHING or now_ms >= waiting.read_ms + ON_THEIR_WAY_MS
+        return left.is_nothing or now_ms >= waiting.read_ms + ON_THEIR_WAY_MS
 
     def _step(self, query: str, waiting: _Waiting) -> Coroutine:
         yield self._host.commit.request()  # then its results are visible to those that read them,

@@ -92,6 +92,7 @@ class MicroBatchContext:
     is_tick: a run without input rows, in which rows that waited go on. retired: the records of those, by `seq`. retire_max: how many may still go
     on. refused: code and message of the one row that goes on, which leaves no result. wake: tells that the task has something to do; any thread.
     partitioners: by topic, those that keys are known to follow (`flowql.runtime.task.key_places`).
+    held: operator id -> rows that wait in it for a time, as of the run before; operators change it through `hold`.
     ticks: whether the task runs when a timer by the wall clock is due and no rows come.
     vector: None = choose by batch size and cost; True/False = forced (differential tests).
     """
@@ -121,6 +122,12 @@ class MicroBatchContext:
     wake: Callable[[], None] = _asleep
     ticks: bool = True
     partitioners: dict[str, str] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+
+    def hold(self, operator: str, change: int) -> None:
+        """So many more rows wait for a time in an operator, or fewer."""
+        if change:
+            self.held[operator] = self.held.get(operator, 0) + change
 
     def records_of(self, seq: Ints) -> list[SourceRecord | None]:
         """The records that rows of the run were made from, where they are known."""

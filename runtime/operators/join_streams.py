@@ -152,7 +152,7 @@ class _JoinMicroBatch:
         matched = self._probe(1 - side, key, low, high)
         for other_time, other in matched:
             if join._deferred and join._outer[1 - side]:
-                self.stores[2].put((other_time, side, *key), None)  # the other row's entry: its side's code is `side`
+                self._matched((other_time, side, *key))  # the other row's entry: its side's code is `side`
             pair = (row, other) if side == LEFT else (other, row)
             self.out.add(join._joined(key, *pair), max(time, other_time), INSERT, seq, head)
         value = join._keys[side].value(row)
@@ -195,6 +195,14 @@ class _JoinMicroBatch:
         store = self.stores[2]
         store.put(slot, (*(store.get(slot) or ()), value))
         self.due = min(self.due, time)
+        self.run.hold(self.join.plan.id, 1)
+
+    def _matched(self, slot: Key) -> None:
+        """The row of this slot waits no more, if it did."""
+        values = self.stores[2].get(slot)
+        if values is not None:
+            self.stores[2].put(slot, None)
+            self.run.hold(self.join.plan.id, -len(values))
 
     def _give_unmatched(self, now: int, seq: int) -> None:
         """Pad the rows whose window and grace stream time has passed."""
@@ -215,3 +223,4 @@ class _JoinMicroBatch:
             for value in values:
                 self._pad(side, key, join._keys[side].row(key, value), time, seq)
             self.stores[2].put(slot, None)
+            self.run.hold(join.plan.id, -len(values))

@@ -232,6 +232,7 @@ class Partials:
             return times, seqs, None
         if window.open is not None:
             window.open.add(merged.keys)
+            run.hold(window.plan.id, merged.new)
             return times, seqs, None
         return times, seqs, merged.batch(window.plan, batch, groups.last // copies, window.size, run)
 
@@ -339,6 +340,7 @@ class _Merged:
     ) -> None:
         self._partials, self._groups, self.keys = partials, groups, keys
         self._known, self._old, self._accs, self._times = known, old, accs, times
+        self.new = known.count(False)
 
     def batch(
         self, plan: Operator, source: Batch, last: Ints, size: int | None, run: MicroBatchContext

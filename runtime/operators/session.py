@@ -94,6 +94,7 @@ class SessionAggregateOperator:
         at = sessions.index(met[0]) if met else sum([s[0] < start for s in sessions])
         sessions[at : at + len(met)] = [(start, end, fold.kept(key, made))]
         if self._final:
+            run.hold(self.plan.id, 1 - len(met))
             run.stream_times[self._due] = min(run.stream_times.get(self._due, NEVER), end)
             return
         before = None
@@ -121,6 +122,7 @@ class SessionAggregateOperator:
                     row = int(np.searchsorted(times, s[1] + self._life, side="right"))
                     closing.append((row, s[1], s[0], key, s))
         run.stream_times[self._due] = due
+        run.hold(self.plan.id, -len(closing))
         closing.sort(key=lambda c: c[:3])  # stable: by key within
         out = Emitter(self.plan.schema)
         for row, end, start, key, s in closing:

@@ -174,6 +174,7 @@ class WindowedAggregateOperator:
         store.put_many(list(folded), [(*kept(k, accs), time) for k, (accs, time, _) in folded.items()])
         if self.open is not None:
             self.open.add(folded)
+            run.hold(self.plan.id, sum(groups[k] is None for k in folded))
         else:
             add_changes(changes, self._fold, groups, folded, given, batch.headers, run, self._shown)
 
@@ -200,6 +201,7 @@ class WindowedAggregateOperator:
             return None
         due = windows.due(now)
         held = [(key, value) for key, value in zip(due, store.get_many(due), strict=True) if value is not None]
+        run.hold(self.plan.id, -len(held))
         wanted: list[Wanted] = []
         ends: list[int] = []
         for at, members in groupby(held, key=lambda row: row[0][-1]):  # by start, as they are due

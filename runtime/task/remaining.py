@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flowql.runtime.log.base import TopicPartition
+from flowql.runtime.operators.base import AsyncFacts
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.task import Task
+from flowql.runtime.task.task import HELD, Task
 
 Committed = Mapping[str, Mapping[str, Any]]  # id of a task -> its metadata as of the last commit
 
@@ -17,21 +18,25 @@ Committed = Mapping[str, Mapping[str, Any]]  # id of a task -> its metadata as o
 @dataclass(frozen=True, slots=True)
 class Remaining:
     """records: of inputs, without results that are committed; an estimate that is 0 only where there are none. between: rows on their way
-    between tasks. calls: rows that wait for calls of asynchronous functions. unsure: tasks that are restored, have to start, or do not
-    know yet which rows wait in them.
+    between tasks. unsure: tasks that are restored or have to start. calls: rows that wait for calls of asynchronous functions; None where
+    tasks make none. windows: rows that wait for a time, which later rows or the clock bring; None where none has waited.
     """
 
     records: int = 0
     between: int = 0
-    calls: int = 0
     unsure: int = 0
+    calls: AsyncFacts | None = None
+    windows: int | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """There is no work: rows that wait for a time are none."""
+        calls = self.calls is not None and (self.calls.rows or not self.calls.is_known)
+        return not (self.records or self.between or self.unsure or calls)
 
     @property
     def lag(self) -> int:
         return self.records + self.between
-
-
-NOTHING = Remaining()
 
 
 def remaining(
@@ -39,13 +44,19 @@ def remaining(
 ) -> Remaining:
     """ends: partitions without one count as read to the end. committed: None where all that is processed counts as committed."""
     tasks = list(tasks)
-    facts = [f for t in tasks for f in t.program.waiting]
     return Remaining(
         records=sum(records_left(t, i, ends.get(i.tp, 0), committed) for t in tasks for i in tuple(t.logs.values())),
         between=sum(x.rows for t in tasks for x in t.exchanges.values()),
-        calls=sum(f.rows for f in facts),
-        unsure=sum(_is_unsure(t) for t in tasks),
+        unsure=sum(t.status is TaskStatus.RESTORING or t.must_start for t in tasks),
+        calls=_calls([f for t in tasks for f in t.program.waiting]),
+        windows=held_in(t.state.metadata for t in tasks),
     )
+
+
+def held_in(tasks: Iterable[Mapping[str, Any]]) -> int | None:
+    """Rows that wait for a time, by the metadata of tasks; None where none has waited."""
+    held = [rows for metadata in tasks for rows in metadata.get(HELD, {}).values()]
+    return sum(held) if held else None
 
 
 def records_left(task: Task, i: LogInput, end: int, committed: Committed | None) -> int:
@@ -61,5 +72,14 @@ def _uncommitted(i: LogInput, positions: Mapping[str, int]) -> int:
     return i.records_in(behind) if behind > 0 else 0
 
 
-def _is_unsure(task: Task) -> bool:
-    return task.status is TaskStatus.RESTORING or task.must_start or not all(f.is_known for f in task.program.waiting)
+def _calls(facts: Sequence[AsyncFacts]) -> AsyncFacts | None:
+    """Facts of all operators together."""
+    if not facts:
+        return None
+    return AsyncFacts(
+        is_known=all(f.is_known for f in facts),
+        rows=sum(f.rows for f in facts),
+        in_flight=sum(f.in_flight for f in facts),
+        parked=sum(f.parked for f in facts),
+        oldest_ms=min((f.oldest_ms for f in facts if f.oldest_ms is not None), default=None),
+    )

@@ -60,6 +60,7 @@ WAIT_FACTOR = 10
 RETIRED_MAX = 10_000  # rows that have waited and go on in one run
 WATERMARKS = "watermarks"  # in the metadata of a task: `MicroBatchContext.watermarks`
 TIMERS = "timers"  # `MicroBatchContext.timers`
+HELD = "held"  # `MicroBatchContext.held`
 STARTED = "started"  # in the metadata of a task whose program has given its results of no rows
 
 
@@ -430,6 +431,7 @@ class Task:
             stream_times=dict(metadata.get("stream_times", {})),
             watermarks=dict(metadata.get(WATERMARKS, {})),
             timers=dict(metadata.get(TIMERS, {})),
+            held=dict(metadata.get(HELD, {})),
             partition=self.id.partition,
             wall_ms=self._clock.wall_ms(),
             coalesce=False,
@@ -595,5 +597,5 @@ class Task:
 
 
 def _marks(run: MicroBatchContext) -> dict[str, Any]:
-    found = {WATERMARKS: run.watermarks, TIMERS: run.timers, PARTITIONERS: run.partitioners}
+    found = {WATERMARKS: run.watermarks, TIMERS: run.timers, HELD: run.held, PARTITIONERS: run.partitioners}
     return {name: value for name, value in found.items() if value}

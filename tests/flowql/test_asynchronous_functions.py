@@ -215,7 +215,7 @@ def test_prefix(tmp_path: Path) -> None:
         until(lambda: rows(instance, "SELECT COUNT(*) FROM OUT"), [(299,)])
         until(lambda: state_of(instance, "CSAS_OUT")["waiting"]["parked"], 1)
         waiting = state_of(instance, "CSAS_OUT")["waiting"]
-        assert (waiting["rows"], waiting["in_flight"]) == (1, 1)
+        assert (waiting["calls"], waiting["in_flight"]) == (1, 1)
     with resumed(folder) as instance:
         instance.produce("ORDERS", [order(300)])
         until(lambda: rows(instance, "SELECT COUNT(*), COUNT(DISTINCT ID) FROM OUT"), [(300, 300)])

@@ -58,8 +58,9 @@ def _number(key: str) -> Callable[[Query], Any]:
 
 
 def _waiting(q: Query) -> Any:
-    """Rows that wait for calls of asynchronous functions."""
-    return (q.get("waiting") or {}).get("rows")
+    """Rows that wait for calls of asynchronous functions or for a time."""
+    found = q.get("waiting")
+    return found["calls"] + found["windows"] if found else None
 
 
 _p50, _p99 = _percentile("p50"), _percentile("p99")

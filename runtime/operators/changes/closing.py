@@ -66,6 +66,7 @@ class WaitingRows(Waiting):
     def __init__(self, form: WaitingForm, heads: Store, rows: Store) -> None:
         super().__init__(heads, rows)
         self._form = form
+        self.change_rows = 0  # by how many rows it has grown
 
     def change(self, due: int, sign: int, row: Row, time: int) -> None:
         """Add or remove one row."""
@@ -79,6 +80,7 @@ class WaitingRows(Waiting):
             assert at is not None, f"{form.operator}: a row was removed that never came: {row}"
             del rows[at]
         self.bucket.put(entry, tuple(v for r in rows for v in r) or None)
+        self.change_rows += 1 if sign > 0 else -1
 
     def entries(self, rows: Sequence[tuple[int, Key, Row]]) -> list[tuple[str, Row]] | None:
         """Entries of rows, each with when it is due and its identity, its own time at its end; None if one of the identities waits then already."""
@@ -87,12 +89,19 @@ class WaitingRows(Waiting):
         bucket.expect([e for e, _ in made])
         return None if any(bucket.get(e) is not None for e, _ in made) else made
 
+    def add(self, entries: Sequence[tuple[str, Row]]) -> None:
+        """Rows of `entries`."""
+        self.bucket.put_many(entries)
+        self.change_rows += len(entries)
+
     def taken(self, watermark: int) -> list[tuple[Row, int]]:
         """Rows that are due, with their times, in order; they wait no more."""
         closed = list(self.closed(watermark))
         for entry, _ in closed:
             self.bucket.put(entry, None)
-        return [(r[:-1], r[-1]) for _, payload in closed for r in self._rows(payload)]
+        taken = [(r[:-1], r[-1]) for _, payload in closed for r in self._rows(payload)]
+        self.change_rows -= len(taken)
+        return taken
 
     @property
     def first(self) -> Row | None:

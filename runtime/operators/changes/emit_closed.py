@@ -45,4 +45,5 @@ class EmitClosedOperator:
             for row, time in waiting.taken(watermark):
                 out.add(1, row, time, run.last_seq)
         waiting.flush()
+        run.hold(self.plan.id, waiting.change_rows)
         return out.batch(self.plan.schema)

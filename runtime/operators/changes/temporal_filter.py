@@ -50,6 +50,7 @@ class TemporalFilterOperator:
                     self._change(now_ms, sign, row, time, seq, coming, present, out)
         coming.flush()
         present.flush()
+        run.hold(self.plan.id, coming.change_rows)
         if moved or batch is not None:
             run.timers[self.plan.id] = now_ms
         self.due_ms = min([now_ms + LOOK_MS, *self._due(coming.first, 0), *self._due(present.first, 1)])
@@ -82,8 +83,8 @@ class TemporalFilterOperator:
         made = [of.entries(w) for of, w in zip((coming, present), waiting, strict=True)]
         if made[0] is None or made[1] is None:
             return None
-        coming.bucket.put_many(made[0])
-        present.bucket.put_many(made[1])
+        coming.add(made[0])
+        present.add(made[1])
         return batch if len(shown) == len(batch) else batch.take(np.array(shown, np.int64))
 
     def _due(self, row: Row | None, at: int) -> list[int]:

@@ -99,6 +99,7 @@ class VersionJoinOperator:
         if watermark is not None:
             found += ((row, time, run.last_seq) for row, time in waiting.taken(watermark))
         waiting.flush()
+        run.hold(self.plan.id, waiting.change_rows)
         return found
 
     def _join(self, row: Row, time: int, seq: int, versions: Buckets, out: Deltas) -> None:

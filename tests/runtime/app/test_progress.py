@@ -22,8 +22,10 @@ from flowql.runtime.app.progress import (
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.task.remaining import NOTHING, Remaining, remaining
+from flowql.runtime.operators.base import AsyncFacts
+from flowql.runtime.task.remaining import Remaining, remaining
 from flowql.runtime.task.status import TaskStatus
+from flowql.runtime.task.task import HELD
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
 
@@ -67,15 +69,25 @@ def test_a_moment_that_the_clock_has_to_reach_again_is_told() -> None:
 
 
 def test_rows_that_wait_for_calls_are_added_up_over_all_tasks() -> None:
-    def of(*facts: tuple[int, int, int, int | None]) -> Any:
-        known = [SimpleNamespace(rows=r, parked=p, in_flight=f, oldest_ms=o) for r, p, f, o in facts]
-        return SimpleNamespace(program=SimpleNamespace(waiting=known))
+    def of(*facts: tuple[int, int, int, int | None], **held: int) -> Any:
+        known = [AsyncFacts(rows=r, parked=p, in_flight=f, oldest_ms=o) for r, p, f, o in facts]
+        state = SimpleNamespace(metadata={HELD: held} if held else {})
+        program = SimpleNamespace(waiting=known)
+        return SimpleNamespace(
+            program=program, state=state, logs={}, exchanges={}, must_start=False, status=TaskStatus.RUNNING
+        )
 
-    assert waiting_of([of(), of()]) == {}
-    assert waiting_of([of((3, 1, 2, 70)), of((4, 0, 1, None), (5, 5, 0, 60))]) == {
-        "rows": 12, "parked": 6, "in_flight": 3, "oldest_ms": 60,
+    def waits(*tasks: Any) -> dict[str, Any]:
+        return waiting_of(remaining(tasks, {}))
+
+    assert waits(of(), of()) == {}
+    assert waits(of((3, 1, 2, 70), a=4), of((4, 0, 1, None), (5, 5, 0, 60), a=1, b=2)) == {
+        "calls": 12, "windows": 7, "parked": 6, "in_flight": 3, "oldest_ms": 60,
     }  # fmt: skip
-    assert waiting_of([of((0, 0, 0, None))])["oldest_ms"] is None
+    assert waits(of((0, 0, 0, None)))["oldest_ms"] is None
+    assert waits(of(a=0), of(b=3)) == {"calls": 0, "windows": 3}
+    assert remaining([of(b=3)], {}).is_nothing, "rows that wait for a time are no work"
+    assert not remaining([of((1, 0, 0, None))], {}).is_nothing
 
 
 @pytest.fixture
@@ -127,7 +139,7 @@ def test_the_lag_is_what_has_not_been_processed_of_what_is_there(world: Instance
     tasks = world.instance.queries[QUERY].built.tasks
     assert world.lag(QUERY) == 7
     assert remaining(tasks, {TopicPartition("s", 0): 12}) == Remaining(records=2)
-    assert remaining(tasks, {}) == NOTHING
+    assert remaining(tasks, {}) == Remaining()
     status = query_status(world.instance, QUERY)
     assert (status["lag"], status["records_in"], status["records_out"], status["errors"]) == (7, 10, 10, 0)
     assert (status["ahead"], status["last_error"], status["engine"]) == ([], None, "runtime")
