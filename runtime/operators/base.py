@@ -77,6 +77,9 @@ class Looks:
     table_ms: int = NO_TIME
 
 
+HELD = "held"  # in the metadata of a task: `MicroBatchContext.held`
+
+
 @dataclass(slots=True)
 class MicroBatchContext:
     """What an operator may touch during one run.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.operators.base import AsyncFacts
+from flowql.runtime.operators.base import HELD, AsyncFacts
 from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.task import HELD, Task
+from flowql.runtime.task.task import Task
 
 Committed = Mapping[str, Mapping[str, Any]]  # id of a task -> its metadata as of the last commit
 

@@ -20,7 +20,7 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.functions.runs import run_of
 from flowql.runtime.log.base import even_share
-from flowql.runtime.operators.base import MicroBatchContext
+from flowql.runtime.operators.base import HELD, MicroBatchContext
 from flowql.runtime.state.store import TaskState
 from flowql.runtime.state.task_state import BatchRevoked
 from flowql.runtime.task import dead_letters
@@ -60,7 +60,6 @@ WAIT_FACTOR = 10
 RETIRED_MAX = 10_000  # rows that have waited and go on in one run
 WATERMARKS = "watermarks"  # in the metadata of a task: `MicroBatchContext.watermarks`
 TIMERS = "timers"  # `MicroBatchContext.timers`
-HELD = "held"  # `MicroBatchContext.held`
 STARTED = "started"  # in the metadata of a task whose program has given its results of no rows
 
 

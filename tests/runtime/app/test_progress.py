@@ -22,10 +22,9 @@ from flowql.runtime.app.progress import (
 from flowql.runtime.app.query_state import STOPPED, SUSPENDED
 from flowql.runtime.errors import LogUnavailable, TopicMissing
 from flowql.runtime.log.base import TopicPartition
-from flowql.runtime.operators.base import AsyncFacts
+from flowql.runtime.operators.base import HELD, AsyncFacts
 from flowql.runtime.task.remaining import Remaining, remaining
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.task import HELD
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
 
