@@ -219,17 +219,14 @@ class KafkaProducer:
         """Commit, as the transaction of this number."""
         check = self._check_commit
         try:
-            self._positions.setdefault(self.transactional_id, {})[self._counter] = count(
-                sequence, self._term, check.suspects
-            )
             for group, positions in self._positions.items():
                 self._send_positions(group, positions)
+            if self._sent and not any(self._positions.values()):  # brokers abort no transaction that has not begun
+                self._send_count(count(sequence, self._term, check.suspects))
             self._client.flush(CALL_S)
             ends = self._ends()
             written = {tp: WrittenEnd(end, self._marks[tp]) for tp, end in ends.items() if tp in self._marks}
-            if written:  # after the others: they begin the transaction, and brokers abort none that has not begun
-                counted = count(sequence, self._term, {**check.suspects, **written})
-                self._send_positions(self.transactional_id, {self._counter: counted})
+            self._send_count(count(sequence, self._term, {**check.suspects, **written}))
             self._repeat(self._client.commit_transaction, COMMIT_S)
         except KafkaException as error:
             self._fail(error)
@@ -244,6 +241,9 @@ class KafkaProducer:
         group_metadata = self._group_metadata.get(group)
         metadata = self._groups.group_metadata(group) if group_metadata is None else group_metadata.token
         self._repeat(partial(self._client.send_offsets_to_transaction, offsets, metadata), COMMIT_S)
+
+    def _send_count(self, counted: Position) -> None:
+        self._send_positions(self.transactional_id, {self._counter: counted})
 
     def _ends(self) -> dict[TopicPartition, int]:
         """Where partitions end with what was just written."""
