@@ -1,6 +1,7 @@
 """The same kills on Kafka: the process, its state directory and the broker go at random moments, to the same end.
 
 `python -m tests.crash.kafka --kills 30 --restarts 5` (its own broker); a process of it is `... run DIR BOOTSTRAP`.
+A broker that dies between the preparation of a commit and its markers: `python -m tests.crash.markers`.
 """
 
 from __future__ import annotations
