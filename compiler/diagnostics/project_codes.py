@@ -368,7 +368,7 @@ PROJECT_CODES: dict[str, CodePage] = {
     ),
     "FQ5801": CodePage(
         "The SQL of --where or --set is wrong",
-        'Conditions and expressions of `flowql dlq` are SQL of DuckDB over one row per record: topic, partition, "offset" (in quotes, as '
+        'Conditions and expressions of `flowql dlq` are SQL as in `flowql query`, over one row per record: topic, partition, "offset" (in quotes, as '
         "it is a word of SQL), rowtime, queries, code, message, key and value, and with --set the columns of the source, all of them as "
         "texts.",
         'flowql dlq ls --where "offset > 10"',

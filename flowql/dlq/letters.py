@@ -198,7 +198,7 @@ def evaluate(letters: pa.Table, sql: str, option: str) -> pa.Table:
         columns = ", ".join(
             f'"{name}"' if name == "offset" else name for name in letters.column_names if name != "number"
         )
-        title, help_ = f"{option}: {error.title}", f"SQL of DuckDB over the columns {columns}"
+        title, help_ = f"{option}: {error.title}", f"SQL as in flowql query, over the columns {columns}"
         raise CommandError(title, code=BAD_CONDITION, help=help_) from error
 
 

@@ -79,7 +79,7 @@ REPAIRS = (
         "--where",
         "topic = 'in' AND value LIKE '{%'",
         "--set",
-        "V = round(regexp_extract(replace(V, ',', '.'), '[0-9.]+')::DOUBLE)::INT",
+        "V = round(regexp_extract('[0-9.]+', replace(V, ',', '.'))::DOUBLE)::INT",
     ),
     ("--where", "topic = 'in'", "--set", "VALUE = '{\"V\": 0}'"),
     ("--where", "topic = 'lines'", "--set", "A = 2"),
