@@ -10,6 +10,7 @@ import calendar
 import datetime as dt
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -284,10 +285,40 @@ def _local(f: _Fields, zone: dt.tzinfo, *, strict: bool = False) -> dt.datetime:
     return local if f.day_ms is None else local + dt.timedelta(milliseconds=f.day_ms)
 
 
+def _zone_in_text(name: str) -> dt.tzinfo:
+    """As `zone_of`, and by a short name; letters may be small but in regions. Raises ValueError."""
+    short = _SHORT_NAMES.get(name.upper())
+    if short is not None:
+        return zone_of(short)
+    with suppress(ValueError):
+        return zone_of(name)
+    return zone_of(name.upper())
+
+
+# java.time reads the short names of a zone in a text, summer or winter, as its region.
+_SHORT_NAMES = {
+    "PST": "America/Los_Angeles",
+    "PDT": "America/Los_Angeles",
+    "MST": "America/Denver",
+    "MDT": "America/Denver",
+    "CST": "America/Chicago",
+    "CDT": "America/Chicago",
+    "EST": "America/New_York",
+    "EDT": "America/New_York",
+    "HST": "Pacific/Honolulu",
+    "CET": "Europe/Paris",
+    "CEST": "Europe/Paris",
+    "BST": "Europe/London",
+    "JST": "Asia/Tokyo",
+    "IST": "Asia/Kolkata",
+}
+
+
 def parse_timestamp(text: str, pattern: str, zone: str = "UTC", *, strict: bool = False) -> int:
     """The instant in ms. A zone in the text wins over `zone`. strict: no day lies behind its month. Raises ValueError."""
     fields = _read(text, pattern)
-    return millis_of(_local(fields, zone_of(fields.zone or zone), strict=strict))
+    there = zone_of(zone) if fields.zone is None else _zone_in_text(fields.zone)
+    return millis_of(_local(fields, there, strict=strict))
 
 
 def parse_date(text: str, pattern: str) -> int:

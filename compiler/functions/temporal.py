@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from zoneinfo import ZoneInfo
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
 
 DAY_MS = 86_400_000
 _EPOCH_ORDINAL = dt.date(1970, 1, 1).toordinal()
 _UTC = dt.UTC
 _ISO_TIME = re.compile(r"(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
+# `+h`, `+hh`, `+hhmm`, `+hhmmss`, `+hh:mm` and `+hh:mm:ss`.
+_OFFSET = re.compile(
+    r"(?:UTC|GMT|UT)?([+-])([0-9]{2}(?=[0-9:])|[0-9]{1,2}\Z)(?:([0-9]{2})([0-9]{2})?|:([0-9]{2})(?::([0-9]{2}))?)?"
+)
+_OFFSET_MAX = dt.timedelta(hours=18)
+_NOT_JAVAS = frozenset(("EST", "MST", "HST", "ROC", "Factory", "localtime", "posixrules"))
 # Any prefix of a full timestamp, then an optional zone (ksqlDB's partial timestamps).
 _PARTIAL = re.compile(
     r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:T(?:(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?)?)?)?)?"
@@ -44,36 +51,25 @@ def millis_of(local: dt.datetime) -> int:
 
 
 def zone_of(name: str) -> dt.tzinfo:
-    """A time zone by region name, abbreviation, `Z` or offset such as `+0200`. Raises ValueError."""
-    if name in ("Z", "UTC", "GMT", "z"):
+    """A time zone as `java.time.ZoneId.of` reads it: a region, `Z`, or an offset behind nothing, `UTC`, `GMT` or `UT`. Raises ValueError."""
+    if name in ("Z", "UTC", "GMT", "UT"):
         return _UTC
-    m = re.fullmatch(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{2})?", name)
-    if m:
-        minutes = int(m[2]) * 60 + int(m[3] or 0)
-        return dt.timezone(dt.timedelta(minutes=-minutes if m[1] == "-" else minutes))
-    region = ABBREVIATIONS.get(name.upper(), name)
-    try:
-        return ZoneInfo(region)
-    except (KeyError, ValueError, OSError) as e:
-        raise ValueError(f"unknown time zone {name!r}") from e
+    if m := _OFFSET.fullmatch(name):
+        hours, minutes, seconds = (int(part or 0) for part in (m[2], m[3] or m[5], m[4] or m[6]))
+        offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        if offset <= _OFFSET_MAX and minutes < 60 and seconds < 60:
+            return dt.timezone(-offset if m[1] == "-" else offset)
+    elif name in _regions():
+        return ZoneInfo(name)
+    raise ValueError(
+        f"unknown time zone {name[:60]!r}: give a region such as Europe/Berlin or an offset such as +02:00"
+    )
 
 
-# java.time reads the short names of a zone, summer or winter, as its region.
-ABBREVIATIONS = {
-    "PST": "America/Los_Angeles",
-    "PDT": "America/Los_Angeles",
-    "MST": "America/Denver",
-    "MDT": "America/Denver",
-    "CST": "America/Chicago",
-    "CDT": "America/Chicago",
-    "EST": "America/New_York",
-    "EDT": "America/New_York",
-    "CET": "Europe/Paris",
-    "CEST": "Europe/Paris",
-    "BST": "Europe/London",
-    "JST": "Asia/Tokyo",
-    "IST": "Asia/Kolkata",
-}
+@cache
+def _regions() -> frozenset[str]:
+    """Those of the time zone database that Java has."""
+    return frozenset(available_timezones() - _NOT_JAVAS)
 
 
 def date_text(days: int) -> str:
@@ -113,7 +109,7 @@ def parse_micros(text: str) -> int:
         int(g) if g else d for g, d in zip(m.groups()[:6], (0, 1, 1, 0, 0, 0), strict=True)
     )
     micro = int((m[7] or "0").ljust(6, "0")[:6])
-    zone = zone_of(m[8]) if m[8] else _UTC
+    zone = zone_of(m[8].upper()) if m[8] else _UTC
     return millis_of(dt.datetime(year, month, day, hour, minute, second, tzinfo=zone)) * 1000 + micro
 
 

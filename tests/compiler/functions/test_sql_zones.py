@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from pathlib import Path
+
 import pytest
 
 from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.functions import java_time
 from flowql.compiler.functions.sql_zones import zone_named
 from flowql.compiler.functions.temporal import zone_of
 from tests.compiler.functions.test_sql_values import bound, evaluated, shown
 from tests.slt.rows import rendered
 from tests.slt.session import Shape, SqlSession
 
+ANSWERS = Path(__file__).with_name("java_zones.tsv")
 # A zone => what a clock of UTC shows when one there shows noon on 2024-07-01, and on 2024-01-01.
 NOON = """
 +05:30 => 17:30 17:30
@@ -89,10 +94,27 @@ def test_zones_that_are_not_supported_are_refused_by_name(zone: str) -> None:
         bound(f"ts AT TIME ZONE '{zone}'")
 
 
-def test_offsets_of_ksqldb_are_east_of_utc() -> None:
-    assert [str(zone_of(z)) for z in ("UTC+2", "GMT-5", "+05:30")] == ["UTC+02:00", "UTC-05:00", "UTC+05:30"]
-    with pytest.raises(ValueError, match="unknown time zone"):
-        zone_of("Nowhere/berlin")
+def test_zones_of_ksqldb_are_javas() -> None:
+    """Answers of Java 17 (`ZoneId.of`): seconds east of UTC at noon of 2024-07-01 and of 2024-01-01 in UTC, or that it refuses the name."""
+    moments = [dt.datetime(2024, month, 1, 12, tzinfo=dt.UTC) for month in (7, 1)]
+
+    def answer(name: str) -> str:
+        try:
+            zone = zone_of(name)
+        except ValueError as error:
+            return "-" if "unknown time zone" in str(error) else str(error)
+        return " ".join(f"{(m.astimezone(zone).utcoffset() or dt.timedelta()).total_seconds():.0f}" for m in moments)
+
+    rows = [line.split("\t") for line in ANSWERS.read_text().splitlines()]
+    assert [(name, answer(name)) for name, _ in rows] == [(name, wanted) for name, wanted in rows]
+
+
+def test_short_names_are_zones_in_a_text_alone() -> None:
+    assert java_time.parse_timestamp("2024-07-01 05:00 pdt", "yyyy-MM-dd HH:mm z") == 1719835200000
+    assert java_time.parse_timestamp("2024-07-01 12:00 z", "yyyy-MM-dd HH:mm X") == 1719835200000
+    for zone in ("PDT", "EST", "utc"):
+        with pytest.raises(ValueError, match="unknown time zone"):
+            java_time.format_timestamp(0, "HH:mm", zone)
 
 
 ASKED = (
