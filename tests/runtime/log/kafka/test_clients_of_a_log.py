@@ -68,8 +68,8 @@ class Producer:
     made: list[Producer]
     terms: list[int]
 
-    def __init__(self, _c: object, _a: object, transactional_id: str, counter: object, _g: object, term: Any) -> None:
-        self.transactional_id, self.term, self.closed = transactional_id, term, False
+    def __init__(self, _c: object, _a: object, transactional_id: str, counter: object, _g: object, *more: Any) -> None:
+        self.transactional_id, self.term, self.closed = transactional_id, more[-1], False
         Producer.made.append(self)
 
     def take_over(self) -> int:
