@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.operators.base import HELD, AsyncFacts
-from flowql.runtime.task.input_buffer import LogInput
 from flowql.runtime.task.status import TaskStatus
-from flowql.runtime.task.task import Task
+
+if TYPE_CHECKING:  # what `status` of a stopped instance needs loads no task
+    from flowql.runtime.task.input_buffer import LogInput
+    from flowql.runtime.task.task import Task
 
 Committed = Mapping[str, Mapping[str, Any]]  # id of a task -> its metadata as of the last commit
 
