@@ -177,7 +177,7 @@ def test_deploying_starts_an_instance_that_outlives_the_program(folder: Path) ->
             assert changes["CSAS_LARGE"] == "rebuilt"
             assert shop.produce("later", {"a": 1}) == 1
             assert {q["state"] for q in shop.status()["queries"]} == {"running"}
-            while any(q.get("building") for q in shop.status()["queries"]):  # until then there is nothing to go back from
+            while any(q.get("building") for q in shop.status()["queries"]):  # or nothing is taken back
                 time.sleep(0.05)
             back = shop.rollback(dry_run=True)
             assert {c["query"]: c["class"] for c in back["changes"] if c["class"] != "unchanged"} == {
