@@ -46,10 +46,10 @@ TURNS = {
     "load": 2,
     "pages": 1,
     "plants": 1,
-    "disks": 3,
-    "stories": 8,
-    "sessions": 3,
-    "processes": 1,
+    "disks": 2,
+    "stories": 5,
+    "sessions": 2,
+    "processes": 2,
 }
 
 

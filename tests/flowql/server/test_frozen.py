@@ -23,6 +23,9 @@ from tests.flowql.server.frozen_project import BLOCK, CRITICAL, FREEZE, POISONED
 from tests.tidy.tree import ROOT
 
 
+pytestmark = pytest.mark.turns("processes")
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FrozenProject]:
     monkeypatch.setenv(LIMITS, "1,3")
