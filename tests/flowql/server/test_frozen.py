@@ -22,7 +22,6 @@ from tests.flowql.cli.program import Program
 from tests.flowql.server.frozen_project import BLOCK, CRITICAL, FREEZE, POISONED, PRUNED, SQL, FrozenProject
 from tests.tidy.tree import ROOT
 
-
 pytestmark = pytest.mark.turns("processes")
 
 
