@@ -38,7 +38,7 @@ class DistinctValues:
         return DistinctValues(grown, self._count + 1)
 
     def kept_bytes(self, measure: Callable[[Any], int]) -> int:
-        """What the values take together. measure: of one value; always the same function."""
+        """The size of all values together. measure: gives the size of one value; each call passes the same function."""
         return self._newest().kept_bytes(measure)
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class DistinctValues:
 
 
 class _Grown:
-    """Values that views share. Values are appended, and nothing else changes."""
+    """The values that views share. They only grow: nothing is removed or replaced."""
 
     __slots__ = ("_bytes", "_measured", "_seen", "values")
 

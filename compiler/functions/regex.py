@@ -133,7 +133,7 @@ def split(pattern: str) -> Prepared:
 
 
 def _by_java(strings: pa.Array, found: Spans) -> tuple[Ints, pa.Array]:
-    """`Pattern.split`: no empty part at the beginning before an empty match, and none at the end. Gives the rows of the parts, and these."""
+    """Splits as Java's `Pattern.split`: drops an empty part before an empty match at the start, and empty parts at the end. Returns (rows, parts)."""
     found = found.chosen(found.groups[WHOLE][1] > 0)
     rows, parts = between(strings, found, np.ones(len(strings), bool))
     last = np.full(len(strings), -1)
@@ -145,7 +145,7 @@ def _by_java(strings: pa.Array, found: Spans) -> tuple[Ints, pa.Array]:
 
 
 def _by_guava(strings: pa.Array, found: Spans) -> tuple[Ints, pa.Array]:
-    """`Splitter.on`: an empty match where a part begins is none; no part is behind one at the end. Gives the rows of the parts, and these."""
+    """Splits as Guava's `Splitter.on`: ignores an empty match at the start of a part, and adds no part after one at the end. Returns (rows, parts)."""
     begins, ends = found.groups[WHOLE]
     empty = begins == ends
     rest = np.ones(len(strings), bool)

@@ -34,7 +34,7 @@ class GivenCommit(Commit):
     known: Mapping[str, Callable[[], Relation]] = field(default_factory=dict)
 
     def at_rest(self) -> bool:
-        """What is given is of one commit."""
+        """True: the given rows belong to one commit."""
         return True
 
     def relations(self) -> dict[str, Callable[[], Relation]]:

@@ -1,7 +1,7 @@
-"""File descriptors of the process of an instance: more than the system gives by default, and a few in reserve for who asks what is wrong.
+"""File descriptors of an instance: it raises its limit, and keeps a few in reserve so that `flowql status` can still connect.
 
-A system gives a process 256 (macOS) or 1,024 files by default and lets it have many more, as the JVM and Go take them too: state in RocksDB, segments
-of the log and connections need some hundreds. Where all are in use, no connection can be accepted, and asyncio says so some thousand times a second.
+The default limit is 256 (macOS) or 1,024; the JVM and Go raise it as well. RocksDB, log segments and connections need some hundreds. When none is
+left, the server cannot accept a connection, and asyncio reports this thousands of times a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NONE_LEFT = {errno.EMFILE, errno.ENFILE}
 
 
 def raise_limit() -> None:
-    """As many as the system lets this process have, up to `WANTED`."""
+    """Raises the soft limit to the hard one, at most to `WANTED`."""
     try:
         import resource  # not on Windows
     except ImportError:
@@ -34,7 +34,7 @@ def raise_limit() -> None:
 
 
 class Reserve:
-    """A few descriptors that are given up where accepting a connection finds none. Owned by the thread of one event loop."""
+    """Descriptors that are closed when `accept` finds none left. The thread of one event loop owns it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class Reserve:
             loop.default_exception_handler(context)
 
     def look(self) -> None:
-        """Takes the reserve again, some time after it was given up. Often."""
+        """Opens the reserve again, `AGAIN_S` after it was given up. Called at each tick of the server."""
         if self._given_up_at_s is not None and self._clock() - self._given_up_at_s >= AGAIN_S:
             self._given_up_at_s = None
             self._take()

@@ -59,7 +59,7 @@ class RunningProcess:
 
 
 def _full_of_files(pid: int) -> int:
-    """The limit of a process that has reached it; else 0, also where the system does not tell."""
+    """The limit of a process that has no descriptor left; 0 if it has some, or if the system does not tell."""
     import psutil
 
     try:

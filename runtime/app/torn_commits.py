@@ -1,4 +1,4 @@
-"""Commits of which brokers have lost a part, in words: which partitions, and the way back for the query that writes them."""
+"""Reports commits that brokers have lost in part: the partitions, and the command that computes the query again."""
 
 from __future__ import annotations
 

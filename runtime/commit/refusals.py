@@ -1,4 +1,4 @@
-"""Why a log has refused a record of a commit: the limits of its topic that one exceeds, for whoever looks for the record."""
+"""Why a log has refused a record: which limit of the topic the record exceeds."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class _Parser(Reader):
         return sequence(parts)
 
     def left_behind(self, start: int, groups: int) -> None:
-        """Of a repetition of one way, Java does not take back the groups within it when it gives a round up. start, groups: before it."""
+        """Notes groups that Java keeps after it gives up a round of a repetition. start, groups: the state before the repetition."""
         kept = self.text.startswith("(", start) and (self.text[start + 1] != "?" or self.text[start + 2] == "<")
         self.stale.update(range(groups + 1 + kept, self.groups + 1))
 

@@ -82,7 +82,7 @@ def chars_max(root: Node) -> int:
 
 
 def steps(root: Node, length: int) -> int | None:
-    """What a search of a string of so many characters tries at most; None: no bound is known."""
+    """The highest number of steps that a search of a string with `length` characters takes; None if no bound is known."""
     cost = _cost(root, Sequence(()), length)
     return None if cost is None else (1 if _is_anchored(root) else length + 1) * (1 + cost.steps)
 
