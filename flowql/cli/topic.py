@@ -157,7 +157,7 @@ def set_retention(
     """How long records of a topic are kept: shown, or changed at once. Age is measured by the time of records.
 
     flowql topic retention orders               the current setting
-    flowql topic retention orders '7 days'      older ones go, in whole segments
+    flowql topic retention orders '7 days'      older ones go, in segments of an eighth of that
     flowql topic retention users --compact      keep the last record of each key
     """
     _, plan, log = _open(Scope.of(ctx, project=project, target=target, var=var))

@@ -8,9 +8,11 @@ from flowql.compiler.analyze.options import duration_ms
 from flowql.config.reader import size_bytes
 from flowql.errors import CommandError
 from flowql.runtime.config import LetterRetention
-from flowql.runtime.log.policy import TopicPolicy
+from flowql.runtime.log.policy import SEGMENT_BYTES, TopicPolicy
 
 MEANINGLESS = "FQ5013"
+# Whole segments go, so that each is an eighth of the limit at most. Brokers take no smaller ones than 1 MiB.
+_PARTS, _SEGMENT_BYTES_MIN = 8, 1 << 20
 
 
 def retention_changes(
@@ -18,18 +20,21 @@ def retention_changes(
 ) -> dict[str, str | None]:
     """Options to change, None for those taken back. CommandError for what is no age or size.
 
-    A limit counts also for a topic that is compacted: the policy says so, or it would be there and mean nothing.
+    A limit counts also for a topic that is compacted: the policy says so, or it would be there and mean nothing. Segments become small enough for it.
 
-    >>> retention_changes({"cleanup.policy": "compact"}, "7 days", None, None)
-    {'retention.ms': '604800000', 'cleanup.policy': 'compact,delete'}
+    >>> retention_changes({"cleanup.policy": "compact"}, "8 days", None, None)
+    {'retention.ms': '691200000', 'segment.ms': '86400000', 'cleanup.policy': 'compact,delete'}
     """
     changes: dict[str, str | None] = {}
     if age is not None:
         wanted = "'7 days', '12 hours', forever"
-        changes["retention.ms"] = None if age == "forever" else _number(age, duration_ms(age), "age", wanted)
+        age_ms = None if age == "forever" else _number(age, duration_ms(age), "age", wanted)
+        changes |= _limits("ms", age_ms, max(1, (age_ms or 0) // _PARTS))
     if size is not None:
         wanted = "'1 GB', unlimited"
-        changes["retention.bytes"] = None if size == "unlimited" else _number(size, size_bytes(size), "size", wanted)
+        size_max = None if size == "unlimited" else _number(size, size_bytes(size), "size", wanted)
+        part = max(_SEGMENT_BYTES_MIN, (size_max or 0) // _PARTS)
+        changes |= _limits("bytes", size_max, min(SEGMENT_BYTES, part))
     if not changes and compact is None:
         return {}
     compacts = TopicPolicy.of(config).compacts if compact is None else compact
@@ -40,12 +45,20 @@ def retention_changes(
     return changes
 
 
-def _number(text: str, value: int | None, what: str, wanted: str) -> str:
+def _limits(name: str, limit: int | None, part: int) -> dict[str, str | None]:
+    """part: of the limit, which a segment may have."""
+    return {
+        f"retention.{name}": None if limit is None else str(limit),
+        f"segment.{name}": None if limit is None else str(part),
+    }
+
+
+def _number(text: str, value: int | None, what: str, wanted: str) -> int:
     if not value:
         raise CommandError(f"{text!r} is no {what}", code=MEANINGLESS, help=f"such as {wanted}")
     if text.strip().isdigit():  # it would be milliseconds or bytes, and nearly all records would go
         raise CommandError(f"{text!r} is no {what}: of which unit?", code=MEANINGLESS, help=f"such as {wanted}")
-    return str(value)
+    return value
 
 
 def retention_text(config: Mapping[str, str]) -> str:

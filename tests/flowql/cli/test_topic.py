@@ -80,8 +80,10 @@ def test_how_long_records_are_kept(topic: Topic) -> None:
     )
     assert json.loads(topic("describe", "notes", "-o", "json").out)["config"] == {
         "retention.ms": "604800000",
+        "segment.ms": "75600000",
         "retention.bytes": "1073741824",
-    }
+        "segment.bytes": "67108864",
+    }, "whole segments go: a limit means something only where they are small enough"
     both = topic("retention", "notes", "1 hour", "--compact").out
     assert (
         both
@@ -92,6 +94,7 @@ def test_how_long_records_are_kept(topic: Topic) -> None:
     assert limited == "users: of each key the last record is kept, and records are kept for 7 days\n", "it counts"
     assert topic("retention", "users", "forever").out == "users: of each key the last record is kept\n"
     assert topic("retention", "notes", "forever", "--size", "unlimited", "--no-compact").out.endswith("for ever\n")
+    assert json.loads(topic("describe", "notes", "-o", "json").out)["config"] == {}
     for without_unit in (("7",), ("7 days", "--size", "1")):  # 7 ms and a byte: the records would be gone
         assert "of which unit?" in topic("retention", "notes", *without_unit).err
     wrong = topic("retention", "notes", "soon")
