@@ -3,9 +3,9 @@
     python -m tests.attacks.soak [--minutes 60] [--plot FILE] [--json FILE]
 
 The probe writes 200 records a second to a critical query; every 15 seconds one of six other queries is added or removed, at random. Samples: memory
-of all processes of the instance, its threads, open descriptors, files of its directory, bytes of its state and of its log. The first sixth of
-the time warms up. The run fails if the median of the last sixth exceeds that of the second sixth by more than a fifth (of the log's bytes: topics
-keep what is written, so they are only shown, as is resident memory with the log's mapped pages), or if a result is missing or there twice.
+of all processes of the instance, its threads, open descriptors, files of its directory, bytes of its state and of its log, whose topics keep
+records for a twelfth of the time. The first sixth of the time warms up. The run fails if the median of the last sixth exceeds that of the second
+sixth by more than a fifth (resident memory with the log's mapped pages is only shown), or if a result is missing or there twice.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from flowql.bench.plots import plotted
 from tests.attacks.target import Target, held_mb
 
 EVERY_S, SAMPLE_S, GROWTH_MAX = 15.0, 5.0, 1.2
+KEPT_PARTS = 12  # of the time of the run, in which records are kept
 SQL = """
 CREATE STREAM PULSE (ID BIGINT, CREATED BIGINT) WITH (KAFKA_TOPIC = 'pulse', PARTITIONS = 1, VALUE_FORMAT = 'JSON');
 CREATE STREAM ANSWERS WITH (KAFKA_TOPIC = 'answers', PRIORITY = 'critical') AS SELECT ID, CREATED FROM PULSE;
@@ -46,7 +47,7 @@ OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the instance holds at a moment. log_mb is shown, and may grow, and with it the part of resident_mb that is mapped log."""
+    """What the instance holds at a moment. resident_mb: with the mapped pages of the log."""
 
     seconds: float
     memory_mb: float
@@ -72,6 +73,13 @@ def sample(target: Target, since: float) -> Sample:
     return Sample(time.monotonic() - since, memory, resident, threads, descriptors, len(sizes), state / 1e6, log / 1e6)
 
 
+def limit(target: Target, topics: Sequence[str], age: str) -> None:
+    for topic in topics:
+        done = target.call("topic", "retention", topic, age)
+        if done.returncode:
+            raise SystemExit(f"{topic} cannot have a limit: {done.stderr}{done.stdout}")
+
+
 def _sizes(folder: Path) -> list[tuple[Path, int]]:
     found = []
     for path in folder.rglob("*"):
@@ -84,7 +92,7 @@ def _sizes(folder: Path) -> list[tuple[Path, int]]:
 def grown(samples: Sequence[Sample]) -> list[str]:
     """Which figures grew, by medians of the second and the last sixth of the time."""
     sixth, wrong = max(1, len(samples) // 6), []
-    for name in ("memory_mb", "threads", "descriptors", "files", "state_mb"):
+    for name in ("memory_mb", "threads", "descriptors", "files", "state_mb", "log_mb"):
         before, after = (
             median(getattr(s, name) for s in part) for part in (samples[sixth : 2 * sixth], samples[-sixth:])
         )
@@ -106,6 +114,8 @@ def plot(samples: Sequence[Sample], file: Path) -> None:
 def run(folder: Path, minutes: float, seed: int) -> tuple[list[Sample], list[str]]:
     target, rnd, added = Target(folder, SQL), random.Random(seed), set[int]()
     target.deploy()
+    kept = f"{minutes * 60 / KEPT_PARTS:.0f} seconds"
+    limit(target, ["pulse", "answers"], kept)
     seen = folder / "seen.txt"
     command = [sys.executable, "-m", "tests.attacks.probe", str(target.data_dir / "log"), str(seen)]
     probe = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -113,9 +123,11 @@ def run(folder: Path, minutes: float, seed: int) -> tuple[list[Sample], list[str
     while (now_s := time.monotonic() - since) < minutes * 60:
         samples.append(sample(target, since))
         if now_s >= due_s:
-            added ^= {rnd.randrange(len(OTHERS))}
+            changed = rnd.randrange(len(OTHERS))
+            added ^= {changed}
             target.write(SQL + "\n".join(OTHERS[n] for n in sorted(added)))
-            target.deploy("--prune")
+            target.deploy("--prune", "--accept-history")
+            limit(target, [OTHERS[changed].split()[2]] if changed in added else [], kept)
             due_s, deployments = due_s + EVERY_S, deployments + 1
         time.sleep(SAMPLE_S)
     written = int(probe.communicate(timeout=120.0)[0])
