@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -10,17 +11,18 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import kept, taken
 from flowql.compiler.analyze.relations.dependent import dependent
 from flowql.compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder, rebuilt
-from flowql.compiler.analyze.relations.grouping import Aggregates, grouped, has_aggregates
-from flowql.compiler.analyze.relations.joins import EQUAL, Equality, equality, joined
+from flowql.compiler.analyze.relations.grouping import AggregateCall, Aggregates, grouped, has_aggregates
+from flowql.compiler.analyze.relations.joins import EQUAL, NOT_DISTINCT, Equality, equality, joined
 from flowql.compiler.analyze.relations.relation import Names, Rel, as_columns, with_identity
 from flowql.compiler.analyze.relations.row_sources import is_unnest
+from flowql.compiler.analyze.relations.single_rows import at_most_one
 from flowql.compiler.analyze.relations.tree_parts import has_query
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.functions.sql_single_row import SINGLE_ROW
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
-from flowql.compiler.plan.tables import HIDDEN
 from flowql.compiler.plan.types import BIGINT, BOOLEAN
 
 Tables = Mapping[str, Any]  # common table expressions by name, as `query` has them
@@ -128,10 +130,16 @@ class Subqueries:
             made.append(operand)
         return rel, tuple(made)
 
-    def _inner(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, list[Expr], list[Expr]]:
-        """The rows of a sub-query, the conditions that tie them to the outer row, and the selected values."""
+    def _inner(
+        self, rel: Rel, query: t.Query, binder: RelBinder, *, as_set: bool = True
+    ) -> tuple[Rel, list[Expr], list[Expr]]:
+        """The rows of a sub-query, the conditions that tie them to the outer row, and the selected values.
+
+        as_set: it does not matter how often a row is there.
+        """
         select = query.body
         plain = isinstance(select, t.Select) and select.source is not None and not _shapes_rows(query, select)
+        plain = plain and (as_set or not (isinstance(select, t.Select) and select.distinct))
         if not plain:
             inner = self._queries.query(query, self._tables, binder)
             return inner, [], [taken(c.expr()) for c in inner.shown]
@@ -226,64 +234,48 @@ class Subqueries:
         return t.Case(None, found, t.Constant("bool", "false", span=at), span=at)
 
     def _scalar(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, Expr]:
+        """The value of a query that has one row by its form, or by its data: the expression fails where there are several."""
         select = query.body
-        if isinstance(select, t.Select) and len(select.items) != 1:
-            raise mistake(
-                "FQ2005", "a sub-query that stands for a value must return one column", query.span, "several columns"
-            )
-        try:
-            made = self._by_join(rel, query, binder)
-        except Correlated:
-            made = None
-        if made is not None:
-            return made
-        if not _gives_one_row(query):
-            unsupported(
-                "a sub-query as a value that may give several rows",
-                query.span,
-                "use an aggregate such as MAX, or LIMIT 1",
-            )
-        return self._answered(rel, query, binder)
-
-    def _answered(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, Expr]:
-        """The value of a query of one row, whatever it depends on."""
-        inner, ties = dependent(self._queries, rel, query, self._tables, binder)
-        if len(inner.shown) != 1:
-            raise mistake(
-                "FQ2005", "a sub-query that stands for a value must return one column", query.span, "several columns"
-            )
+        if isinstance(select, t.Select):
+            _check_one_column(len(select.items), query.span)
+            with suppress(Correlated):
+                if _is_aggregate(query, select):
+                    return self._aggregate(rel, query, select, binder)
+        inner, pairs, value = self._rows_of(rel, query, binder)
+        inner, (name,) = as_columns(inner, [value], self._names, "value")
+        value = Column(value.type, name)
+        if not at_most_one(inner.node, frozenset(p.right.name for p in pairs if isinstance(p.right, Column))):
+            return self._checked(rel, inner, pairs, value)
         inner = Rel(with_identity(inner.node, self._names), inner.columns)
-        return self._beside(rel, inner, ties), inner.shown[0].expr()
+        # Computed before the join: for a row without a partner the value is NULL, whatever the expression.
+        return self._beside(rel, inner, list(map(_tie, pairs))), taken(value)
 
-    def _by_join(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, Expr] | None:
-        """The value where equalities of keys are all that ties it to the row; None where another way must be found."""
-        select = query.body
-        if not isinstance(select, t.Select) or select.source is None or isinstance(select.items[0].expr, t.Star):
-            return None
-        one_row = not query.offset and (query.limit is None or _is_one(query.limit))
-        if has_aggregates(select.items[0].expr) and not select.group_by and select.having is None and one_row:
-            return self._aggregate(rel, query, select, binder)
-        if isinstance(select.source, t.Table) and not _shapes_rows(query, select):
-            inner, conditions, values = self._inner(rel, query, binder)
-            pairs = [equality(c, rel.names, inner.names) for c in conditions]
-            common = self._queries.with_tables(query, self._tables)
-            if select.source.name[-1] not in common and self._by_key(select.source, inner, [p for p in pairs if p]):
-                if not columns_of(values[0]) <= inner.names:
-                    return self._answered(rel, query, binder)
-                # Before the join: of a row without a partner the value is NULL, whatever the expression.
-                inner, (value,) = as_columns(inner, [values[0]], self._names, "value")
-                return self._beside(rel, inner, conditions), Column(values[0].type, value)
-        return None
+    def _rows_of(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, list[Equality], Expr]:
+        """The rows of a sub-query, the equalities that tie them to the row around, and the value."""
+        try:
+            inner, conditions, values = self._inner(rel, query, binder, as_set=False)
+            pairs = [p for c in conditions if (p := equality(c, rel.names, inner.names)) is not None]
+            if len(pairs) < len(conditions) or not all(columns_of(v) <= inner.names for v in values):
+                raise Correlated
+        except Correlated:
+            inner, ties = dependent(self._queries, rel, query, self._tables, binder)
+            pairs = [p for c in ties if (p := equality(c, rel.names, inner.names)) is not None]
+            if len(pairs) < len(ties):
+                unsupported("a sub-query as a value that depends on a MAP", query.span, "name a value of it:  m['key']")
+            values = [c.expr() for c in inner.shown]
+        _check_one_column(len(values), query.span)
+        return inner, pairs, kept(values[0])
 
-    def _by_key(self, table: t.Table, inner: Rel, pairs: Sequence[Equality]) -> bool:
-        """Whether the equalities name a whole PRIMARY KEY: then there is one row at most."""
-        source = self._queries.catalog.sources.get(table.name[-1])
-        if source is None or not source.schema.key or any(f.name.startswith(HIDDEN) for f in source.schema.key):
-            return False
-        named = {p.right.name for p in pairs if isinstance(p.right, Column)}
-        names = {f.name for f in source.schema.key}
-        keys = {c.column for c in inner.columns if c.name in names}
-        return len(keys) == len(names) and keys <= named
+    def _checked(self, rel: Rel, inner: Rel, pairs: Sequence[Equality], value: Column) -> tuple[Rel, Expr]:
+        """The one value that each row around has there, with how many there are."""
+        name = self._names.fresh
+        first = AggregateCall("FIRST_VALUE", (value,), value.type, False, None, (), (), name("value"))
+        count = AggregateCall("COUNT", (), BIGINT, False, None, (), (), name("rows"))
+        made, keys = grouped(inner, [p.right for p in pairs], [first, count], self._names)
+        made = Rel(with_identity(made.node, self._names), ())
+        ties = [_tie(replace(p, right=k)) for p, k in zip(pairs, keys, strict=True)]
+        rel = self._beside(rel, made, ties)
+        return rel, taken(Call(value.type, SINGLE_ROW, (first.column, count.column)))
 
     def _aggregate(self, rel: Rel, query: t.Query, select: t.Select, binder: RelBinder) -> tuple[Rel, Expr]:
         """One aggregation for all outer rows, by what ties its rows to them; a row without a partner has that of no rows."""
@@ -304,8 +296,7 @@ class Subqueries:
             raise Correlated
         made, keys = grouped(given.rel, [p.right for p in pairs], aggregates.calls, self._names)
         made = Rel(with_identity(made.node, self._names), ())
-        conditions = [Call(BOOLEAN, EQUAL, (p.left, k)) for p, k in zip(pairs, keys, strict=True)]
-        rel = self._beside(rel, made, conditions)
+        rel = self._beside(rel, made, [_tie(replace(p, right=k)) for p, k in zip(pairs, keys, strict=True)])
         for call in aggregates.calls:
             if call.function == "COUNT" and pairs:
                 zero = Call(BIGINT, "COALESCE", (call.column, Literal(BIGINT, 0)))
@@ -392,18 +383,21 @@ def _is_plain(query: t.Query) -> bool:
     )
 
 
-def _gives_one_row(query: t.Query) -> bool:
-    """Or none."""
-    body = query.body
-    if query.limit is not None and isinstance(query.limit, t.Constant) and query.limit.value in ("0", "1"):
-        return not query.with_ties
-    if isinstance(body, t.Query):
-        return _gives_one_row(body)
-    if isinstance(body, t.Values):
-        return len(body.rows) == 1
-    if not isinstance(body, t.Select) or body.group_by or any(map(_has_unnest, body.items)):
-        return False
-    return body.source is None or body.having is not None or any(has_aggregates(i) for i in body.items)
+def _is_aggregate(query: t.Query, select: t.Select) -> bool:
+    """Whether it is an aggregate of all rows that FROM and WHERE give, which is one row."""
+    one = not query.offset and (query.limit is None or _is_one(query.limit))
+    item = select.items[0].expr
+    return one and select.source is not None and not select.group_by and select.having is None and has_aggregates(item)
+
+
+def _check_one_column(count: int, span: Span) -> None:
+    if count != 1:
+        title = "a sub-query that stands for a value must return one column"
+        raise mistake("FQ2005", title, span, "several columns" if count else "no column")
+
+
+def _tie(pair: Equality) -> Expr:
+    return Call(BOOLEAN, NOT_DISTINCT if pair.null_safe else EQUAL, (pair.left, pair.right))
 
 
 def _shapes_rows(query: t.Query, select: t.Select) -> bool:
