@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from flowql.query.errors import APART, COVERAGE, MISSING, SEQUENCE
+from flowql.query.errors import APART, COVERAGE, MISSING, MOMENTS, SEQUENCE
 from flowql.query.far_times import far_time
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class Result:
 
     @property
     def note(self) -> str:
-        """What is missing, if the answer is about some partitions only, or why its relations are not at one place; else empty."""
-        parts = [self._said(COVERAGE), self._said(MISSING), self._said(APART)]
+        """What is missing, if the answer is about some partitions only, or why its rows may be of different moments; else empty."""
+        parts = [self._said(COVERAGE), self._said(MISSING), self._said(APART), self._said(MOMENTS)]
         return "; ".join(p for p in parts if p)
 
     def one(self) -> Any:

@@ -13,7 +13,7 @@ from flowql.cli.render import note
 from flowql.cli.results import destination, partly, write_answer
 from flowql.deploy.settings import settings_of
 from flowql.query.answer import Answer
-from flowql.query.errors import APART
+from flowql.query.errors import APART, MOMENTS
 
 ResultOption = Annotated[
     list[str] | None,
@@ -54,7 +54,10 @@ def command(
 
 
 def say_apart(answer: Answer) -> None:
-    if apart := (answer.schema.metadata or {}).get(APART):
+    metadata = answer.schema.metadata or {}
+    if apart := metadata.get(APART):
         note(f"note: these relations are not at the same offsets of their input: {apart.decode()}")
+    if moments := metadata.get(MOMENTS):
+        note(f"note: {moments.decode()}")
     if missing := partly(answer):
         note(f"note: this answer is about {missing}")

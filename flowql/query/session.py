@@ -20,6 +20,7 @@ from flowql.query.errors import (
     COVERAGE,
     INVALID,
     MISSING,
+    MOMENTS,
     SEQUENCE,
     UNKNOWN,
     QueryError,
@@ -29,6 +30,7 @@ from flowql.query.errors import (
 from flowql.query.interactive import Heavy, InteractiveQuery, Offered, QueryLocation, Rows
 from flowql.query.ksql_names import with_escapes, with_words_in_quotes
 from flowql.query.loading import load
+from flowql.query.moments import why_separate
 from flowql.query.names import named
 from flowql.query.query_process import ProcessEnded, ProcessFailed
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
@@ -204,22 +206,24 @@ def _gathered(
         query.room.back()  # what was gathered in vain is no longer held
         commit, relations = _bind(statement, take)
         if commit.others is None:
-            return commit, relations, _said(restored(commit, relations))
+            return commit, relations, _said(restored(commit, relations), commit, relations)
         try:
             united, coverage = unite(commit, relations, statement, query.room)
         except BaseException:
             commit.snapshot.close()
             raise
         if coverage.whole or time.monotonic() > limit:
-            return commit, united, _said(coverage)
+            return commit, united, _said(coverage, commit, relations)
         commit.snapshot.close()
         time.sleep(_MOVING_STEP_S)
 
 
-def _said(coverage: Coverage) -> dict[bytes, bytes]:
+def _said(coverage: Coverage, commit: Commit, relations: Mapping[str, Relation]) -> dict[bytes, bytes]:
+    separate = why_separate(commit, relations)
+    moments = {MOMENTS: separate.encode()} if separate else {}
     if not coverage.of:
-        return {}
-    said = {COVERAGE: str(coverage).encode()}
+        return moments
+    said = {**moments, COVERAGE: str(coverage).encode()}
     return said if coverage.whole else {**said, MISSING: "; ".join(coverage.why).encode()}
 
 
