@@ -1,4 +1,4 @@
-"""Whether an answer combines results of queries that read their inputs separately, so that it may show states that never were together.
+"""Whether an answer combines results of queries that read their inputs separately, so that its rows may be of different moments.
 
 Queries that read a topic of the project's inputs side by side are stopped at the same offsets for an answer (`runtime.app.consistent_snapshot`).
 Others are not: a view over another view, views over different topics, and one view over several views. Nothing is said of these if the commit shows
@@ -57,7 +57,7 @@ def _side_by_side(commit: Commit, relations: Iterable[str], makers: Mapping[str,
     return f"{_listed(names)} {_SEPARATELY}" if names else ""
 
 
-_SEPARATELY = "follow their inputs separately; a result over them may show states that never were together"
+_SEPARATELY = "follow their inputs separately; an answer over them may combine states of different moments"
 
 
 def _inside(plan: Plan, query: QueryPlan) -> str:

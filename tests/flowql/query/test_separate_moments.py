@@ -21,7 +21,7 @@ CREATE TABLE BY_OTHERS AS SELECT K, COUNT(*) AS N FROM OTHERS GROUP BY K;
 CREATE TABLE LARGE AS SELECT K, N FROM CREDITS WHERE N > 10;
 CREATE TABLE BALANCES AS SELECT C.K AS K, C.N + D.N AS N FROM CREDITS C JOIN DEBITS D ON C.K = D.K;
 """
-SEPARATELY = "follow their inputs separately; a result over them may show states that never were together"
+SEPARATELY = "follow their inputs separately; an answer over them may combine states of different moments"
 ALL = ("CTAS_CREDITS", "CTAS_DEBITS", "CTAS_BY_OTHERS", "CTAS_LARGE", "CTAS_BALANCES")
 MOVES = [(f"k{i % 4}", {"V": 20 if i % 2 else -3}, 0) for i in range(20)]
 
