@@ -7,7 +7,8 @@ second operand of AND and OR, nor the body of a lambda, which an empty array nev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -26,6 +27,7 @@ from flowql.compiler.plan.types import Kind
 from flowql.compiler.plan.visit import exprs_in
 
 _SHOWN_CHARS = 60
+_FAILS, _EVERY_ROW = "FQ2026", " fails for every row:"
 _MOVES = ("sql_add", "sql_sub")  # of a time, by an interval
 _BUILT_IN = frozenset(all_functions())  # functions of users may fail now and not later: they run with the rows
 
@@ -44,6 +46,24 @@ def refuse_failing(exprs: Iterable[Expr], *, elements: bool = True) -> None:
     found = {(d.title, d.span): d for e in exprs for d in _failures(e, elements)}
     if found:
         raise CompileError(*found.values())
+
+
+def refuse_failing_values(columns: Sequence[str], rows: Sequence[Sequence[Expr]]) -> None:
+    """Raise CompileError with every value of VALUES that fails: it names the column, and the number of the row."""
+    found = list[Diagnostic]()
+    for number, row in enumerate(rows, 1):
+        for name, e in zip(columns, row, strict=True):
+            where = f"column {name} of row {number}" if len(rows) > 1 else f"column {name}"
+            found += (_of_value(d, where) for d in _failures(e, True))
+    if found:
+        raise CompileError(*found)
+
+
+def _of_value(d: Diagnostic, where: str) -> Diagnostic:
+    """A failure of one row, whose title says what the value is and why it fails."""
+    if d.code != _FAILS:
+        return replace(d, title=f"{where}: {d.title}")
+    return replace(d, code="FQ2080", title=f"{where}: {d.title.replace(_EVERY_ROW, ':', 1)}", why="")
 
 
 def _failures(e: Expr, elements: bool) -> Iterator[Diagnostic]:
@@ -139,8 +159,8 @@ def _diagnostic(e: Call, problem: Exception, argument: Span = NOWHERE) -> Diagno
     text = span.line_text[span.column - 1 :][: span.length].strip()
     shown = text if 0 < len(text) <= _SHOWN_CHARS else f"a constant {e.type}"
     return Diagnostic(
-        "FQ2026",
-        f"{shown} fails for every row: {problem}",
+        _FAILS,
+        f"{shown}{_EVERY_ROW} {problem}",
         span,
         "has no value",
         "every row would be noted in the dead letters",

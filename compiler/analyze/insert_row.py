@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.scope import Scope
+from flowql.compiler.analyze.values import assigned
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -14,13 +15,9 @@ from flowql.compiler.dialect.ast import (
     Ast,
     InsertRow,
 )
-from flowql.compiler.functions.casts import can_cast
-from flowql.compiler.functions.coercion import convert
-from flowql.compiler.functions.signatures import FunctionTypeError
-from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.expr import Expr, Literal
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import InsertValues, SourceDef
-from flowql.compiler.plan.types import Kind, SqlType
 from flowql.compiler.schemas.ref import DEBEZIUM
 
 
@@ -41,12 +38,11 @@ def insert_row(statement: InsertRow, catalog: Catalog, at: Span) -> InsertValues
     columns: list[str] = []
     values: list[Expr] = []
     for name, node in zip(names, statement.values, strict=True):
-        bound = binder.bind(node)
         if name == "ROWTIME":
-            rowtime = _rowtime(bound, node)
+            rowtime = _rowtime(binder.bind(node), node)
             continue
         columns.append(name)
-        values.append(_as_column(bound, known[name], node, at, standard=catalog.standard))
+        values.append(assigned(node, binder, known[name]))
     given = {n for n, v in zip(columns, values, strict=True) if not (isinstance(v, Literal) and v.value is None)}
     missing = [f.name for f in target.schema.key if f.name not in given]
     if target.kind == "table" and missing:
@@ -83,34 +79,6 @@ def _rowtime(e: Expr, node: Ast) -> int:
     raise mistake(
         "FQ2005", "ROWTIME needs a whole number of milliseconds", getattr(node, "span", NOWHERE), "not milliseconds"
     )
-
-
-def _loses_fraction(given: SqlType, wanted: SqlType) -> bool:
-    return wanted.kind in (Kind.INT, Kind.BIGINT) and given.kind in (Kind.DECIMAL, Kind.DOUBLE)
-
-
-def _unknown_fields(given: SqlType, wanted: SqlType) -> bool:
-    """Whether a struct has fields that the column has not."""
-    return wanted.kind is Kind.STRUCT and any(wanted.field(n) is None for n, _ in given.fields)
-
-
-def _as_column(e: Expr, field_: Field, node: Ast, at: Span, *, standard: bool) -> Expr:
-    span = getattr(node, "span", at)
-    wrong = mistake(
-        "FQ2005", f"expected type {field_.type} for column {field_.name}, got {e.type}", span, f"this is {e.type}"
-    )
-    if isinstance(e, Call) and e.name == "cast" and e.type == field_.type:
-        return e
-    if not can_cast(e.type, field_.type) or (
-        e.type.kind is not Kind.STRING and field_.type.kind is Kind.STRING and not isinstance(e, Literal)
-    ):
-        raise wrong
-    if not standard and (_loses_fraction(e.type, field_.type) or _unknown_fields(e.type, field_.type)):
-        raise wrong
-    try:
-        return convert(e, field_.type)
-    except FunctionTypeError as problem:
-        raise mistake("FQ2005", f"column {field_.name}: {problem}", span, f"not a {field_.type}") from None
 
 
 def check_writable(target: SourceDef, at: Span, verb: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.bind import Binder
-from flowql.compiler.analyze.certain_failures import refuse_failing
+from flowql.compiler.analyze.certain_failures import refuse_failing, refuse_failing_values
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.returning import bind_returning, named_beside, with_beside
 from flowql.compiler.analyze.scope import Scope, ScopeColumn
@@ -54,7 +54,7 @@ def bind_insert(statement: InsertRows, target: SourceDef, catalog: Catalog, at: 
         numbers += _gives_number(target, given)
     columns, rows = _without_numbers(target, rows, numbers, at)
     _refuse_null(target, columns, rows, at)
-    refuse_failing(e for row in rows for e in row)
+    refuse_failing_values(columns, rows)
     scope = _scope(target, statement.alias)
     returning = bind_returning(statement.returning, scope, catalog)
     made = TableChange(target.name, "insert", columns, tuple(rows), statement=statement.normal, returning=returning)
@@ -83,7 +83,8 @@ def bind_update(statement: UpdateRows, catalog: Catalog, at: Span) -> TableChang
         return _by_query(statement, statement.query, target, scope, catalog, defaults)
     settings = _settings(statement.settings, target, binder)
     where = _where(statement.where, scope, catalog)
-    refuse_failing([*(s.expr for s in settings), *([where] if where is not None else [])])
+    refuse_failing_values([s.name for s in settings], [[s.expr for s in settings]])
+    refuse_failing([where] if where is not None else [])
     returning = bind_returning(statement.returning, scope, catalog)
     text = statement.normal
     return TableChange(target.name, "update", settings=settings, where=where, statement=text, returning=returning)
@@ -241,15 +242,16 @@ def _without_numbers(
     return tuple(n for n in target.visible if n != name), [(*r[:place], *r[place + 1 :]) for r in rows]
 
 
-def _refuse_null(target: SourceDef, names: Sequence[str], rows: Iterable[Sequence[Expr]], at: Span) -> None:
+def _refuse_null(target: SourceDef, names: Sequence[str], rows: Sequence[Sequence[Expr]], at: Span) -> None:
     """A NULL that is written is found before anything runs."""
     wanted = [i for i, n in enumerate(names) if n in _rules(target).not_null and n not in _generated(target)]
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         for i in wanted:
             e = row[i]
             if isinstance(e, Literal) and e.value is None:
                 what = "of the PRIMARY KEY" if names[i] in key_of(target) else "NOT NULL"
                 title = f"column {names[i]} of {target.name} is {what}: it has no NULL"
+                title += f", and row {number} gives it one" if len(rows) > 1 else ""
                 raise mistake("FQ2040", title, span_of(e, at), "is NULL", help="give a value")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal as OneOf
 
 from flowql.compiler.analyze.assertions import Assertion, bind_assertion
-from flowql.compiler.analyze.certain_failures import refuse_failing, refuse_failing_plan
+from flowql.compiler.analyze.certain_failures import refuse_failing_plan, refuse_failing_values
 from flowql.compiler.analyze.dependencies import place_of, refuse_hidden
 from flowql.compiler.analyze.failed_rows import without_failed_rows
 from flowql.compiler.analyze.formats import describe, key_format, value_format
@@ -57,10 +57,11 @@ from flowql.compiler.dialect.table_statements import (
     UpdateRows,
     row_statements,
 )
+from flowql.compiler.functions.assignment import assigned
 from flowql.compiler.functions.coercion import convert
-from flowql.compiler.plan.expr import Column
+from flowql.compiler.plan.expr import Column, Expr
 from flowql.compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Sink, walk_nodes
-from flowql.compiler.plan.schema import Schema
+from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.plan.types import Kind, SqlType
@@ -176,9 +177,9 @@ def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] =
             bound = replace(bound, node=without_failed_rows(bound.node))
         refuse_failing_plan(bound.node, elements=catalog.standard)
     elif isinstance(bound, BoundRow | BoundRows):
-        values = [e for i in (bound.inserts if isinstance(bound, BoundRows) else (bound.insert,)) for e in i.values]
-        refuse_intervals(values)
-        refuse_failing(values)
+        inserts = bound.inserts if isinstance(bound, BoundRows) else (bound.insert,)
+        refuse_intervals([e for i in inserts for e in i.values])
+        refuse_failing_values(inserts[0].columns, [i.values for i in inserts])
     return bound
 
 
@@ -492,31 +493,37 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
     if bound.node.change != "append":
         title = f"INSERT INTO {target.name}: the SELECT gives a TABLE, not a STREAM"
         raise mistake("FQ2040", title, statement.query.span, "the result is a table")
-    node = _fitted(bound.node, target, at)
+    node = _fitted(bound.node, target, at, standard=catalog.standard)
     node = with_sink(node, target, properties.partitions)
     text = statement_text(target.name, "", statement.query, insert=True)
     return BoundQuery(node, target, bound.reads, properties.options, False, sql=text, span=at)
 
 
-def _fitted(node: Node, target: SourceDef, at: Span) -> Node:
-    """The result in the target's columns: same names, types equal or widened."""
+def _fitted(node: Node, target: SourceDef, at: Span, *, standard: bool) -> Node:
+    """The result in the target's columns: same names, types equal or widened, in standard SQL assigned."""
     result = _sink_schema(node.schema)
     wanted = [f for f in target.schema.fields if f.role in ("key", "value")]
-    fields = [(f.name, f.role) for f in result]
-    pairs = list(zip(result.fields, wanted, strict=False))
-    same = fields == [(f.name, f.role) for f in wanted] and all(_widens(a.type, b.type) for a, b in pairs)
+    roles = [(f.name, f.role) for f in result]
+    values = [_stored(a, b, standard=standard) for a, b in zip(result.fields, wanted, strict=False)]
+    same = roles == [(f.name, f.role) for f in wanted] and None not in values
     if not same or result.window != target.schema.window:
         title = f"incompatible schema between results and sink {target.name}: result schema is {describe(result.fields)}; sink schema is {describe(wanted)}"
         raise mistake(
             "FQ2040", title, at, "other columns", help="select the columns of the sink, in its order and by its names"
         )
-    if all(a.type == b.type for a, b in pairs):
+    if all(isinstance(e, Column) for e in values):
         return node
-    types = {f.name: f.type for f in wanted}
-    columns = [
-        NamedExpr(f.name, convert(Column(f.type, f.name), types.get(f.name, f.type))) for f in node.schema.fields
-    ]
+    stored = {f.name: e for f, e in zip(wanted, values, strict=True) if e is not None}
+    columns = [NamedExpr(f.name, stored.get(f.name, Column(f.type, f.name))) for f in node.schema.fields]
     return with_key_roles(project(node, columns), [f.name for f in wanted if f.role == "key"])
+
+
+def _stored(given: Field, wanted: Field, *, standard: bool) -> Expr | None:
+    """A column of the result as one of the target; None if it needs a CAST."""
+    column = Column(given.type, given.name)
+    if standard:
+        return assigned(column, wanted.type)
+    return convert(column, wanted.type) if _widens(given.type, wanted.type) else None
 
 
 def _widens(a: SqlType, b: SqlType) -> bool:

@@ -1,4 +1,4 @@
-"""Values that are stored in columns: SQL's assignment, which converts less than CAST does."""
+"""Values of VALUES, SET and DEFAULT as their columns store them: assignment, which converts less than CAST does."""
 
 from __future__ import annotations
 
@@ -9,48 +9,54 @@ from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import kept
 from flowql.compiler.diagnostics.source import NOWHERE
-from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
+from flowql.compiler.dialect.ast import Ast, Func
 from flowql.compiler.dialect.standard.intervals import read_interval
+from flowql.compiler.functions import assignment
 from flowql.compiler.functions.casts import can_cast
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.evaluate import RowFunction, compile_row
 from flowql.compiler.functions.registry import FAILURES
 from flowql.compiler.functions.signatures import FunctionTypeError
-from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.types import SPAN, Kind, SqlType
 
-_NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
-_DATES = (Kind.DATE, Kind.TIMESTAMP, Kind.MICROS)
-
 
 def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
-    """`node` as a value of the column: a literal in quotes is read as its type, numbers are rounded, all else must be of the type.
+    """`node` as a value of the column, by the assignment of the dialect. Constants are computed. Raises CompileError.
 
-    Constants are computed. Raises CompileError.
+    In standard SQL that is `flowql.compiler.functions.assignment`, in ksqlDB's the conversion of its INSERT VALUES.
     """
+    if not binder.standard:
+        return _in_ksql(binder.bind(node), field, node)
     if isinstance(node, Func) and node.name == "row" and field.type.kind is Kind.STRUCT:
         return _row(node, binder, field)
     e = kept(binder.bind(node)) if field.type == SPAN else binder.bind(node)
     if field.type == SPAN and isinstance(e, Literal) and isinstance(e.value, str):
         e = _interval(e, field)
-    if e.type == field.type:
-        return _computed(e)
-    if isinstance(e, Literal) and e.value is None:
-        return Literal(field.type, None, e.span)
-    if e.type.kind in _NESTED and e.type.kind is field.type.kind:
-        try:
-            return convert(e, field.type)
-        except FunctionTypeError as problem:
-            _refuse(node, e, field, f": {problem}")
-    in_quotes = isinstance(node, Lit) and node.kind == "string"
-    castable = can_cast(e.type, field.type) or sql_cast(e.type, field.type) != ""
-    if not (in_quotes or _assignable(e.type, field.type)) or not castable:
+    made = assignment.assigned(e, field.type)
+    if made is None:
         _refuse(node, e, field)
-    return _computed(binder.bind(CastTo(node, TypeRef(known=field.type), getattr(node, "span", NOWHERE))))
+    return _computed(made)
+
+
+def _in_ksql(e: Expr, field: Field, node: Ast) -> Expr:
+    """Numbers widen and never lose a fraction, texts are read as what the column is, literals of any type become texts."""
+    if isinstance(e, Call) and e.name == "cast" and e.type == field.type:
+        return e
+    to_text = field.type.kind is Kind.STRING and e.type.kind is not Kind.STRING and not isinstance(e, Literal)
+    loses = e.type.kind in (Kind.DECIMAL, Kind.DOUBLE) and field.type.kind in (Kind.INT, Kind.BIGINT)
+    unknown = field.type.kind is Kind.STRUCT and any(field.type.field(n) is None for n, _ in e.type.fields)
+    span = getattr(node, "span", NOWHERE)
+    if loses or unknown or to_text or not can_cast(e.type, field.type):
+        title = f"expected type {field.type} for column {field.name}, got {e.type}"
+        raise mistake("FQ2005", title, span, f"this is {e.type}")
+    try:
+        return convert(e, field.type)
+    except FunctionTypeError as problem:
+        raise mistake("FQ2005", f"column {field.name}: {problem}", span, f"not a {field.type}") from None
 
 
 def _row(node: Func, binder: Binder, field: Field) -> Expr:
@@ -73,17 +79,9 @@ def _interval(e: Literal, field: Field) -> Literal:
     return Literal(SPAN, interval_text((found.months, found.days, found.micros)), e.span)
 
 
-def _assignable(source: SqlType, target: SqlType) -> bool:
-    if source.is_numeric and target.is_numeric:
-        return True
-    if source.kind in _DATES and target.kind in _DATES:
-        return (source.kind, target.kind) != (Kind.MICROS, Kind.TIMESTAMP)  # parts of a millisecond would be lost
-    return target.kind is Kind.STRING and source.kind is not Kind.BYTES
-
-
-def _refuse(node: Ast, e: Expr, field: Field, why: str = "") -> NoReturn:
+def _refuse(node: Ast, e: Expr, field: Field) -> NoReturn:
     span = getattr(node, "span", NOWHERE)
-    title = f"column {field.name} is {field.type}, the value is {e.type}{why}"
+    title = f"column {field.name} is {field.type}, the value is {e.type}"
     help = f"write  CAST(... AS {field.type})"
     if e.type.kind is Kind.MICROS and field.type.kind is Kind.TIMESTAMP:
         help = f"declare the column {finer(field.type)}, or write  CAST(... AS {field.type}(3))  to round"

@@ -358,6 +358,14 @@ CODES: dict[str, CodePage] = {
         'orders.map_values(id=col("customer"))  # the key is ID',
         'orders.select_key("customer")',
     ),
+    "FQ2080": CodePage(
+        "A value does not fit its column",
+        "A value of VALUES or SET is converted to the type of its column as it is written. In standard SQL numbers are rounded, and a number out "
+        "of range, or a string that the type cannot read, is an error of the statement, which then changes nothing. The title names the column, and "
+        "the row where there are several.",
+        "INSERT INTO clicks (id, amount) VALUES (1, 2.7), (2, 3e9);",
+        "INSERT INTO clicks (id, amount) VALUES (1, 2.7), (2, 300);",
+    ),
     "FQ2090": CodePage(
         "Valid, but not supported yet",
         "The construct is part of the language and FlowQL does not support it yet. This is not a mistake of yours.",

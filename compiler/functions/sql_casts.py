@@ -13,6 +13,7 @@ r"""Casts that mean something else in standard SQL than in ksqlDB: numbers are r
 | STRING | TIMESTAMP | a blank or a T before the time of day | a T |
 | TIMESTAMP, DOUBLE | STRING | `2024-05-01 12:00:00`, `1e+20`, `2` | `2024-05-01T12:00:00.000`, `1.0E20`, `2.0` |
 | TIME, ARRAY, STRUCT | STRING | `08:00:00`, `{1,NULL}`, `(1,a)` | `08:00`, `[1, null]`, `{A=1}` |
+| ARRAY, MAP, STRUCT | the same kind | element by element, as in this table | element by element, as there |
 
 All other casts are `cast` in both dialects.
 """
@@ -24,8 +25,9 @@ from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+from flowql.compiler.functions.casts import Cast, can_cast
 from flowql.compiler.functions.numeric import WIDE, NumericOverflow
-from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.registry import Function, Reference, lookup, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_arithmetic import RANGES
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, duckdb_type
@@ -49,6 +51,7 @@ _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
         ),
     ),
 }
+_NESTED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
 # PostgreSQL takes every unambiguous beginning of these words.
 TRUE = ("t", "tr", "tru", "true", "y", "ye", "yes", "on", "1")
 FALSE = ("f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0")
@@ -58,10 +61,19 @@ def sql_cast(source: SqlType, target: SqlType) -> str:
     """The function that casts in standard SQL; "" where `cast` means the same."""
     if source.form or target.form:
         return ""
+    if source.kind is target.kind and source.kind in _NESTED:
+        pairs = [(sql_cast(*pair), pair) for pair in _inner(source, target)]
+        return "sql_to_nested" if any(n for n, _ in pairs) and all(n or can_cast(*pair) for n, pair in pairs) else ""
     name, kinds = _FUNCTIONS.get(target.kind, ("", frozenset()))
     if target.zoned:
         name += "tz"
     return name if source.kind in kinds else ""
+
+
+def _inner(source: SqlType, target: SqlType) -> list[tuple[SqlType, SqlType]]:
+    """The types that are cast inside values: of elements, keys, fields of one name."""
+    fields = [(t, target.field(n) or t) for n, t in source.fields]
+    return [*zip(source.args, target.args, strict=True), *fields]
 
 
 def cast_resolver(result: SqlType) -> Callable[[tuple[SqlType, ...]], Resolution]:
@@ -175,5 +187,44 @@ register(
         declines=lambda a, _r: f"({a[0]} NOT BETWEEN {a[1]} AND {a[2]})",
         summary="A number that is an error outside a range.",
         example="sql_in_range(5, -32768, 32767) -> 5",
+    )
+)
+
+
+def _nested(types: tuple[SqlType, ...]) -> Resolution:
+    """The target is not among the arguments: the analyzer sets it as the type of the call."""
+    if len(types) != 1 or types[0].kind not in _NESTED:
+        raise FunctionTypeError(f"an array, a map or a struct is needed, not ({', '.join(map(str, types))})")
+    return Resolution(types, types[0])
+
+
+def _caster(source: SqlType, target: SqlType) -> Cast:
+    """The cast of one value that may be NULL."""
+    if source.kind is target.kind and source.kind in _NESTED:
+        whole = _inside(source, target)
+    else:
+        function = lookup(sql_cast(source, target) or "cast")
+        assert function is not None
+        whole = function.reference(Resolution((source,), target))
+    return lambda v: None if v is None else whole(v)
+
+
+def _inside(source: SqlType, target: SqlType) -> Cast:
+    parts = [_caster(s, t) for s, t in zip(source.args, target.args, strict=True)]
+    if source.kind is Kind.ARRAY:
+        return lambda v: [parts[0](x) for x in v]
+    if source.kind is Kind.MAP:
+        return lambda v: {parts[0](k): parts[1](x) for k, x in v.items()}
+    fields = {n: _caster(s, t) for n, t in target.fields if (s := source.field(n)) is not None}
+    return lambda v: {n: fields[n](v.get(n)) if n in fields else None for n, _ in target.fields}
+
+
+register(
+    Function(
+        "sql_to_nested",
+        _nested,
+        lambda r: _inside(r.args[0], r.result),
+        summary="An array, a map or a struct with its elements cast one by one.",
+        example="sql_to_nested(ARRAY[1, NULL]) -> [1, None]",
     )
 )

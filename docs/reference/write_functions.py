@@ -58,6 +58,7 @@ STANDARD = {
     "sql_to_double": "CAST(a AS DOUBLE PRECISION)",
     "sql_to_bytes": "CAST(a AS BYTEA)",
     "sql_to_array": "CAST(a AS INT[])",
+    "sql_to_nested": "CAST(a AS DATE[])",
     "sql_in_range": "CAST(a AS SMALLINT)",
     "sql_date_trunc_in": "DATE_TRUNC(a, b, zone)",
     "sql_interval": "INTERVAL '1' DAY",

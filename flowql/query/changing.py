@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.functions.casts import can_cast
+from flowql.compiler.functions.assignment import assigned
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.registry import QueryFailure
-from flowql.compiler.functions.sql_casts import sql_cast
 from flowql.compiler.functions.sql_intervals import interval_text
 from flowql.compiler.functions.sql_micros import finer
-from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
@@ -28,11 +27,13 @@ from flowql.compiler.plan.types import (
     DATE,
     DOUBLE,
     INT,
+    JSONB,
     SPAN,
     STRING,
     TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
+    UUID,
     Kind,
     SqlType,
     arrow_type,
@@ -202,13 +203,21 @@ def _selected(source: SourceDef, change: TableChange, ask: Ask) -> list[Row]:
     found = [_finer(_sql_type(f.type), to.type) for f, to in zip(table.schema, fields, strict=True)]
     names = [f"c{i}" for i in range(len(fields))]
     bare = literal_columns(change.select) if change.kind == "insert" else frozenset()
-    exprs: list[Expr] = [
-        _literal(Column(t, n), f) if i in bare and can_cast(STRING, f.type) else _as(Column(t, n), f, source)
+    exprs = [
+        _as(Column(t, n), f, source, bare=i in bare)
         for i, (t, n, f) in enumerate(zip(found, names, fields, strict=True))
     ]
-    convert = compile_row(exprs, names, on_error=_refuse)
-    columns = [_values(c, t) for c, t in zip(table.columns, found, strict=True)]
-    return [convert(row) for row in zip(*columns, strict=True)]
+    columns = [_values(c, t, f.name) for c, t, f in zip(table.columns, found, fields, strict=True)]
+    done: list[Row] = []
+
+    def refuse(index: int, error: Exception) -> None:
+        column = fields[max(index, ~index)].name
+        raise StatementFailed(f"row {len(done) + 1} of the query, column {column}: {error}") from error
+
+    convert = compile_row(exprs, names, on_error=refuse)
+    for row in zip(*columns, strict=True):
+        done.append(convert(row))
+    return done
 
 
 def _field(source: SourceDef, name: str) -> Field:
@@ -217,25 +226,15 @@ def _field(source: SourceDef, name: str) -> Field:
     return field
 
 
-def _literal(e: Column, field: Field) -> Expr:
-    """A text in quotes, or NULL: of the column's type, as in VALUES."""
-    if e.type.kind is not Kind.STRING:
+def _as(e: Column, field: Field, source: SourceDef, *, bare: bool) -> Expr:
+    """As of values that are written. bare: a string in quotes, or NULL. Answers do not tell JSONB and UUID from other strings."""
+    if bare and e.type.kind is not Kind.STRING:
         return Literal(field.type, None)
-    return e if e.type == field.type else Call(field.type, sql_cast(e.type, field.type) or "cast", (e,))
-
-
-def _as(e: Column, field: Field, source: SourceDef) -> Expr:
-    """SQL's assignment to a column, as of values that are written."""
-    if e.type == field.type:
-        return e
-    numbers = e.type.is_numeric and field.type.is_numeric
-    times = {e.type.kind, field.type.kind} <= {Kind.DATE, Kind.TIMESTAMP, Kind.MICROS}
-    nested = e.type.kind is field.type.kind and e.type.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
-    text = field.type.kind is Kind.STRING and e.type.kind is not Kind.BYTES and SPAN not in (e.type, field.type)
-    if not (numbers or times or nested or text) or not can_cast(e.type, field.type):
+    found = assigned(e, field.type, quoted=bare or field.type.form in (JSONB.form, UUID.form))
+    if found is None:
         title = f"column {field.name} of {source.name} is {field.type}, the query gives {e.type}"
         raise QueryError(title, code=INVALID, help=f"write  CAST(... AS {field.type})")
-    return Call(field.type, sql_cast(e.type, field.type) or "cast", (e,))
+    return found
 
 
 def _finer(t: SqlType, to: SqlType) -> SqlType:
@@ -247,10 +246,6 @@ def _finer(t: SqlType, to: SqlType) -> SqlType:
         fields = tuple((n, _finer(a, b)) for (n, a), (_, b) in zip(t.fields, to.fields, strict=True))
         return replace(t, args=args, fields=fields)
     return t
-
-
-def _refuse(_index: int, error: Exception) -> None:
-    raise StatementFailed(f"a value of the query: {error}") from error
 
 
 def _sql_type(t: pa.DataType) -> SqlType:
@@ -273,7 +268,7 @@ def _sql_type(t: pa.DataType) -> SqlType:
     raise QueryError(f"a column of type {t} cannot be inserted", code=INVALID, help="write  CAST(... AS ...)")
 
 
-def _values(column: pa.ChunkedArray, t: SqlType) -> Sequence[object]:
+def _values(column: pa.ChunkedArray, t: SqlType, name: str) -> Sequence[object]:
     if t == SPAN:
         return [
             None if v is None else interval_text((v.months, v.days, v.nanoseconds // 1000)) for v in column.to_pylist()
@@ -285,5 +280,5 @@ def _values(column: pa.ChunkedArray, t: SqlType) -> Sequence[object]:
         if t.kind in (Kind.TIMESTAMP, Kind.TIME):
             way = ", which are not supported" if t.kind is Kind.TIME else f": declare the column {finer(t)}"
             what = f"a {t} has parts of a millisecond{way}"
-        raise StatementFailed(f"a value of the query: {what}") from error
+        raise StatementFailed(f"column {name} of the query: {what}") from error
     return to_python(cast.chunk(0) if isinstance(cast, pa.ChunkedArray) else cast, t)

@@ -47,11 +47,11 @@ class Changed:
 def given_rows(change: TableChange) -> list[Row]:
     """The rows of VALUES, in the order of the statement's columns. Raises StatementFailed."""
     made: list[Row] = []
-    for exprs in change.rows:
+    for number, exprs in enumerate(change.rows, 1):
         if all(isinstance(e, Literal) for e in exprs):
             made.append(tuple(e.value for e in exprs if isinstance(e, Literal)))
         else:
-            made.append(compile_row(exprs, [], on_error=_failing("VALUES"))(()))
+            made.append(compile_row(exprs, [], on_error=_failing(f"row {number} of VALUES", change.columns))(()))
     return made
 
 
@@ -219,7 +219,7 @@ def _completer(source: SourceDef, columns: Sequence[str]) -> Callable[[Row], Row
     names = source.schema.names
     at = {n: i for i, n in enumerate(columns)}
     missing = [d for d in source.rules.defaults if d.name not in at]
-    computed = compile_row([d.expr for d in missing], [], on_error=_failing("DEFAULT"))
+    computed = compile_row([d.expr for d in missing], [], on_error=_failing("DEFAULT", [d.name for d in missing]))
     defaults = {d.name: i for i, d in enumerate(missing)}
 
     def complete(values: Row) -> Row:
@@ -235,7 +235,9 @@ def _stored(source: SourceDef) -> Callable[[Row], Row]:
     as_stored, generated, names = KeyOf(source).as_stored, source.rules.generated, source.schema.names
     if not generated:
         return as_stored
-    computed = compile_row([g.expr for g in generated], names, on_error=_failing("GENERATED"))
+    computed = compile_row(
+        [g.expr for g in generated], names, on_error=_failing("GENERATED", [g.name for g in generated])
+    )
     places = [names.index(g.name) for g in generated]
 
     def stored(row: Row) -> Row:
@@ -268,7 +270,9 @@ def _nothing(_row: Row) -> Row:
 
 
 def _setter(source: SourceDef, change: TableChange, names: Sequence[str]) -> Callable[[Row], Row]:
-    computed = compile_row([s.expr for s in change.settings], names, on_error=_failing("SET"))
+    computed = compile_row(
+        [s.expr for s in change.settings], names, on_error=_failing("SET", [s.name for s in change.settings])
+    )
     places = [source.schema.names.index(s.name) for s in change.settings]
 
     def made(row: Row) -> Row:
@@ -367,8 +371,11 @@ def _shown_key(source: SourceDef, row: Row) -> str:
     return text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "..."
 
 
-def _failing(clause: str) -> Callable[[int, Exception], None]:
-    def report(_index: int, error: Exception) -> None:
-        raise StatementFailed(f"{clause}: {error}") from error
+def _failing(clause: str, columns: Sequence[str] = ()) -> Callable[[int, Exception], None]:
+    """Reports what fails in a clause. columns: those that its values are for."""
+
+    def report(index: int, error: Exception) -> None:
+        of_column = f", column {columns[max(index, ~index)]}" if columns else ""
+        raise StatementFailed(f"{clause}{of_column}: {error}") from error
 
     return report

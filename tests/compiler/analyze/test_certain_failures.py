@@ -140,7 +140,7 @@ def test_every_failing_expression_of_a_query_is_named() -> None:
 def test_a_value_to_insert_is_checked_as_well(dialect: DialectName) -> None:
     text = f"{SOURCE}INSERT INTO s (id, n) VALUES (1, 1 / 0);"
     (found,) = compile_project([SourceText("t.sql", text)], dialect=dialect).diagnostics
-    assert (found.code, found.span.line) == ("FQ2026", 2)
+    assert (found.code, found.span.line) == ("FQ2080", 2)
 
 
 def _passes(where: str, dialect: DialectName, ts: int) -> bool:

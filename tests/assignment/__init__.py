@@ -1,0 +1,1 @@
+"""One value takes every way into a column, and becomes the same there."""
