@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.argument_limits import PARSED_CHARS_MAX
-from flowql.compiler.functions.patterns.like import like
-from flowql.compiler.functions.registry import Function, Lowering, Reference, register
+from flowql.compiler.functions.patterns.like import like, like_pattern
+from flowql.compiler.functions.registry import Function, Lowering, Prepare, Reference, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
 from flowql.compiler.functions.sql_micros import common_moment
 from flowql.compiler.functions.values import is_ordered, less, same
@@ -271,6 +271,16 @@ def _not_like(v: str, pattern: str, escape: str = "\\") -> bool:
     return not like(v, pattern, escape)
 
 
+def _prepared(*, negated: bool) -> Prepare:
+    def prepare(_r: Resolution, constants: Sequence[Any]) -> Reference | None:
+        if constants[0] is not None:
+            return None
+        test = like_pattern(*constants[1:]).test()
+        return (lambda s: not test(s)) if negated else test
+
+    return prepare
+
+
 def _like_sql(args: Sequence[str], _r: Resolution) -> str:
     if _is_plain(args):
         return f"({args[0]} LIKE {args[1]})"
@@ -305,6 +315,7 @@ for _op in ("like", "not_like"):
             _op,
             _like_types,
             _constant(like if _op == "like" else _not_like),
+            prepare=_prepared(negated=_op == "not_like"),
             duckdb=_like_sql if _op == "like" else (lambda a, r: f"(NOT {_like_sql(a, r)})"),
             declines=_like_declines,
             summary="Whether a text matches a pattern with % and _.",

@@ -14,7 +14,7 @@ from typing import Any
 from flowql.compiler.functions import arithmetic
 from flowql.compiler.functions.comparison import SYMBOLS as COMPARISONS
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, INT_MAX, INT_MIN, wrap32, wrap64
-from flowql.compiler.functions.registry import Function, lookup
+from flowql.compiler.functions.registry import Function, Prepare, lookup
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_arithmetic import RANGES, SQL_ARITHMETIC, out_of_range
 from flowql.compiler.functions.sql_comparison import PREFIX, SQL_SYMBOLS
@@ -175,8 +175,10 @@ class Emitter:
         function = function_in_plan(e.name)
         if function is None:
             raise LookupError(f"the plan calls {e.name}, which is not in this catalogue of functions")
-        reference = function.reference(Resolution(tuple(a.type for a in e.args), e.type))
-        f = self.constant(reference, "f")
+        resolution = Resolution(tuple(a.type for a in e.args), e.type)
+        if function.prepare is not None and (part := self._prepared(e, function.prepare, resolution)) is not None:
+            return part
+        f = self.constant(function.reference(resolution), "f")
         if function.lazy:
             thunks = (f"(lambda: {self._inside(a).src})" for a in e.args)
             return GeneratedExpr(f"{f}({', '.join(thunks)})")
@@ -185,6 +187,17 @@ class Emitter:
                 f"{f}({', '.join(self.emit(a).src for a in e.args)})", nullable=e.name not in _NEVER_NULL
             )
         return self._propagating(e, f, function)
+
+    def _prepared(self, e: Call, prepare: Prepare, resolution: Resolution) -> GeneratedExpr | None:
+        """A call of one argument, where the others are constants."""
+        varying = [a for a in e.args if not (isinstance(a, Literal) and a.value is not None)]
+        if len(varying) != 1 or isinstance(varying[0], Literal):
+            return None
+        found = prepare(resolution, [a.value if isinstance(a, Literal) else None for a in e.args])
+        if found is None:
+            return None
+        f = self.constant(found, "f")
+        return GeneratedExpr(self.guard(varying, lambda ref: f"{f}({ref})").src)
 
     def _propagating(self, e: Call, f: str, _function: Function) -> GeneratedExpr:
         otherwise = "null_in_lambda()" if self.scopes and e.name in _ARITHMETIC else "None"

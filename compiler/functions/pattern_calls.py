@@ -19,7 +19,15 @@ from flowql.compiler.functions.patterns.engine import Spans
 from flowql.compiler.functions.patterns.errors import StringTooLong, shown
 from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.patterns.short import short
-from flowql.compiler.functions.registry import CHEAP_ROWS, FAILED, ArrowCall, Lowering, Reference, register_columns
+from flowql.compiler.functions.registry import (
+    CHEAP_ROWS,
+    FAILED,
+    ArrowCall,
+    Lowering,
+    Prepare,
+    Reference,
+    register_columns,
+)
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import SqlType, arrow_type
 
@@ -78,16 +86,15 @@ class PatternFunction:
         """The meaning of one row, without NULL. Raises ValueError."""
         if self.subject:
             before, s, *others = args
-            prepared = self.prepare(before, *others)
-        else:
-            s, *others = args
-            prepared = self.prepare(*others)
-        if len(s) <= prepared.row_chars_max and (not prepared.row_ascii or s.isascii()):
-            return prepared.row(s)
-        strings = pa.array([s], pa.string())
-        if strings.nbytes > prepared.bytes_max:
-            _check(s, prepared)
-        return as_python(prepared.over(strings)[0])
+            return _value(self.prepare(before, *others), s)
+        s, *others = args
+        return _value(self.prepare(*others), s)
+
+    def prepared(self, constants: Sequence[Any]) -> Callable[[str], Any]:
+        """The same of the string alone. constants: the arguments, with anything in place of the string. Raises ValueError."""
+        prepared = self.prepare(*constants[: self.subject], *constants[self.subject + 1 :])
+        row, most = prepared.row, -1 if prepared.row_ascii else prepared.row_chars_max
+        return lambda s: row(s) if len(s) <= most else _value(prepared, s)
 
     def column(self, columns: Sequence[pa.Array]) -> pa.Array:
         """The values of many rows; NULL where an argument is NULL or the row fails."""
@@ -123,6 +130,15 @@ class PatternFunction:
                 rows, taken = rows[fits], taken.filter(pa.array(fits))
             if len(rows):
                 yield rows, prepared, taken
+
+
+def _value(prepared: Prepared, s: str) -> Any:
+    if len(s) <= prepared.row_chars_max and (not prepared.row_ascii or s.isascii()):
+        return prepared.row(s)
+    strings = pa.array([s], pa.string())
+    if strings.nbytes > prepared.bytes_max:
+        _check(s, prepared)
+    return as_python(prepared.over(strings)[0])
 
 
 def as_python(value: pa.Scalar) -> Any:
@@ -188,6 +204,7 @@ class PatternCalls(TypedDict):
     """The entry of a pattern function in the catalogue: its reference by types, and how DuckDB calls it over columns."""
 
     by_types: Callable[[Resolution], Reference]
+    prepare: Prepare
     duckdb: Lowering
     declines: Lowering
 
@@ -223,7 +240,12 @@ def pattern_calls(
             return f'"{_called(name, len(args))}{FAILED}"({", ".join(args)})'
         return f"(strlen({args[subject]}) > {cached(*constants).bytes_max})"
 
-    return {"by_types": lambda r: functions[len(r.args)].value, "duckdb": duckdb, "declines": declines}
+    return {
+        "by_types": lambda r: functions[len(r.args)].value,
+        "prepare": lambda r, constants: functions[len(r.args)].prepared(constants),
+        "duckdb": duckdb,
+        "declines": declines,
+    }
 
 
 def function_over_columns(name: str, count: int) -> PatternFunction | None:

@@ -40,6 +40,8 @@ FAILURES = (QueryFailure, AssertionError, NameError, ImportError, NotImplemented
 
 
 Reference = Callable[..., Any]
+# (types, arguments with None for the one that is no constant) -> the reference of that one alone; None: the usual one is to be called.
+Prepare = Callable[[Resolution, Sequence[Any]], Reference | None]
 Lowering = Callable[[Sequence[str], Resolution], str]
 
 
@@ -100,6 +102,7 @@ class Function:
     reference: Resolution -> Python callable over reference values (see `flowql.compiler.plan.types`). An exception it raises
                makes the value NULL and is recorded as a dead letter, except FAILURES.
     null_propagating: any NULL argument gives NULL without a call of the reference.
+    prepare:   of a call whose arguments are constants but for one, which are read once. Means what `reference` means.
     lazy:      arguments are passed as zero-argument callables (CASE, COALESCE, AND, OR).
     duckdb / spark: SQL text of the arguments -> SQL text; None when there is no lowering, "" when there is none for
                these types. Text that gives NULL or nonsense for declined rows is fine, text that fails is not.
@@ -118,6 +121,7 @@ class Function:
     resolve: Callable[[tuple[SqlType, ...]], Resolution]
     reference: Callable[[Resolution], Reference]
     null_propagating: bool = True
+    prepare: Prepare | None = None
     lazy: bool = False
     duckdb: Lowering | None = None
     spark: Lowering | None = None
@@ -153,7 +157,23 @@ def _with_limit(function: Function) -> Function:
     def reference(r: Resolution) -> Reference:
         return bounded(limited(make(r), function.name, r), array(r.result) if function.table else r.result)
 
-    return replace(function, reference=reference)
+    return replace(function, reference=reference, prepare=_prepare_with_limit(function))
+
+
+def _prepare_with_limit(function: Function) -> Prepare | None:
+    make = function.prepare
+    if make is None:
+        return None
+
+    def prepare(r: Resolution, constants: Sequence[Any]) -> Reference | None:
+        try:
+            limited(lambda *_: None, function.name, r)(*constants)
+            found = make(r, constants)
+        except ValueError:  # each row is to say so
+            return None
+        return None if found is None else bounded(found, r.result)
+
+    return prepare
 
 
 def unregister(name: str) -> None:

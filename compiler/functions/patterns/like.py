@@ -6,9 +6,9 @@ a later place would only leave less to the segments behind it. So no place is tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 ANY, ONE = "%", "_"
 CACHED_CHARS_MAX = 1_000  # of a pattern: the segments of one take a hundred times its memory
@@ -69,6 +69,32 @@ class LikePattern:
                 return False
             place = found + segment.size
         return True
+
+    def test(self) -> Callable[[str], bool]:
+        """`matches`, for many strings."""
+        if self.texts is None:
+            return self.matches
+        if len(self.texts) == 1:
+            return self.texts[0].__eq__
+        first, *inner, last = self.texts
+        if first or last:
+            return partial(_has_texts, texts=self.texts)
+        return _has_one(inner[0]) if len(inner) == 1 else partial(_has_inside, inner=[(t, len(t)) for t in inner])
+
+
+def _has_one(text: str) -> Callable[[str], bool]:
+    return lambda s: text in s
+
+
+def _has_inside(s: str, inner: Sequence[tuple[str, int]]) -> bool:
+    """As `_has_texts`, where neither the first nor the last one has characters. inner: the others with their lengths."""
+    place = 0
+    for text, size in inner:
+        found = s.find(text, place)
+        if found < 0:
+            return False
+        place = found + size
+    return True
 
 
 def _has_texts(s: str, texts: tuple[str, ...]) -> bool:
