@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 from flowql.compiler.functions.bounds import check_elements
 from flowql.compiler.functions.duckdb_text import constant_text
 from flowql.compiler.functions.lazy_arrow import np, pa, pc
-from flowql.compiler.functions.patterns import engine
-from flowql.compiler.functions.patterns.engine import Spans
+from flowql.compiler.functions.patterns import spans
 from flowql.compiler.functions.patterns.errors import StringTooLong, shown
 from flowql.compiler.functions.patterns.program import WHOLE, Program
 from flowql.compiler.functions.patterns.short import short
+from flowql.compiler.functions.patterns.spans import Spans
 from flowql.compiler.functions.registry import (
     CHEAP_ROWS,
     FAILED,
@@ -306,10 +306,10 @@ def between(strings: pa.Array, found: Spans, to_end: npt.NDArray[np.bool_]) -> t
     check_elements(int(np.bincount(rows, minlength=1).max()))
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
-    stops = np.concatenate((begins, engine.lengths(strings)[last]))[order]
+    stops = np.concatenate((begins, spans.lengths(strings)[last]))[order]
     starts = np.zeros(len(rows), np.int64)
     starts[1:] = np.where(rows[1:] == rows[:-1], np.concatenate((ends, last))[order][:-1], 0)
-    return rows, engine.texts(strings, rows, starts, stops)
+    return rows, spans.texts(strings, rows, starts, stops)
 
 
 def places_before(found: Spans) -> npt.NDArray[np.int64]:

@@ -19,11 +19,11 @@ from flowql.compiler.functions.pattern_calls import (
     replacing,
     scattered,
 )
-from flowql.compiler.functions.patterns import engine
-from flowql.compiler.functions.patterns.engine import Spans
+from flowql.compiler.functions.patterns import all_matches, engine, replacements, spans
 from flowql.compiler.functions.patterns.errors import PatternError
 from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.program import WHOLE, Program
+from flowql.compiler.functions.patterns.spans import Spans
 from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, array
 
@@ -50,7 +50,7 @@ def extract(pattern: str, group: int = 0) -> Prepared:
 
     def over(strings: pa.Array) -> pa.Array:
         found = engine.first(program, strings, frozenset((group,)))
-        return scattered(found.rows, engine.texts(strings, found.rows, *found.groups[group]), len(strings))
+        return scattered(found.rows, spans.texts(strings, found.rows, *found.groups[group]), len(strings))
 
     return Prepared(program, over).with_row(group_of_first(group), [group])
 
@@ -62,8 +62,8 @@ def extract_all(pattern: str, group: int = 0) -> Prepared:
     program.take([group])
 
     def over(strings: pa.Array) -> pa.Array:
-        found = engine.every(program, strings, frozenset((group,)))
-        return lists(found.rows, engine.texts(strings, found.rows, *found.groups[group]), len(strings))
+        found = all_matches.every(program, strings, frozenset((group,)))
+        return lists(found.rows, spans.texts(strings, found.rows, *found.groups[group]), len(strings))
 
     return Prepared(program, over, every=True)
 
@@ -72,7 +72,7 @@ def replace(pattern: str, replacement: str) -> Prepared:
     program = java_program(pattern)
     pieces = _pieces(program, replacement)
     program.take(p for p in pieces if isinstance(p, int))
-    made = Prepared(program, lambda strings: engine.replaced(program, strings, pieces), every=True)
+    made = Prepared(program, lambda strings: replacements.replaced(program, strings, pieces), every=True)
     return made.with_row(replacing(pieces), [p for p in pieces if isinstance(p, int)]) if len(pieces) < FEW else made
 
 
@@ -96,7 +96,7 @@ def _pieces(program: Program, replacement: str) -> tuple[str | int, ...]:
         else:
             group, i = _group(program, names, replacement, i)
             out.append(group)
-    return engine.joined(out)
+    return replacements.joined(out)
 
 
 def _group(program: Program, names: Mapping[str, int], replacement: str, at: int) -> tuple[int, int]:
@@ -126,7 +126,7 @@ def split(pattern: str) -> Prepared:
     empty = program.nullable and bool(engine.matches_empty(program))
 
     def over(strings: pa.Array) -> pa.Array:
-        found = engine.every(program, strings, frozenset((WHOLE,)))
+        found = all_matches.every(program, strings, frozenset((WHOLE,)))
         return lists(*(_by_java if empty else _by_guava)(strings, found), len(strings))
 
     return Prepared(program, over, every=True).with_row(lambda regex: regex.split)
@@ -137,7 +137,7 @@ def _by_java(strings: pa.Array, found: Spans) -> tuple[Ints, pa.Array]:
     found = found.chosen(found.groups[WHOLE][1] > 0)
     rows, parts = between(strings, found, np.ones(len(strings), bool))
     last = np.full(len(strings), -1)
-    filled = np.flatnonzero(engine.lengths(parts))
+    filled = np.flatnonzero(spans.lengths(parts))
     np.maximum.at(last, rows[filled], filled)
     kept = np.arange(len(rows)) <= last[rows]
     kept |= np.bincount(found.rows, minlength=len(strings))[rows] == 0
@@ -149,7 +149,7 @@ def _by_guava(strings: pa.Array, found: Spans) -> tuple[Ints, pa.Array]:
     begins, ends = found.groups[WHOLE]
     empty = begins == ends
     rest = np.ones(len(strings), bool)
-    rest[found.rows[empty & (begins == engine.lengths(strings)[found.rows])]] = False
+    rest[found.rows[empty & (begins == spans.lengths(strings)[found.rows])]] = False
     return between(strings, found.chosen(~empty | (begins > places_before(found))), rest)
 
 

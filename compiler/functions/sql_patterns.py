@@ -16,7 +16,7 @@ from flowql.compiler.functions.pattern_calls import (
     replacing,
     scattered,
 )
-from flowql.compiler.functions.patterns import engine
+from flowql.compiler.functions.patterns import engine, replacements, spans
 from flowql.compiler.functions.patterns.like import ilike
 from flowql.compiler.functions.patterns.postgres import FLAGS, parse_postgres, parse_postgres_match, parse_similar
 from flowql.compiler.functions.patterns.program import WHOLE, Program
@@ -64,11 +64,11 @@ def replaced(pattern: str, replacement: str, flags: str = "") -> Prepared:
     pieces = _pieces(replacement, program.groups)
     groups = frozenset(p for p in pieces if isinstance(p, int)) | {WHOLE}
     if "g" in flags:
-        made = Prepared(program, lambda strings: engine.replaced(program, strings, pieces), every=True)
+        made = Prepared(program, lambda strings: replacements.replaced(program, strings, pieces), every=True)
         return made.with_row(replacing(pieces), groups) if len(pieces) < FEW else made
 
     def over(strings: pa.Array) -> pa.Array:
-        return engine.spliced(strings, engine.first(program, strings, groups), pieces)
+        return replacements.spliced(strings, engine.first(program, strings, groups), pieces)
 
     made = Prepared(program, over)
     return made.with_row(replacing(pieces, 1), groups) if len(pieces) < FEW else made
@@ -94,7 +94,7 @@ def _pieces(replacement: str, groups: int) -> tuple[str | int, ...]:
                 out.append(number)
         else:
             out.append(c)
-    return engine.joined(out)
+    return replacements.joined(out)
 
 
 def first_match(pattern: str, flags: str = "") -> Prepared:
@@ -104,7 +104,7 @@ def first_match(pattern: str, flags: str = "") -> Prepared:
 
     def over(strings: pa.Array) -> pa.Array:
         found = engine.first(program, strings, frozenset(kept))
-        parts = [engine.texts(strings, found.rows, *found.groups[g]) for g in kept]
+        parts = [spans.texts(strings, found.rows, *found.groups[g]) for g in kept]
         count, width = len(found.rows), len(kept)
         order = np.arange(count * width).reshape(width, count).T.reshape(-1)
         values = pa.concat_arrays(parts).take(pa.array(order))
@@ -121,7 +121,7 @@ def part_described(pattern: str) -> Prepared:
 
     def over(strings: pa.Array) -> pa.Array:
         found = engine.first(program, strings, frozenset((group,)))
-        return scattered(found.rows, engine.texts(strings, found.rows, *found.groups[group]), len(strings))
+        return scattered(found.rows, spans.texts(strings, found.rows, *found.groups[group]), len(strings))
 
     return Prepared(program, over).with_row(group_of_first(group), [group])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from flowql.compiler.functions import regex
 from flowql.compiler.functions.lazy_arrow import np, pa
 from flowql.compiler.functions.pattern_calls import Prepared, between, lists, pattern_calls, places_before
-from flowql.compiler.functions.patterns import engine
+from flowql.compiler.functions.patterns import all_matches, spans
 from flowql.compiler.functions.patterns.program import WHOLE
 from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.functions.sql_patterns import taking_program
@@ -36,9 +36,9 @@ def _split(pattern: str, flags: str = "") -> Prepared:
     program = taking_program(pattern, flags)
 
     def over(strings: pa.Array) -> pa.Array:
-        found = engine.every(program, strings, frozenset((WHOLE,)))
+        found = all_matches.every(program, strings, frozenset((WHOLE,)))
         begins, ends = found.groups[WHOLE]
-        inside = (begins > places_before(found)) & (begins < engine.lengths(strings)[found.rows])
+        inside = (begins > places_before(found)) & (begins < spans.lengths(strings)[found.rows])
         parts = between(strings, found.chosen((ends > begins) | inside), np.ones(len(strings), bool))
         return lists(*parts, len(strings))
 

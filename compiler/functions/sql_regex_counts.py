@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flowql.compiler.functions.lazy_arrow import Ints, np, pa, pc
 from flowql.compiler.functions.pattern_calls import Prepared, pattern_calls, scattered
-from flowql.compiler.functions.patterns import engine
-from flowql.compiler.functions.patterns.engine import Spans
+from flowql.compiler.functions.patterns import all_matches, spans
 from flowql.compiler.functions.patterns.program import WHOLE, Program
+from flowql.compiler.functions.patterns.spans import Spans
 from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.functions.sql_patterns import taking_program
 from flowql.compiler.plan.types import INT, STRING
@@ -20,9 +20,9 @@ def _positive(name: str, value: int, least: int = 1) -> None:
 def _found(program: Program, strings: pa.Array, start: int, groups: frozenset[int]) -> Spans:
     """All matches from a character on, counted from 1."""
     if start == 1:
-        return engine.every(program, strings, groups)
+        return all_matches.every(program, strings, groups)
     rows = np.flatnonzero(pc.utf8_length(strings).to_numpy(zero_copy_only=False) >= start - 1)
-    found = engine.every(program, strings.take(pa.array(rows)), groups, start - 1)
+    found = all_matches.every(program, strings.take(pa.array(rows)), groups, start - 1)
     return Spans(rows[found.rows], found.groups)
 
 
@@ -60,7 +60,7 @@ def _place(pattern: str, start: int = 1, n: int = 1, end: int = 0, flags: str = 
             rows, places = found.rows[at], found.groups[group][end][at]
             there = places >= 0
             rows, places = rows[there], places[there]
-            before = engine.texts(strings, rows, np.zeros(len(rows), np.int64), places)
+            before = spans.texts(strings, rows, np.zeros(len(rows), np.int64), places)
             made[rows] = pc.utf8_length(before).to_numpy(zero_copy_only=False) + 1
         return pa.array(made)
 
@@ -79,7 +79,7 @@ def _part(pattern: str, start: int = 1, n: int = 1, flags: str = "", group: int 
         found = _found(program, strings, start, frozenset((group,)))
         at = _nth(found, n)
         begins, ends = (a[at] for a in found.groups[group])
-        return scattered(found.rows[at], engine.texts(strings, found.rows[at], begins, ends), len(strings))
+        return scattered(found.rows[at], spans.texts(strings, found.rows[at], begins, ends), len(strings))
 
     return Prepared(program, over, every=True)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from flowql.compiler.functions.patterns import engine
+from flowql.compiler.functions.patterns import all_matches
 from flowql.compiler.functions.patterns.errors import (
     PatternAmbiguous,
     PatternError,
@@ -48,7 +48,7 @@ def matches(parse: Callable[[str], Pattern], pattern: str, string: str) -> str:
         return f"{type(error).__name__} {error.reason}"
     except PatternError:
         return WRONG
-    found = engine.every(program, pa.array([string]), frozenset(range(program.groups + 1)))
+    found = all_matches.every(program, pa.array([string]), frozenset(range(program.groups + 1)))
     raw = string.encode()
 
     def place(byte: int) -> int:
@@ -122,7 +122,7 @@ def compare_short(count: int, seed: int, dialect: str) -> list[Outcome]:
 
 
 def _spans(program: Program, string: str, groups: frozenset[int]) -> list[tuple[int, int]]:
-    found, raw = engine.every(program, pa.array([string]), groups), string.encode()
+    found, raw = all_matches.every(program, pa.array([string]), groups), string.encode()
     ends = (
         (int(found.groups[g][0][i]), int(found.groups[g][1][i])) for i in range(len(found.rows)) for g in sorted(groups)
     )

@@ -13,7 +13,7 @@ import pytest
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.bounds import CallTooLong, ValueTooLarge
 from flowql.compiler.functions.pattern_calls import AT_ONCE, as_python, function_over_columns
-from flowql.compiler.functions.patterns import engine, errors, program
+from flowql.compiler.functions.patterns import all_matches, errors, program, replacements
 from flowql.compiler.functions.patterns.java import parse_java
 from flowql.compiler.functions.patterns.postgres import parse_postgres, parse_postgres_match
 from flowql.compiler.functions.registry import lookup
@@ -106,7 +106,7 @@ def test_all_matches_from_a_place_on_are_those_of_one_search_after_the_other(pat
     groups = range(made.groups + 1)
     for skipped in (0, 1, 3):
         asked = [s for s in strings if len(s) >= skipped]
-        found = engine.every(made, pa.array(asked), frozenset(groups), skipped)
+        found = all_matches.every(made, pa.array(asked), frozenset(groups), skipped)
         spans = zip(found.rows.tolist(), *(a.tolist() for g in groups for a in found.groups[g]), strict=True)
         wanted = [(i, *itertools.chain(*m.regs)) for i, s in enumerate(asked) for m in known.finditer(s, skipped)]
         assert list(spans) == wanted
@@ -125,8 +125,8 @@ def test_all_matches_from_a_place_on_are_those_of_one_search_after_the_other(pat
 def test_the_number_of_searches_does_not_grow_with_that_of_the_matches(
     name: str, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searches = Mock(wraps=engine._search)
-    monkeypatch.setattr(engine, "_search", searches)
+    searches = Mock(wraps=all_matches.search)
+    monkeypatch.setattr(all_matches, "search", searches)
     call(name, *args)
     assert searches.call_count < 10
 
@@ -170,7 +170,7 @@ def test_a_replacement_is_read_in_linear_time() -> None:
         def __add__(self, other: str) -> str:
             raise AssertionError("pieces are copied again and again")
 
-    assert engine.joined([Piece("a"), Piece("b"), 1, Piece("c")]) == ("ab", 1, "c")
+    assert replacements.joined([Piece("a"), Piece("b"), 1, Piece("c")]) == ("ab", 1, "c")
     assert call("REGEXP_REPLACE", "a", "(?<n>a)", "x" * 300_000 + r"${n}$1\$") == "x" * 300_000 + "aa$"
     assert call("sql_regexp_replace", "a", "(a)", r"é\1\&\\") == "éaa\\"
 
@@ -229,7 +229,7 @@ def test_parts_are_javas_and_postgresqls(
 @pytest.mark.parametrize("pattern", ["a", "a?"])
 def test_matches_are_counted_before_they_are_made(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes a hundred bytes while it is made."""
-    monkeypatch.setattr(engine, "mark_for", Mock(side_effect=AssertionError("matches are marked")))
+    monkeypatch.setattr(all_matches, "mark_for", Mock(side_effect=AssertionError("matches are marked")))
     with pytest.raises(ValueTooLarge):
         call("REGEXP_SPLIT_TO_ARRAY", "a" * ((1 << 20) + 1), pattern)
 
