@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -26,7 +26,13 @@ Scope = Sequence[Ref]
 
 
 class Expressions:
-    """All are deterministic, fail for no row, and mean the same in PostgreSQL and DuckDB."""
+    """All are deterministic, fail for no row, and mean the same in PostgreSQL and DuckDB.
+
+    types: SQL's name of each type. natural: aggregates keep the type that the dialect gives them, which is another one in DuckDB.
+    """
+
+    types: Mapping[str, str] = SQL_TYPES
+    natural = False
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -36,6 +42,9 @@ class Expressions:
         return self._rng.choice(fitting) if fitting else None
 
     def constant(self, type_: str) -> str:
+        return self._literal(type_)
+
+    def _literal(self, type_: str) -> str:
         return literal(self._rng, type_, 4)
 
     def value(self, scope: Scope, type_: str, depth: int = 2) -> str:
@@ -49,8 +58,8 @@ class Expressions:
 
     def any_value(self, scope: Scope, depth: int = 2) -> tuple[str, str]:
         """An expression and its type, which is mostly that of a column."""
-        of = [r.type for r in scope if r.type in SQL_TYPES]
-        type_ = self._rng.choice(of) if of and self._rng.random() < 0.9 else self._rng.choice(list(SQL_TYPES))
+        of = [r.type for r in scope if r.type in self.types]
+        type_ = self._rng.choice(of) if of and self._rng.random() < 0.9 else self._rng.choice(list(self.types))
         return self.value(scope, type_, depth), type_
 
     def _computed(self, scope: Scope, type_: str, depth: int) -> str:

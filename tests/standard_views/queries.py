@@ -10,7 +10,7 @@ from tests.standard_views.aggregates import aggregate
 from tests.standard_views.expressions import ORDERED, Expressions, Ref
 from tests.standard_views.sources import Source, Sources, shown
 from tests.standard_views.subqueries import Subqueries
-from tests.standard_views.tables import SQL_TYPES, Column, Relation
+from tests.standard_views.tables import Column, Relation
 from tests.standard_views.windows import window_call
 
 Labels = set[str]
@@ -28,10 +28,10 @@ class Query:
 class Maker:
     """Makes the queries of one view. labels: what is in them."""
 
-    def __init__(self, rng: Random, relations: Sequence[Relation]) -> None:
+    def __init__(self, rng: Random, relations: Sequence[Relation], exprs: Expressions | None = None) -> None:
         self.rng, self.relations = rng, list(relations)
         self.labels: Labels = set()
-        self.exprs = Expressions(rng)
+        self.exprs = exprs or Expressions(rng)
         self.sources = Sources(self)
         self.subqueries = Subqueries(self)
         self._aliases = 0
@@ -83,7 +83,7 @@ class Maker:
         for _ in range(20):
             labels = set(self.labels)
             made = rng.choices([k for _, k in kinds], [w for w, _ in kinds])[0](depth)
-            if not exact or all(c.type in SQL_TYPES for c in made.columns):
+            if not exact or all(c.type in self.exprs.types for c in made.columns):
                 return made
             self.labels = labels
         return self._plain(0)
@@ -104,7 +104,7 @@ class Maker:
         distinct = rng.random() < 0.25
         if distinct:
             self.labels.add("distinct")
-        text, columns = _listed(items)
+        text, columns = listed(items)
         return Query(f"SELECT {'DISTINCT ' if distinct else ''}{text} FROM {source.sql}{where}", columns, source.rows)
 
     def _where(self, source: Source, depth: int) -> str:
@@ -139,7 +139,7 @@ class Maker:
         items += [self._aggregate(source.scope) for _ in range(rng.randint(0 if items else 1, 3))]
         if depth > 0 and items and rng.random() < 0.6 and (call := self._over_groups(keys, source.scope)):
             items.append(call)
-        text, columns = _listed(items)
+        text, columns = listed(items)
         having = ""
         if rng.random() < 0.35:
             self.labels.add("having")
@@ -167,7 +167,7 @@ class Maker:
         self.labels.add("group by key")
         keys = ", ".join(f"{alias}.{k}" for k in table.key)
         items = [(r.text, r.type) for r in own if r.name in table.key or r in others]
-        text, columns = _listed([*items, self._aggregate(own)])
+        text, columns = listed([*items, self._aggregate(own)])
         where = f" WHERE {self.exprs.condition(own, 1)}" if rng.random() < 0.4 else ""
         more = "".join(f", {r.text}" for r in others)
         sql = f"SELECT {text} FROM {table.name} AS {alias}{where} GROUP BY {keys}{{|{more}}}"
@@ -210,7 +210,7 @@ class Maker:
 
     def _global_over(self, source: str, scope: Sequence[Ref], where: str) -> Query:
         self.labels.add("global aggregate")
-        text, columns = _listed([self._aggregate(scope) for _ in range(self.rng.randint(1, 3))])
+        text, columns = listed([self._aggregate(scope) for _ in range(self.rng.randint(1, 3))])
         having = self._having_many(2)
         return Query(f"SELECT {text} FROM {source}{where}{having}", columns, 1)
 
@@ -234,7 +234,7 @@ class Maker:
         if rng.random() < 0.6:
             self.labels.add("grouping")
             items.append((f"GROUPING({', '.join(rng.sample(names, rng.randint(1, len(names))))})", "bigint"))
-        text, columns = _listed(items)
+        text, columns = listed(items)
         having = self._having_many(1)
         sql = f"SELECT {text} FROM {source.sql}{where} GROUP BY {written}{having}"
         return Query(sql, columns, source.rows * 2)
@@ -248,7 +248,7 @@ class Maker:
         self.labels.add("distinct on")
         where = self._where(source, 0)
         order = [f"{e}{self._direction()}" for e, _ in keys] + self.total_order(source.scope)
-        text, columns = _listed([self.exprs.any_value(source.scope, 1) for _ in range(rng.randint(1, 3))])
+        text, columns = listed([self.exprs.any_value(source.scope, 1) for _ in range(rng.randint(1, 3))])
         on = ", ".join(e for e, _ in keys)
         return Query(
             f"SELECT DISTINCT ON ({on}) {text} FROM {source.sql}{where} ORDER BY {', '.join(order)}",
@@ -270,7 +270,7 @@ class Maker:
         where = self._where(source, depth)
         items = [self.exprs.any_value(source.scope, 1) for _ in range(rng.randint(0, 2))]
         items += [window_call(self, source.scope) for _ in range(rng.choice((2, 3, 3, 4)))]
-        text, columns = _listed(items)
+        text, columns = listed(items)
         return Query(f"SELECT {text} FROM {source.sql}{where}", columns, source.rows)
 
     def _top_rows(self, depth: int) -> Query:
@@ -281,7 +281,7 @@ class Maker:
         key, _ = self.exprs.any_value(source.scope, 0)
         order = ", ".join(self.total_order(source.scope))
         function = rng.choice(("ROW_NUMBER", "ROW_NUMBER", "RANK", "DENSE_RANK"))
-        text, columns = _listed([self.exprs.any_value(source.scope, 0) for _ in range(rng.randint(1, 3))])
+        text, columns = listed([self.exprs.any_value(source.scope, 0) for _ in range(rng.randint(1, 3))])
         where = self._where(source, 0)
         inner = f"SELECT {text}, {function}() OVER (PARTITION BY {key} ORDER BY {order}) AS rn FROM {source.sql}{where}"
         alias, n = self.alias("top"), rng.randint(1, 3)
@@ -316,7 +316,7 @@ class Maker:
 
     def _set_operation(self, depth: int) -> Query:
         rng = self.rng
-        types = [rng.choice(list(SQL_TYPES)) for _ in range(rng.randint(1, 2))]
+        types = [rng.choice(list(self.exprs.types)) for _ in range(rng.randint(1, 2))]
         types[0] = rng.choice(("int", "int", "text", "bigint", types[0]))
         parts = [self._of_types(types) for _ in range(rng.choice((2, 2, 2, 3)))]
         sql = parts[0].sql
@@ -331,11 +331,11 @@ class Maker:
 
     def _of_types(self, types: Sequence[str]) -> Query:
         source = self.sources.source(0)
-        text, columns = _listed([(self.exprs.value(source.scope, t, 1), t) for t in types])
+        text, columns = listed([(self.exprs.value(source.scope, t, 1), t) for t in types])
         return Query(f"SELECT {text} FROM {source.sql}{self._where(source, 0)}", columns, source.rows)
 
 
-def _listed(items: Sequence[tuple[str, str]]) -> tuple[str, tuple[Column, ...]]:
+def listed(items: Sequence[tuple[str, str]]) -> tuple[str, tuple[Column, ...]]:
     """The select list, each item under a name of its own."""
     columns = tuple(Column(f"o{i}", t) for i, (_, t) in enumerate(items))
     return ", ".join(f"{e} AS {c.name}" for (e, _), c in zip(items, columns, strict=True)), columns

@@ -50,6 +50,10 @@ class Sources:
                 labels.add("four relations")
         return made
 
+    def single(self) -> Source:
+        """One relation by its name."""
+        return self._of(self._rng.choice(self._maker.relations))
+
     def _single(self, depth: int) -> Source:
         rng, maker = self._rng, self._maker
         if depth > 0 and rng.random() < 0.09:
@@ -62,7 +66,7 @@ class Sources:
                 columns = tuple(Column(f"{maker.rng.choice('abxyz')}{i}", c.type) for i, c in enumerate(columns))
                 names = f" ({', '.join(c.name for c in columns)})"
             return Source(f"({query.sql}) AS {alias}{names}", shown(alias, columns), query.rows, columns)
-        return self._of(rng.choice(maker.relations))
+        return self.single()
 
     def _of(self, relation: Relation) -> Source:
         maker = self._maker

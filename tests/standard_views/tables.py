@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -17,7 +18,7 @@ SQL_TYPES = {
     "timestamp": "TIMESTAMP",
     "micros": "TIMESTAMP(6)",
 }
-_COLUMNS = {
+COLUMNS = {
     "a": "int",
     "b": "bigint",
     "c": "text",
@@ -84,13 +85,16 @@ def literal(rng: Random, type_: str, values: int) -> str:
 class Table:
     """A table of one's own and its next statements. values: how many different ones there are of each type. appends: it is APPEND ONLY."""
 
+    types: Mapping[str, str] = SQL_TYPES
+    columns: Mapping[str, str] = COLUMNS
+
     def __init__(self, name: str, rng: Random, *, appends: bool = False) -> None:
         self._rng, self._appends = rng, appends
         self._values = rng.choice((2, 3, 5, 12))
-        chosen = rng.sample(list(_COLUMNS), rng.randint(3, 5))
+        chosen = rng.sample(list(self.columns), rng.randint(3, 5))
         if "a" not in chosen and "b" not in chosen:
             chosen[0] = "a"
-        columns = [Column(n, _COLUMNS[n]) for n in chosen]
+        columns = [Column(n, self.columns[n]) for n in chosen]
         keyed = rng.random()
         self._next = 0
         if keyed < 0.5:
@@ -106,7 +110,7 @@ class Table:
     def definition(self, *, promised: bool = True) -> str:
         """promised: with what rows of it there may be, its PRIMARY KEY and APPEND ONLY."""
         r = self.relation
-        columns = [f"{c.name} {SQL_TYPES[c.type]}" for c in r.columns]
+        columns = [f"{c.name} {self.types[c.type]}" for c in r.columns]
         if promised and r.key:
             columns.append(f"PRIMARY KEY ({', '.join(r.key)})")
         return f"CREATE TABLE {r.name} ({', '.join(columns)}){' APPEND ONLY' if promised and self._appends else ''}"
@@ -137,7 +141,10 @@ class Table:
             return str(self._next)
         if c.name not in self.relation.key and self._rng.random() < _NULLS:
             return "NULL"
-        return literal(self._rng, c.type, self._values)
+        return self.literal(c.type)
+
+    def literal(self, type_: str) -> str:
+        return literal(self._rng, type_, self._values)
 
     def _update(self) -> str:
         free = [c for c in self.relation.columns if c.name not in self.relation.key]
@@ -167,4 +174,4 @@ class Table:
         c = rng.choice([c for c in self.relation.columns if c.name != "id"])
         if rng.random() < 0.2:
             return f" WHERE {c.name} IS NULL"
-        return f" WHERE {c.name} = {literal(rng, c.type, self._values)}"
+        return f" WHERE {c.name} = {self.literal(c.type)}"

@@ -38,15 +38,17 @@ def window_call(maker: Maker, scope: Sequence[Ref]) -> tuple[str, str]:
         return f"{call} OVER ({partition}ORDER BY {total}{_rows(maker)})", type_
     if kind == "aggregate":
         call, type_ = _aggregate(maker, scope)
-        return _closed(f"{call} OVER ({partition}{_ordered(maker, scope, total)})", type_)
+        return _closed(maker, f"{call} OVER ({partition}{_ordered(maker, scope, total)})", type_)
     if kind == "total":
         call, type_ = _aggregate(maker, scope)
-        return _closed(f"{call} OVER ({partition.strip()})", type_)
+        return _closed(maker, f"{call} OVER ({partition.strip()})", type_)
     name = rng.choice(("ROW_NUMBER()", "ROW_NUMBER()", "NTILE(2)"))
     return f"{name} OVER ({partition}ORDER BY {total})", "bigint"
 
 
-def _closed(call: str, type_: str) -> tuple[str, str]:
+def _closed(maker: Maker, call: str, type_: str) -> tuple[str, str]:
+    if maker.exprs.natural:
+        return call, "numeric" if type_ in ("sum", "sum of decimal", "average") else type_
     casts = {"sum": ("BIGINT", "bigint"), "sum of decimal": ("DECIMAL(10, 2)", "decimal")}
     if type_ in casts:
         name, result = casts[type_]

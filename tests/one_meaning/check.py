@@ -1,0 +1,143 @@
+"""A batch on all ways, and what differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tests.one_meaning.answers import Answer, difference
+from tests.one_meaning.known import reason_of
+from tests.one_meaning.postgres import Postgres
+from tests.one_meaning.statements import Batch, Statement
+from tests.one_meaning.world import Answers, world
+
+WAYS = ("view", "stream", "watermark", "asked", "asked stream", "stopped", "exec")
+POSTGRES, ASKED, EXEC = "postgres", "asked", "exec"
+ALSO_ASKED = ("asked stream", "stopped", "remote", EXEC)
+ROWS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """ways: two of them. kind: the same for the same fault, mostly. right: the one that PostgreSQL agrees with. shown: both answers."""
+
+    seed: int
+    number: int
+    statement: Statement
+    ways: tuple[str, str]
+    kind: str
+    right: str
+    shown: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.ways[0]} against {self.ways[1]}: {self.kind}"
+
+    @property
+    def known(self) -> str:
+        return reason_of(self.statement.text, self.ways, self.kind)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What batches showed. asked, taken: statements by way; hits: statements by clause, all and those that every way takes."""
+
+    statements: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    taken: Counter[str] = field(default_factory=Counter)
+    everywhere: int = 0
+    not_empty: int = 0
+    failed: int = 0
+    hits: Counter[str] = field(default_factory=Counter)
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    examples: dict[tuple[str, str], str] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+
+    def add(self, batch: Batch, answers: Answers) -> None:
+        for n, statement in enumerate(batch.statements):
+            found = {way: answers[way][n] for way in answers if n in answers[way]}
+            self._count(statement, found)
+            self.differences += _differences(batch.seed, n, statement, found)
+
+    def _count(self, statement: Statement, found: dict[str, Answer]) -> None:
+        self.statements += 1
+        self.hits.update(statement.labels)
+        for way, answer in found.items():
+            self.asked[way] += 1
+            self.taken[way] += answer.kind != "refused"
+            if answer.kind == "refused":
+                reason = (way, answer.text[:100])
+                self.refused[reason] += 1
+                if len(statement.text) < len(self.examples.get(reason, statement.text + " ")):
+                    self.examples[reason] = statement.text
+        self.everywhere += all(a.kind != "refused" for a in found.values())
+        self.not_empty += any(a.rows for a in found.values())
+        self.failed += any(a.kind == "failed" for a in found.values())
+
+
+def run(batch: Batch, ways: Sequence[str], partitions: int, postgres: Postgres | None) -> Answers:
+    """The answers of all ways, and of PostgreSQL."""
+    with world(batch, ways, partitions) as made:
+        made.ask()
+    answers = made.answers
+    if postgres is not None:
+        answers[POSTGRES] = dict(enumerate(_of_postgres(batch, postgres)))
+    return answers
+
+
+def _of_postgres(batch: Batch, postgres: Postgres) -> Iterator[Answer]:
+    postgres.run("DROP SCHEMA IF EXISTS public CASCADE; CREATE SCHEMA public")
+    for table, rows in zip(batch.tables, batch.rows, strict=True):
+        names = ", ".join(c.name for c in table.relation.columns)
+        postgres.run(_milliseconds(table.definition()))
+        values = ", ".join(f"({', '.join(r)})" for r in rows)
+        postgres.run(f"INSERT INTO {table.relation.name} ({names}) VALUES {values}")
+    for statement in batch.statements:
+        yield postgres.ask(statement.for_postgres)
+
+
+def _milliseconds(definition: str) -> str:
+    """A TIMESTAMP without a number has milliseconds here and microseconds there."""
+    for name in ("TIMESTAMPTZ", "TIMESTAMP"):
+        definition = definition.replace(f"{name},", f"{name}(3),").replace(f"{name})", f"{name}(3))")
+    return definition
+
+
+def _differences(seed: int, n: int, statement: Statement, found: dict[str, Answer]) -> Iterator[Difference]:
+    """Each way against the first one that takes the statement, and what is asked elsewhere against what is asked of a live instance.
+
+    PostgreSQL, whose numbers are only close, against the first one.
+    """
+    ways = [w for w in found if w != POSTGRES and found[w].kind != "refused"]
+    if not ways:
+        return
+    first, theirs = ways[0], found.get(POSTGRES)
+    told = set[str]()
+    for way in ways[1:]:
+        than = ASKED if way in ALSO_ASKED and ASKED in ways else first
+        kind = difference(found[than], found[way], types=way != EXEC)
+        if kind:
+            right = "" if theirs is None or kind.startswith("types") else _right(found, than, way, theirs)
+            yield Difference(seed, n, statement, (than, way), kind, right, _shown(found, than, way))
+            told.add(right)
+    if theirs is not None and first not in told and (kind := difference(found[first], theirs, close=True)):
+        yield Difference(seed, n, statement, (first, POSTGRES), kind, POSTGRES, _shown(found, first, POSTGRES))
+
+
+def _right(found: dict[str, Answer], a: str, b: str, theirs: Answer) -> str:
+    if theirs.kind == "refused":
+        return ""
+    agreeing = [way for way in (a, b) if not difference(found[way], theirs, close=True)]
+    return agreeing[0] if len(agreeing) == 1 else "both" if agreeing else "neither"
+
+
+def _shown(found: dict[str, Answer], a: str, b: str) -> str:
+    lines = []
+    for way, other in ((a, b), (b, a)):
+        answer = found[way]
+        more = Counter(answer.rows) - Counter(found[other].rows)
+        rows = "; ".join(map(repr, list(more.elements())[:ROWS_MAX]))
+        types = "" if found[a].types == found[b].types or POSTGRES in (a, b) else f" {list(answer.types)}"
+        lines.append(f"{way}: {answer.text or rows}{types}")
+    return "\n".join(lines)

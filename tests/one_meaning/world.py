@@ -1,0 +1,227 @@
+"""A project with many statements as views, and the ways on which they are answered."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import flowql
+from flowql.errors import CommandError, CompileError, RuntimeFailure
+from tests.one_meaning.answers import Answer, of_table
+from tests.one_meaning.statements import Batch, Statement
+
+PREFIXES = {"view": "", "stream": "s", "watermark": "w"}  # of the relations that views of a way read
+WAIT_S = 120.0
+ROWTIME = "ROWTIME"  # a column that `SELECT *` of a view has only where the view is a stream
+YAML = """name: meaning
+dialect: standard
+sql: "*.sql"
+defaults: {{partitions: {partitions}}}
+targets:
+  main: {{data_dir: data, threads: 1}}
+"""
+_FAILURES = re.compile(r"FQ40|FQ41|.*(Out of Range|Conversion|Invalid Input) Error")  # of errors about a value of a row
+_PLACE = re.compile(r"(\w+_\d+)\.sql")
+Answers = dict[str, dict[int, Answer]]  # by way and statement
+
+
+class World:
+    """A batch in a folder with its instance. ways: that are asked."""
+
+    def __init__(self, folder: Path, batch: Batch, ways: Sequence[str], partitions: int) -> None:
+        self.folder, self.batch, self.ways, self.partitions = folder, batch, ways, partitions
+        self.answers: Answers = {way: {} for way in ways}
+        self._instance: flowql.Instance | None = None
+        self._views: dict[str, tuple[str, int]] = {}  # way and statement of each view that is deployed
+
+    @property
+    def _connection(self) -> flowql.Connection:
+        assert self._instance is not None
+        return self._instance.connection
+
+    def start(self) -> None:
+        """Deploys every view that is not refused, and writes the rows."""
+        (self.folder / "flowql.yaml").write_text(YAML.format(partitions=self.partitions))
+        (self.folder / "sources.sql").write_text(";\n".join(self._sources()) + ";\n")
+        for way in self.ways:
+            if way in PREFIXES:
+                for n, statement in enumerate(self.batch.statements):
+                    self._write_view(way, n, self.text(way, statement))
+        self._deploy_what_is_taken()
+        self._insert()
+        self.settle()
+
+    def text(self, way: str, statement: Statement) -> str:
+        prefix = PREFIXES.get(way, "")
+        return statement.over(prefix, self.batch.relations) if prefix else statement.over_tables
+
+    def _sources(self) -> Iterator[str]:
+        for table in self.batch.tables:
+            yield table.definition()
+            for way, prefix in PREFIXES.items():
+                if prefix and way in self.ways:
+                    yield table.named(prefix + table.relation.name, way, self.partitions)
+
+    def _write_view(self, way: str, n: int, sql: str) -> None:
+        name = f"{way}_{n}"
+        self._views[name] = (way, n)
+        (self.folder / f"{name}.sql").write_text(f"CREATE VIEW {name} AS {sql};\n")
+
+    def _deploy_what_is_taken(self) -> None:
+        while True:
+            try:
+                self._instance = flowql.Instance(self.folder).start()
+                return
+            except CompileError as error:
+                self._take_out(error)
+
+    def _take_out(self, error: CompileError) -> None:
+        found = {m[1]: d for d in error.diagnostics if d.severity == "error" and (m := _PLACE.search(d.span.path))}
+        if not found:
+            raise error
+        for name, d in found.items():
+            way, n = self._views.pop(name)
+            self.answers[way][n] = Answer("refused", text=f"{d.code} {d.title}")
+            (self.folder / f"{name}.sql").unlink()
+
+    def _insert(self) -> None:
+        for table, rows in zip(self.batch.tables, self.batch.rows, strict=True):
+            names = ", ".join(c.name for c in table.relation.columns)
+            values = ", ".join(f"({', '.join(r)})" for r in rows)
+            for way, prefix in PREFIXES.items():
+                if not prefix or way in self.ways:
+                    given = values.replace("::jsonb", "") if prefix else values
+                    self._connection.execute(f"INSERT INTO {prefix}{table.relation.name} ({names}) VALUES {given}")
+
+    def settle(self) -> None:
+        """Waits until every view has all rows."""
+        assert self._instance is not None
+        assert self._instance._host is not None
+        caught_up = self._instance._host.engine.catch_up()
+        limit_s = time.monotonic() + WAIT_S
+        while not caught_up():
+            self._instance.check()
+            assert time.monotonic() < limit_s, f"seed {self.batch.seed}: the views do not catch up"
+            time.sleep(0.01)
+
+    def ask(self) -> None:
+        """All ways of a running instance, and then those of a stopped one."""
+        assert self._instance is not None
+        failing = self._failing()
+        for name, (way, n) in self._views.items():
+            answer = asked(self._connection, f"SELECT * FROM {name}")
+            self.answers[way][n] = Answer("failed", text=failing[name]) if name in failing else answer
+        for way in ("asked", "asked stream"):
+            if way in self.ways:
+                self._ask_all(way, self._connection)
+        if "exec" in self.ways:
+            self._execute()
+        self.stop()
+        if "stopped" in self.ways:
+            with flowql.connect(self.folder) as connection:
+                self._ask_all("stopped", connection)
+
+    def _ask_all(self, way: str, connection: flowql.Connection) -> None:
+        for n, statement in enumerate(self.batch.statements):
+            self.answers[way][n] = asked(connection, self._asked_text(way, statement))
+
+    def _asked_text(self, way: str, statement: Statement) -> str:
+        return statement.over("s", self.batch.relations) if way == "asked stream" else self.text("view", statement)
+
+    def _failing(self) -> Mapping[str, str]:
+        """The views for which a row failed."""
+        queries = self._connection.status()["queries"]
+        return {
+            q["id"].removeprefix("CTAS_"): f"{q['dead_letters']} dead letters, {q['errors']} errors"
+            for q in queries
+            if q["dead_letters"] or q["errors"]
+        }
+
+    def _execute(self) -> None:
+        """INSERT ... SELECT of each statement whose columns have types that a table has."""
+        wanted = dict[int, list[str]]()
+        for n in range(len(self.batch.statements)):
+            types = self._types_of(n)
+            if types is not None:
+                wanted[n] = types
+                columns = ", ".join(f"c{i} {t}" for i, t in enumerate(types))
+                name = f"exec_{n}"
+                self._views[name] = ("exec", n)
+                (self.folder / f"{name}.sql").write_text(f"CREATE TABLE {name} ({columns});\n")
+        while True:
+            try:
+                self._connection.deploy()
+                break
+            except CompileError as error:
+                self._take_out(error)
+        for n, types in wanted.items():
+            if n not in self.answers["exec"]:
+                self.answers["exec"][n] = self._copied(n, len(types))
+
+    def _copied(self, n: int, count: int) -> Answer:
+        names = ", ".join(f"c{i}" for i in range(count))
+        query = self.text("view", self.batch.statements[n])
+        found = _attempt(lambda: self._connection.execute(f"INSERT INTO exec_{n} ({names}) {query}"))
+        return found or asked(self._connection, f"SELECT * FROM exec_{n}")
+
+    def _types_of(self, n: int) -> list[str] | None:
+        for way in ("view", "asked"):
+            if (answer := self.answers.get(way, {}).get(n)) is not None and answer.kind == "rows":
+                return list(map(sql_type, answer.types))
+        return None
+
+    def stop(self) -> None:
+        if self._instance is not None:
+            self._instance.stop()
+            self._instance = None
+
+
+def asked(connection: flowql.Connection, sql: str) -> Answer:
+    """The answer to one statement."""
+    table = list[pa.Table]()
+    found = _attempt(lambda: table.append(connection.sql(sql).arrow()))
+    return found or of_table(table[0].drop_columns([ROWTIME] if ROWTIME in table[0].column_names else []))
+
+
+def _attempt(act: Callable[[], Any]) -> Answer | None:
+    try:
+        act()
+    except CompileError as error:
+        return Answer("refused", text=f"{error.diagnostics[0].code} {error.diagnostics[0].title}")
+    except (CommandError, RuntimeFailure) as error:
+        text = f"{error.code} {error}"
+        return Answer("failed" if _FAILURES.match(text) else "refused", text=text)
+    return None
+
+
+def sql_type(arrow: str) -> str:
+    """SQL's name of a type that Arrow calls so."""
+    if arrow.startswith("list<"):
+        return f"{sql_type(arrow.split(': ', 1)[1].removesuffix('>').removesuffix(' not null'))}[]"
+    if arrow.startswith("decimal128"):
+        return f"DECIMAL{arrow.removeprefix('decimal128')}"
+    if arrow.startswith("timestamp"):
+        digits = "(6)" if "[us" in arrow else ""
+        return f"TIMESTAMPTZ{digits}" if "tz=" in arrow else f"TIMESTAMP{digits}"
+    names = {"int32": "INT", "int64": "BIGINT", "double": "DOUBLE PRECISION", "bool": "BOOLEAN", "date32[day]": "DATE"}
+    return names.get(arrow, "VARCHAR")
+
+
+@contextmanager
+def world(batch: Batch, ways: Sequence[str], partitions: int) -> Iterator[World]:
+    folder = Path(tempfile.mkdtemp(prefix="one-meaning-"))
+    made = World(folder, batch, ways, partitions)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)
