@@ -130,16 +130,10 @@ class Subqueries:
             made.append(operand)
         return rel, tuple(made)
 
-    def _inner(
-        self, rel: Rel, query: t.Query, binder: RelBinder, *, as_set: bool = True
-    ) -> tuple[Rel, list[Expr], list[Expr]]:
-        """The rows of a sub-query, the conditions that tie them to the outer row, and the selected values.
-
-        as_set: it does not matter how often a row is there.
-        """
+    def _inner(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, list[Expr], list[Expr]]:
+        """The rows of a sub-query, the conditions that tie them to the outer row, and the selected values."""
         select = query.body
         plain = isinstance(select, t.Select) and select.source is not None and not _shapes_rows(query, select)
-        plain = plain and (as_set or not (isinstance(select, t.Select) and select.distinct))
         if not plain:
             inner = self._queries.query(query, self._tables, binder)
             return inner, [], [taken(c.expr()) for c in inner.shown]
@@ -252,19 +246,27 @@ class Subqueries:
 
     def _rows_of(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, list[Equality], Expr]:
         """The rows of a sub-query, the equalities that tie them to the row around, and the value."""
-        try:
-            inner, conditions, values = self._inner(rel, query, binder, as_set=False)
-            pairs = [p for c in conditions if (p := equality(c, rel.names, inner.names)) is not None]
-            if len(pairs) < len(conditions) or not all(columns_of(v) <= inner.names for v in values):
-                raise Correlated
-        except Correlated:
+        found: tuple[Rel, list[Equality], list[Expr]] | None = None
+        if _gives_rows_of_from(query):
+            with suppress(Correlated):
+                found = self._tied(rel, query, binder)
+        if found is None:
             inner, ties = dependent(self._queries, rel, query, self._tables, binder)
             pairs = [p for c in ties if (p := equality(c, rel.names, inner.names)) is not None]
             if len(pairs) < len(ties):
                 unsupported("a sub-query as a value that depends on a MAP", query.span, "name a value of it:  m['key']")
-            values = [c.expr() for c in inner.shown]
+            found = inner, pairs, [c.expr() for c in inner.shown]
+        inner, pairs, values = found
         _check_one_column(len(values), query.span)
         return inner, pairs, kept(values[0])
+
+    def _tied(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, list[Equality], list[Expr]]:
+        """What FROM and WHERE give, where equalities alone tie it to the row around. Raises Correlated."""
+        inner, conditions, values = self._inner(rel, query, binder)
+        pairs = [p for c in conditions if (p := equality(c, rel.names, inner.names)) is not None]
+        if len(pairs) < len(conditions) or not all(columns_of(v) <= inner.names for v in values):
+            raise Correlated
+        return inner, pairs, values
 
     def _checked(self, rel: Rel, inner: Rel, pairs: Sequence[Equality], value: Column) -> tuple[Rel, Expr]:
         """The one value that each row around has there, with how many there are."""
@@ -388,6 +390,13 @@ def _is_aggregate(query: t.Query, select: t.Select) -> bool:
     one = not query.offset and (query.limit is None or _is_one(query.limit))
     item = select.items[0].expr
     return one and select.source is not None and not select.group_by and select.having is None and has_aggregates(item)
+
+
+def _gives_rows_of_from(query: t.Query) -> bool:
+    """Whether it has a row for each that FROM and WHERE give."""
+    select = query.body
+    named = isinstance(select, t.Select) and select.source is not None and not select.distinct
+    return named and isinstance(select, t.Select) and not _shapes_rows(query, select)
 
 
 def _check_one_column(count: int, span: Span) -> None:
