@@ -18,8 +18,10 @@ from flowql.compiler.analyze.standard_functions import (
     beside_numbers,
     beside_times,
     in_micros,
+    is_time_and_number,
     row_as,
     sql_time,
+    time_advice,
 )
 from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog
@@ -43,6 +45,7 @@ from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START
 from flowql.compiler.plan.types import BOOLEAN, INT, INTERVAL, JSONB, SPAN, TIMESTAMPTZ, Kind, SqlType
 
 _COMPARISONS = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "is_distinct": "IS DISTINCT FROM", "is_not_distinct": "IS NOT DISTINCT FROM"}  # fmt: skip
+_MATCHING = ("like", "ILIKE", "SIMILAR")  # NOT LIKE is bound as the opposite of LIKE
 _ARITHMETIC = ("add", "mul", "div", "mod")
 _NO_SESSION: Mapping[str, str] = {}
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
@@ -135,6 +138,8 @@ class Binder:
     # --- functions and operators ---
 
     def _function(self, node: Func) -> Expr:
+        if node.name in _MATCHING and self.standard:
+            self._refuse_bare_pattern(node.args[1])
         if node.distinct or node.filter is not None:
             return self.bind(plain_aggregate(node, self._catalog.aggregate(node.name)))
         operator = self._operators.get(node.name)
@@ -155,7 +160,25 @@ class Binder:
             raise self._unknown(node)
         return self._table_call(node, function) if function.table else self._call(node, function)
 
+    def _refuse_bare_pattern(self, node: Ast) -> None:
+        """`LIKE foo`: a name that means nothing is a text without quotes."""
+        if not isinstance(node, Name) or len(node.parts) > 1:
+            return
+        try:
+            self._name(node)
+        except CompileError as error:
+            if error.diagnostics[0].code != "FQ2002":
+                raise
+            text = f"'{node.parts[0]}'"
+            help, why = f"write  {text}", f"there is no column {node.parts[0]}"
+            edit = Edit(node.span, text)
+            title = "the pattern stands without quotes"
+            raise mistake("FQ2086", title, node.span, "a pattern", why=why, help=help, edit=edit) from None
+
     def _unknown(self, node: Func) -> CompileError:
+        if node.name == "PROCTIME" and self.standard:
+            title = "PROCTIME(), processing time as a value, is not supported yet"
+            return unsupported(title, node.span, "not built yet", help=ADVICE[node.name])
         known = [n for n in (*all_functions(), *(STANDARD_NAMES if self.standard else ())) if n.isupper()]
         known += [*all_aggregates(), *self._catalog.functions]
         hint, edit = did_you_mean(node.name, known), correction(node.span, node.name, known, first=True)
@@ -190,7 +213,10 @@ class Binder:
             title = f"error processing expression {text}: {problem}"
             texts = node.name == "add" and any(t.kind is Kind.STRING for t in types) and self.standard
             edit = exchanged(node.span, "+", "||") if texts else None
-            raise mistake("FQ2005", title, node.span, f"got ({given})", help=problem.hint, edit=edit) from None
+            help, edit = (
+                time_advice(node, types) if self.standard and is_time_and_number(node, types) else (problem.hint, edit)
+            )
+            raise mistake("FQ2005", title, node.span, f"got ({given})", help=help, edit=edit) from None
 
     def _arguments(self, node: Func, function: Function) -> tuple[list[Expr], tuple[SqlType, ...]]:
         """Bound arguments; lambdas after the arguments that type their parameters."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.diagnostics.edits import Edit, quoted, renamed, written
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.plan.expr import ROWTIME, Column
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Role, Schema
-from flowql.compiler.plan.types import BIGINT, SqlType
+from flowql.compiler.plan.types import BIGINT, JSONB, Kind, SqlType
 
 PSEUDO = ("ROWTIME", "ROWPARTITION", "ROWOFFSET")
 BOUNDS = (WINDOW_START, WINDOW_END)
@@ -76,6 +76,7 @@ def join_scopes(left: Scope, right: Scope) -> Scope:
 def resolve(scope: Scope, name: Name, clause: str) -> ScopeColumn:
     """The column a name means. Errors name the clause, the column and what is near."""
     *qualifier, column = name.parts
+    _refuse_part(scope, name)
     if qualifier and qualifier[0] not in scope.aliases:
         hint = did_you_mean(qualifier[0], scope.aliases) or f"sources here are {listing(scope.aliases)}"
         title = f"'{qualifier[0]}' is not a valid stream/table name or alias"
@@ -104,3 +105,27 @@ def resolve(scope: Scope, name: Name, clause: str) -> ScopeColumn:
         text = "'" + column.replace("'", "''") + "'"
         hint, edit = f"a text stands in single quotes: {text}", Edit(name.span, text)
     raise mistake("FQ2002", title, name.span, "unknown column", help=hint, edit=edit)
+
+
+def _refuse_part(scope: Scope, name: Name) -> None:
+    """`column.part`, which is no name of a column: parts of JSONB and fields of a STRUCT are written otherwise. Raises CompileError."""
+    aliased = len(name.parts) > 2 and name.parts[0] in scope.aliases
+    parts = name.parts[aliased:]
+    found = [c for c in scope.columns if c.name == parts[0] and (not aliased or c.source == name.parts[0])]
+    if len(parts) == 1 or not found or (not aliased and parts[0] in scope.aliases):
+        if len(name.parts) > 2:
+            help = "write  alias.column"
+            raise unsupported("a column name of more than two parts is not supported yet", name.span, help=help)
+        return
+    base, of = ".".join(map(quoted, name.parts[: aliased + 1])), found[0].type
+    if of != JSONB and of.kind is not Kind.STRUCT:
+        return
+    if of == JSONB:
+        *path, last = ("'" + p.replace("'", "''") + "'" for p in parts[1:])
+        text = "->".join((base, *path))
+        help, edit = f"write  {text}->{last}  for JSONB, or  {text}->>{last}  for its text", f"{text}->>{last}"
+    else:
+        edit = "->".join((base, *map(quoted, parts[1:])))
+        help = f"write  {edit}"
+    title = f"'{base}' is a column of type {of}, not a relation"
+    raise mistake("FQ2088", title, name.span, "part of a column", help=help, edit=Edit(name.span, edit))

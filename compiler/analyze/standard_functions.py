@@ -12,6 +12,7 @@ from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, UnsupportedError
+from flowql.compiler.diagnostics.edits import Edit
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, CastTo, Func, Lit, TypeRef
 from flowql.compiler.dialect.standard.intervals import read_interval
@@ -30,7 +31,7 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 # Functions of other systems -> what means the same here.
 OF_OTHER_SYSTEMS = {
     "NVL": "COALESCE", "ISNULL": "COALESCE", "IIF": "IF", "GETDATE": "NOW", "SYSDATE": "NOW", "CURDATE": "CURRENT_DATE", "CHARINDEX": "STRPOS",
-    "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE", "TO_JSON": "TO_JSONB", "ROW_TO_JSON": "TO_JSONB",
+    "LOCATE": "STRPOS", "STDEV": "STDDEV", "VAR": "VARIANCE",
     **{name: name.replace("JSON", "JSONB", 1) for name in ("JSON_BUILD_OBJECT", "JSON_BUILD_ARRAY", "JSON_EXTRACT_PATH", "JSON_EXTRACT_PATH_TEXT", "JSON_TYPEOF", "JSON_STRIP_NULLS")},
     "GROUP_CONCAT": "STRING_AGG", "SUBSTRB": "SUBSTR", "STARTSWITH": "STARTS_WITH",
 }  # fmt: skip
@@ -61,6 +62,7 @@ ADVICE = {
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope
 _OF_MOMENTS = ("AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE")
 _NOT_WRITTEN = (Kind.NULL, Kind.BYTES, Kind.MAP)  # beside a text in `||`
+_MOMENTS = (Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 _DATES = (Kind.DATE, Kind.TIMESTAMP, Kind.MICROS)
 _TIMES = (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS)
 
@@ -73,10 +75,29 @@ def called(node: Func, args: Sequence[Expr], name: str = "") -> Call:
         found = function.resolve(tuple(a.type for a in args))
         made = tuple(convert(a, t) for a, t in zip(args, found.args, strict=True))
     except FunctionTypeError as problem:
-        given = ", ".join(str(a.type) for a in args)
+        types = [a.type for a in args]
+        given = ", ".join(map(str, types))
         title = f"error processing expression {text_of(node)}: {problem}"
-        raise mistake("FQ2005", title, node.span, f"got ({given})", help=problem.hint) from None
+        help, edit = time_advice(node, types) if is_time_and_number(node, types) else (problem.hint, None)
+        raise mistake("FQ2005", title, node.span, f"got ({given})", help=help, edit=edit) from None
     return Call(found.result, function.name, made, node.span)
+
+
+def is_time_and_number(node: Func, types: Sequence[SqlType]) -> bool:
+    """Whether a number is added to a time, or taken from it."""
+    if node.name not in ("add", "sub") or len(types) != 2:
+        return False
+    return any(t.kind in _MOMENTS for t in types) and any(t.is_numeric for t in types)
+
+
+def time_advice(node: Func, types: Sequence[SqlType]) -> tuple[str, Edit | None]:
+    """What to write in the place of a number beside a time, whose unit nothing says."""
+    number = node.args[not types[0].is_numeric]
+    if not isinstance(number, Lit):
+        return "a number has no unit: multiply an interval,  x * INTERVAL '1' SECOND", None
+    text = f"INTERVAL '{number.value}' SECOND"
+    help = f"a number has no unit: write  {text}  or  INTERVAL '{number.value}' DAY"
+    return help, Edit(number.span, text) if number.span != NOWHERE else None
 
 
 def _unified(node: Func, args: Sequence[Expr]) -> tuple[Expr, ...]:

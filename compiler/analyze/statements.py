@@ -20,6 +20,7 @@ from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties,
 from flowql.compiler.analyze.query import BoundSelect, bind_query
 from flowql.compiler.analyze.registered import key_side, value_side, with_schema
 from flowql.compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
+from flowql.compiler.analyze.relations.misnamed import MISNAMED
 from flowql.compiler.analyze.relations.view import bind_view, is_relational
 from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
@@ -282,7 +283,7 @@ def _over_streams_or_relations(
             return _create_relation(statement, tree, catalog, session, at)
         except CompileError as other:
             lifted = all(d.code in _LIFTED for d in error.diagnostics) and not isinstance(other, UnsupportedError)
-            raise (other if lifted else error) from None
+            raise (other if lifted or other.diagnostics[0].code in MISNAMED else error) from None
 
 
 def _create_query(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:

@@ -366,6 +366,31 @@ CODES: dict[str, CodePage] = {
         "INSERT INTO clicks (id, amount) VALUES (1, 2.7), (2, 3e9);",
         "INSERT INTO clicks (id, amount) VALUES (1, 2.7), (2, 300);",
     ),
+    "FQ2085": CodePage(
+        "An alias of the SELECT list stands where columns do",
+        "WHERE, HAVING, the conditions of joins and the other items of the SELECT list are computed before the names that it gives. ORDER BY and GROUP BY may "
+        "name an alias, alone. Write the expression again, put a condition on an aggregate behind HAVING, or filter a query around this one.",
+        "SELECT id, price * pieces AS total FROM orders WHERE total > 100;",
+        "SELECT id, price * pieces AS total FROM orders WHERE price * pieces > 100;",
+    ),
+    "FQ2086": CodePage(
+        "A pattern stands without quotes",
+        "The pattern of LIKE, ILIKE and SIMILAR TO is a text, in single quotes. Without them it is a name, and % the remainder of a division.",
+        "SELECT id FROM orders WHERE customer LIKE ann%;",
+        "SELECT id FROM orders WHERE customer LIKE 'ann%';",
+    ),
+    "FQ2087": CodePage(
+        "A column is named in a query without FROM",
+        "A query without FROM has one row and no columns of its own.",
+        "SELECT id WHERE id > 3;",
+        "SELECT id FROM orders WHERE id > 3;",
+    ),
+    "FQ2088": CodePage(
+        "A part of a column is written as a column",
+        "In front of the dot stands a relation. Parts of JSONB are taken with -> as JSONB and with ->> as texts, fields of a STRUCT with -> or (column).field.",
+        "SELECT details.color FROM orders;        -- details JSONB",
+        "SELECT details->>'color' AS color FROM orders;",
+    ),
     "FQ2090": CodePage(
         "Valid, but not supported yet",
         "The construct is part of the language and FlowQL does not support it yet. This is not a mistake of yours.",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.operators import taken
-from flowql.compiler.analyze.relations.relation import OUTER, RelColumn
+from flowql.compiler.analyze.relations.relation import OUTER, WHOLE, RelColumn
 from flowql.compiler.analyze.scope import Scope, ScopeColumn, resolve
 from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.catalog import Catalog
@@ -22,11 +23,15 @@ from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.functions.registry import Function
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
+from flowql.compiler.plan.types import SPAN
 from flowql.compiler.plan.visit import substitute
 
 _MARK = "\0"  # in the name of what stands for an expression that is bound already
 CLOCK = ("sql_now", "sql_localtimestamp", "sql_current_date")
 _ASKED = "compare with the clock where the view is read:  SELECT ... FROM the_view WHERE ts > NOW() - INTERVAL '1' HOUR"
+
+
+Misnamed = Callable[[Name], CompileError | None]  # the mistake behind a name that is no column, where it is known
 
 
 class Correlated(Exception):
@@ -62,6 +67,7 @@ class RelBinder(Binder):
         self.columns, self.outer, self.catalog = tuple(columns), outer, catalog
         self.given: Mapping[str, Expr] = {} if given is None else given
         self.uses_outer = False
+        self.misnamed: Misnamed = lambda _name: None
         self.carried_used: set[str] = outer.carried_used if outer is not None else set()
         self._carried = {c.name: c.expr() for c in columns if c.source == OUTER}
 
@@ -93,6 +99,11 @@ class RelBinder(Binder):
             found = around and self._of_outer(around)
         if found is not None:
             return taken(Column(found.type, found.name, node.span))
+        around_here: RelBinder | None = self
+        while around_here is not None:
+            if (known := around_here.misnamed(node)) is not None:
+                raise known
+            around_here = around_here.outer
         resolve(self._scope, node, self._clause)
         raise AssertionError("a name that is not found is an error")
 
@@ -156,6 +167,28 @@ class RelBinder(Binder):
         named = {n: self._of_outer(Column(c.type, n)) for n, c in self._carried.items() if n in columns_of(e)}
         return substitute(e, named) if named else e
 
+    def _function(self, node: Func) -> Expr:
+        """A whole row IS NULL where all of its fields are, and IS NOT NULL where none is."""
+        if (
+            node.name in ("is_null", "is_not_null")
+            and isinstance(node.args[0], Name)
+            and (row := self._row(node.args[0]))
+        ):
+            tests: list[Ast] = [Func(node.name, (Name((c.source, c.name), node.span),), node.span) for c in row]
+            return self.bind(reduce(lambda a, b: Func("and", (a, b), node.span), tests))
+        return super()._function(node)
+
+    def _row(self, node: Name) -> list[RelColumn]:
+        """The columns of the relation whose whole row a name means, here or in a query around; none if it means none."""
+        marked = len(node.parts) > 1 or node.parts[0].startswith(_MARK)
+        found = None if marked else self.seen(node)
+        here: RelBinder | None = self
+        while found is not None and here is not None:
+            if any(c.source == WHOLE and c.name == node.parts[0] for c in here.columns):
+                return [c for c in here.columns if c.source == node.parts[0]]
+            here = here.outer
+        return []
+
     def _call(self, node: Func, function: Function) -> Expr:
         """A row that goes must be computed as it was when it came. With arguments UNIX_TIMESTAMP and its like are of these alone."""
         in_time = function.name in CLOCK and self._clause == "WHERE"  # `clock` turns the condition
@@ -172,6 +205,9 @@ class RelBinder(Binder):
         found = [
             c for c in self.columns if c.name == name and (c.source == qualifier[0] if qualifier else not c.qualified)
         ]
+        if not found and not qualifier:
+            found = [c for c in self.columns if c.source == WHOLE and c.name == name]
+            _refuse_intervals(found, node)
         if (
             not found and qualifier and name == "value"
         ):  # of a function of JSONB in FROM, whose one column has the name of its alias
@@ -243,9 +279,15 @@ class GroupedBinder(RelBinder):
         return next((g for group, g in self._groups if group == e and not isinstance(e, Literal)), None)
 
 
+def _refuse_intervals(whole: Sequence[RelColumn], node: Name) -> None:
+    for name in (n for c in whole for n, of in c.type.fields if of == SPAN):
+        what = f"the whole row of {node.parts[0]}, whose column {name} is an INTERVAL,"
+        unsupported(what, node.span, f"name the columns, and  CAST({name} AS TEXT)")
+
+
 def _scope(columns: Sequence[RelColumn]) -> Scope:
     """For messages about names that are unknown or ambiguous."""
-    named = [c for c in columns if c.source != OUTER]
+    named = [c for c in columns if c.is_shown]
     aliases = tuple(dict.fromkeys(c.source for c in named if c.source))
     return Scope(tuple(ScopeColumn(c.source, c.name, c.type, c.column, "value") for c in named), aliases)
 

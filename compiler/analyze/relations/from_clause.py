@@ -6,15 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.asof import asof_joined, is_asof
 from flowql.compiler.analyze.relations.definitions import NO_TABLES, Tables, in_place, rows_of
 from flowql.compiler.analyze.relations.dependent import Dependent, check_repeatable, dependent, named, same
-from flowql.compiler.analyze.relations.expressions import Correlated, Placeholders, RelBinder
+from flowql.compiler.analyze.relations.expressions import Correlated, Misnamed, Placeholders, RelBinder
 from flowql.compiler.analyze.relations.grouping import check_own, has_aggregates, is_aggregate
 from flowql.compiler.analyze.relations.joins import all_conjuncts, joined, joined_all
+from flowql.compiler.analyze.relations.misnamed import misnamed
 from flowql.compiler.analyze.relations.relation import (
     OUTER,
     Names,
@@ -26,6 +28,7 @@ from flowql.compiler.analyze.relations.relation import (
     renamed_source,
     scanned,
     with_identity,
+    with_row,
 )
 from flowql.compiler.analyze.relations.row_sources import as_query, from_function, gives_rows, one_row
 from flowql.compiler.analyze.relations.set_operations import united
@@ -88,6 +91,7 @@ class FromBinder(ABC):
         self.names = Names()
         self.placeholders = Placeholders()
         self.inlined = self._nested = 0
+        self.bare: set[str] = set()  # names without a qualifier: some may mean whole rows
         self.follows_watermark = False
 
     @abstractmethod
@@ -121,7 +125,7 @@ class FromBinder(ABC):
             given.add(self._start(outer))
         if select.source is not None:
             self._flatten(select.source, given)
-        binder = self._binder(given.columns, "WHERE", outer)
+        binder = self._binder(given.columns, "WHERE", outer, select)
         parts = [*(p for n in given.on for p in and_parts(n)), *written]
         for part in parts:
             if has_aggregates(part):
@@ -143,8 +147,17 @@ class FromBinder(ABC):
         correlated += [c for c in conditions if c not in inside]
         return Filtered(filtered(rel, inside), tuple(correlated))
 
-    def _binder(self, columns: Sequence[RelColumn], clause: str, outer: RelBinder | None) -> RelBinder:
-        return RelBinder(columns, self.catalog, clause, outer=outer, given=self.placeholders.exprs)
+    def _binder(
+        self, columns: Sequence[RelColumn], clause: str, outer: RelBinder | None, select: t.Select | None = None
+    ) -> RelBinder:
+        """select: of the clause, for messages."""
+        made = RelBinder(columns, self.catalog, clause, outer=outer, given=self.placeholders.exprs)
+        if select is not None:
+            made.misnamed = self._misnamed(select, clause, outer)
+        return made
+
+    def _misnamed(self, select: t.Select, clause: str, outer: RelBinder | None) -> Misnamed:
+        return partial(misnamed, select=select, clause=clause, catalog=self.catalog, inside=outer is not None)
 
     def _flatten(self, relation: t.Relation, given: _From) -> None:
         """Inner joins are taken apart: their conditions are like those of WHERE."""
@@ -186,7 +199,7 @@ class FromBinder(ABC):
             given.add(self._named(self.query(derived.query, given.tables, binder), derived))
             return
         inner, ties = dependent(self, left, derived.query, given.tables, binder)
-        inner = replace(self._named(inner, derived), columns=self._named(inner, derived).shown)
+        inner = _own(self._named(inner, derived))
         given.columns += inner.columns
         made = [joined("inner", left, inner, ties, self.names)] if ties else [left, inner]
         given.factors += made
@@ -223,11 +236,12 @@ class FromBinder(ABC):
             case t.Join():
                 return self._outer_join(relation, tables, outer)
             case t.TableFunction() if is_time_window(relation):
+                source = source_of(relation)
                 if is_session(relation):
                     rel = self.query(session_query(relation), tables)
                 else:
-                    rel = in_windows(relation, self._table(source_of(relation), tables), self.catalog, self.names)
-                alias = relation.alias.name if relation.alias is not None else relation.call.name[-1]
+                    rel = in_windows(relation, self._table(source, tables), self.catalog, self.names)
+                alias = relation.alias.name if relation.alias is not None else source.name[-1]
                 return self._aliased(rel, alias, relation.alias)
         assert isinstance(relation, t.TableFunction)
         unsupported(f"the table function {relation.call.name[-1].upper()}(...) in FROM", relation.span)
@@ -265,7 +279,8 @@ class FromBinder(ABC):
             raise mistake(
                 "FQ2004", f"{alias} has {len(rel.shown)} columns, not {len(columns)}", written.span, "too many names"
             )
-        return renamed_source(rel, alias, columns)
+        rel = renamed_source(rel, alias, columns)
+        return with_row(rel, alias, self.names) if alias in self.bare else rel
 
     def _outer_join(self, join: t.Join, tables: Tables, outer: RelBinder | None) -> Rel:
         """An outer join, or one with USING or NATURAL: both sides first, then their pairs."""
@@ -292,7 +307,7 @@ class FromBinder(ABC):
                 unsupported(f"LATERAL on the right side of a {kind.upper()} JOIN", join.right.span)
             binder = self._binder(left.columns, "FROM", outer)
             right, ties = dependent(self, left, join.right.query, tables, binder)
-            right = replace(self._named(right, join.right), columns=self._named(right, join.right).shown)
+            right = _own(self._named(right, join.right))
         else:
             right = self._side(present(join.right, tables) if is_temporal(join) else join.right, tables, outer)
         using = names_of(join, left, right)
@@ -369,6 +384,11 @@ class FromBinder(ABC):
         if binder.uses_outer or any(f.carried for f in given.factors):
             raise Correlated
         return replace(joined_all(given.factors, conditions, self.names), columns=tuple(given.columns))
+
+
+def _own(rel: Rel) -> Rel:
+    """The relation without names for the columns that it carries."""
+    return replace(rel, columns=tuple(c for c in rel.columns if c.source != OUTER))
 
 
 def _depends(relation: t.Relation) -> bool:

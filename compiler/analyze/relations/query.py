@@ -59,6 +59,8 @@ class QueryBinder(FromBinder):
 
     def query(self, query: t.Query, tables: Tables = NO_TABLES, outer: RelBinder | None = None) -> Rel:
         """The relation of a whole query; its columns are those selected, in order. outer: of a sub-query, for its messages."""
+        if outer is None:
+            self.bare |= {n.parts[0] for n in t.walk(query) if isinstance(n, t.ColumnRef) and len(n.parts) == 1}
         if query.emit is not None:
             unsupported(
                 f"EMIT {query.emit.upper()} of a query inside another", query.span, "write it behind the outer query"
@@ -209,7 +211,7 @@ class QueryBinder(FromBinder):
         """Groups, HAVING, sub-queries and window functions of a SELECT over what FROM and WHERE give."""
         inside: list[t.Call] = []
         while True:
-            below = self._binder(rel.columns, "SELECT", outer)
+            below = self._binder(rel.columns, "SELECT", outer, select)
             try:
                 return self._grouped_body(select, order_by, rel, tables, below, inside)
             except OuterAggregate as found:
@@ -236,7 +238,9 @@ class QueryBinder(FromBinder):
         if grouped or any(has_aggregates(n) for n in nodes(parts)):
             rel, binder, parts = GroupBy(self, Subqueries(self, tables), below, inside).grouped(select, parts, rel)
             if parts[1] is not None:
+                binder.misnamed = self._misnamed(select, "HAVING", below.outer)
                 rel = self._having(parts[1], rel, binder, tables)
+                binder.misnamed = below.misnamed
         subqueries = Subqueries(self, tables)
         rel, parts = subqueries.values(rel, parts, binder)
         rel, parts = windowed(rel, parts, select.windows, binder, self.names, self.placeholders)
@@ -284,7 +288,7 @@ class QueryBinder(FromBinder):
         excluded = {c.parts[-1] for c in star.excluded}
         alias = star.qualifier[0] if star.qualifier else None
         if alias is not None and all(c.source != alias for c in binder.columns):
-            known = dict.fromkeys(c.source for c in binder.columns if c.source)
+            known = dict.fromkeys(c.source for c in binder.columns if c.source and c.is_shown)
             title, edit = f"'{alias}' is not a relation of this query", correction(star.span, alias, known)
             raise mistake("FQ2001", title, star.span, "unknown", help=f"there are {listing(known)}", edit=edit)
         chosen = [c for c in binder.columns if (c.source == alias if alias is not None else not c.qualified)]

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from flowql.compiler.analyze.relation import retracting, scan
 from flowql.compiler.plan.changes import SortKey
-from flowql.compiler.plan.expr import Column, Expr, Literal
+from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.logical import Filter, NamedExpr, Node, Project
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef
-from flowql.compiler.plan.types import BOOLEAN, INT, SqlType
+from flowql.compiler.plan.types import BOOLEAN, INT, SqlType, struct
 from flowql.compiler.plan.watermarks import AppendOnly
 
 OUTER = "\0outer"  # the source of columns that are carried through a sub-query: `Rel.carried`
+WHOLE = "\0whole"  # the source of columns that hold the whole row of a relation, and have the name of its alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class RelColumn:
     column: str
     qualified: bool = False
     key: tuple[str, ...] = ()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is one of the relation's own columns."""
+        return self.source not in (OUTER, WHOLE)
 
     def expr(self) -> Column:
         return Column(self.type, self.column)
@@ -51,8 +57,8 @@ class Rel:
 
     @property
     def shown(self) -> tuple[RelColumn, ...]:
-        """The columns but those that are carried."""
-        return tuple(c for c in self.columns if c.source != OUTER)
+        """The columns but those that are carried, and whole rows."""
+        return tuple(c for c in self.columns if c.is_shown)
 
     @property
     def carried(self) -> tuple[RelColumn, ...]:
@@ -173,6 +179,14 @@ def filtered(rel: Rel, conditions: Iterable[Expr]) -> Rel:
             continue
         node = Node(Filter(condition), (node,), node.schema, "retract")
     return replace(rel, node=node)
+
+
+def with_row(rel: Rel, alias: str, names: Names) -> Rel:
+    """The relation with its whole row as a column, which is NULL where an outer join shows no row of it."""
+    row = struct(*((c.name, c.type) for c in rel.shown))
+    column = RelColumn(WHOLE, alias, row, names.fresh(alias), qualified=True)
+    made = extended(rel, [NamedExpr(column.column, Call(row, "struct", tuple(c.expr() for c in rel.shown)))])
+    return replace(made, columns=(*rel.columns, column))
 
 
 def renamed_source(rel: Rel, alias: str, columns: Sequence[str] = ()) -> Rel:

@@ -116,6 +116,10 @@ def _anchor(query: t.Query, catalog: Catalog) -> SourceDef:
 def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
     binder = QueryBinder(catalog, _anchor(query, catalog))
     rel = whole(binder, with_own_aggregates(query, catalog))
+    if not rel.shown:
+        raise mistake(
+            "FQ2024", "the view has no columns", query.span, "nothing is selected", help="write  SELECT * FROM ..."
+        )
     if len(columns) > len(rel.columns):
         raise mistake(
             "FQ2004", f"the view has {len(rel.columns)} columns, and {len(columns)} names", span, "too many names"

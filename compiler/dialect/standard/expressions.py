@@ -186,9 +186,33 @@ def _ranged(cur: Reader, start: Tok, left: Expr) -> Expr:
         cur.expect_word("TO", help="write  x SIMILAR TO 'pattern'")
     elif cur.tok.upper in ("ANY", "SOME", "ALL") and cur.peek(1).op == "(":
         return _quantified(cur, start, left, f"not {word.lower()}" if negated else word.lower())
+    _refuse_bare_pattern(cur)
     pattern = parse_expr(cur, OTHER)
     escape = parse_expr(cur, OTHER) if cur.accept_words("ESCAPE") else None
     return Like(kinds[word], left, pattern, escape, negated, span=cur.span_since(start))
+
+
+def _refuse_bare_pattern(cur: Reader) -> None:
+    """`LIKE foo%`: without quotes it would be a remainder."""
+    ahead, last = 0, cur.tok
+    signs: list[str] = []
+    while (tok := cur.peek(ahead)).kind in ("word", "number") or tok.op in ("%", "-", "."):
+        if ahead and tok.start != last.end:
+            break
+        signs.append(tok.op)
+        ahead, last = ahead + 1, tok
+    if "%" in signs:
+        text = f"'{cur.source.text[cur.tok.start : last.end]}'"
+        at, why = cur.span_from(cur.tok, last), "% between values is the remainder of a division"
+        cur.fail(
+            "FQ2086",
+            "the pattern stands without quotes",
+            at=at,
+            label="a pattern",
+            help=f"write  {text}",
+            why=why,
+            edit=Edit(at, text),
+        )
 
 
 def _in(cur: Reader, start: Tok, left: Expr, *, negated: bool) -> Expr:

@@ -82,10 +82,6 @@ def lower_exprs(nodes: Sequence[t.Expr]) -> tuple[Ast, ...]:
 
 
 def _column(node: t.ColumnRef) -> Ast:
-    if len(node.parts) > 2:
-        unsupported(
-            "a column name of more than two parts", node.span, "write  alias.column; a field is  (column).field"
-        )
     return Name(node.parts, node.span)
 
 
@@ -98,7 +94,7 @@ def _constant(node: t.Constant) -> Ast:
 
 
 def _number(node: t.Expr, text: str) -> Lit:
-    """1 int (bigint beyond 32 bits), 1.5 decimal, 1e3 double."""
+    """1 int (bigint beyond 32 bits, numeric beyond 64), 1.5 decimal, 1e3 double."""
     if "e" in text.lower():
         double = float(text)
         if math.isinf(double):
@@ -107,9 +103,12 @@ def _number(node: t.Expr, text: str) -> Lit:
     if "." in text:
         return Lit("decimal", _signless_zero(Decimal(text)), node.span)
     value = Decimal(text)
+    if value.adjusted() >= MAX_PRECISION:
+        label = f"more than {MAX_PRECISION} digits"
+        help = "a number with an exponent is approximate:  1e40"
+        fail("FQ1004", f"{text} is out of the range of NUMERIC", node.span, label=label, help=help)
     if not -_BIGINT_MAX - 1 <= value <= _BIGINT_MAX:
-        help = f"for an exact large number write a decimal: {text}.0"
-        fail("FQ1004", f"{text} is out of the range of BIGINT", node.span, label="needs more than 64 bits", help=help)
+        return Lit("decimal", value, node.span)
     return Lit("int" if -_INT_MAX - 1 <= value <= _INT_MAX else "bigint", int(value), node.span)
 
 

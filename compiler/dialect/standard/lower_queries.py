@@ -112,6 +112,8 @@ def _limit(limit: t.Expr | None) -> int | None:
 def _select(select: t.Select, tables: Tables, inlined: _Inlined) -> Plain:
     _refuse_clauses(select)
     assert select.source is not None
+    if not select.items:
+        unsupported("a SELECT list without items", select.span, "write  SELECT *")
     source, joins, function = _from(select.source, tables, inlined)
     items = lower_items(select.items)
     group_by = _group_by(select, items)

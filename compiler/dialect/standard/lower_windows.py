@@ -72,6 +72,12 @@ def _source(data: t.Expr, alias: t.Alias | None, common: Container[str]) -> Tabl
 def _time(node: t.Expr) -> Name:
     if isinstance(node, t.Call) and node.name == ("descriptor",) and len(node.args) == 1:
         node = node.args[0]
+    if isinstance(node, t.Call) and node.name == ("proctime",):
+        unsupported(
+            "PROCTIME(), processing time as the time of a window,",
+            node.span,
+            "name a column; of a stream's record it is  ROWTIME",
+        )
     if not isinstance(node, t.ColumnRef) or len(node.parts) > 1:
         fail("FQ1001", "expected the time column", node.span, help=_EXAMPLE)
     return Name(node.parts, node.span)

@@ -181,3 +181,21 @@ CREATE VIEW v AS SELECT id FROM orders EMIT STREAM;
 CREATE VIEW v AS SELECT id FROM orders EMIT WITH DELAY '1' MINUTE;
 CREATE TABLE t (id INT, ts TIMESTAMP) INCLUDE KEY AS k INCLUDE timestamp WITH (connector = 'kafka', topic = 't') FORMAT PLAIN ENCODE JSON;
 CREATE TABLE t (id INT, v INT, proc AS PROCTIME()) WITH ('connector' = 'kafka', 'topic' = 't', 'format' = 'json');
+
+-- names of the select list, quotes, units, parts of columns and relations that are left out
+CREATE VIEW v AS SELECT id, amount * 2 AS twice FROM orders WHERE twice > 10;
+CREATE VIEW v AS SELECT id, UPPER(customer) AS name FROM orders WHERE name = 'ANN';
+CREATE VIEW v AS SELECT customer, SUM(amount) AS total FROM orders GROUP BY customer HAVING total > 10;
+CREATE VIEW v AS SELECT id, amount * 2 AS twice, twice + 1 AS more FROM orders;
+CREATE VIEW v AS SELECT o.id, o.id + 1 AS following FROM orders o JOIN shipments s ON s.id = following;
+CREATE VIEW v AS SELECT id FROM orders WHERE customer LIKE ann%;
+CREATE VIEW v AS SELECT id FROM orders WHERE customer NOT LIKE %ann% AND id > 1;
+CREATE VIEW v AS SELECT id FROM orders WHERE customer ILIKE ann;
+CREATE VIEW v AS SELECT id FROM orders WHERE customer LIKE "ann%";
+CREATE VIEW v AS SELECT id FROM orders WHERE placed_at > NOW() - 3600;
+CREATE VIEW v AS SELECT placed_at + 60 AS later FROM orders;
+CREATE VIEW v AS SELECT details.color FROM events;
+CREATE VIEW v AS SELECT id FROM events WHERE events.details.size.width = '3';
+CREATE VIEW v AS SELECT place.city FROM events;
+CREATE VIEW v AS SELECT city WHERE city = 'Oslo';
+CREATE VIEW v AS SELECT shipments.sent_at;

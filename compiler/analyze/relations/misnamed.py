@@ -1,0 +1,62 @@
+"""What someone meant who names a column that is not there: an alias of the SELECT list, or a column in a query without FROM."""
+
+from __future__ import annotations
+
+from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.grouping import has_aggregates
+from flowql.compiler.analyze.relations.tree_parts import has_query
+from flowql.compiler.analyze.texts import text_of
+from flowql.compiler.catalog.catalog import Catalog
+from flowql.compiler.catalog.names import listing
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.edits import Edit, behind, quoted
+from flowql.compiler.dialect.ast import Name
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.write_queries import WRITER
+
+MISNAMED = ("FQ2085", "FQ2087")
+
+
+def misnamed(node: Name, select: t.Select, clause: str, catalog: Catalog, *, inside: bool) -> CompileError | None:
+    """The mistake behind a name that is no column of a SELECT, if it is one of these. inside: it is a sub-query, which may name more."""
+    alias = next((i for i in select.items if len(node.parts) == 1 and i.alias == node.parts[0]), None)
+    if alias is not None:
+        return _alias(node, alias, clause)
+    return _without_from(node, select, catalog) if select.source is None and not inside else None
+
+
+def _alias(node: Name, item: t.Item, clause: str) -> CompileError:
+    expr = WRITER.expr(item.expr)
+    plain = isinstance(item.expr, (t.ColumnRef, t.Constant, t.Call, t.Cast))
+    edit: Edit | None = Edit(node.span, expr if plain else f"({expr})")
+    help = f"write the expression again:  {expr}"
+    if any(isinstance(n, t.Call) and n.over is not None for n in t.walk(item.expr)):
+        help, edit = (
+            f"filter a query around this one:  SELECT * FROM (SELECT ...) AS q WHERE {quoted(node.parts[0])} ...",
+            None,
+        )
+    elif has_aggregates(item.expr) and clause != "HAVING":
+        help, edit = f"conditions on aggregates stand behind GROUP BY:  HAVING {expr} ...", None
+    elif has_query(item.expr):
+        edit = None
+    return mistake(
+        "FQ2085",
+        f'"{node.parts[0]}" is an alias of the SELECT list, and no column here',
+        node.span,
+        "no column",
+        why="conditions and groups are computed before the SELECT list; ORDER BY and GROUP BY may name an alias, alone",
+        help=help,
+        edit=edit,
+    )
+
+
+def _without_from(node: Name, select: t.Select, catalog: Catalog) -> CompileError:
+    """The edit adds FROM where one relation alone has such a column."""
+    column = node.parts[-1]
+    found = [
+        n for n, s in catalog.sources.items() if column in s.visible and (len(node.parts) == 1 or n == node.parts[0])
+    ]
+    edit = behind(select.items[-1].span, f" FROM {quoted(found[0])}") if len(found) == 1 and select.items else None
+    have = f"; {listing(map(quoted, found))} {'have' if len(found) > 1 else 'has'} such a column" if found else ""
+    title = f'column "{text_of(node)}" does not exist: there is no FROM'
+    return mistake("FQ2087", title, node.span, "of no relation", help=f"add  FROM relation{have}", edit=edit)
