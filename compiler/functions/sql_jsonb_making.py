@@ -120,6 +120,7 @@ def _of_entries(r: Resolution) -> Reference:
 
 standard(
     "TO_JSONB",
+    also=("TO_JSON", "ROW_TO_JSON"),
     resolve=_one,
     by_types=_to_jsonb,
     summary="A value as JSONB: arrays, rows and maps with all that is in them, times as texts of ISO 8601.",

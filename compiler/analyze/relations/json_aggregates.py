@@ -1,4 +1,4 @@
-"""JSONB_AGG and JSONB_OBJECT_AGG, as JSONB made of the array of all values of a group."""
+"""JSONB_AGG and JSONB_OBJECT_AGG, as JSONB made of the array of all values of a group; JSON_AGG and JSON_OBJECT_AGG are the same."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from flowql.compiler.dialect.standard.tree_names import tree_name
 
 N = TypeVar("N", bound=t.Node)
 _TEXT = t.TypeName("text")
+_ARRAYS, _OBJECTS = (("jsonb_agg",), ("json_agg",)), (("jsonb_object_agg",), ("json_object_agg",))
 
 
 def of_arrays(query: N) -> N:
@@ -27,13 +28,13 @@ def _rule(node: t.Node) -> t.Node | None:
 
 
 def _is_ours(node: t.Node) -> bool:
-    return isinstance(node, t.Call) and node.name in (("jsonb_agg",), ("jsonb_object_agg",))
+    return isinstance(node, t.Call) and node.name in (*_ARRAYS, *_OBJECTS)
 
 
 def _of_call(node: t.Node) -> t.Node | None:
     if not isinstance(node, t.Call) or not _is_ours(node):
         return None
-    if node.name == ("jsonb_agg",):
+    if node.name in _ARRAYS:
         return t.Call(("to_jsonb",), (replace(node, name=("array_agg",)),), span=node.span)
     if len(node.args) != 2:
         return None

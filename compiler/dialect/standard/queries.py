@@ -166,7 +166,7 @@ def parse_rows(cur: Reader) -> tuple[tuple[Expr, ...], ...]:
 def _select(cur: Reader) -> Select:
     start = cur.next()
     distinct, on = _distinct(cur)
-    items = parse_items(cur)
+    items = () if cur.tok.upper == "FROM" and not distinct else parse_items(cur)
     source = parse_relations(cur) if cur.accept_words("FROM") else None
     window = parse_window_clause(cur) if _at_time_window(cur) else None
     where = parse_expr(cur) if cur.accept_words("WHERE") else None

@@ -495,7 +495,7 @@ class NamedWindow(Node):
 
 @dataclass(frozen=True, slots=True)
 class Select(Node):
-    """SELECT. distinct_on: of DISTINCT ON. time_window, partition_by: FlowQL's WINDOW TUMBLING (...) and PARTITION BY."""
+    """SELECT. items: none in `SELECT FROM t`, which EXISTS may ask for. distinct_on: of DISTINCT ON. time_window, partition_by: FlowQL's WINDOW TUMBLING (...) and PARTITION BY."""
 
     items: tuple[Item, ...]
     source: Relation | None = None

@@ -71,7 +71,8 @@ def _select(select: t.Select) -> str:
     parts = ["SELECT"]
     if select.distinct:
         parts.append(f"DISTINCT ON ({WRITER.exprs(select.distinct_on)})" if select.distinct_on else "DISTINCT")
-    parts.append(items_sql(select.items))
+    if select.items:
+        parts.append(items_sql(select.items))
     if select.source is not None:
         parts.append(f"FROM {relation_sql(select.source)}")
     if select.time_window is not None:

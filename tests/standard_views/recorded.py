@@ -1,0 +1,64 @@
+"""Views beside PostgreSQL's recorded answers, where DuckDB answers otherwise or not at all.
+
+`python -m tests.standard_views.recorded postgres://postgres@127.0.0.1:5432/postgres` asks PostgreSQL 15 and writes `recorded.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+FILE = Path(__file__).with_suffix(".json")
+TABLES = (
+    "CREATE TABLE t (k INT PRIMARY KEY, a INT, s TEXT, n NUMERIC(8, 2), j JSONB)",
+    "CREATE TABLE u (k INT PRIMARY KEY, a INT, s TEXT)",
+)
+VIEWS = {
+    "beyond_bigint": "SELECT k, 9223372036854775808 + k AS x, -9223372036854775809 AS y, k < 99999999999999999999 AS z FROM t",
+    "without_items": "SELECT k FROM t WHERE EXISTS (SELECT FROM u WHERE u.a = t.a)",
+    "without_items_or": "SELECT k FROM t WHERE NOT EXISTS (SELECT FROM u WHERE u.a = t.a LIMIT 1) OR k = 1",
+    "whole_row": "SELECT k, to_jsonb(t) AS j FROM t",
+    "whole_row_of_a_query": "WITH c AS (SELECT k, a + 1 AS b FROM t) SELECT k, to_jsonb(c) AS j FROM c",
+    "missing_row": "SELECT t.k, to_jsonb(u) AS j, u IS NULL AS n, u IS NOT NULL AS nn FROM t LEFT JOIN u ON t.a = u.k",
+    "rows_without_values": "SELECT t.k, to_jsonb(q) AS j FROM t LEFT JOIN (SELECT k, NULL::INT AS x FROM u) AS q ON t.a = q.k",
+    "rows_of_groups": "SELECT a, jsonb_agg(u ORDER BY k) AS j, COUNT(u) AS n FROM u GROUP BY a",
+    "rows_of_a_sub_query": "SELECT k, (SELECT jsonb_agg(q ORDER BY q.k) FROM (SELECT u.k, u.s FROM u WHERE u.a = t.a) AS q) AS j FROM t",
+    "one_row_of_a_sub_query": "SELECT k, (SELECT to_jsonb(q) FROM (SELECT u.s, u.a FROM u WHERE u.k = t.a) AS q) AS j FROM t",
+}
+CHANGES = (
+    """INSERT INTO t VALUES (1, 1, 'x', 1.55, '{"p": 1.1, "q": [1e2, 1.5e1]}'), (2, 2, NULL, 2.25, '{"p": 1.1}'), (3, 9, 'it''s', NULL, NULL)""",
+    "INSERT INTO u VALUES (1, 1, 'a'), (2, 1, NULL), (3, NULL, 'c')",
+    "UPDATE u SET a = 2 WHERE k = 1",
+    "UPDATE t SET a = 3, s = 'y' WHERE k = 2",
+    "DELETE FROM u WHERE k IN (1, 3)",
+    "DELETE FROM t WHERE k = 3",
+)
+
+
+def answers() -> dict[str, list[list[str]]]:
+    """The rows of each view after each change, sorted, as PostgreSQL writes them."""
+    found: dict[str, list[list[str]]] = json.loads(FILE.read_text())
+    return found
+
+
+def main(url: str) -> None:
+    """Asks PostgreSQL, in a transaction that is rolled back."""
+    script = ["BEGIN", *TABLES, *(f"CREATE VIEW {n} AS {q}" for n, q in VIEWS.items())]
+    for change in CHANGES:
+        script.append(change)
+        script += [s for n in VIEWS for s in (f"SELECT '--{n}'", f"SELECT * FROM {n}")]
+    command = ["psql", url, "-X", "-q", "-A", "-t", "-F", " ", "-P", "null=NULL", "-v", "ON_ERROR_STOP=1"]
+    text = ";\n".join([*script, "ROLLBACK;"])
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made: dict[str, list[list[str]]] = {n: [] for n in VIEWS}
+    for part in done.stdout.split("--")[1:]:
+        name, *rows = part.strip().splitlines()
+        made[name].append(sorted(rows))
+    FILE.write_text(json.dumps(made, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
