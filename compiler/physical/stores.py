@@ -164,8 +164,8 @@ def _join_stores(spec: Join, name: str, inputs: Sequence[Schema]) -> tuple[Store
 
 
 def _unmatched(name: str, left: Schema) -> StoreSpec:
-    """Rows that wait for a match, in the order in which they fall due: (row time, side, key...) -> rows."""
-    due = (Field("__time", BIGINT, "key"), Field("__side", INT, "key"))
+    """Rows that wait for a match, those of a side in the order in which they fall due: (side, row time, key...) -> rows."""
+    due = (Field("__side", INT, "key"), Field("__time", BIGINT, "key"))
     return _store(name, "table", Schema((*due, *left.fields), left.window))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import merge
+from itertools import repeat
 from typing import Any
 
 from flowql.compiler.plan.logical import Join
@@ -33,7 +35,7 @@ class StreamStreamJoinOperator:
     the other side has forgotten all times they could meet.
 
     Stores 0 and 1, by side: (key..., time bucket) -> ((row time, value columns...)...). Store 2, only for outer joins
-    with grace: (row time, side, key...) -> ((value columns...)...), rows that nothing has matched yet.
+    with grace: (side, row time, key...) -> ((value columns...)...), rows that nothing has matched yet.
     """
 
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
@@ -47,7 +49,8 @@ class StreamStreamJoinOperator:
         self._keys = tuple(RowKey(i.schema) for i in inputs)
         self._joined = JoinedRow(plan, inputs[0].schema, inputs[1].schema)
         self._clocks = (plan.id + "#left", plan.id + "#right")
-        self._due = plan.id + "#due"  # lower bound of the times in store 2
+        # By side the lower bound of its times in store 2: all rows before it were given out.
+        self._due = (plan.id + "#left#due", plan.id + "#right#due")
         self._columns = ColumnStreamJoin.of(plan, inputs, self.bounds)
 
     def process(self, inputs: Sequence[Batch | None], run: MicroBatchContext) -> Batch | None:
@@ -92,7 +95,7 @@ class _JoinMicroBatch:
         self.keys: list[list[Key | None]] = [self._keys_of(side) for side in (LEFT, RIGHT)]
         self.rows = self._load()
         self.written: list[dict[Key, list[Any]]] = [{}, {}]
-        self.due = run.stream_times.get(join._due, NEVER)
+        self.due = [run.stream_times.get(name, NEVER) for name in join._due]
 
     def process(self) -> Batch | None:
         for side, i in interleave(self.inputs):
@@ -101,7 +104,7 @@ class _JoinMicroBatch:
             values: list[Value | None] = [tuple(bucket) for bucket in self.written[side].values()]
             self.stores[side].put_many(list(self.written[side]), values)
         if self.join._deferred:
-            self.run.stream_times[self.join._due] = self.due
+            self.run.stream_times.update(zip(self.join._due, self.due, strict=True))
         return self.out.batch()
 
     def _keys_of(self, side: int) -> list[Key | None]:
@@ -152,7 +155,7 @@ class _JoinMicroBatch:
         matched = self._probe(1 - side, key, low, high)
         for other_time, other in matched:
             if join._deferred and join._outer[1 - side]:
-                self._matched((other_time, side, *key))  # the other row's entry: its side's code is `side`
+                self._matched((side, other_time, *key))  # the other row's entry: its side's code is `side`
             pair = (row, other) if side == LEFT else (other, row)
             self.out.add(join._joined(key, *pair), max(time, other_time), INSERT, seq, head)
         value = join._keys[side].value(row)
@@ -191,10 +194,10 @@ class _JoinMicroBatch:
         self.out.add(self.join._joined(key, *pair), time, INSERT, seq, headers)
 
     def _wait(self, side: int, key: Key, value: Row, time: int) -> None:
-        slot = (time, 1 - side, *key)  # right sorts before left
+        slot = (1 - side, time, *key)  # right sorts before left
         store = self.stores[2]
         store.put(slot, (*(store.get(slot) or ()), value))
-        self.due = min(self.due, time)
+        self.due[side] = min(self.due[side], time)
         self.run.hold(self.join.plan.id, 1)
 
     def _matched(self, slot: Key) -> None:
@@ -209,18 +212,22 @@ class _JoinMicroBatch:
         join = self.join
         if not join._deferred:
             return
-        bounds = self.bounds
-        bound = now - bounds.grace - min(bounds.before, bounds.after)
-        if self.due >= bound:
-            return
-        self.due = bound
-        for slot, values in list(self.stores[2].scan(high=(bound,))):
-            time, side, key = int(slot[0]), 1 - int(slot[1]), slot[2:]  # type: ignore[call-overload]
-            ahead = bounds.after if side == LEFT else bounds.before
-            if time >= now - bounds.grace - ahead:
-                self.due = min(self.due, time)
-                continue
+        for slot, values in merge(*map(self._due_rows, (RIGHT, LEFT), repeat(now)), key=_by_time):
+            side, time, key = 1 - int(slot[0]), int(slot[1]), slot[2:]  # type: ignore[call-overload]
             for value in values:
                 self._pad(side, key, join._keys[side].row(key, value), time, seq)
             self.stores[2].put(slot, None)
             self.run.hold(join.plan.id, -len(values))
+
+    def _due_rows(self, side: int, now: int) -> list[tuple[Key, Value]]:
+        """Rows of a side that no other row can match any more. They leave store 2: what was given out before is not visited again."""
+        begin, ahead = self.due[side], self.bounds.after if side == LEFT else self.bounds.before
+        bound = now - self.bounds.grace - ahead
+        if begin >= bound:
+            return []
+        self.due[side] = bound
+        return list(self.stores[2].scan(low=(1 - side, begin), high=(1 - side, bound)))
+
+
+def _by_time(row: tuple[Key, Value]) -> tuple[Any, Any]:
+    return row[0][1], row[0][0]

@@ -7,7 +7,7 @@ import pytest
 from flowql.compiler.plan.expr import Call
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, STRING
-from tests.runtime.operators.world import Task, batch, column, join, schema, source
+from tests.runtime.operators.world import DictStore, Task, batch, column, join, schema, source
 
 L, R = schema("l_id", "a:STRING"), schema("r_id", "b:STRING")
 OUT = Schema((Field("l_id", BIGINT, "key"), Field("a", STRING), Field("b", STRING)))
@@ -91,6 +91,34 @@ def test_waiting_rows_come_by_time_then_right_before_left_then_key():
     feed(task, ("l", (3, "l"), 5), ("l", (2, "l"), 5), ("r", (7, "r"), 5), ("l", (9, "l"), 4))
     got = feed(task, ("l", (50, "x"), 500))
     assert [r[0] for _, r, _ in got] == [9, 7, 2, 3]
+
+
+class CountedStore(DictStore):
+    """Counts the keys that scans pass, those that were deleted included: an epoch keeps them until it is committed."""
+
+    def __init__(self, spec):
+        super().__init__(spec)
+        self.all_keys, self.passed = set(), 0
+
+    def put_many(self, keys, values):
+        self.all_keys.update(keys)
+        super().put_many(keys, values)
+
+    def scan(self, *, low=None, high=None):
+        self.passed += sum((low is None or low <= k) and (high is None or k < high) for k in self.all_keys)
+        return super().scan(low=low, high=high)
+
+
+@pytest.mark.parametrize("kind", ["left", "full"])
+def test_a_row_that_waits_is_visited_once(kind):
+    """Scans passed all rows of the epoch: 12,000 took 200 times as long as 1,500."""
+    out = OUT if kind == "left" else FULL
+    task = Task(*join(L, R, out, "stream-stream", kind, before_ms=0, after_ms=50, grace_ms=0))
+    store = task.state.stores["waiting"] = CountedStore(task.plan.stores[2])
+    rows = [row for t in range(200) for row in (("l", (t, "l"), t), ("r", (-t - 1, "r"), t))]
+    assert len(feed(task, *rows)) == (149 if kind == "left" else 149 + 199)
+    assert len(store.all_keys) == (200 if kind == "left" else 400)
+    assert store.passed <= len(store.all_keys)
 
 
 def test_rows_behind_the_other_sides_memory_are_not_met_and_pad_at_once():

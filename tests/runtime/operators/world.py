@@ -258,7 +258,7 @@ def join(
         key = Schema(left.key)  # the store adds the time
         stores = (StoreSpec("left", "join", key, left), StoreSpec("right", "join", key, right))
         if kind != "inner" and bounds.get("grace_ms") is not None:
-            stores += (StoreSpec("waiting", "table", Schema((time, side, *left.key)), left),)
+            stores += (StoreSpec("waiting", "table", Schema((side, time, *left.key)), left),)
     elif shape == "stream-table":
         stores = (StoreSpec("table", "table", Schema(right.key), Schema(right.value)),)
     else:
