@@ -16,6 +16,7 @@ from flowql.compiler.dialect.ast import (
     InsertRow,
 )
 from flowql.compiler.plan.expr import Expr, Literal
+from flowql.compiler.plan.partitioners import MURMUR2
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.schemas.ref import DEBEZIUM
@@ -85,6 +86,10 @@ def check_writable(target: SourceDef, at: Span, verb: str) -> None:
     """Raises CompileError for what is only read. verb: what is tried, for the message."""
     if target.read_only:
         raise mistake("FQ2040", f"cannot {verb} read-only {target.kind}: {target.name}", at, "created with SOURCE")
+    if target.partitioner not in ("", MURMUR2):
+        title = f"cannot {verb} {target.name}, whose records are placed by {target.partitioner}: FlowQL places records by {MURMUR2}"
+        help_ = "write to another topic, or write records with the producers of this one"
+        raise mistake("FQ4089", title, at, f"declared with PARTITIONER = '{target.partitioner}'", help=help_)
     if target.value_format.name == DEBEZIUM:
         raise mistake("FQ2040", f"cannot {verb} {target.name}, whose rows Debezium writes", at, "change their source")
 

@@ -12,6 +12,7 @@ from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions, duration_m
 from flowql.compiler.catalog.names import did_you_mean, listing
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Property
+from flowql.compiler.plan import partitioners
 from flowql.compiler.plan.event_times import USUAL_TIMES, EventTimes
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, OnChange, Priority
 from flowql.compiler.plan.schema import KeyWindow
@@ -41,7 +42,7 @@ _TIMES = {"EARLIEST_TIME", "LATEST_TIME", "MAX_AHEAD"}
 _RECORD = {"TIMESTAMP", "TIMESTAMP_FORMAT", "WRAP_SINGLE_VALUE", "VALUE_DELIMITER", "KEY_DELIMITER"}
 _QUERY = {"PRIORITY", "WEIGHT", "LATENCY_TARGET", "QUERY_ID", "ON_CHANGE"}
 _ON_CHANGE: tuple[OnChange, ...] = ("rebuild", "forward")
-_SOURCE_ONLY = {"WINDOW_TYPE", "WINDOW_SIZE", "SOURCED_BY_CONNECTOR"}
+_SOURCE_ONLY = {"WINDOW_TYPE", "WINDOW_SIZE", "SOURCED_BY_CONNECTOR", "PARTITIONER"}
 FOR_SOURCE = frozenset(_TOPIC | _RECORD | _TIMES | _SOURCE_ONLY | set(_SCHEMA_PROPERTIES))
 FOR_SINK = frozenset(_TOPIC | _RECORD | _QUERY | set(_SCHEMA_PROPERTIES))
 FOR_INSERT = frozenset(_QUERY)
@@ -68,6 +69,7 @@ class Properties:
     timestamp: str | None = None
     timestamp_format: str | None = None
     times: EventTimes = USUAL_TIMES
+    partitioner: str = ""
     wrap: bool | None = None
     key_delimiter: str | None = None
     value_delimiter: str | None = None
@@ -102,6 +104,7 @@ def read_properties(items: Sequence[Property], allowed: frozenset[str], fold: st
         timestamp=_column(given, fold),
         timestamp_format=_text(given, "TIMESTAMP_FORMAT"),
         times=_times(given),
+        partitioner=_partitioner(given),
         wrap=_flag(given, "WRAP_SINGLE_VALUE"),
         key_delimiter=_delimiter(given, "KEY_DELIMITER"),
         value_delimiter=_delimiter(given, "VALUE_DELIMITER"),
@@ -276,6 +279,15 @@ def _times(given: Mapping[str, Property]) -> EventTimes:
         at = given["LATEST_TIME" if "LATEST_TIME" in given else "EARLIEST_TIME"].value_span
         raise mistake("FQ2011", "EARLIEST_TIME is not before LATEST_TIME", at, "no record has such a time")
     return times
+
+
+def _partitioner(given: Mapping[str, Property]) -> str:
+    name = (_text(given, "PARTITIONER") or "").lower()
+    if name and name not in partitioners.NAMES:
+        hint = did_you_mean(name, partitioners.NAMES) or "murmur2, crc32 or custom"
+        at = given["PARTITIONER"].value_span
+        raise mistake("FQ2011", f"unknown PARTITIONER {name!r}", at, "not a partitioner of keys", help=hint)
+    return partitioners.NAMES[name] if name else ""
 
 
 def _time(given: Mapping[str, Property], name: str) -> int | None:

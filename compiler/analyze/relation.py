@@ -85,6 +85,7 @@ def scan(source: SourceDef, session: Mapping[str, str]) -> Node:
         source.times,
         source.on_error,
         source.null_group,
+        source.partitioner,
     )
     return Node(spec, (), schema, "append" if source.kind == "stream" else "upsert")
 

@@ -94,6 +94,7 @@ def bind_source(statement: CreateSource, catalog: Catalog, session: Mapping[str,
         read_only=statement.read_only,
         statement=statement.text,
         watermark=statement.watermark,
+        partitioner=properties.partitioner,
     )
 
 

@@ -31,6 +31,18 @@ APPLICATION_CODES = {
         "flowql status      # CTAS_PER_HOUR suspended: it writes to per_hour, where brokers replace the times of events",
         "kafka-configs.sh --bootstrap-server BROKER --alter --topic per_hour --add-config message.timestamp.type=CreateTime",
     ),
+    "FQ4089": CodePage(
+        "Topics are placed by different partitioners",
+        "`PARTITIONER` of a source says how its producers place the records of a key: `murmur2` as Java clients and FlowQL do, `crc32` as librdkafka does, or `custom` for a rule of "
+        "your own that all topics with `custom` share. A task reads the same partition of all topics that a query joins, and of the rows that the query itself moves, "
+        "which are placed by murmur2. Where these differ, most rows of a join would be missing. For the same reason FlowQL does not write to a topic that is placed otherwise. "
+        "A copy of the topic is placed by murmur2.",
+        "CREATE STREAM orders (customer STRING KEY, n INT) WITH (KAFKA_TOPIC='orders', VALUE_FORMAT='JSON', PARTITIONER='crc32');\n"
+        "CREATE TABLE customers (id STRING PRIMARY KEY, name STRING) WITH (KAFKA_TOPIC='customers', VALUE_FORMAT='JSON', PARTITIONER='murmur2');\n"
+        "CREATE STREAM named AS SELECT o.customer, o.n, c.name FROM orders o JOIN customers c ON o.customer = c.id;",
+        "CREATE STREAM placed AS SELECT * FROM orders;\n"
+        "CREATE STREAM named AS SELECT o.customer, o.n, c.name FROM placed o JOIN customers c ON o.customer = c.id;",
+    ),
     "FQ4090": CodePage(
         "A transaction that does not end hides records",
         "Results are exact because only committed records are read, in order. A producer that keeps a transaction open, or one that brokers have lost track of, "

@@ -33,11 +33,13 @@ from flowql.compiler.catalog.catalog import (
     record_query,
 )
 from flowql.compiler.catalog.names import did_you_mean, listing
+from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.optimize.rules import optimise
 from flowql.compiler.physical.definition import definition_of, is_same
 from flowql.compiler.physical.planner import Topology, plan_query
 from flowql.compiler.physical.unrepeatable import refuse_unrepeatable, unrepeatable_calls
 from flowql.compiler.plan.logical import Node, Scan, SchemaRef, walk_nodes
+from flowql.compiler.plan.partitioners import placed_differently
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import NO_ROWS, InsertValues, Plan, QueryPlan, SourceDef
@@ -199,6 +201,7 @@ class PlanBuilder:
             logical, topology = kept.logical, Topology(kept.subtopologies, kept.repartitions)
         else:
             topology = plan_query(logical, query_id, partitions)
+            _check_partitioners(topology, catalog, partitions, bound.span)
         definition = kept.definition if kept is not None else definition_of(bound.node, catalog.sources)
         self.trace[query_id] = RuleTrace(bound.node, tuple(steps))
         priority, unrepeatable = options.priority or "normal", unrepeatable_calls(logical)
@@ -347,3 +350,15 @@ def _numbered(inserts: Iterable[InsertValues]) -> tuple[InsertValues, ...]:
         found.append(replace(insert, occurrence=seen[insert]))
         seen[insert] += 1
     return tuple(found)
+
+
+def _check_partitioners(topology: Topology, catalog: Catalog, partitions: Mapping[str, int], at: Span) -> None:
+    """CompileError for topics that a task reads side by side although their sources say that their records are placed differently."""
+    written = {s.name for s in catalog.sources.values() if s.query is not None or s.is_own_table}
+    single = {name for name, n in partitions.items() if n == 1}
+    for sub in topology.subtopologies:
+        if (differ := placed_differently(sub, written, single)) is not None:
+            first, second = differ
+            title = f"the query would read {first}, beside {second}: rows of one key would be in different tasks"
+            copy = "copy the topic, and use the copy in the query:  CREATE STREAM placed AS SELECT * FROM ..."
+            raise mistake("FQ4089", title, at, "placed differently", help=copy)

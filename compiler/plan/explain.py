@@ -94,8 +94,9 @@ def spec_text(spec: Spec | ExchangeSink | ExchangeSource) -> str:
     match spec:
         case Scan():
             time = f", time from {spec.timestamp.column}" if spec.timestamp else ""
+            placed = f", placed by {spec.partitioner}" if spec.partitioner else ""
             formats = f"{_format(spec.key_format)}/{_format(spec.value_format)}"
-            return f"Scan {spec.kind} {spec.source} (topic {spec.topic}, {formats}{time}{spec.times.limits()})"
+            return f"Scan {spec.kind} {spec.source} (topic {spec.topic}, {formats}{time}{spec.times.limits()}{placed})"
         case Project(columns):
             return f"Project {_named(columns)}{_DROPS if spec.drop_failed else ''}"
         case Filter(predicate):

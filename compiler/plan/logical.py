@@ -107,7 +107,7 @@ class Scan:
 
     schema of the node: the columns wanted (pruned), key columns first; roles tell where each is read from.
     kind: `stream` or `table`. A table source keeps its rows in a store when someone needs them or their old values.
-    null_group: see `Sink`.
+    null_group: see `Sink`. partitioner: who placed its records (`flowql.compiler.plan.partitioners`); empty: not said.
     """
 
     source: str
@@ -122,6 +122,7 @@ class Scan:
     times: EventTimes = USUAL_TIMES
     on_error: tuple[OnError, ...] = ()  # of other columns: a dead letter
     null_group: bool = False
+    partitioner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

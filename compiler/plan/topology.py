@@ -90,7 +90,7 @@ class SourceDef:
 
     relation: a relation of standard SQL whose rows are inserted, updated and deleted: a table of one's own, or a view over such.
     columns: those that can be seen, in the order in which they were declared; empty: as in the schema. rules: of a table of one's own.
-    watermark: how far behind the latest one a row may be; only of a source to which rows are added alone.
+    watermark: how far behind the latest one a row may be; only of a source to which rows are added alone. partitioner: see `Scan`.
     """
 
     name: str
@@ -111,6 +111,7 @@ class SourceDef:
     columns: tuple[str, ...] = ()
     rules: TableRules | None = None
     watermark: Watermark | None = None
+    partitioner: str = ""
 
     @property
     def is_own_table(self) -> bool:
@@ -168,6 +169,7 @@ def scan_of(source: SourceDef) -> Scan:
         times=source.times,
         on_error=source.on_error,
         null_group=source.null_group,
+        partitioner=source.partitioner,
     )
 
 

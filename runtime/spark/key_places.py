@@ -13,15 +13,17 @@ from typing import Any
 from flowql.runtime.log.base import RawBatch
 from flowql.runtime.task.key_places import SEEN_MAX, KeyPlaces, check_alike, sample_of
 
-KEYS = "keys"  # in a note: topic -> how many partitions it has, and keys in that of the task
+KEYS = "keys"  # in a note: topic -> how many partitions it has, the partitioner that its source names, and keys in the partition of the task
 
 
 class SampledKeys:
-    """Some keys of what a task reads in one batch. partitions: of the topics whose records of one key have to come to one task."""
+    """Some keys of what a task reads in one batch. placed: of the topics whose records of one key have to come to one task, the number of
+    partitions and the partitioner that the source names.
+    """
 
-    def __init__(self, partitions: Mapping[str, int]) -> None:
-        self._partitions = {topic: n for topic, n in partitions.items() if n > 1}
-        self._keys: dict[str, dict[bytes, None]] = {topic: {} for topic in self._partitions}
+    def __init__(self, placed: Mapping[str, tuple[int, str]]) -> None:
+        self._placed = {topic: (n, name) for topic, (n, name) in placed.items() if n > 1}
+        self._keys: dict[str, dict[bytes, None]] = {topic: {} for topic in self._placed}
 
     def look(self, raw: RawBatch) -> None:
         keys = self._keys.get(raw.tp.topic)
@@ -31,7 +33,7 @@ class SampledKeys:
     def told(self) -> dict[str, Any]:
         """What goes into the note; nothing if no such topic was read."""
         found = {
-            t: [self._partitions[t], *(b64encode(k).decode() for k in keys)] for t, keys in self._keys.items() if keys
+            t: [*self._placed[t], *(b64encode(k).decode() for k in keys)] for t, keys in self._keys.items() if keys
         }
         return {KEYS: found} if found else {}
 
@@ -48,7 +50,9 @@ class PlacesOfKeys:
         for note in notes:
             told: Mapping[str, Sequence[Any]] = note.get(KEYS, {})
             places = self._seen.setdefault(note["subtopology"], {}) if told else {}
-            for topic, (partitions, *keys) in told.items():
-                places.setdefault(topic, KeyPlaces()).take(map(b64decode, keys), note["partition"], partitions)
+            for topic, (partitions, partitioner, *keys) in told.items():
+                seen = places.setdefault(topic, KeyPlaces())
+                seen.declare(partitioner)
+                seen.take(map(b64decode, keys), note["partition"], partitions)
         for places in self._seen.values():
             check_alike(self._query, places, repartitions=False)

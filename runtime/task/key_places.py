@@ -17,12 +17,12 @@ from math import log2
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from flowql.compiler.plan.partitioners import CRC32, CUSTOM, MURMUR2
 from flowql.runtime.errors import KeysMisplaced
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.state.locks import NamedLock
 
 PARTITIONERS = "partitioners"  # in the metadata of a task: topic -> the partitioner that its keys are known to follow
-MURMUR2, CRC32 = "murmur2", "crc32"
 # Name -> (the partition of a key among n, who uses it). librdkafka: `rd_kafka_msg_partitioner_consistent`.
 KNOWN: Mapping[str, tuple[Callable[[bytes, int], int], str]] = {
     MURMUR2: (partition_for, "murmur2, as Java clients and FlowQL take it"),
@@ -54,6 +54,13 @@ class KeyPlaces:
         self._seen: dict[bytes, int] = {}
         self._unchecked: list[bytes] = []  # keys that were not compared with other topics yet
         self.split: tuple[bytes, int, int] | None = None  # a key, and two partitions that have it
+        self.declared = ""  # the partitioner that the source names
+
+    def declare(self, partitioner: str) -> None:
+        """What the source says; keys that are elsewhere contradict it."""
+        self.declared = partitioner
+        if partitioner in KNOWN:
+            self.trust(partitioner)
 
     def trust(self, partitioner: str) -> None:
         """What an instance has found out before."""
@@ -137,7 +144,13 @@ def check_alike(query: str, topics: Mapping[str, KeyPlaces], *, repartitions: bo
                 f"{query} reads {topic}, in which records of the key {_shown(key)} are in partition {first} and in partition {second}: "
                 f"each is processed by another task, and neither has all of them: {ADVICE}"
             )
-    for name, (_, said) in KNOWN.items():
+        if (wrong := places.against(places.declared)) is not None:
+            raise KeysMisplaced(
+                f"{query} reads {topic}, which is declared with PARTITIONER = '{places.declared}'. The key {_shown(wrong.key)} is in partition "
+                f"{wrong.partition} and not in {wrong.belongs}: leave PARTITIONER out, or name the one of its producers; more: flowql explain FQ4066"
+            )
+    own_rule = all(places.declared == CUSTOM for places in topics.values())
+    for name, (_, said) in KNOWN.items() if not own_rule else ():
         follow = [t for t, places in topics.items() if places.follows(name)]
         if not follow and not (repartitions and name == MURMUR2):
             continue

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.logical import Explode, Filter, Materialise, Project, Rekey, Scan, Sink, Union
-from flowql.compiler.plan.processors import Process
-from flowql.compiler.plan.temporal_filters import TemporalFilter
+from flowql.compiler.plan.partitioners import meeting_scans
 from flowql.compiler.plan.topology import ExchangeSink, ExchangeSource, Operator
-from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
+from flowql.compiler.plan.watermarks import AppendOnly
 from flowql.runtime.batch import DELETE, UNKNOWN, UPDATE_BEFORE, Batch, Ints, Origins, concat
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import RawBatch
@@ -46,8 +45,6 @@ Stage = tuple[Operator, ...]
 NONE_START: Mapping[str, Starting] = {}
 # A row that such an operator gives was made from the one row whose `seq` it has; a row of a join or an aggregation from several.
 _STATELESS = (Project, Filter, AsyncMap)
-# Their state is of a partition, or of rows by something else than the key of their records.
-_NOT_BY_KEY = (AsyncMap, EmitClosed, Process, Sink, TemporalFilter)
 _ONE_TO_ONE = (Scan, AppendOnly, AsyncMap, ExchangeSource, Project, Filter, Rekey, Explode, Union, Materialise)
 
 
@@ -98,9 +95,12 @@ class TaskProgram:
         self._exchanges = [op for op in operators if isinstance(op.spec, ExchangeSink)]
         self._traced = {op.id for op in self._exchanges if _is_traced(op, self._by_id)}
         self._pipeline = _fusible(operators, scans)
-        self._meeting = meeting_sources(operators)
+        meeting = meeting_scans(operators)
+        self._meeting = {op: scan.topic for op, scan in meeting.items()}
         # By topic whose records of one key have to come to one task; shared by the tasks of this reader.
         self.key_places = {t: self._scans[op].places_of(reader_of(query, op)) for op, t in self._meeting.items()}
+        for scan in meeting.values():
+            self.key_places[scan.topic].declare(scan.partitioner)
         self._is_told = not self._meeting  # of what earlier instances found out about the places of keys
 
     @property
@@ -353,15 +353,6 @@ def _stages(operators: Sequence[Operator]) -> list[Stage]:
             stages.append([op])
     order = {op.id: n for n, op in enumerate(operators)}
     return [tuple(s) for s in sorted(stages, key=lambda s: order[s[-1].id])]
-
-
-def meeting_sources(operators: Sequence[Operator]) -> dict[str, str]:
-    """Sources whose records of one key have to come to one task, and their topics: tables, and what an operator keeps state of by key. A windowed
-    key may have been placed without its window.
-    """
-    scans = [op for op in operators if isinstance(op.spec, Scan) and op.schema.window is None]
-    by_key = any(op.stores and not isinstance(op.spec, _NOT_BY_KEY) for op in operators)
-    return {op.id: op.spec.topic for op in scans if isinstance(op.spec, Scan) and (by_key or op.spec.kind == "table")}
 
 
 def _coalescible(operators: Sequence[Operator]) -> set[str]:

@@ -29,7 +29,16 @@ _ENCODINGS = {
     ("UPSERT", "JSON"): ("upsert-kafka", "json"), ("UPSERT", "AVRO"): ("upsert-kafka", "avro-confluent"),
     ("DEBEZIUM", "JSON"): ("kafka", "debezium-json"),
 }  # fmt: skip
-_OWN = ("PARTITIONS", "TIMESTAMP", "TIMESTAMP_FORMAT", "EARLIEST_TIME", "LATEST_TIME", "MAX_AHEAD", "VALUE_DELIMITER")
+_OWN = (
+    "PARTITIONS",
+    "TIMESTAMP",
+    "TIMESTAMP_FORMAT",
+    "EARLIEST_TIME",
+    "LATEST_TIME",
+    "MAX_AHEAD",
+    "VALUE_DELIMITER",
+    "PARTITIONER",
+)
 _FROM_THE_BEGINNING = ("earliest", "earliest-offset")
 _BROKERS = "brokers and the settings of clients are those of the target in flowql.yaml; leave it out"
 _STARTUP = "all records of the topic are read, from the first one; leave it out"

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from flowql.compiler.plan.logical import Scan
+from flowql.compiler.plan.partitioners import meeting_scans
 from flowql.compiler.plan.topology import ExchangeSource
 from flowql.runtime.clock import SystemClock
 from flowql.runtime.config import InstanceConfig
@@ -36,7 +37,7 @@ from flowql.runtime.task.id import TaskId
 from flowql.runtime.task.input_buffer import ConsumerChannels, ExchangeInput, LogInput
 from flowql.runtime.task.program import ExchangeRows
 from flowql.runtime.task.task import MicroBatchResult, Task
-from flowql.runtime.topology.program import TaskProgram, meeting_sources
+from flowql.runtime.topology.program import TaskProgram
 from flowql.runtime.topology.scans import Scans
 
 LOOK_S = 0.01  # between two looks whether a call is to be made again
@@ -87,7 +88,8 @@ class StageProgram:
             layout.query, self.sub.operators, partition, layout.partitions, Scans(Metrics()), CONFIG
         )
         self._program.coalesce = layout.coalesce
-        self._placed = {topic: layout.partitions[topic] for topic in meeting_sources(self.sub.operators).values()}
+        meeting = meeting_scans(self.sub.operators).values()
+        self._placed = {scan.topic: (layout.partitions[scan.topic], scan.partitioner) for scan in meeting}
 
     def run(self, state: GroupState, rows: Sequence[Row], *, cut_between: bool = False) -> Iterator[Row]:
         """Process rows that are meant for this task; gives rows of ENVELOPE, a note last.

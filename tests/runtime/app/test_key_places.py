@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from flowql.compiler.plan.logical import Aggregate, Sink
+from flowql.compiler.plan.partitioners import meeting_scans
 from flowql.runtime.app.driver import Driver
 from flowql.runtime.app.instance import Instance
 from flowql.runtime.app.progress import query_status
@@ -20,7 +21,6 @@ from flowql.runtime.log.base import EARLIEST, PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.state.memory import MemoryPhysical
-from flowql.runtime.topology.program import meeting_sources
 from tests.runtime.app.engine import COUNTS, OTHERS, plan
 
 PARTITIONS = 4
@@ -156,6 +156,50 @@ def test_a_copy_of_a_stream_is_placed_as_joins_need_it() -> None:
     assert keys_in(life.log, "joined") == sorted(KEYS)
 
 
+def by_rule(key: bytes, n: int) -> int:
+    """Murmur2, but for a key that has a partition of its own."""
+    return 0 if key == b"customer-7" else partition_for(key, n)
+
+
+def declared(topic: str, partitioner: str) -> str:
+    return f"""CREATE STREAM {topic}S (K STRING KEY, V INT)
+      WITH (KAFKA_TOPIC='{topic.lower()}', KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON', PARTITIONER='{partitioner}');"""
+
+
+def joined(first: str, second: str) -> str:
+    names = "INPUTS I JOIN OTHERS_ O"
+    return f"""{declared("INPUT", first)} {declared("OTHER", second).replace("OTHERS (", "OTHERS_ (")}
+      {JOINED.replace("INPUT I JOIN OTHER O", names)}"""
+
+
+def test_topics_that_follow_a_rule_of_their_own_are_joined() -> None:
+    """Almost all keys are where murmur2 puts them: the one that is not was taken for a mistake, although both topics have it in one place."""
+    for partitioner, state in (("custom", "running"), ("murmur2", "error")):
+        life = Life()
+        life.instance.deploy(plan(joined(partitioner, partitioner)))
+        put(life.log, "other", by_rule, [k for k in KEYS if k != "customer-7"])
+        life.settle()
+        put(life.log, "input", by_rule)
+        put(life.log, "other", by_rule, ["customer-7"])
+        life.settle()
+        assert life.said("CSAS_JOINED")[0] == state, life.said("CSAS_JOINED")
+    assert "declared with PARTITIONER = 'murmur2'. The key 'customer-7' is in partition 0" in life.why_stopped(
+        "CSAS_JOINED"
+    )
+
+
+def test_the_first_key_contradicts_what_a_source_says() -> None:
+    life = Life()
+    life.instance.deploy(plan(joined("crc32", "crc32")))
+    put(life.log, "input", crc32)
+    life.settle()
+    assert life.said("CSAS_JOINED")[0] == "running"
+    elsewhere = next(k for k in KEYS if crc32(k.encode(), PARTITIONS) != partition_for(k.encode(), PARTITIONS))
+    put(life.log, "other", partition_for, [elsewhere])
+    life.settle()
+    assert "reads other, which is declared with PARTITIONER = 'crc32'" in life.why_stopped("CSAS_JOINED")
+
+
 def test_what_was_known_of_a_topic_is_known_to_the_next_instance() -> None:
     """A table that was read long ago has no records that could be looked at."""
     life = Life()
@@ -237,7 +281,7 @@ def test_a_topic_that_was_made_anew_has_its_own_places() -> None:
 )
 def test_which_topics_have_to_be_placed_by_key(queries: tuple[str, ...], topics: set[str]) -> None:
     last = plan(*queries).queries[-1]
-    assert {t for sub in last.subtopologies for t in meeting_sources(sub.operators).values()} == topics
+    assert {s.topic for sub in last.subtopologies for s in meeting_scans(sub.operators).values()} == topics
 
 
 def test_rows_that_a_view_keeps_are_not_kept_by_the_key_of_their_records() -> None:
@@ -246,5 +290,5 @@ def test_rows_that_a_view_keeps_are_not_kept_by_the_key_of_their_records() -> No
     stores = next(op.stores for op in sub.operators if isinstance(op.spec, Aggregate))
     assert stores
     assert (
-        meeting_sources([replace(op, stores=stores if isinstance(op.spec, Sink) else ()) for op in sub.operators]) == {}
+        meeting_scans([replace(op, stores=stores if isinstance(op.spec, Sink) else ()) for op in sub.operators]) == {}
     )
