@@ -28,7 +28,7 @@ from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
 from flowql.topics.codecs import KeyWriter, refuse_own_table
-from flowql.topics.python_values import NotOfType, check_fields, column_of
+from flowql.topics.python_values import NotOfType, check_column, column_of
 from flowql.topics.records import partitions_of
 
 BATCH_ROWS = 50_000
@@ -185,7 +185,7 @@ class RowWriter:
         if name is None:
             return pa.nulls(data.num_rows, wanted)
         try:
-            check_fields(data.column(name).type, field.type)
+            check_column(data.column(name), field.type)
             return _plain(data.column(name)).cast(wanted)
         except NotOfType as error:
             title = f"column {field.name} of {self.source.name} is {field.type}: {error}"
