@@ -30,7 +30,7 @@ from flowql.compiler.functions.exact_sums import (
 )
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.user import aggregate_in_plan, is_users
-from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import BIGINT, DOUBLE, JSONB, Kind, SqlType, array
 
 Acc = Any  # an immutable reference value (`AggregateFunction.initial`)
 
@@ -106,6 +106,24 @@ def aggregate(
     if function == "STRING_AGG":
         return Ordered("all", result=_joined(str(init[0])) if init else _delimited)
     return _ORDERED.get(function)
+
+
+def result_type(function: str, args: tuple[SqlType, ...]) -> SqlType | None:
+    """The type of what an aggregate gives, COUNT, SUM and AVG apart; None where it does not take these types."""
+    numeric = function in _VARIANCES or function in change_statistics.FUNCTIONS
+    wanted = _OF_KIND.get(function)
+    if (
+        (wanted is not None and args[0].kind is not wanted)
+        or ((numeric or function == "PERCENTILE_CONT") and not all(t.is_numeric for t in args))
+        or (function in change_bits.FUNCTIONS and args[0].kind not in (Kind.INT, Kind.BIGINT))
+        or (function in ("MIN", "MAX", "MODE") and args[0] == JSONB)
+    ):
+        return None
+    if function == "REGR_COUNT":
+        return BIGINT
+    if function == "ARRAY_AGG":
+        return array(args[0])
+    return DOUBLE if numeric or function == "PERCENTILE_CONT" else args[0]
 
 
 def needs_values(function: str) -> bool:
@@ -194,6 +212,7 @@ def _whole_result(t: SqlType, result: SqlType) -> Callable[[int, int], Any]:
     return integer
 
 
+_OF_KIND = {"BOOL_AND": Kind.BOOLEAN, "EVERY": Kind.BOOLEAN, "BOOL_OR": Kind.BOOLEAN, "STRING_AGG": Kind.STRING}
 # function -> (it is over a sample: divided by n - 1; it is the root).
 _VARIANCES = {
     "VAR_POP": (False, False),

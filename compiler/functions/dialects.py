@@ -12,6 +12,7 @@ from flowql.compiler.functions.arithmetic import SYMBOLS as ARITHMETIC
 from flowql.compiler.functions.comparison import SYMBOLS
 from flowql.compiler.functions.registry import NAMES
 from flowql.compiler.functions.sql_comparison import PREFIX
+from flowql.compiler.functions.sql_linear_aggregates import SAME, plan_name
 
 assert builtin.FAMILIES
 
@@ -23,7 +24,7 @@ _STANDARD = {
     "to_millis": "UNIX_TIMESTAMP",
     **NAMES,
 }
-_AGGREGATES = {"SUM": "sql_sum", "AVG": "sql_avg"}
+_AGGREGATES = {"SUM": "sql_sum", "AVG": "sql_avg", **{n: plan_name(f) for n, f in SAME.items()}}
 
 
 def function_name(name: str, *, standard: bool) -> str:

@@ -10,7 +10,7 @@
 A row with which a sum overflows is an error of that row. An accumulator is (sum, number of values): it tells "no values" from zero, also
 after values were taken out again. Doubles are summed exactly, so that neither their order nor what has gone leaves a trace: the sum is
 kept as the parts of Shewchuk's expansion ("Adaptive Precision Floating-Point Arithmetic", 1997), beside the numbers of NaNs and infinities.
-COUNT, MIN and MAX are those of ksqlDB.
+COUNT, MIN and MAX are those of ksqlDB; the others of relations are in `sql_linear_aggregates`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
+from functools import reduce
 from typing import Any
 
 from flowql.compiler.functions.aggregates import Add, Init
+from flowql.compiler.functions.exact_sums import plus, ratio, scaled
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, MAX_PRECISION, WIDE, NumericOverflow, fit_decimal
 from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
@@ -81,6 +83,15 @@ def _double_total(total: Any) -> float:
     if nans or (above and below):
         return math.nan
     return math.inf if above else -math.inf if below else math.fsum(parts)
+
+
+def _double_mean(total: Any, n: int) -> float:
+    """The double nearest to the exact mean, which a rounded sum might miss."""
+    whole = _double_total(total)
+    if not math.isfinite(whole):
+        return whole
+    m, e = reduce(plus, map(scaled, total[0]), (0, 0))
+    return ratio(m, e, n)
 
 
 def _double_merge(a: Any, b: Any) -> Any:
@@ -149,7 +160,7 @@ def _sum_result(r: Resolution, _init: Init) -> Callable[[Any], Any]:
 
 def _average_result(r: Resolution, _init: Init) -> Callable[[Any], Any]:
     if r.result.kind is Kind.DOUBLE:
-        return lambda acc: _double_total(acc[0]) / acc[1] if acc[1] else None
+        return lambda acc: _double_mean(acc[0], acc[1]) if acc[1] else None
     quantum = Decimal(1).scaleb(-r.result.scale)
 
     def mean(acc: Any) -> Decimal | None:

@@ -30,6 +30,7 @@ class Ways:
 
     def __init__(self, column: str) -> None:
         tables = [f"CREATE TABLE {n} (id INT PRIMARY KEY, v {column})" for n in ("t", "u")]
+        self._column = column
         self._stream = f"CREATE STREAM s (id INT, v {column}) WITH (KAFKA_TOPIC='s', VALUE_FORMAT='JSON', PARTITIONS=1)"
         self._world, self._session, self._next = SqlSession(Shape()), Session(dialect="standard"), 0
         assert self._world.define(tables) == [None, None], column
@@ -47,8 +48,10 @@ class Ways:
 
     def all(self) -> Mapping[str, Callable[[str], Stored]]:
         """By the name of the way: from an expression to what is stored. Each raises Refused."""
-        tables = {"VALUES": self.values, "UPDATE": self.update, "SELECT": self.select, "CONFLICT": self.conflict}
-        return {**tables, "stream": self.stream} if self.has_stream else tables
+        ways = {"VALUES": self.values, "UPDATE": self.update, "SELECT": self.select}
+        if self._column == "INT":
+            ways["CONFLICT"] = self.conflict
+        return {**ways, "stream": self.stream} if self.has_stream else ways
 
     def values(self, e: str) -> Stored:
         return self._returned(f"INSERT INTO t VALUES ({self._number()}, {e})")

@@ -153,6 +153,11 @@ class SqlSession:
             self.restart()
         self.settle()
 
+    @property
+    def plan(self) -> Plan:
+        """Everything that was defined."""
+        return self._session.plan
+
     def contents(self, views: Sequence[str]) -> dict[str, pa.Table]:
         """The rows that the results of queries hold, once these have caught up."""
         self.settle()

@@ -20,7 +20,7 @@ from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions import change_statistics
-from flowql.compiler.functions.change_aggregates import aggregate
+from flowql.compiler.functions.change_aggregates import aggregate, result_type
 from flowql.compiler.functions.change_aggregates import names as aggregate_names
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.folding import folded
@@ -31,7 +31,7 @@ from flowql.compiler.plan.changes import GroupAggregate, GroupCall
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.schema import Field, Schema
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, JSONB, SPAN, STRING, Kind, SqlType, array
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, JSONB, SPAN, STRING, Kind, SqlType
 
 _ALIASES = {
     "STDDEV": "STDDEV_SAMP",
@@ -383,29 +383,12 @@ def _result_type(function: str, args: tuple[SqlType, ...], node: t.Call) -> SqlT
             raise mistake(
                 "FQ2005", str(problem), node.span, f"got ({', '.join(map(str, args))})", help=problem.hint
             ) from None
-    wanted = {"BOOL_AND": Kind.BOOLEAN, "BOOL_OR": Kind.BOOLEAN, "STRING_AGG": Kind.STRING}.get(function)
-    numeric = function in (*_DOUBLE_RESULTS, *_OF_PAIRS)
-    whole = function not in _OF_BITS or args[0].kind in (Kind.INT, Kind.BIGINT)
-    if (
-        (wanted is not None and args[0].kind is not wanted)
-        or (numeric and not all(a.is_numeric for a in args))
-        or not whole
-        or (function in ("MIN", "MAX", "MODE") and args[0] == JSONB)
-    ):
+    result = result_type(function, args)
+    if result is None:
         raise mistake(
             "FQ2005", f"{node.name[-1]}({', '.join(map(str, args))}) does not exist", node.span, f"got ({args[0]})"
         )
-    if function == "REGR_COUNT":
-        return BIGINT
-    if function == "ARRAY_AGG":
-        return array(args[0])
-    fixed = {
-        "BOOL_AND": BOOLEAN,
-        "BOOL_OR": BOOLEAN,
-        "STRING_AGG": STRING,
-        **dict.fromkeys((*_DOUBLE_RESULTS, *_OF_PAIRS), DOUBLE),
-    }
-    return fixed.get(function, args[0])
+    return result
 
 
 def grouped_by(select: t.Select, column: str) -> Edit | None:
