@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.one_meaning.answers import Answer, difference
 from tests.one_meaning.known import reason_of
@@ -12,9 +12,13 @@ from tests.one_meaning.postgres import Postgres
 from tests.one_meaning.statements import Batch, Statement
 from tests.one_meaning.world import Answers, world
 
-WAYS = ("view", "stream", "watermark", "asked", "asked stream", "stopped", "exec")
+WAYS = (
+    "view", "stream", "watermark", "asked", "asked stream", "remote", "exec", "subscribe", "test", "stopped"
+)  # fmt: skip
 POSTGRES, ASKED, EXEC = "postgres", "asked", "exec"
 ALSO_ASKED = ("asked stream", "stopped", "remote", EXEC)
+UNTYPED = (EXEC, "subscribe", "test")
+CHANGED = ", after changes"
 ROWS_MAX = 3
 
 
@@ -54,11 +58,23 @@ class Outcome:
     examples: dict[tuple[str, str], str] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
 
-    def add(self, batch: Batch, answers: Answers) -> None:
+    def add(self, batch: Batch, phases: Sequence[Answers]) -> None:
+        """phases: the ways that are to say the same, and those after changes."""
+        first, *later = phases
         for n, statement in enumerate(batch.statements):
-            found = {way: answers[way][n] for way in answers if n in answers[way]}
+            found = _of_statement(first, n)
             self._count(statement, found)
-            self.differences += _differences(batch.seed, n, statement, found)
+            here = list(_differences(batch.seed, n, statement, found))
+            told = {d.label for d in here}
+            if all(a.kind != "failed" for a in found.values()):  # dead letters are counted from a start on
+                for answers in later:
+                    new = (
+                        d
+                        for d in _differences(batch.seed, n, statement, _of_statement(answers, n))
+                        if d.label not in told
+                    )
+                    here += (replace(d, kind=d.kind + CHANGED) for d in new)
+            self.differences += here
 
     def _count(self, statement: Statement, found: dict[str, Answer]) -> None:
         self.statements += 1
@@ -76,25 +92,36 @@ class Outcome:
         self.failed += any(a.kind == "failed" for a in found.values())
 
 
-def run(batch: Batch, ways: Sequence[str], partitions: int, postgres: Postgres | None) -> Answers:
-    """The answers of all ways, and of PostgreSQL."""
+def run(
+    batch: Batch, ways: Sequence[str], partitions: int, postgres: Postgres | None, *, changes: int = 0
+) -> list[Answers]:
+    """The answers of all ways, and of PostgreSQL; those of tables and of streams each after a restart and so many changes."""
     with world(batch, ways, partitions) as made:
-        made.ask()
-    answers = made.answers
-    if postgres is not None:
-        answers[POSTGRES] = dict(enumerate(_of_postgres(batch, postgres)))
-    return answers
+        found = [made.ask()]
+        if postgres is not None:
+            _into_postgres(batch, postgres)
+            found[0][POSTGRES] = _of_postgres(batch, postgres)
+        if changes:
+            taken, tables, streams = made.change([t.change() for t in batch.tables for _ in range(changes)])
+            if postgres is not None:
+                for sql in taken:
+                    postgres.run(sql)
+                tables[POSTGRES] = _of_postgres(batch, postgres)
+            found += [tables, streams]
+    return found
 
 
-def _of_postgres(batch: Batch, postgres: Postgres) -> Iterator[Answer]:
+def _of_postgres(batch: Batch, postgres: Postgres) -> dict[int, Answer]:
+    return {n: postgres.ask(s.for_postgres) for n, s in enumerate(batch.statements)}
+
+
+def _into_postgres(batch: Batch, postgres: Postgres) -> None:
     postgres.run("DROP SCHEMA IF EXISTS public CASCADE; CREATE SCHEMA public")
     for table, rows in zip(batch.tables, batch.rows, strict=True):
         names = ", ".join(c.name for c in table.relation.columns)
         postgres.run(_milliseconds(table.definition()))
         values = ", ".join(f"({', '.join(r)})" for r in rows)
         postgres.run(f"INSERT INTO {table.relation.name} ({names}) VALUES {values}")
-    for statement in batch.statements:
-        yield postgres.ask(statement.for_postgres)
 
 
 def _milliseconds(definition: str) -> str:
@@ -102,6 +129,10 @@ def _milliseconds(definition: str) -> str:
     for name in ("TIMESTAMPTZ", "TIMESTAMP"):
         definition = definition.replace(f"{name},", f"{name}(3),").replace(f"{name})", f"{name}(3))")
     return definition
+
+
+def _of_statement(answers: Answers, n: int) -> dict[str, Answer]:
+    return {way: of[n] for way, of in answers.items() if n in of}
 
 
 def _differences(seed: int, n: int, statement: Statement, found: dict[str, Answer]) -> Iterator[Difference]:
@@ -116,7 +147,7 @@ def _differences(seed: int, n: int, statement: Statement, found: dict[str, Answe
     told = set[str]()
     for way in ways[1:]:
         than = ASKED if way in ALSO_ASKED and ASKED in ways else first
-        kind = difference(found[than], found[way], types=way != EXEC)
+        kind = difference(found[than], found[way], types=way not in UNTYPED)
         if kind:
             right = "" if theirs is None or kind.startswith("types") else _right(found, than, way, theirs)
             yield Difference(seed, n, statement, (than, way), kind, right, _shown(found, than, way))

@@ -67,6 +67,7 @@ class Postgres:
     """One session, of the simple protocol, with values as texts."""
 
     def __init__(self, address: str) -> None:
+        self.address = address
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(address)
         self._stream = self._socket.makefile("rb")

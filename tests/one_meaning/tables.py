@@ -39,6 +39,7 @@ EDGES = {
     "jsonb": ("'null'::jsonb", "'[]'::jsonb", "'{}'::jsonb", "'1.50'::jsonb", "'\"é\"'::jsonb", "'[1, \"a\", null, {\"a\": 2}]'::jsonb"),
 }  # fmt: skip
 _START, _STEP = datetime(2024, 3, 30, 20), timedelta(hours=1)
+KEYLESS = ("ints", "texts", "jsonb", "double")
 WIDE = {"z": "timestamptz", "n": "ints", "o": "texts", "j": "jsonb"}
 
 
@@ -70,7 +71,10 @@ class WideTable(Table):
     def __init__(self, name: str, rng: Random) -> None:
         super().__init__(name, rng)
         self.edges = rng.choice((0.0, 0.05, 0.15))
-        self.relation = replace(self.relation, columns=(*self.relation.columns, Column("ts", "timestamp")))
+        columns, key = self.relation.columns, self.relation.key
+        if any(c.type in KEYLESS for c in columns if c.name in key):
+            key = ("id",)
+        self.relation = replace(self.relation, columns=(*columns, Column("ts", "timestamp")), key=key)
 
     def literal(self, type_: str) -> str:
         return literal(self._rng, type_, self._values, self.edges)

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pyarrow as pa
 
 import flowql
 from flowql.errors import CommandError, CompileError, RuntimeFailure
-from tests.one_meaning.answers import Answer, of_table
+from tests.one_meaning.answers import Answer, of_table, of_values
 from tests.one_meaning.statements import Batch, Statement
+from tests.one_meaning.tested import tested
 
 PREFIXES = {"view": "", "stream": "s", "watermark": "w"}  # of the relations that views of a way read
-WAIT_S = 120.0
+WAIT_S, QUIET_S = 120.0, 2.0
+STOPPED_EVERY, SUBSCRIBED_EVERY = 5, 3  # statements; each of a stopped instance takes a process of its own
+TOKEN = "one-meaning-one-token"
+LATE = "TIMESTAMP '2024-03-30 10:00:00'"  # before all other times of ts, by more than the delay of the watermark
 ROWTIME = "ROWTIME"  # a column that `SELECT *` of a view has only where the view is a stream
 YAML = """name: meaning
 dialect: standard
 sql: "*.sql"
 defaults: {{partitions: {partitions}}}
 targets:
-  main: {{data_dir: data, threads: 1}}
+  main: {{data_dir: data, threads: 1, api: {{port: {port}, token: {token}}}}}
 """
 _FAILURES = re.compile(r"FQ40|FQ41|.*(Out of Range|Conversion|Invalid Input) Error")  # of errors about a value of a row
 _PLACE = re.compile(r"(\w+_\d+)\.sql")
@@ -40,6 +47,7 @@ class World:
         self.folder, self.batch, self.ways, self.partitions = folder, batch, ways, partitions
         self.answers: Answers = {way: {} for way in ways}
         self._instance: flowql.Instance | None = None
+        self._port = free_port()
         self._views: dict[str, tuple[str, int]] = {}  # way and statement of each view that is deployed
 
     @property
@@ -49,7 +57,7 @@ class World:
 
     def start(self) -> None:
         """Deploys every view that is not refused, and writes the rows."""
-        (self.folder / "flowql.yaml").write_text(YAML.format(partitions=self.partitions))
+        (self.folder / "flowql.yaml").write_text(YAML.format(partitions=self.partitions, port=self._port, token=TOKEN))
         (self.folder / "sources.sql").write_text(";\n".join(self._sources()) + ";\n")
         for way in self.ways:
             if way in PREFIXES:
@@ -93,13 +101,18 @@ class World:
             (self.folder / f"{name}.sql").unlink()
 
     def _insert(self) -> None:
-        for table, rows in zip(self.batch.tables, self.batch.rows, strict=True):
-            names = ", ".join(c.name for c in table.relation.columns)
-            values = ", ".join(f"({', '.join(r)})" for r in rows)
+        for i in range(len(self.batch.tables)):
             for way, prefix in PREFIXES.items():
                 if not prefix or way in self.ways:
-                    given = values.replace("::jsonb", "") if prefix else values
-                    self._connection.execute(f"INSERT INTO {prefix}{table.relation.name} ({names}) VALUES {given}")
+                    self._connection.execute(self._insert_text(i, prefix))
+
+    def _insert_text(self, i: int, prefix: str) -> str:
+        table = self.batch.tables[i].relation
+        names = ", ".join(c.name for c in table.columns)
+        values = ", ".join(f"({', '.join(r)})" for r in self.batch.rows[i])
+        return (
+            f"INSERT INTO {prefix}{table.name} ({names}) VALUES {values.replace('::jsonb', '') if prefix else values}"
+        )
 
     def settle(self) -> None:
         """Waits until every view has all rows."""
@@ -112,35 +125,86 @@ class World:
             assert time.monotonic() < limit_s, f"seed {self.batch.seed}: the views do not catch up"
             time.sleep(0.01)
 
-    def ask(self) -> None:
-        """All ways of a running instance, and then those of a stopped one."""
-        assert self._instance is not None
-        failing = self._failing()
-        for name, (way, n) in self._views.items():
-            answer = asked(self._connection, f"SELECT * FROM {name}")
-            self.answers[way][n] = Answer("failed", text=failing[name]) if name in failing else answer
-        for way in ("asked", "asked stream"):
-            if way in self.ways:
-                self._ask_all(way, self._connection)
+    def ask(self) -> Answers:
+        """The answers of a live instance, and then those of the directory of a stopped one."""
+        answers = self._ask_views(self.answers)
+        for way, connection in self._askers():
+            self._ask_all(answers[way], connection, "s" if way == "asked stream" else "")
         if "exec" in self.ways:
             self._execute()
+        if "subscribe" in self.ways:
+            for n, statement in list(enumerate(self.batch.statements))[::SUBSCRIBED_EVERY]:
+                answers["subscribe"][n] = self._subscribed(n, statement)
+        if "test" in self.ways:
+            self._test(answers)
         self.stop()
         if "stopped" in self.ways:
             with flowql.connect(self.folder) as connection:
-                self._ask_all("stopped", connection)
+                self._ask_all(answers["stopped"], connection, "", STOPPED_EVERY)
+        return answers
 
-    def _ask_all(self, way: str, connection: flowql.Connection) -> None:
-        for n, statement in enumerate(self.batch.statements):
-            self.answers[way][n] = asked(connection, self._asked_text(way, statement))
+    def _ask_views(self, answers: Answers) -> Answers:
+        failing = self._failing()
+        for name, (way, n) in self._views.items():
+            answer = asked(self._connection, f"SELECT * FROM {name}") if way != "exec" else None
+            if answer is not None:
+                answers[way][n] = Answer("failed", text=failing[name]) if name in failing else answer
+        return answers
 
-    def _asked_text(self, way: str, statement: Statement) -> str:
-        return statement.over("s", self.batch.relations) if way == "asked stream" else self.text("view", statement)
+    def _askers(self) -> Iterator[tuple[str, flowql.Connection]]:
+        for way in ("asked", "asked stream"):
+            if way in self.ways:
+                yield way, self._connection
+        if "remote" in self.ways:
+            with flowql.connect(f"http://127.0.0.1:{self._port}", token=TOKEN) as connection:
+                yield "remote", connection
+
+    def _ask_all(self, answers: dict[int, Answer], connection: flowql.Connection, prefix: str, every: int = 1) -> None:
+        for n, statement in list(enumerate(self.batch.statements))[::every]:
+            text = statement.over(prefix, self.batch.relations) if prefix else statement.over_tables
+            answers[n] = asked(connection, text)
+
+    def _subscribed(self, n: int, statement: Statement) -> Answer:
+        """As a push query over streams, whose rows are as many as those of the view over streams."""
+        view = self.answers["stream"].get(n)
+        if view is None or view.kind != "rows" or not view.rows:
+            return Answer("refused", text="FQ0000 no view over streams has rows")
+        return followed(self._connection, f"{statement.over('s', self.batch.relations)} EMIT CHANGES", len(view.rows))
+
+    def _test(self, answers: Answers) -> None:
+        found = {f"view_{n}": a for n, a in answers["view"].items() if a.kind == "rows" and a.rows}
+        inserts = [self._insert_text(i, "") for i in range(len(self.batch.tables))]
+        for name, answer in tested(self.folder, inserts, found).items():
+            answers["test"][self._views[name][1]] = answer
+
+    def change(self, changes: Sequence[str]) -> tuple[list[str], Answers, Answers]:
+        """Starts the instance again and carries out these statements: those that it took, and the answers of tables and of streams.
+
+        Rows that are late come to streams with a watermark of one partition, where it is known which ones are.
+        """
+        self._instance = flowql.Instance(self.folder).start()
+        taken = [sql for sql in changes if not _attempt(partial(self._connection.execute, sql))]
+        if "watermark" in self.ways and self.partitions == 1:
+            self._insert_late()
+        self.settle()
+        views = self._ask_views({way: {} for way in PREFIXES})
+        tables = {"view": views["view"], **({"asked": {}} if "asked" in self.ways else {})}
+        if "asked" in self.ways:
+            self._ask_all(tables["asked"], self._connection, "")
+        return taken, tables, {way: views[way] for way in ("stream", "watermark") if way in self.ways}
+
+    def _insert_late(self) -> None:
+        for table, rows in zip(self.batch.tables, self.batch.rows, strict=True):
+            columns = [c.name for c in table.relation.columns]
+            late = ", ".join(f"({', '.join([*r[:-1], LATE])})" for r in rows[:3])
+            sql = f"INSERT INTO w{table.relation.name} ({', '.join(columns)}) VALUES {late.replace('::jsonb', '')}"
+            self._connection.execute(sql)
 
     def _failing(self) -> Mapping[str, str]:
         """The views for which a row failed."""
         queries = self._connection.status()["queries"]
         return {
-            q["id"].removeprefix("CTAS_"): f"{q['dead_letters']} dead letters, {q['errors']} errors"
+            q["id"].split("_", 1)[1]: f"{q['dead_letters']} dead letters, {q['errors']} errors"
             for q in queries
             if q["dead_letters"] or q["errors"]
         }
@@ -191,6 +255,23 @@ def asked(connection: flowql.Connection, sql: str) -> Answer:
     return found or of_table(table[0].drop_columns([ROWTIME] if ROWTIME in table[0].column_names else []))
 
 
+def followed(connection: flowql.Connection, sql: str, count: int) -> Answer:
+    """So many rows of a push query; fewer if no more come. The changes of a table are no rows to be compared."""
+    changes = list[Any]()
+
+    def follow() -> None:
+        with connection.subscribe(sql, start="earliest", limit=count) as subscription:
+            timer = Timer(QUIET_S, subscription.close)
+            timer.start()
+            changes.extend(subscription)
+            timer.cancel()
+
+    found = _attempt(follow)
+    if found is None and any(c.op != "insert" for c in changes):
+        found = Answer("refused", text="FQ0000 the result is a table")
+    return found or of_values([list(c.row.values()) for c in changes])
+
+
 def _attempt(act: Callable[[], Any]) -> Answer | None:
     try:
         act()
@@ -213,6 +294,11 @@ def sql_type(arrow: str) -> str:
         return f"TIMESTAMPTZ{digits}" if "tz=" in arrow else f"TIMESTAMP{digits}"
     names = {"int32": "INT", "int64": "BIGINT", "double": "DOUBLE PRECISION", "bool": "BOOLEAN", "date32[day]": "DATE"}
     return names.get(arrow, "VARCHAR")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 @contextmanager

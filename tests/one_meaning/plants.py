@@ -1,0 +1,193 @@
+"""Faults that the comparison must find within 500 statements: `python -m tests.one_meaning --plant NAME`.
+
+Each is planted into the operators of views, or into what writes rows, of this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from decimal import Decimal
+from multiprocessing import get_context
+from typing import Any
+
+from flowql.compiler.functions import builtin, change_aggregates, exact_sums, inline
+from flowql.compiler.functions.registry import lookup, register
+from flowql.compiler.plan.expr import Literal
+from flowql.compiler.plan.types import Kind
+from flowql.runtime.operators.changes import order
+from flowql.runtime.operators.changes.top_n import TopNOperator
+from tests.one_meaning.check import Outcome, run
+from tests.one_meaning.postgres import Postgres
+from tests.one_meaning.statements import batch
+
+assert builtin  # the functions are registered
+WAYS = ("view", "stream", "asked")
+
+
+def plant(name: str) -> None:
+    """Raises KeyError with the names if there is none of this name."""
+    PLANTS[name]()
+
+
+def found_after(name: str, seed: int, size: int, statements: int, postgres: str) -> int:
+    """After how many statements a difference is found that is not there without the fault; 0 if it is not found.
+
+    seed: of the first batch. size: of a batch. postgres: the address of one, or empty.
+    """
+    for n in range(statements // size):
+        clean, planted = (_labels(seed + n, size, postgres, fault) for fault in ("", name))
+        new = [number for number, label in sorted(planted - clean)]
+        if new:
+            return n * size + new[0] + 1
+    return 0
+
+
+def _labels(seed: int, size: int, postgres: str, fault: str) -> set[tuple[int, str]]:
+    """The differences of a batch, in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_differing, seed, size, postgres, fault).result()
+
+
+def _differing(seed: int, size: int, postgres: str, fault: str) -> set[tuple[int, str]]:
+    logging.getLogger("flowql").setLevel(logging.CRITICAL)
+    if fault:
+        plant(fault)
+    made, outcome = batch(seed, size), Outcome()
+    outcome.add(made, run(made, WAYS, 1, Postgres(postgres) if postgres else None))
+    return {(d.number, d.label) for d in outcome.differences}
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    assert hasattr(owner, name), f"{owner} has no {name}: plant the fault elsewhere"
+    setattr(owner, name, value)
+
+
+def _around(name: str, by: Callable[[Any, tuple[Any, ...]], Any]) -> None:
+    """What a function gives for a row, changed, without the forms that would not ask it."""
+    function = lookup(name)
+    assert function is not None
+    make = function.reference
+
+    def reference(resolution: Any) -> Any:
+        call = make(resolution)
+        return lambda *args: by(call(*args), args)
+
+    register(replace(function, reference=reference, prepare=None, duckdb=None), replace=True)
+
+
+def _rounding() -> None:
+    """ROUND of a DOUBLE: halves go up."""
+    _around(
+        "sql_round", lambda r, a: math.floor(a[0] + 0.5) * 1.0 if isinstance(a[0], float) and math.isfinite(a[0]) else r
+    )
+
+
+def _division() -> None:
+    """Whole numbers are divided downwards."""
+    _around("sql_div", lambda r, a: a[0] // a[1] if type(r) is int and type(a[0]) is type(a[1]) is int else r)
+
+
+def _time_zone() -> None:
+    """A zone has no summer time."""
+    _around("sql_timezone", lambda r, a: r + 3_600_000 if "Europe/Berlin" in a and isinstance(r, int) else r)
+
+
+def _guessed_type() -> None:
+    """The average of whole numbers is a whole number."""
+    make = change_aggregates._sum
+
+    def whole(t: Any, result: Any, *, mean: bool) -> Any:
+        made = make(t, result, mean=mean)
+        if not mean or t.kind is Kind.DOUBLE:
+            return made
+        return replace(made, result=lambda acc: None if (v := made.result(acc)) is None else v // 1)
+
+    _set(change_aggregates, "_sum", whole)
+
+
+def _empty_aggregate() -> None:
+    """The sum of nothing is 0."""
+    make = change_aggregates._sum
+
+    def never_null(t: Any, result: Any, *, mean: bool) -> Any:
+        made = make(t, result, mean=mean)
+        return replace(made, result=lambda acc: made.result(acc) if acc[0] or mean else 0)
+
+    _set(change_aggregates, "_sum", never_null)
+
+
+def _float_sum() -> None:
+    """Doubles are added one after the other."""
+
+    def add(a: Any, b: Any) -> Any:
+        return exact_sums.double_part(exact_sums.as_double(a) + exact_sums.as_double(b), 1)
+
+    _set(change_aggregates, "add_doubles", add)
+
+
+def _null_order() -> None:
+    """NULLs are at the other end of an order."""
+    make = order._column
+    _set(order, "_column", lambda part: make(replace(part, nulls_first=not part.nulls_first)))
+
+
+def _text_comparison() -> None:
+    """Texts are compared whatever their case."""
+    make = inline._sql_comparison
+
+    def comparison(g: Any, e: Any) -> Any:
+        if not all(a.type.kind is Kind.STRING for a in e.args):
+            return make(g, e)
+        op = inline._PYTHON[e.name.removeprefix("sql_")]
+        return g.guard(e.args, lambda a, b: f"(({a}).lower() {op} ({b}).lower())")
+
+    for name, found in inline._SPECIAL.items():
+        if found is make:
+            inline._SPECIAL[name] = comparison
+
+
+def _value_binder() -> None:
+    """A DECIMAL that is written into a stream loses a digit."""
+    from flowql.compiler.analyze import statements
+
+    make = vars(statements)["insert_row"]
+
+    def inserted(*args: Any) -> Any:
+        row = make(*args)
+        return replace(row, values=tuple(map(_cut, row.values)))
+
+    _set(statements, "insert_row", inserted)
+
+
+def _cut(e: Any) -> Any:
+    return replace(e, value=round(e.value, 1)) if isinstance(e, Literal) and isinstance(e.value, Decimal) else e
+
+
+def _limit_tie() -> None:
+    """The last row that is shown brings one more."""
+    make = TopNOperator.__init__
+
+    def init(self: Any, plan: Any, inputs: Any) -> None:
+        make(self, plan, inputs)
+        if self._end is not None and not plan.spec.rank:
+            self._end += 1
+
+    _set(TopNOperator, "__init__", init)
+
+
+PLANTS = {
+    "rounding": _rounding,
+    "guessed type": _guessed_type,
+    "null order": _null_order,
+    "value binder": _value_binder,
+    "empty aggregate": _empty_aggregate,
+    "float sum": _float_sum,
+    "text comparison": _text_comparison,
+    "time zone": _time_zone,
+    "division": _division,
+    "limit tie": _limit_tie,
+}
