@@ -64,10 +64,12 @@ _PATHS = frozenset((
 # Functions whose value is as large as their arguments together, and at most twice as large as their argument.
 _TOGETHER = frozenset((
     "||", "concat", "list_concat", "list_cat", "array_concat", "array_cat", "list_value", "list_pack", "array_value", "struct_pack",
-    "row", "map", "strftime", "list_append", "array_append", "list_prepend", "array_prepend", "flowql_joined", "flowql_joined_unseen"
+    "row", "map", "strftime", "list_append", "array_append", "list_prepend", "array_prepend", "flowql_joined", "flowql_joined_unseen",
+    "flowql_joined_once", "flowql_joined_unseen_once"
 ))  # fmt: skip
 _TWICE = frozenset((
-    "hex", "to_hex", "unhex", "from_hex", "base64", "to_base64", "from_base64", "encode", "decode", "url_decode", "flowql_text", "flowql_shown"
+    "hex", "to_hex", "unhex", "from_hex", "base64", "to_base64", "from_base64", "encode", "decode", "url_decode", "flowql_text", "flowql_shown",
+    "flowql_text_once", "flowql_shown_once"
 ))  # fmt: skip
 # Functions in FROM, which give their rows piece by piece.
 _FROM = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))

@@ -5,6 +5,7 @@ Some are macros of DuckDB's SQL; the others are the references of the catalogue,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -123,11 +124,36 @@ _MACROS: Mapping[str, Sequence[str]] = {
     **json_macros.MACROS,
     **standard_times.MACROS,
 }  # fmt: skip
+# A macro is text: one that names an argument several times would have an argument with such a macro in it planned as often, and so on. Where they are
+# nested, those outside are called by their names with this suffix, which name each argument once.
+ONCE = "_once"
+SEPARATOR = "d"  # a parameter that DuckDB takes as a constant alone
+_PARAMETERS = re.compile(r"\(([a-z, ]*)\) AS ")
 # Macros and functions that a macro calls.
 _CALLED: Mapping[str, Sequence[str]] = {
     TEXT: ("flowql_written",), SHOWN: (TEXT,), ANY_CHAR: ("flowql_pattern",), "div": ("flowql_quotient",),
     "quote_nullable": ("quote_literal",), "array_to_string": (SHOWN,), **json_macros.CALLED, **standard_times.CALLED,
 }  # fmt: skip
+
+
+def _parameters(body: str) -> list[str]:
+    found = _PARAMETERS.match(body)
+    return found[1].split(", ") if found else []
+
+
+REPEATING = frozenset(
+    name
+    for name, bodies in _MACROS.items()
+    if any(len(re.findall(rf"\b{p}\b", body)) > 2 for body in bodies for p in _parameters(body))
+)
+
+
+def _once(name: str, body: str) -> str:
+    """The body of a macro that calls `name` with its arguments computed."""
+    parameters = _parameters(body)
+    packed = ", ".join(f"{p} := {p}" for p in parameters if p != SEPARATOR)
+    called = ", ".join(p if p == SEPARATOR else f"v.{p}" for p in parameters)
+    return f"({', '.join(parameters)}) AS list_transform([struct_pack({packed})], lambda v: {name}({called}))[1]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +251,10 @@ def offers(names: frozenset[str]) -> Iterator[tuple[str, Offer]]:
         elif name in _MACROS:
             yield from offers(frozenset(_CALLED.get(name, ())))
             yield name, Offer((), (f"CREATE OR REPLACE MACRO {name}{', '.join(_MACROS[name])}",))
+        elif (known := name.removesuffix(ONCE)) in REPEATING:
+            yield from offers(frozenset((known,)))
+            bodies = [_once(known, body) for body in _MACROS[known]]
+            yield name, Offer((), (f"CREATE OR REPLACE MACRO {name}{', '.join(bodies)}",))
 
 
 def _over(name: str, r: Resolution, *, standard: bool) -> PatternFunction | None:

@@ -32,9 +32,11 @@ from flowql.query.catalogue import (
     EXTRACTED_ALL,
     FORMATTED,
     MATCHES,
+    ONCE,
     PART,
     READ_DATE,
     READ_MOMENT,
+    REPEATING,
     REPLACED,
     SHOWN,
     SIMILAR,
@@ -90,7 +92,7 @@ def meant_by(sql: str, columns: ColumnTypes = NOTHING_KNOWN) -> tuple[str, tuple
         return sql, ()
     asked = found[0].query
     typed = by_types(with_common_types(with_names(asked), columns.relations), columns)
-    made = with_words_as_names(named_values(_meant(of_arrays(standard_json.of_columns(typed)))))
+    made, _ = _named_once(with_words_as_names(named_values(_meant(of_arrays(standard_json.of_columns(typed))))))
     if made == asked:
         return sql, names_of(asked)
     written = re.sub(f"{_MARK}([0-9a-f]+)", lambda m: bytes.fromhex(m[1]).decode(), query_sql(made))
@@ -116,6 +118,22 @@ def _meant(node: N) -> N:
     made = t.with_children(node, _meant)
     rule = _RULES.get(type(made))
     return rule(made) if rule is not None else made
+
+
+def _named_once(node: N) -> tuple[N, bool]:
+    """A tree whose macros are planned once where they are nested; whether there are any in it."""
+    found = False
+
+    def child(node: t.Node) -> t.Node:
+        nonlocal found
+        made, inside = _named_once(node)
+        found = found or inside
+        return made
+
+    made = t.with_children(node, child)
+    if not (isinstance(made, t.Call) and made.name[-1] in REPEATING):
+        return made, found
+    return (replace(made, name=(f"{made.name[-1]}{ONCE}",)) if found else made), True
 
 
 def _text(value: str) -> t.Constant:
