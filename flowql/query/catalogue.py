@@ -128,6 +128,7 @@ _MACROS: Mapping[str, Sequence[str]] = {
 # nested, those outside are called by their names with this suffix, which name each argument once.
 ONCE = "_once"
 SEPARATOR = "d"  # a parameter that DuckDB takes as a constant alone
+_WORD = re.compile(r"\w+")
 _PARAMETERS = re.compile(r"\(([a-z, ]*)\) AS ")
 # Macros and functions that a macro calls.
 _CALLED: Mapping[str, Sequence[str]] = {
@@ -144,7 +145,7 @@ def _parameters(body: str) -> list[str]:
 REPEATING = frozenset(
     name
     for name, bodies in _MACROS.items()
-    if any(len(re.findall(rf"\b{p}\b", body)) > 2 for body in bodies for p in _parameters(body))
+    if any(_WORD.findall(body).count(p) > 2 for body in bodies for p in _parameters(body))
 )
 
 
