@@ -3,6 +3,9 @@
 A batch's columns are arrays of some 100 KiB. As it comes, the C library maps each of them afresh and gives it back when the
 batch is done, or trims its heap: every page of every batch is then a fault again. `python -m flowql.bench.kernels` prints the
 faults beside the times. Once the process is near its budget, what it keeps unused is returned to the system.
+
+Arrow's arrays are the C library's, too: Arrow's own allocator (mimalloc) keeps pages for each thread and each size, which no other thread can return. With
+the thirty threads of an instance it held 47 MB where 0.2 MB were used, and 2.2 MB at most had been.
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ _PAGES = Path("/proc/self/statm")
 
 
 def keep_memory() -> bool:
-    """Let the allocator reuse memory instead of returning it. False where it cannot be told (it is not glibc)."""
+    """Let the allocator reuse memory instead of returning it, and Arrow use it. False where it cannot be told (it is not glibc)."""
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
+    pa.set_memory_pool(pa.system_memory_pool())
     wishes = ((_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES), (_M_TRIM_THRESHOLD, TRIMMED_FROM_BYTES))
     return all([mallopt(ctypes.c_int(parameter), ctypes.c_int(value)) == 1 for parameter, value in wishes])
 

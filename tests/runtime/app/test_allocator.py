@@ -78,31 +78,37 @@ def test_near_the_budget_threads_return_memory_they_do_not_use() -> None:
 
 
 _COLUMNS = """
+import threading
 import pyarrow as pa
-from flowql.runtime.app.allocator import UnusedMemory, resident_bytes
-pool = pa.default_memory_pool()
-if pool.backend_name == "system":
+from flowql.runtime.app.allocator import UnusedMemory, keep_memory, resident_bytes
+if not keep_memory():
     print(-1)
     raise SystemExit
-columns = [pa.allocate_buffer(50_000) for _ in range(2_000)]
-for column in columns:
-    memoryview(column).cast("B")[:] = bytes([1]) * 50_000
-del column, columns
-memory = UnusedMemory(1)
-memory._trim = None  # what the C library keeps is another matter
+done, end = threading.Barrier(9), threading.Event()
+def batches():
+    for size in (1_000, 9_000, 50_000, 200_000):
+        columns = [pa.allocate_buffer(size) for _ in range(4_000_000 // size)]
+        for column in columns:
+            memoryview(column).cast("B")[:] = bytes([1]) * size
+        del column, columns
+    done.wait()
+    end.wait()
+threads = [threading.Thread(target=batches, daemon=True) for _ in range(8)]
 before = resident_bytes()
-assert pool.bytes_allocated() == 0
-memory.give_back()
-print(before - resident_bytes())
+for t in threads:
+    t.start()
+done.wait()
+UnusedMemory(1).give_back()
+print(resident_bytes() - before)
 """
 
 
-def test_memory_of_columns_is_returned_as_well() -> None:
-    """Arrow has an allocator of its own."""
-    returned = int(subprocess.run([sys.executable, "-c", _COLUMNS], capture_output=True, text=True, check=True).stdout)
-    if returned == -1:
-        pytest.skip("Arrow uses the C library here")
-    assert returned > 50 << 20
+def test_memory_of_columns_of_all_threads_is_returned_as_well() -> None:
+    """Arrow's own allocator keeps it for the thread that used it, which may never need it again."""
+    kept = int(subprocess.run([sys.executable, "-c", _COLUMNS], capture_output=True, text=True, check=True).stdout)
+    if kept == -1:
+        pytest.skip("the C library of this machine has no mallopt")
+    assert kept < 10 << 20
 
 
 def test_both_allocators_are_told_to_return_all(monkeypatch: pytest.MonkeyPatch) -> None:
