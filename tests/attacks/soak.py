@@ -2,7 +2,7 @@
 
     python -m tests.attacks.soak [--minutes 60] [--plot FILE] [--json FILE]
 
-The probe writes 200 records a second to a critical query; every 15 seconds one of six other queries is added or removed, at random. Samples: memory
+The probe writes 200 records a second to a critical query; every 15 seconds one of three other queries is replaced by one of three more. Samples: memory
 of all processes of the instance, its threads, open descriptors, files of its directory, bytes of its state and of its log, whose topics keep
 records for a twelfth of the time. The first sixth of the time warms up. The run fails if the median of the last sixth exceeds that of the second
 sixth by more than a fifth (resident memory with the log's mapped pages is only shown), or if a result is missing or there twice.
@@ -112,22 +112,22 @@ def plot(samples: Sequence[Sample], file: Path) -> None:
 
 
 def run(folder: Path, minutes: float, seed: int) -> tuple[list[Sample], list[str]]:
-    target, rnd, added = Target(folder, SQL), random.Random(seed), set[int]()
+    target, rnd, active = Target(folder, SQL + "\n".join(OTHERS)), random.Random(seed), [0, 1, 2]
     target.deploy()
-    kept = f"{minutes * 60 / KEPT_PARTS:.0f} seconds"
-    limit(target, ["pulse", "answers"], kept)
+    names = ["pulse", "answers", *(sql.split()[2] for sql in OTHERS)]
+    limit(target, names, f"{minutes * 60 / KEPT_PARTS:.0f} seconds")
     seen = folder / "seen.txt"
     command = [sys.executable, "-m", "tests.attacks.probe", str(target.data_dir / "log"), str(seen)]
     probe = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    since, samples, due_s, deployments = time.monotonic(), [], EVERY_S, 0
+    since, samples, due_s, deployments = time.monotonic(), [], 0.0, 0
     while (now_s := time.monotonic() - since) < minutes * 60:
+        if probe.poll() is not None:
+            raise SystemExit(f"the probe has ended with {probe.returncode}")
         samples.append(sample(target, since))
         if now_s >= due_s:
-            changed = rnd.randrange(len(OTHERS))
-            added ^= {changed}
-            target.write(SQL + "\n".join(OTHERS[n] for n in sorted(added)))
+            active = [*active[1:], rnd.choice([n for n in range(len(OTHERS)) if n not in active])]
+            target.write(SQL + "\n".join(OTHERS[n] for n in active))
             target.deploy("--prune", "--accept-history")
-            limit(target, [OTHERS[changed].split()[2]] if changed in added else [], kept)
             due_s, deployments = due_s + EVERY_S, deployments + 1
         time.sleep(SAMPLE_S)
     written = int(probe.communicate(timeout=120.0)[0])
