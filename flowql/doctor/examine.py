@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from flowql.compiler.plan.topology import Plan
 from flowql.config.compile import compile_sources
 from flowql.config.load import read_project
 from flowql.config.project import Project
@@ -35,25 +36,27 @@ def examine(
         nothing_here = start.exists() and [d.code for d in error.diagnostics] == [NO_PROJECT]
         yield ok("project", "none here: `flowql init` makes one") if nothing_here else _mistakes(len(error.diagnostics))
         return
-    yield _compiles(project)
+    compiled, finding = _compiles(project)
+    yield finding
     for name, missing in project.undefined.items():
         if target in (None, name):
             yield warning(f"target {name}", f"not examined: {missing[0].title}", missing[0].help)
     named = () if target in project.undefined else (project.target,)
     for each in named if target else project.targets.values():
-        yield from examine_target(each, each.app_id or project.name, dict(environment))
+        yield from examine_target(each, each.app_id or project.name, dict(environment), compiled)
         if deep is not None:
             yield from examine_deep(f"target {each.name}", each, deep)
 
 
-def _compiles(project: Project) -> Finding:
+def _compiles(project: Project) -> tuple[Plan | None, Finding]:
+    """Its plan, if it has no mistakes."""
     try:
         compiled = compile_sources(project)
     except RuntimeFailure as error:  # a schema registry that does not answer
-        return failed("project", str(error), "flowql validate")
+        return None, failed("project", str(error), "flowql validate")
     if not compiled.ok:
-        return _mistakes(len(compiled.diagnostics))
-    return ok("project", f"{project.name}: {len(compiled.plan.queries)} queries, no mistakes")
+        return None, _mistakes(len(compiled.diagnostics))
+    return compiled.plan, ok("project", f"{project.name}: {len(compiled.plan.queries)} queries, no mistakes")
 
 
 def _mistakes(count: int) -> Finding:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from flowql.compiler.plan.topology import Plan
 from flowql.config.memory import memory_there_is
 from flowql.config.project import Target
 from flowql.doctor.finding import Finding, failed, ok, warning
@@ -17,6 +18,8 @@ from flowql.errors import CommandError
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.log.kafka.connection import answers
+from flowql.runtime.log.kafka.permissions import missing_permissions
+from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.log.kafka.versions import FAULT_CODE, known_fault, metadata_level, release_of
 from flowql.runtime.spark.java import find_java
 from flowql.runtime.spark.session import require_spark
@@ -28,15 +31,19 @@ FSYNC_SLOW_MS = 50.0  # the commit waits for it, every 100 ms by default
 FSYNCS = 9
 
 
-def examine_target(target: Target, application_id: str, environment: dict[str, str]) -> Iterator[Finding]:
-    """Writes and removes one small folder in the target's own, and asks brokers; starts nothing."""
+def examine_target(
+    target: Target, application_id: str, environment: dict[str, str], plan: Plan | None = None
+) -> Iterator[Finding]:
+    """Writes and removes one small folder in the target's own, and asks brokers; starts nothing. plan: of the project, if it compiles."""
     name = f"target {target.name}"
     yield from _folder(name, target)
     yield _instance(name, target)
     yield from examine_stored(name, target, application_id)
     yield _memory(name, target)
     if target.log == "kafka":
-        yield _kafka(name, target)
+        yield (brokers := _kafka(name, target))
+        if brokers.state != "failed" and plan is not None and target.kafka is not None and target.engine == "runtime":
+            yield _permissions(f"{name}: permissions", target.kafka, application_id, plan)
     if target.engine == "spark":
         yield _spark(name)
         yield _java(name, environment)
@@ -138,6 +145,21 @@ def _kafka(name: str, target: Target) -> Finding:
         return warning(check, f"{bootstrap} answers; {fault}", f"flowql explain {FAULT_CODE}")
     release = release_of(level or 0)
     return ok(check, f"{bootstrap} answers" + (f", Kafka {release}" if release else ""))
+
+
+def _permissions(check: str, kafka: KafkaSettings, application_id: str, plan: Plan) -> Finding:
+    """One command for each permission that the user of the target lacks."""
+    results = {q.topic for q in plan.queries} | {s.topic for s in plan.sources if s.is_own_table}
+    sources = {s.topic for s in plan.listed} - results
+    try:
+        missing = missing_permissions(kafka, application_id, sources, results)
+    except RuntimeFailure as error:
+        return failed(check, str(error), "flowql doctor   # again, when brokers answer")
+    if not missing:
+        return ok(check, "the user of the target has those that it needs")
+    says = "; ".join(f"{', '.join(m.operations)} on {m.kind} {m.name}{'*' if m.prefixed else ''}" for m in missing)
+    user = kafka.options.get("sasl.username", "USER")
+    return failed(check, f"missing: {says}", "\n  ".join(m.command(kafka.bootstrap, user) for m in missing))
 
 
 def _spark(name: str) -> Finding:

@@ -27,6 +27,8 @@ from flowql.runtime.log.kafka import admin as admins
 from flowql.runtime.log.kafka import producer as producers
 from flowql.runtime.log.kafka.connection import Connection
 from flowql.runtime.log.kafka.log import KafkaLog
+from flowql.runtime.log.kafka.permissions import missing_permissions
+from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.task import dead_letters
 from tests.kafka_broker import QUICK
 from tests.kafka_wire import Wire, free_ports
@@ -237,15 +239,59 @@ def test_the_permissions_of_the_guide_are_enough(world):
         world.until(lambda: sum(world.plain.end_offsets(ends).values()) > 0, "a result that is committed")
         assert world.error("CTAS_COUNTED") is None
     finally:
-        allow(
-            world,
-            [
-                AclBindingFilter(
-                    b.restype, b.name, b.resource_pattern_type, b.principal, "*", b.operation, AclPermissionType.ALLOW
-                )
-                for b in rules
-            ],
-        )
+        allow(world, [lift(b) for b in rules])
+
+
+@pytest.mark.turns("kafka")
+def test_doctor_names_the_commands_that_give_what_is_missing(plain, wire, tmp_path):
+    """Each permission that is taken away comes back by the command that doctor prints, which is one of the guide's."""
+    world = BrokerHarness(plain, wire, tmp_path)
+    source, result = f"src-{world.app}", f"out-{world.app}"
+    everything = (Kind.TOPIC, Kind.GROUP, Kind.TRANSACTIONAL_ID)
+    others = [
+        AclBinding(kind, "*", Pattern.LITERAL, "User:other", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+        for kind in everything
+    ]
+    given, bootstrap = of_guide(world, source, result), f"127.0.0.1:{wire.port}"
+    world.plain.create_topic(source, 2)
+    settings = KafkaSettings(bootstrap, {**USER, "sasl.password": "secret"})
+
+    def missing():
+        return missing_permissions(settings, world.app, [source], [result])
+
+    def until(wanted):
+        limit = time.monotonic() + WAIT_S
+        while (found := [(m.name, m.operations) for m in missing()]) != wanted:
+            assert time.monotonic() < limit, found
+            time.sleep(0.05)
+
+    def commands():
+        return "\n".join(m.command("BROKER", "flowql") for m in missing())
+
+    guide = "\n".join(
+        line.replace("SOURCE", source).replace("RESULT", result).replace("APP_ID", world.app)
+        for line in (ROOT / "docs/guide/kafka.md").read_text().splitlines()
+        if line.startswith("kafka-acls.sh")
+    )
+    for future in world.admin.create_acls(others).values():
+        future.result()
+    try:
+        assert set(commands().splitlines()) == set(guide.splitlines())
+        for future in world.admin.create_acls(given).values():
+            future.result()
+        until([])
+        world.plain.create_topic(result, 2)
+        assert not missing()
+        allow(world, [lift(b) for b in given if (b.name, b.operation) == (result, AclOperation.WRITE)])
+        until([(result, ("Write",))])
+    finally:
+        allow(world, [lift(b) for b in (*others, *given)])
+
+
+def lift(b):
+    return AclBindingFilter(
+        b.restype, b.name, b.resource_pattern_type, b.principal, "*", b.operation, AclPermissionType.ALLOW
+    )
 
 
 def allow(world, rules):
