@@ -30,6 +30,7 @@ from flowql.compiler.plan.versions import topics_read_by_version
 from flowql.runtime.app import forwarding, handover
 from flowql.runtime.app.coroutines import Coroutine, handed_over, in_polling, stopped
 from flowql.runtime.app.hosts import DeploymentHost, PlanHost
+from flowql.runtime.app.internal_topics import unneeded
 from flowql.runtime.app.plan_topic import deployed_records, other_applications, write_deployed
 from flowql.runtime.app.plan_writer import writer_id
 from flowql.runtime.app.query_state import SUSPENDED
@@ -357,7 +358,9 @@ def create_staging(host: PlanHost, after: Deployed, planned: Mapping[str, int] =
 
 
 def delete_leftovers(host: PlanHost) -> None:
-    """Staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one.
+    """Deletes staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one. An instance
+    that is alone deletes changelogs of queries and generations that are gone, which have stopped by now. Members of a group do not: another one may
+    still write to them, or build the query of a newer record.
 
     Of names that others may use as well: those of generations that are known to have begun, and empty ones that only a deployment of this
     application can have made, which died before its record.
@@ -378,6 +381,20 @@ def delete_leftovers(host: PlanHost) -> None:
         if STAGING.items() <= info.config.items() or of_prefix:
             with suppress(TopicMissing):  # another member was quicker
                 host.admin.delete_topic(name)
+    if host.config.changelogs and not host.config.shared:
+        for name in unneeded(host.log, deployed, app, known):
+            _delete_internal(host, name)
+
+
+def _delete_internal(host: PlanHost, topic: str) -> None:
+    try:
+        host.admin.delete_topic(topic)
+    except TopicMissing:
+        pass
+    except LogError as error:
+        if error.retriable:
+            raise
+        say(WARNING, "topic.left", f"{topic} is of no more use, and cannot be deleted: {error}", topic=topic)
 
 
 def _is_unused(host: PlanHost, info: TopicInfo, known: Collection[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Changelogs and repartition topics by their names: which of them an application has.
+"""Changelogs and repartition topics by their names: which of them an application has, and still needs.
 
 Names begin with the application's, which may be the beginning of another's: `shop` and `shop-eu`. So a topic counts as this application's only
 if a plan in its history of deployments has it.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from flowql.compiler.plan.generations import plain
+from flowql.compiler.plan.deployed import Deployed, running_plan
+from flowql.compiler.plan.generations import plain, under_own_name
 from flowql.compiler.plan.topology import QueryPlan
 from flowql.runtime.app.plan_topic import other_applications, read_entries
 from flowql.runtime.log.base import Log
@@ -26,6 +27,20 @@ def internal_topics(query: QueryPlan, application_id: str) -> Iterator[str]:
             yield changelog_topic(application_id, store.name)
     for repartition in query.repartitions:
         yield topic_of(application_id, repartition)
+
+
+def unneeded(log: Log, deployed: Deployed, application_id: str, topics: Collection[str]) -> list[str]:
+    """Those among existing topics whose query, or its generation, was deployed and neither runs nor serves any more.
+
+    A generation later than those on record may be announced just now: its topics are not among them.
+    """
+    queries = [*running_plan(deployed).queries, *(under_own_name(q) for q in deployed.serving.queries)]
+    needed = {topic for q in queries for topic in internal_topics(q, application_id)}
+    found = [t for t in _of_application(application_id, topics) if t not in needed]
+    if not found:
+        return []
+    owners, last = _owners(log, application_id), dict(deployed.last)
+    return [t for t in found if 1 <= _generation(t) <= last.get(owners.get(_plain(t), ""), 0)]
 
 
 def deployed_internal(log: Log, application_id: str, topics: Collection[str]) -> list[str]:
@@ -49,6 +64,19 @@ def _owners(log: Log, application_id: str) -> dict[str, str]:
         for query in entry.plan.queries
         for topic in internal_topics(query, application_id)
     }
+
+
+def _generation(topic: str) -> int:
+    """The generation that an internal topic belongs to.
+
+    >>> _generation("a-CTAS_A-aggregate-1-changelog"), _generation("a-CTAS_A-aggregate-1.g2-changelog")
+    (1, 2)
+    >>> _generation("a-CTAS_A-aggregate-2-repartition.g3")
+    3
+    """
+    found = _INTERNAL.search(topic)
+    assert found is not None, f"{topic} is no internal topic"
+    return int(found[1] or found[2] or 1)
 
 
 def _plain(topic: str) -> str:

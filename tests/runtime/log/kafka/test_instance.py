@@ -243,6 +243,28 @@ def test_the_permissions_of_the_guide_are_enough(world):
 
 
 @pytest.mark.turns("kafka")
+def test_changelogs_of_a_pruned_query_go_and_come_back_with_it(world):
+    def changelogs():
+        return {t for t in world.plain.topics() if t.startswith(f"{world.app}-CTAS_N") and t.endswith("-changelog")}
+
+    table = TABLE.format(name="n", app="{app}")
+    world.start(QUERY.format(name="good", app="{app}"), table)
+    world.send(20)
+    world.until_there("good")
+    before = changelogs()
+    assert before
+    world.deploy(QUERY.format(name="good", app="{app}"))
+    world.until(lambda: not changelogs(), "changelogs are deleted")
+    world.deploy(QUERY.format(name="good", app="{app}"), table)
+    world.send(20)
+    world.until_there("good")
+    world.until(lambda: len(changelogs()) == len(before), "changelogs of the new query")
+    ends = [TopicPartition(t, p) for t in changelogs() for p in range(2)]
+    world.until(lambda: sum(world.plain.end_offsets(ends).values()) > 0, "state of the new query")
+    assert world.state("CTAS_N@2") == "running"
+
+
+@pytest.mark.turns("kafka")
 def test_doctor_names_the_commands_that_give_what_is_missing(plain, wire, tmp_path):
     """Each permission that is taken away comes back by the command that doctor prints, which is one of the guide's."""
     world = BrokerHarness(plain, wire, tmp_path)
