@@ -21,7 +21,7 @@ def report(outcome: Outcome) -> None:
     for way in outcome.asked:
         print(f"{way:16}{outcome.asked[way]:8}{outcome.taken[way] / outcome.asked[way]:8.1%}")
     print(
-        f"\n{outcome.everywhere / n:.1%} taken on every way, {outcome.not_empty / n:.1%} have rows, {outcome.failed / n:.1%} fail for a row"
+        f"\n{outcome.everywhere / n:.1%} taken on every way (subscribe apart, which has the queries of streams alone), {outcome.not_empty / n:.1%} have rows, {outcome.failed / n:.1%} fail for a row"
     )
     differing = {(d.seed, d.number) for d in outcome.differences}
     print(f"{len(differing) / n:.1%} of the statements differ somewhere")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
 from tests.one_meaning.expressions import WideExpressions
-from tests.one_meaning.tables import WideTable, cast_back
+from tests.one_meaning.tables import LooseTable, WideTable, cast_back
 from tests.standard_views.case import CHOICE
 from tests.standard_views.queries import Maker, Query, listed
 from tests.standard_views.sources import Source
@@ -15,6 +16,7 @@ from tests.standard_views.tables import Relation
 
 TABLES = (2, 3)
 ROWS = (6, 14)
+LOOSE = "loose"  # the table whose rows are written with values of other types
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,13 @@ class Batch:
     rows: tuple[list[tuple[str, ...]], ...]
     statements: tuple[Statement, ...]
 
+    def inserts(self, i: int) -> Iterator[str]:
+        """What writes the rows of a table; those with values of other types one by one, as several have one type in PostgreSQL."""
+        table, rows = self.tables[i].relation, self.rows[i]
+        names = ", ".join(c.name for c in table.columns)
+        for part in [[r] for r in rows] if table.name == LOOSE else [rows]:
+            yield f"INSERT INTO {table.name} ({names}) VALUES {', '.join(f'({chr(44).join(r)})' for r in part)}"
+
     @property
     def relations(self) -> tuple[Relation, ...]:
         return tuple(t.relation for t in self.tables)
@@ -63,9 +72,14 @@ def batch(seed: int, count: int) -> Batch:
     """So many statements over the tables of a seed."""
     rng = Random(f"tables {seed}")
     tables = tuple(WideTable(f"t{i}", rng) for i in range(rng.randint(*TABLES)))
+    relations, loose = [t.relation for t in tables], LooseTable(LOOSE, rng)
+    tables = (*tables, loose)
     rows = tuple(t.rows(rng.randint(*ROWS)) for t in tables)
-    relations = [t.relation for t in tables]
-    return Batch(seed, tables, rows, tuple(_statement(f"{seed} {n}", relations) for n in range(count)))
+    written = Statement(
+        f"SELECT {', '.join(c.name for c in loose.relation.columns)} FROM {LOOSE}", frozenset({"assignment"})
+    )
+    made = (_statement(f"{seed} {n}", relations) for n in range(1, count))
+    return Batch(seed, tables, rows, (written, *made))
 
 
 def _statement(seed: str, relations: list[Relation]) -> Statement:

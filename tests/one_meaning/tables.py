@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from random import Random
 
 from tests.standard_views import tables
-from tests.standard_views.tables import COLUMNS, SQL_TYPES, Column, Table
+from tests.standard_views.tables import COLUMNS, SQL_TYPES, Column, Relation, Table
 
-TYPES = SQL_TYPES | {"timestamptz": "TIMESTAMPTZ", "ints": "INT[]", "texts": "VARCHAR[]", "jsonb": "JSONB"}
+TYPES = SQL_TYPES | {"timestamptz": "TIMESTAMPTZ", "ints": "INT[]", "texts": "TEXT[]", "jsonb": "JSONB"}
 EDGES = {
     "int": ("2147483647", "-2147483648", "0"),
     "bigint": ("9223372036854775807", "-9223372036854775808", "9007199254740993"),
@@ -35,9 +35,20 @@ EDGES = {
         for t in ("1969-12-31 23:59:59.999+00", "2024-03-31 00:59:59.5+00", "2024-10-27 02:30:00+02", "1900-01-01 00:00:00+00")
     ),
     "ints": ("CAST('{}' AS INT[])", "ARRAY[NULL, 1]", "ARRAY[2147483647]"),
-    "texts": ("CAST('{}' AS VARCHAR[])", "ARRAY['a', NULL]", "ARRAY['', '{\"']"),
+    "texts": ("CAST('{}' AS TEXT[])", "ARRAY['a', NULL]", "ARRAY['', '{\"']"),
     "jsonb": ("'null'::jsonb", "'[]'::jsonb", "'{}'::jsonb", "'1.50'::jsonb", "'\"é\"'::jsonb", "'[1, \"a\", null, {\"a\": 2}]'::jsonb"),
 }  # fmt: skip
+# What the assignment to a column of this type takes, as PostgreSQL has it: numbers are rounded, and texts are read.
+LOOSE = {
+    "int": ("2.7", "2.5", "-2.5", "'7'", "3", "'-12'", "CAST(1.5 AS DOUBLE PRECISION)"),
+    "bigint": ("2.5", "-0.5", "'9223372036854775807'", "3000000000", "CAST(2.5 AS DOUBLE PRECISION)"),
+    "double": ("1", "1.1", "'2.5'", "'-Infinity'", "9007199254740993"),
+    "decimal": ("1.005", "-1.005", "'2.345'", "7", "1e2"),
+    "text": ("'a'", "'  b '", "''"),
+    "bool": ("'t'", "'false'", "TRUE", "'on'"),
+    "date": ("'2024-02-29'", "TIMESTAMP '2024-02-28 23:59:59'"),
+    "timestamp": ("'2024-02-29'", "'2024-02-29 01:02:03.5'", "DATE '1969-12-31'"),
+}
 _START, _STEP = datetime(2024, 3, 30, 20), timedelta(hours=1)
 KEYLESS = ("ints", "texts", "jsonb", "double")
 WIDE = {"z": "timestamptz", "n": "ints", "o": "texts", "j": "jsonb"}
@@ -90,6 +101,18 @@ class WideTable(Table):
             columns += ["WATERMARK FOR ts AS ts - INTERVAL '1' HOUR"]
         topic = f"KAFKA_TOPIC='{name}', VALUE_FORMAT='JSON', PARTITIONS={partitions}"
         return f"CREATE STREAM {name} ({', '.join(columns)}) WITH ({topic})"
+
+
+class LooseTable(WideTable):
+    """A table whose rows are written with values of other types than its columns have, one statement for each row."""
+
+    def __init__(self, name: str, rng: Random) -> None:
+        super().__init__(name, rng)
+        columns = tuple(Column(f"x_{t}", t) for t in LOOSE)
+        self.relation = Relation(name, (*columns, Column("ts", "timestamp")), 10.0, (), is_table=True)
+
+    def _value(self, c: Column) -> str:
+        return self._rng.choice((*LOOSE[c.type], "NULL"))
 
 
 def _in_stream(c: Column) -> str:
