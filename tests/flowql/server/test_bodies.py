@@ -56,8 +56,10 @@ def post(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Post]:
     host = Host(Settings(folder, "demo", 1, 64 << 20))
     host.start()
     host.service.deploy(plan_of(SQL))
-    host.rows = RowService(host.service, host._settings)
-    port = host._serve(make_remote_app(host.service, host.rows, "t" * 16, ["127.0.0.1"]), "127.0.0.1", 0)
+    host.listening.rows = RowService(host.service, host._settings)
+    port = host.listening.serve(
+        make_remote_app(host.service, host.listening.rows, "t" * 16, ["127.0.0.1"]), "127.0.0.1", 0
+    )
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
 
         def post(path: str, **given: Any) -> httpx.Response:

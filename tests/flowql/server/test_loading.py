@@ -35,6 +35,10 @@ OF_READERS = tuple(m for m in HEAVY if m != "duckdb")
                 "flowql.runtime.app.instance",
             ),
         ),
+        (
+            "flowql.server.daemon, flowql.server.on_runtime",  # until the queries of an instance run
+            (*(m for m in HEAVY if m != "duckdb"), "uvicorn", "flowql.compiler.driver", "flowql.query.session"),
+        ),
         ("flowql.config.compile", ("duckdb", "pandas", "rocksdict", "confluent_kafka", "starlette", "pyspark")),
     ],
 )

@@ -55,8 +55,8 @@ def host(tmp_path_factory):
 def ports(host):
     """Every port that an instance may listen on, by name. The one for other instances has the token `members`."""
     app = routes.make_members_app(host.service, "members", ["member.example.com"])
-    (own,) = [s.servers[0].sockets[0].getsockname()[1] for s, _ in host._servers[1:]]
-    return {"own": own, "metrics": host._settings.metrics.port, "members": host._serve(app, "127.0.0.1", 0)}
+    (own,) = [s.servers[0].sockets[0].getsockname()[1] for s, _ in host.listening.servers[1:]]
+    return {"own": own, "metrics": host._settings.metrics.port, "members": host.listening.serve(app, "127.0.0.1", 0)}
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def test_who_sends_nothing_is_hung_up_on_soon(monkeypatch, ports):
 
 def test_no_port_delays_small_packets(host, ports):
     """A listening socket of protocol 0 has asyncio leave Nagle's algorithm on: each answer on a kept connection took 40 ms."""
-    states = {s.servers[0].sockets[0].getsockname()[1]: s.server_state for s, _ in host._servers}
+    states = {s.servers[0].sockets[0].getsockname()[1]: s.server_state for s, _ in host.listening.servers}
     for port in ports.values():
         with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
             mine = client.getsockname()
@@ -352,7 +352,7 @@ def test_who_takes_nothing_of_an_answer_holds_no_connection(ask, monkeypatch, ho
     monkeypatch.setattr(connections, "TAKE_S", 0.3)
     large = "x" * (32 << 20)
     monkeypatch.setattr(host.service, "status", lambda *, detail: {"large": large})
-    (own,) = [s.server_state for s, _ in host._servers if s.servers[0].sockets[0].getsockname()[1] == ask.port]
+    (own,) = [s.server_state for s, _ in host.listening.servers if s.servers[0].sockets[0].getsockname()[1] == ask.port]
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
         slow.connect(("127.0.0.1", ask.port))
@@ -421,10 +421,10 @@ def spilled(host):
 
 @pytest.mark.parametrize("sql", REACHING)
 def test_an_interactive_query_reaches_no_setting_file_network_or_extension(host, sql):
-    host.database.connection().close()
+    host.listening.database.connection().close()
     spill = str(spilled(host))
     with pytest.raises(QueryError) as raised:
-        evaluate(sql.replace("{spill}", spill), host.engine.take, host.database)
+        evaluate(sql.replace("{spill}", spill), host.engine.take, host.listening.database)
     assert raised.value.code in (REFUSED, INVALID, "FQ5103")
 
 
@@ -451,7 +451,7 @@ def test_settings_without_paths_can_be_read(ask):
 def test_errors_of_an_interactive_query_name_no_path(host):
     """What could not be written to disk was told with the file's path."""
     for said in ('IO Error: Could not write file "{}/x.tmp": No space left on device', "IO Error: {}/y is gone"):
-        query = InteractiveQuery("SELECT 1", host.database)
+        query = InteractiveQuery("SELECT 1", host.listening.database)
         try:
             told = query.error(OSError(said.replace("{}", str(spilled(host)))))
         finally:
@@ -460,7 +460,7 @@ def test_errors_of_an_interactive_query_name_no_path(host):
 
 
 def test_the_locks_of_an_interactive_query_are_on(host):
-    with host.database.connection() as connection:
+    with host.listening.database.connection() as connection:
         values = dict(connection.execute("SELECT name, value FROM duckdb_settings()").fetchall())
     names = ("enable_external_access", "lock_configuration", "threads", "memory_limit", "temp_directory")
     assert [values[name] for name in names] == ["false", "true", "1", "32.0 MiB", f"{spilled(host)}/files"]
