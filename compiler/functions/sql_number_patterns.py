@@ -58,6 +58,8 @@ def number_pattern(pattern: str) -> NumberPattern:
         raise ValueError(f"the pattern {pattern!r} has more than {_DIGITS_MAX} digits")
     if any(p in _GROUPS for p in parts[point:]):
         raise ValueError(f"the pattern {pattern!r} has a comma behind the point")
+    if points and not fill and parts[point - 1] in _GROUPS:
+        raise ValueError(f"the pattern {pattern!r} has FM, and a comma in front of the point")
     zeros = digits.index("0") if "0" in digits else len(digits)
     kept = max((i + 1 for i, p in enumerate(fraction) if p == "0"), default=0)
     sign = _sign_of(pattern, parts, stripped=bool(points) and not fill)
@@ -101,7 +103,8 @@ def _sign_of(pattern: str, parts: Sequence[str], *, stripped: bool) -> str:
     numbers = [i for i, p in enumerate(parts) if p in (*_DIGITS, *_POINTS, *_GROUPS)]
     behind = at > numbers[-1]
     if parts[at] in ("S", "PR"):
-        if (not behind and at > numbers[0]) or (behind and at != numbers[-1] + 1) or (parts[at] == "PR" and not behind):
+        is_next = parts[at - 1] in (*_DIGITS, *_POINTS)  # PostgreSQL writes the sign in front of a last comma
+        if (not behind and at > numbers[0]) or (behind and not is_next) or (parts[at] == "PR" and not behind):
             raise ValueError(f"{parts[at]} stands at an end of the digits, PR behind them: {pattern!r}")
         if behind and stripped:
             raise ValueError(f"{parts[at]} behind digits with FM and a point is not supported: {pattern!r}")
@@ -216,6 +219,7 @@ def read(text: str, pattern: str) -> Decimal:
         raise ValueError(f"SG in the pattern {pattern!r} cannot be read")
     parts = [part for part in p.parts if part not in _SIGNS]
     rest = text.strip(" ")
+    blank = max(0, len(text.rstrip(" ")) - len(rest) - 1)  # places of digits that blanks in front take
     while parts and parts[0].startswith('"'):
         literal = parts.pop(0)[1:]
         if not rest.startswith(literal):
@@ -223,22 +227,27 @@ def read(text: str, pattern: str) -> Decimal:
         rest = rest[len(literal) :].lstrip(" ")
     if any(part.startswith('"') for part in parts):
         raise ValueError(f"the pattern {pattern!r} has a text behind its first digit, which cannot be read")
-    negative, digits = _without_sign(rest, p)
+    negative, digits, blanks = _without_sign(rest, p)
     found = "".join(_consumed(digits, parts, failure))
-    if not any(c.isdigit() for c in found):
+    whole, _, fraction = found.partition(".")
+    if not found.strip(".") or blank + blanks + len(whole) > p.whole or len(fraction) > p.behind:
         raise failure
     return Decimal(found) * (-1 if negative else 1)
 
 
-def _without_sign(text: str, p: NumberPattern) -> tuple[bool, str]:
+def _without_sign(text: str, p: NumberPattern) -> tuple[bool, str, int]:
+    """Whether the number is negative, the text without its sign, and the number of blanks that stood behind a sign in front."""
     if p.sign == "PR":
         inside = text.startswith("<") and text.endswith(">")
-        return inside, text[1:-1] if inside else text
+        return inside, text[1:-1] if inside else text, 0
     behind = p.sign == "S behind" or (p.sign == "MI" and p.parts[-1] == "MI")
     sign = text[-1:] if behind else text[:1]
     if sign not in ("-", "+") or (sign == "+" and p.sign == "MI"):
-        return False, text
-    return sign == "-", text[:-1].rstrip(" ") if behind else text[1:].lstrip(" ")
+        return False, text, 0
+    if behind:
+        return sign == "-", text[:-1], 0
+    digits = text[1:].lstrip(" ")
+    return sign == "-", digits, len(text) - 1 - len(digits)
 
 
 def _consumed(text: str, parts: Sequence[str], failure: ValueError) -> list[str]:

@@ -95,6 +95,7 @@ _NUMBERS: dict[str, tuple[int, Callable[[_Moment], int]]] = {
     "US": _padded(6, lambda m: m.us % 1_000_000),
     **{f"FF{n}": _padded(n, lambda m, n=n: m.us % 1_000_000 // 10 ** (6 - n)) for n in range(1, 7)},  # type: ignore[misc]
 }
+_FRACTIONS = ("MS", "US", *(f"FF{n}" for n in range(1, 7)))  # have all their digits with FM, too
 # Texts; names are filled with blanks to nine characters, without FM.
 _TEXTS: dict[str, Callable[[_Moment], str]] = {
     "MONTH": lambda m: MONTHS[m.month - 1].upper().ljust(9),
@@ -147,9 +148,13 @@ def _written(part: Part, moment: _Moment) -> str:
         width, value = _NUMBERS[part.name]
         n = value(moment)
         width += n < 0  # a century before Christ
-        return f"{n:0{width if part.fill else 1}d}" + (_ordinal(n, part.ordinal) if part.ordinal else "")
+        return f"{n:0{width if part.fill or part.name in _FRACTIONS else 1}d}" + (
+            _ordinal(abs(n), part.ordinal) if part.ordinal else ""
+        )
     text = (_TEXTS.get(part.field) or _TEXTS[part.name])(moment)
-    return text if part.fill else text.rstrip()
+    if part.name == "Y,YYY" and part.ordinal:
+        return text + _ordinal(abs(shown_year(moment.year)), part.ordinal)
+    return text if part.fill else "+0" if part.name == "OF" else text.rstrip()
 
 
 def _ordinal(n: int, written: str) -> str:
