@@ -48,6 +48,7 @@ from flowql.compiler.dialect.ast import (
     Statement,
 )
 from flowql.compiler.dialect.standard.tree import Query
+from flowql.compiler.dialect.standard.type_names import in_standard_words
 from flowql.compiler.dialect.standard.view_statement import CreateView
 from flowql.compiler.dialect.standard.write_queries import query_sql
 from flowql.compiler.dialect.table_statements import (
@@ -170,6 +171,15 @@ _EMPTY: dict[str, str] = {}
 
 def analyze(statement: Statement, catalog: Catalog, session: Mapping[str, str] = _EMPTY) -> Bound:
     """Bind one statement. Raises CompileError (UnsupportedError for what is not built yet)."""
+    try:
+        return _checked(statement, catalog, session)
+    except CompileError as error:
+        if catalog.standard:
+            raise type(error)(*map(in_standard_words, error.diagnostics)) from error.__cause__
+        raise
+
+
+def _checked(statement: Statement, catalog: Catalog, session: Mapping[str, str]) -> Bound:
     refuse_hidden(statement)
     bound = _bound(statement, catalog, session)
     if isinstance(bound, BoundQuery):

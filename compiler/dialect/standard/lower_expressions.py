@@ -98,7 +98,7 @@ def _number(node: t.Expr, text: str) -> Lit:
     if "e" in text.lower():
         double = float(text)
         if math.isinf(double):
-            fail("FQ1004", f"{text} is out of the range of DOUBLE", node.span, label="larger than 1.797e308")
+            fail("FQ1004", f"{text} is out of the range of DOUBLE PRECISION", node.span, label="larger than 1.797e308")
         return Lit("double", double, node.span)
     if "." in text:
         return Lit("decimal", _signless_zero(Decimal(text)), node.span)

@@ -101,7 +101,7 @@ def lower_type(made: TypeName) -> TypeRef:
         return _decimal(made)
     if made.name in ("array", "map"):
         if not made.args:
-            shape = "ARRAY<INT>" if made.name == "array" else "MAP<STRING, INT>"
+            shape = "ARRAY<INT>" if made.name == "array" else "MAP<TEXT, INT>"
             fail("FQ1007", f"{made.name} needs the types inside", made.span, help=f"write  {shape}")
         return _container(made, made.name.upper(), [lower_type(a) for a in made.args])
     if made.name == "struct":
@@ -127,8 +127,8 @@ def _decimal(made: TypeName) -> TypeRef:
         return TypeRef(known=_NUMERIC, span=made.span)
     precision, scale = (*made.parameters, 0)[:2]
     if precision < 1 or scale > precision or len(made.parameters) > 2:
-        title = f"DECIMAL({precision}, {scale}) is not a type: precision must be at least 1 and at least the scale"
-        fail("FQ1007", title, made.span, help="write  DECIMAL(10, 2)")
+        title = f"NUMERIC({precision}, {scale}) is not a type: precision must be at least 1 and at least the scale"
+        fail("FQ1007", title, made.span, help="write  NUMERIC(10, 2)")
     return TypeRef(known=t.decimal(precision, scale), span=made.span)
 
 

@@ -213,7 +213,7 @@ def test_a_condition_on_the_row_is_asked_before_its_elements_are_made(session: S
         ("SELECT e.x FROM t, UNNEST(t.a) AS e(x)", "FQ2005", "UNNEST takes an array, not INT"),
         ("SELECT e.x FROM lists, UNNEST(lists.n) AS e(x)", "FQ1901", "UNNEST of an array of arrays is not supported yet"),
         ("SELECT e.x FROM t, UNNEST(ARRAY[t.a]) AS e(x, y)", "FQ2004", "e has 1 columns, not 2"),
-        ("SELECT g.x FROM t, generate_series(t.c, 1) AS g(x)", "FQ2005", "GENERATE_SERIES(t.c, 1): generate_series(STRING, INT) does not exist"),
+        ("SELECT g.x FROM t, generate_series(t.c, 1) AS g(x)", "FQ2005", "GENERATE_SERIES(t.c, 1): generate_series(TEXT, INT) does not exist"),
         ("SELECT id FROM t UNION CORRESPONDING SELECT b FROM u", "FQ2040", "the queries of UNION CORRESPONDING have no column in common"),
         ("SELECT id, a FROM t UNION CORRESPONDING BY (id) SELECT a FROM u", "FQ2002", "the column id of UNION CORRESPONDING BY is not in both queries"),
         ("SELECT a, GROUPING(b) AS g FROM t GROUP BY a", "FQ2020", "arguments to GROUPING must be grouping expressions of the query"),

@@ -125,7 +125,7 @@ def test_columns_are_called_as_in_postgresql(query: str, names: tuple[str, ...])
         ("SELECT __row FROM bag", "FQ2002 SELECT column '__row' cannot be resolved"),
         ("SELECT a FROM t, u", "FQ2003 column 'a' is ambiguous: could be t.a or u.a"),
         ("SELECT b FROM t GROUP BY a", 'FQ2021 column "b" must appear in the GROUP BY clause or be used in an aggregate function'),
-        ("SELECT sum(b) FROM t", "FQ2005 Function 'SUM' does not accept parameters (STRING)"),
+        ("SELECT sum(b) FROM t", "FQ2005 Function 'SUM' does not accept parameters (TEXT)"),
         ("SELECT a FROM t WHERE count(*) > 1", "FQ2020 aggregate functions are not allowed in WHERE"),
         ("SELECT sum(count(*)) FROM t", "FQ2020 aggregate function calls cannot be nested"),
         ("SELECT a, a FROM t", 'FQ2004 column "a" is specified more than once'),
@@ -135,7 +135,7 @@ def test_columns_are_called_as_in_postgresql(query: str, names: tuple[str, ...])
         ("SELECT id FROM t WHERE a > RANDOM()", "FQ1901 RANDOM, which gives another value each time, in a view over tables is not supported yet"),
         (
             "SELECT count(*) OVER (ORDER BY b RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
-            "FQ2005 RANGE with an offset needs ORDER BY a number or a time, not STRING",
+            "FQ2005 RANGE with an offset needs ORDER BY a number or a time, not TEXT",
         ),
         ("SELECT ntile(0) OVER (ORDER BY a) FROM t", "FQ2005 the number of ntile must be greater than zero"),
     ],
