@@ -14,6 +14,7 @@ from flowql.compiler.analyze.relations.asof import asof_joined, is_asof
 from flowql.compiler.analyze.relations.definitions import NO_TABLES, Tables, in_place, rows_of
 from flowql.compiler.analyze.relations.dependent import Dependent, check_repeatable, dependent, named, same
 from flowql.compiler.analyze.relations.expressions import Correlated, Misnamed, Placeholders, RelBinder
+from flowql.compiler.analyze.relations.gap_fill import gap_filled, is_gap_fill
 from flowql.compiler.analyze.relations.grouping import check_own, has_aggregates, is_aggregate
 from flowql.compiler.analyze.relations.joins import all_conjuncts, joined, joined_all
 from flowql.compiler.analyze.relations.misnamed import misnamed
@@ -235,9 +236,11 @@ class FromBinder(ABC):
                 return self._table(relation, tables)
             case t.Join():
                 return self._outer_join(relation, tables, outer)
-            case t.TableFunction() if is_time_window(relation):
+            case t.TableFunction() if is_time_window(relation) or is_gap_fill(relation):
                 source = source_of(relation)
-                if is_session(relation):
+                if is_gap_fill(relation):
+                    rel = self.query(gap_filled(relation, source, self._table(source, tables)), tables)
+                elif is_session(relation):
                     rel = self.query(session_query(relation), tables)
                 else:
                     rel = in_windows(relation, self._table(source, tables), self.catalog, self.names)

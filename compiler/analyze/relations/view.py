@@ -11,6 +11,7 @@ from flowql.compiler.analyze.relations.clock import with_clock
 from flowql.compiler.analyze.relations.closing import followed
 from flowql.compiler.analyze.relations.definitions import whole
 from flowql.compiler.analyze.relations.expressions import Correlated, without_marks
+from flowql.compiler.analyze.relations.gap_fill import is_gap_fill
 from flowql.compiler.analyze.relations.grouping import with_own_aggregates
 from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.analyze.relations.query import QueryBinder
@@ -37,7 +38,7 @@ def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterat
         for table in node.with_:  # each may name those before it
             yield from relations_read(table.query, common | {table.name} if node.recursive else common)
             common |= {table.name}
-    elif isinstance(node, t.TableFunction) and is_time_window(node) and node.call.args:
+    elif isinstance(node, t.TableFunction) and (is_time_window(node) or is_gap_fill(node)) and node.call.args:
         yield from relations_read(source_of(node), common)
     elif isinstance(node, t.Table) and not (len(node.name) == 1 and node.name[0] in common):
         yield node.name[-1]
