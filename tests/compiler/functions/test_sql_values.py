@@ -336,7 +336,7 @@ REFUSED = {
     "EXTRACT(HOUR FROM d)": 'unit "hour" not supported for type date',
     "DATE_PART('fortnight', ts)": 'unit "fortnight" not supported for type timestamp',
     "EXTRACT(fortnight FROM ts)": 'unit "fortnight" not supported for type timestamp',
-    "ROUND(x, 2)": "does not accept parameters (DOUBLE, INT)",
+    "ROUND(x, 2)": "does not accept parameters (DOUBLE PRECISION, INT)",
     "ts + 1": "unsupported arithmetic types: TIMESTAMP + INT",
     "ts + tt": "unsupported arithmetic types: TIMESTAMP + TIMESTAMP",
     "ts * INTERVAL '1 day'": "unsupported arithmetic types: TIMESTAMP * INTERVAL",
