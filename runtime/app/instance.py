@@ -24,6 +24,7 @@ from flowql.runtime.app.exchanges import STORE as EXCHANGE_STORE
 from flowql.runtime.app.exchanges import Exchanges
 from flowql.runtime.app.group import GroupStep
 from flowql.runtime.app.hung import HungQueries
+from flowql.runtime.app.import_positions import ImportPositions, topics_of
 from flowql.runtime.app.micro_batch_notes import MicroBatchNotes, slots_of
 from flowql.runtime.app.missed_deletions import KnownTimes, note
 from flowql.runtime.app.plan_topic import topic_name
@@ -181,7 +182,8 @@ class Instance:
         self.polling.places_of_others = self._places_of_others
         self.torn_commits = TornCommits(self.admin, config.application_id, lambda: self.running)
         self.polling.look_at_commits = self.torn_commits.look
-        self.cleaner = Cleaner(self.state, lambda: None, upkeep=lambda: log.maintain(clock.wall_ms()))
+        self._imports = ImportPositions(log, lambda: topics_of(self.running), needed=not log.supports_redo)
+        self.cleaner = Cleaner(self.state, lambda: None, upkeep=self._upkeep)
         self.rates = RateSampler(self.metrics, self.manager, lambda: self.queries, clock)
         self.watchdog = Watchdog(self)
         self.sizes = StoreSizes(physical, self.state.committed_stores, clock)
@@ -383,6 +385,10 @@ class Instance:
         if self.query_states.of(task.id.query).state is not STOPPED:
             self.polling.add_inputs(list(task.logs.values()))
         self.manager.add(task)
+
+    def _upkeep(self) -> None:
+        self.log.maintain(self.clock.wall_ms())
+        self._imports.look(self.clock.timer_ms())
 
     def _restore_failed(self, query: str, error: Exception) -> None:
         self.commit.look_at_state(error)
