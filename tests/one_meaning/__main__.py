@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
+import signal
 import sys
 import time
 import traceback
@@ -24,44 +26,58 @@ from tests.one_meaning.reduce import reduced
 from tests.one_meaning.report import report, shortest
 from tests.one_meaning.statements import batch
 
+SEEDS = 10_000  # batches of a seed
+
 
 def main(argv: list[str] | None = None) -> int:
     options = _options(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # what was started ends, too
     logging.getLogger("flowql").setLevel(logging.CRITICAL)
-    ways = options.ways.split(",")
-    partitions = [int(p) for p in options.partitions.split(",")]
-    outcome, failed, began_s = Outcome(), 0, time.monotonic()
     with ExitStack() as stack:
         theirs = stack.enter_context(postgres.server()) if options.postgres and postgres.installed() else None
         if options.plant:
             return _plant(options, theirs.address if theirs is not None else "")
-        for number in range(-(-options.statements // options.batch)):
-            if options.seconds and time.monotonic() - began_s > options.seconds:
-                break
-            seed = options.seed * 10_000 + number
-            made = batch(seed, min(options.batch, options.statements - number * options.batch))
-            try:
-                outcome.add(
-                    made, run(made, ways, partitions[number % len(partitions)], theirs, changes=options.changes)
+        outcome, began_s = Outcome(), time.monotonic()
+        try:
+            failed = _run(options, outcome, theirs)
+            for d in shortest(outcome.differences)[: options.reduced]:
+                outcome.differences.append(
+                    reduced(d, batch(d.seed, options.batch), _partitions(options, d.seed % SEEDS), theirs)
                 )
-            except Exception:
-                failed += 1
-                print(f"--- seed {seed} has no answers", traceback.format_exc()[-1500:], sep="\n", flush=True)
-            print(f"seed {seed}: {outcome.statements} statements, {len(outcome.differences)} differences", flush=True)
-        if options.reduced:
-            outcome.differences += [
-                reduced(d, batch(d.seed, d.number + 1), partitions[d.seed % 10_000 % len(partitions)], theirs)
-                for d in shortest(outcome.differences)[: options.reduced]
-            ]
-    report(outcome)
-    print(f"{outcome.statements} statements in {time.monotonic() - began_s:.0f} s")
+        finally:
+            report(outcome)
+            print(f"{outcome.statements} statements in {time.monotonic() - began_s:.0f} s")
     return 1 if failed or any(not d.known for d in outcome.differences) else 0
+
+
+def _run(options: argparse.Namespace, outcome: Outcome, theirs: postgres.Postgres | None) -> int:
+    """How many batches had no answers."""
+    failed, end_s = 0, time.monotonic() + (options.seconds or math.inf)
+    for number in range(-(-options.statements // options.batch)):
+        if time.monotonic() > end_s:
+            break
+        made = batch(options.seed * SEEDS + number, options.batch)
+        partitions, ways = _partitions(options, number), options.ways.split(",")
+        try:
+            outcome.add(made, run(made, ways, partitions, theirs, changes=options.changes))
+        except Exception:
+            failed += 1
+            print(f"--- seed {made.seed} has no answers", traceback.format_exc()[-1500:], sep="\n", flush=True)
+        print(f"seed {made.seed}: {outcome.statements} statements, {len(outcome.differences)} differences", flush=True)
+    return failed
+
+
+def _partitions(options: argparse.Namespace, number: int) -> int:
+    partitions = [int(p) for p in options.partitions.split(",")]
+    return partitions[number % len(partitions)]
 
 
 def _plant(options: argparse.Namespace, address: str) -> int:
     missed = 0
     for name in PLANTS if options.plant == "all" else options.plant.split(","):
-        after = found_after(name, options.seed * 10_000, options.batch, options.statements, address)
+        after = found_after(
+            name, options.seed * SEEDS, options.batch, options.statements, options.ways.split(","), address
+        )
         print(
             f"{name:18}" + (f"found after {after} statements" if after else f"not found in {options.statements}"),
             flush=True,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
@@ -25,7 +25,6 @@ from tests.one_meaning.postgres import Postgres
 from tests.one_meaning.statements import batch
 
 assert builtin  # the functions are registered
-WAYS = ("view", "stream", "asked")
 
 
 def plant(name: str) -> None:
@@ -33,31 +32,31 @@ def plant(name: str) -> None:
     PLANTS[name]()
 
 
-def found_after(name: str, seed: int, size: int, statements: int, postgres: str) -> int:
+def found_after(name: str, seed: int, size: int, statements: int, ways: Sequence[str], postgres: str) -> int:
     """After how many statements a difference is found that is not there without the fault; 0 if it is not found.
 
     seed: of the first batch. size: of a batch. postgres: the address of one, or empty.
     """
     for n in range(statements // size):
-        clean, planted = (_labels(seed + n, size, postgres, fault) for fault in ("", name))
+        clean, planted = (_labels(seed + n, size, ways, postgres, fault) for fault in ("", name))
         new = [number for number, label in sorted(planted - clean)]
         if new:
             return n * size + new[0] + 1
     return 0
 
 
-def _labels(seed: int, size: int, postgres: str, fault: str) -> set[tuple[int, str]]:
+def _labels(seed: int, size: int, ways: Sequence[str], postgres: str, fault: str) -> set[tuple[int, str]]:
     """The differences of a batch, in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_differing, seed, size, postgres, fault).result()
+        return pool.submit(_differing, seed, size, ways, postgres, fault).result()
 
 
-def _differing(seed: int, size: int, postgres: str, fault: str) -> set[tuple[int, str]]:
+def _differing(seed: int, size: int, ways: Sequence[str], postgres: str, fault: str) -> set[tuple[int, str]]:
     logging.getLogger("flowql").setLevel(logging.CRITICAL)
     if fault:
         plant(fault)
     made, outcome = batch(seed, size), Outcome()
-    outcome.add(made, run(made, WAYS, 1, Postgres(postgres) if postgres else None))
+    outcome.add(made, run(made, ways, 1, Postgres(postgres) if postgres else None))
     return {(d.number, d.label) for d in outcome.differences}
 
 

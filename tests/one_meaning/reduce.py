@@ -11,11 +11,11 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.statement_tree import QueryStatement
 from flowql.compiler.dialect.standard.write_queries import query_sql
-from tests.one_meaning.check import Difference, Outcome, run
+from tests.one_meaning.check import CHANGED, Difference, Outcome, run
 from tests.one_meaning.postgres import Postgres
 from tests.one_meaning.statements import Batch, Statement
 
-CANDIDATES_MAX, ROUNDS_MAX = 60, 12
+CANDIDATES_MAX, ROUNDS_MAX, CHANGES = 40, 12, 4
 
 
 def reduced(found: Difference, batch: Batch, partitions: int, postgres: Postgres | None) -> Difference:
@@ -28,7 +28,7 @@ def reduced(found: Difference, batch: Batch, partitions: int, postgres: Postgres
             break
         tried = replace(batch, statements=tuple(map(Statement, shorter)))
         outcome = Outcome()
-        outcome.add(tried, run(tried, ways, partitions, theirs))
+        outcome.add(tried, run(tried, ways, partitions, theirs, changes=CHANGES if CHANGED in found.kind else 0))
         same = [d for d in outcome.differences if d.label == found.label]
         if not same:
             break
