@@ -29,7 +29,7 @@ from flowql.runtime.app.plan_topic import read_plan
 from flowql.runtime.errors import TopicMissing
 from flowql.runtime.log.base import Log, TopicInfo, TopicPartition
 from flowql.runtime.task.dead_letters import topic_name as dead_letter_topic
-from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, refuse_own_table, source_over
+from flowql.topics.codecs import KeyWriter, RecordReader, ValueWriter, refuse_unwritable, source_over
 from flowql.topics.describing import PARTITION_COLUMNS, describe, refuse_if_used
 from flowql.topics.import_files import file_format
 from flowql.topics.import_job import FileFormat, Job, OnError
@@ -286,7 +286,7 @@ def import_topic(
     with closing(log):
         name = topic_named(topic, plan, log)
         source = source_over(plan, name)
-        refuse_own_table(source)
+        refuse_unwritable(source)
         job = Job(
             topic=name,
             partitions=partitions or partitions_of(name, plan, log, found.partitions),
@@ -337,7 +337,7 @@ def produce(
     with closing(log):
         name = topic_named(topic, plan, log)
         source = source_over(plan, name)
-        refuse_own_table(source)
+        refuse_unwritable(source)
         keys, values = KeyWriter(source), ValueWriter(source)
         given = parsed(records, keys, values, _now_ms()) if records else []
         info = log.admin().create_topic(name, partitions or partitions_of(name, plan, log, found.partitions))

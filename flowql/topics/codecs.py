@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from flowql.compiler.plan.logical import Format
+from flowql.compiler.plan.partitioners import MURMUR2
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.compiler.plan.types import STRING, Kind
@@ -29,11 +30,14 @@ def source_over(plan: Plan, topic: str) -> SourceDef | None:
     return next((s for s in plan.sources if s.topic == topic), None)
 
 
-def refuse_own_table(source: SourceDef | None) -> None:
-    """CommandError for a table of one's own: its rows have rules that records do not know."""
+def refuse_unwritable(source: SourceDef | None) -> None:
+    """CommandError for a local table, whose rows have rules that records do not know, and for a topic whose producers place keys otherwise than FlowQL."""
     if source is not None and source.is_own_table:
         title = f"the topic {source.topic} holds the rows of the table {source.name}, which statements change"
         raise CommandError(title, code="FQ5017", help=f'flowql exec "INSERT INTO {source.name} ..."')
+    if source is not None and source.partitioner not in ("", MURMUR2):
+        title = f"records of {source.topic} are placed by {source.partitioner} (PARTITIONER of {source.name}), and FlowQL places records by {MURMUR2}"
+        raise CommandError(title, code="FQ4089", help="write them with the producers of this topic")
 
 
 class KeyWriter:

@@ -27,7 +27,7 @@ from flowql.runtime.log.base import Log, Producer, TopicPartition
 from flowql.runtime.operators.base import NO_STATE, MicroBatchContext
 from flowql.runtime.operators.encode import Encoder
 from flowql.runtime.output.partitioner import split
-from flowql.topics.codecs import KeyWriter, refuse_own_table
+from flowql.topics.codecs import KeyWriter, refuse_unwritable
 from flowql.topics.python_values import NotOfType, check_column, column_of
 from flowql.topics.records import partitions_of
 
@@ -109,7 +109,7 @@ class RowWriter:
     """
 
     def __init__(self, source: SourceDef) -> None:
-        refuse_own_table(source)
+        refuse_unwritable(source)
         if source.value_format.name == DEBEZIUM:
             title = f"rows of {source.name} are written by Debezium"
             raise CommandError(title, code="FQ5010", help="change them at their source")
