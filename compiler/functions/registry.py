@@ -365,7 +365,7 @@ class AggregateFunction:
     result:   (Resolution, init) -> function acc -> value.
     of_rows:  Resolution -> function (arguments of the rows) -> value: all of a group at once; None where there is none.
     add_many, result_many: `add` and `result` for many groups in one call, where a call has a price; None where it has none.
-    add_runs: `add` for many rows of many groups, with arguments in columns; None where there is none.
+    add_runs: Resolution -> `add` for many rows of many groups, with arguments in columns; None where there is none.
     takes_null: NULL is a value like others to it, and not left out.
     duckdb_partial: SQL of the arguments -> list of (SQL aggregate expression, DuckDB type) computing a partial over rows of
               one group in row order (`seq` column available for ordering); None when it has no vector form.
@@ -385,7 +385,7 @@ class AggregateFunction:
     of_rows: Callable[[Resolution], Callable[[Iterable[tuple[Any, ...]]], Any]] | None = None
     add_many: AddMany | None = None
     result_many: ResultMany | None = None
-    add_runs: AddRuns | None = None
+    add_runs: Callable[[Resolution], AddRuns] | None = None
     takes_null: bool = False
     summary: str = ""
     example: str = ""

@@ -7,13 +7,15 @@ forms of their own, which are folded by columns; `tests/compiler/functions/test_
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from flowql.compiler.functions import change_bits, change_statistics
 from flowql.compiler.functions.aggregates import Add, Init
 from flowql.compiler.functions.change_aggregates import Linear, aggregate, result_type
-from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
+from flowql.compiler.functions.registry import AddRuns, AggregateFunction, register_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.plan.types import SqlType
 
@@ -64,6 +66,22 @@ def _register(function: str) -> None:
 
         return make
 
+    def runs(r: Resolution) -> AddRuns:
+        """Equal values of a group in a batch are one part."""
+        part, add = linear(r).part, linear(r).add
+
+        def run(accs: Sequence[Any], offsets: Sequence[int], columns: Sequence[Sequence[Any]]) -> list[Any]:
+            rows = columns[0] if not pairs else list(zip(*columns, strict=True))
+            made = list(accs)
+            for i, (start, end) in enumerate(pairwise(offsets)):
+                for row, n in Counter(rows[start:end]).items():
+                    args = row if pairs else (row,)
+                    found = None if None in args else part(args, n)
+                    made[i] = made[i] if found is None else add(made[i], found)
+            return made
+
+        return run
+
     summary = "Of pairs of numbers, by the rows where neither is NULL." if pairs else "Of the bits of whole numbers."
     register_aggregate(
         AggregateFunction(
@@ -74,6 +92,7 @@ def _register(function: str) -> None:
             undo=step(-1),
             merge=lambda r, _i: linear(r).add,
             result=lambda r, _i: linear(r).result,
+            add_runs=runs,
             summary=_SUMMARIES.get(function, summary),
             example=f"{function}({'y, x' if pairs else 'x'})",
         )

@@ -61,7 +61,7 @@ class UserAggregate:
             merge=(lambda *_: self._merge()) if hasattr(self.made, "merge") else None,
             result=lambda *_: bounded(self._result(), self.result),
             of_rows=lambda _: bounded(self._of_rows(), self.result),
-            add_runs=self.add_runs,
+            add_runs=lambda _: self.add_runs,
             takes_null=any(self.nullable),
         )
 

@@ -206,7 +206,7 @@ def isolated_aggregate(function: AggregateFunction, user: UserAggregate, code: C
         result=lambda *_: partial(remote.value, part="result"),
         of_rows=lambda _: remote.of_rows,
         add_many=remote.add_many,
-        add_runs=remote.add_runs,
+        add_runs=lambda _: remote.add_runs,
         result_many=remote.result_many,
     )
 

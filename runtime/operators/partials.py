@@ -121,13 +121,13 @@ class _Part:
 
 
 class _Called:
-    """One aggregate of the user's own: Arrow lists its arguments per group, and it is called for each of their rows."""
+    """One aggregate that takes rows in runs: Arrow lists its arguments per group."""
 
     struct, wide, doubles, best, greatest = None, None, None, "", False
 
     def __init__(self, b: BoundAggregate) -> None:
         assert b.function.add_runs is not None
-        self._bound, self._add_runs, self.type = b, b.function.add_runs, b.call.type
+        self._bound, self._add_runs, self.type = b, b.function.add_runs(b.resolution), b.call.type
         self.columns = [a.name for a in b.args if isinstance(a, Column)]
         self.aggregations: list[tuple[Any, str]] = [(_LISTED + name, "list") for name in self.columns]
 

@@ -193,7 +193,7 @@ def test_what_would_be_lost_is_an_error(tmp_path: Path, body: str, error: str) -
         trip.add(bound, ())(trip.initial(bound, ()), "a", 1.0)
     assert trip.add_runs is not None
     with pytest.raises(TypeError, match=error):
-        trip.add_runs([trip.initial(bound, ())], [0, 1], [["a"], [1.0]])
+        trip.add_runs(bound)([trip.initial(bound, ())], [0, 1], [["a"], [1.0]])
 
 
 ODD = """

@@ -105,8 +105,8 @@ def aggregates() -> Iterator[None]:
     register_aggregate(replace(one, name="ALL_AT_ONCE", add_many=add_many, result_many=result_many))
     by_row = replace(one, name="BY_ROW", add=lambda *_: ordered)
     register_aggregate(by_row)
-    register_aggregate(replace(by_row, name="IN_RUNS", add_runs=add_runs))
-    register_aggregate(replace(by_row, name="IN_RUNS_AT_ONCE", add_runs=add_runs, result_many=result_many))
+    register_aggregate(replace(by_row, name="IN_RUNS", add_runs=lambda _: add_runs))
+    register_aggregate(replace(by_row, name="IN_RUNS_AT_ONCE", add_runs=lambda _: add_runs, result_many=result_many))
     register_aggregate(replace(one, name="FUSSY", add=lambda *_: fussy, result=lambda *_: lambda acc: acc))
     yield
     for name in ("EACH", "ALL_AT_ONCE", "BY_ROW", "IN_RUNS", "IN_RUNS_AT_ONCE", "FUSSY"):
