@@ -18,7 +18,7 @@ _DAY_MS = 86_400_000
 _WHOLE_DIGITS, _BIGINT_DIGITS = 36, 19  # that `wrapped_bigint` takes; from which on a BIGINT may be too small
 _PLAIN_SCALE = 6  # BigDecimal writes smaller digits with an exponent
 _DIGITS = rf"^{SPACE}*[+-]?[0-9]+{SPACE}*\z"
-_NUMBER = rf"^{SPACE}*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?[fFdD]?{SPACE}*\z"
+_NUMBER = rf"^{SPACE}*[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?[fFdD]?{SPACE}*\z"
 _NAMED = rf"^{SPACE}*(NaN|[+-]?Infinity){SPACE}*\z"
 # Years 1 to 9999, which dates have a text for.
 FIRST_DAY, LAST_DAY = -719162, 2932896
