@@ -9,7 +9,14 @@ from decimal import Decimal
 from flowql.compiler.analyze.literals import bind_literal, time_literal
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.modifiers import plain_aggregate
-from flowql.compiler.analyze.operators import OPERATORS, STANDARD_OPERATORS, interval_numbers, json_order, taken
+from flowql.compiler.analyze.operators import (
+    OPERATORS,
+    STANDARD_OPERATORS,
+    equality_value,
+    interval_numbers,
+    json_order,
+    taken,
+)
 from flowql.compiler.analyze.scope import Scope, resolve
 from flowql.compiler.analyze.sources import resolve_type
 from flowql.compiler.analyze.standard_functions import (
@@ -382,6 +389,8 @@ class Binder:
         ordered = node.name in ("lt", "le", "gt", "ge")
         if ordered and a == b == JSONB:
             return json_order(left), json_order(right)
+        if not ordered and Kind.NULL not in (a.kind, b.kind):
+            left, right = equality_value(left), equality_value(right)
         orders = a.kind is Kind.BOOLEAN and self.standard
         simple = (a.is_numeric and b.is_numeric) or (a == b and not (ordered and _unordered(a) and not orders))
         nested = not ordered and a.kind is b.kind and a.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)

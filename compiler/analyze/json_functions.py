@@ -10,6 +10,7 @@ from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.compiler.dialect.ast import Ast, Func
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.sql_jsonb import TEXTS
+from flowql.compiler.functions.sql_jsonb_order import holds_json
 from flowql.compiler.plan.expr import Call, Expr, Literal
 from flowql.compiler.plan.types import JSONB, NULL, STRING
 
@@ -51,6 +52,11 @@ def _adapted(e: Expr, at: int, json: Sequence[int], lists: Sequence[int]) -> Exp
     if at in lists and e.type == STRING:
         return Call(TEXTS, "sql_to_array", (e,), getattr(e, "span", NOWHERE))
     return e
+
+
+def json_equal(e: Expr) -> Expr:
+    """What values of JSONB, and values with JSONB inside, are equal by. Other expressions stay as they are."""
+    return Call(e.type, "sql_jsonb_equal", (e,), getattr(e, "span", NOWHERE)) if holds_json(e.type) else e
 
 
 def beside_json(args: Sequence[Expr]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from flowql.compiler.analyze.json_functions import json_equal
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.standard_functions import FUNCTIONS, beside_times, called
 from flowql.compiler.analyze.texts import text_of
@@ -107,6 +108,7 @@ def _standard_in(bind: Bind, node: Func) -> Expr:
     common, args = _unified(lambda a: known[id(a)], node, node.args, strict=True)
     if common.kind is Kind.NULL:
         return Literal(BOOLEAN, None, node.span)
+    args = tuple(map(equality_value, args))
     call = Call(BOOLEAN, function_name("in", standard=True), args, node.span)
     return Call(BOOLEAN, "not", (call,), node.span) if node.name == "not_in" else call
 
@@ -121,6 +123,11 @@ def interval_number(e: Expr) -> Expr:
 def json_order(e: Expr) -> Expr:
     """What values of JSONB are ordered by. Other expressions stay as they are."""
     return Call(STRING, "sql_jsonb_order", (e,), getattr(e, "span", NOWHERE)) if e.type == JSONB else e
+
+
+def equality_value(e: Expr) -> Expr:
+    """What values are grouped and told apart by, where equal ones may be written differently. Other expressions stay as they are."""
+    return json_equal(interval_number(e))
 
 
 def kept(e: Expr) -> Expr:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
-from flowql.compiler.analyze.json_functions import ARGUMENTS, OF_ARRAYS, adapted, beside_json
+from flowql.compiler.analyze.json_functions import ARGUMENTS, OF_ARRAYS, adapted, beside_json, json_equal
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.texts import text_of
 from flowql.compiler.catalog.names import listing
@@ -21,6 +21,7 @@ from flowql.compiler.functions.dialects import function_name
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.functions.sql_jsonb_order import holds_json
 from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.functions.sql_text_casts import has_finer_part
 from flowql.compiler.functions.sql_times import check_part, part_type
@@ -164,6 +165,9 @@ def _alike(bind: Bind, node: Func) -> Expr:
 def _nullif(bind: Bind, node: Func) -> Expr:
     """A date stays a date, whatever it is compared with."""
     found = _alike(bind, node)
+    if holds_json(found.type) and len(node.args) == 2:  # equal values may be written differently
+        null = Lit("null", None, node.span)
+        return bind(Func("case", (Func("eq", node.args, node.span), null, node.args[0]), node.span))
     first = bind(node.args[0]).type if node.args else found.type
     moments = first.kind in _DATES and found.type.kind in _DATES
     return convert(found, first) if moments else found
@@ -337,7 +341,7 @@ def _quantified(bind: Bind, node: Func) -> Expr:
     array_, element = args[2], args[1].type
     if isinstance(array_, Literal) and array_.type == STRING and isinstance(array_.value, str):
         args[2] = Call(array(STRING if element.kind is Kind.NULL else element), "sql_to_array", (array_,), array_.span)
-    return called(node, args)
+    return called(node, list(map(json_equal, args)))
 
 
 def _joined(bind: Bind, node: Func) -> Expr:

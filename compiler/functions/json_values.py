@@ -1,7 +1,7 @@
-"""JSON as PostgreSQL's JSONB keeps it: texts of one form, so that equal values are equal texts.
+"""JSON as PostgreSQL's JSONB keeps it: texts of one form.
 
-Keys stand by length and then by their bytes, the last of equal ones wins, `, ` and `: ` separate. Numbers are exact and written without
-exponent; unlike in PostgreSQL without zeros at the end, too, as 1.0 and 1 are equal there.
+Keys stand by length and then by their bytes, the last of equal ones wins, `, ` and `: ` separate. Numbers are exact, written without exponent and
+with all digits that they were given: 1.10 and 1.1 are equal values of different texts, which `equality_text` makes one.
 """
 
 from __future__ import annotations
@@ -67,10 +67,34 @@ def write_json(value: Any) -> str:
 
 
 def number_text(value: int | Decimal) -> str:
-    """All digits, without zeros at the end of a fraction."""
-    text = f"{value:f}" if isinstance(value, Decimal) else str(value)
-    text = text.rstrip("0").rstrip(".") if "." in text else text
-    return "0" if text == "-0" else text
+    """All digits; zero has no sign.
+
+    >>> [number_text(Decimal(text)) for text in ("1.10", "1.50e1", "1e2", "-0.0", "0e5")]
+    ['1.10', '15.0', '100', '0.0', '0']
+    """
+    if isinstance(value, int):
+        return str(value)
+    exponent = value.as_tuple().exponent
+    if not value:
+        return f"{0:.{max(0, -int(exponent))}f}"
+    return f"{value:f}"
+
+
+def equality_text(text: str) -> str:
+    """The one text of all values that are equal to that of a text: numbers without zeros at the end of a fraction.
+
+    >>> equality_text('{"a": [1.10, 2.0]}')
+    '{"a": [1.1, 2]}'
+    """
+    return write_json(_equal(read_json(text))) if "." in text else text
+
+
+def _equal(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return value.quantize(Decimal(1)) if value == value.to_integral_value() else value.normalize()
+    if isinstance(value, dict):
+        return {k: _equal(v) for k, v in value.items()}
+    return [_equal(v) for v in value] if isinstance(value, list) else value
 
 
 def keys_of(value: dict[str, Any]) -> list[str]:

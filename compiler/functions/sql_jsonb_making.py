@@ -48,7 +48,9 @@ def _double(v: float | None) -> Any:
     if v is None:
         return None
     number = Decimal(repr(v))
-    return number if number.is_finite() else "NaN" if v != v else f"{'-' if v < 0 else ''}Infinity"
+    if number.is_finite():
+        return int(number) if v.is_integer() else number
+    return "NaN" if v != v else f"{'-' if v < 0 else ''}Infinity"
 
 
 def _any(types: tuple[SqlType, ...]) -> Resolution:

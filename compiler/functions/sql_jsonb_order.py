@@ -6,12 +6,14 @@ decide one after the other. An empty array that is the whole value is less than 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from flowql.compiler.functions.json_values import keys_of, read_json
-from flowql.compiler.functions.registry import standard, takes
-from flowql.compiler.plan.types import JSONB, STRING
+from flowql.compiler.functions.json_values import equality_text, keys_of, read_json
+from flowql.compiler.functions.registry import Function, register, standard, takes
+from flowql.compiler.functions.signatures import Resolution
+from flowql.compiler.plan.types import JSONB, STRING, Kind, SqlType
 
 _NULL, _TEXT, _NUMBER, _BOOLEAN, _ARRAY, _OBJECT = (bytes([n]) for n in range(1, 7))
 _END = b"\0"  # no text has such a character
@@ -59,6 +61,40 @@ def _number(value: Decimal) -> bytes:
     return b"\2" + size if value > 0 else b"\0" + size.translate(_INVERTED)
 
 
+def holds_json(t: SqlType) -> bool:
+    """Whether values of a type are JSONB, or have it inside."""
+    return t == JSONB or any(map(holds_json, t.args)) or any(holds_json(of) for _, of in t.fields)
+
+
+def _maker(t: SqlType) -> Callable[[Any], Any]:
+    if t == JSONB:
+        return equality_text
+    if not holds_json(t):
+        return lambda v: v
+    if t.kind is Kind.ARRAY:
+        element = _of_any(t.element)
+        return lambda v: [element(x) for x in v]
+    if t.kind is Kind.MAP:
+        value = _of_any(t.args[1])
+        return lambda v: {k: value(x) for k, x in v.items()}
+    fields = {n: _of_any(of) for n, of in t.fields}
+    return lambda v: {n: make(v[n]) for n, make in fields.items()}
+
+
+def _of_any(t: SqlType) -> Callable[[Any], Any]:
+    make = _maker(t)
+    return lambda v: None if v is None else make(v)
+
+
+register(
+    Function(
+        "sql_jsonb_equal",
+        lambda types: Resolution(types, types[0]),
+        lambda r: _maker(r.args[0]),
+        summary="The one text of all values of JSONB that are equal: 1.10 is 1.1.",
+        example="sql_jsonb_equal(sql_to_jsonb(TRUE)) -> 'true'",
+    )
+)
 standard(
     "JSONB_ORDER",
     takes(JSONB, gives=STRING),

@@ -64,6 +64,7 @@ STANDARD = {
     "sql_interval": "INTERVAL '1' DAY",
     "sql_series": "FROM generate_series(1, n)",
     "sql_single_row": "(SELECT x FROM t)",
+    "sql_jsonb_equal": "j = k",
     "sql_places": "FROM UNNEST(a)",
     "sql_places_or_null": "LEFT JOIN UNNEST(a)",
     "sql_interval_micros": "INTERVAL '1' DAY = a",

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from flowql.compiler.analyze.json_functions import json_equal
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.operators import interval_number, json_order, kept, taken
+from flowql.compiler.analyze.operators import equality_value, interval_number, json_order, kept, taken
 from flowql.compiler.analyze.relations import interval_aggregates
 from flowql.compiler.analyze.relations.expressions import OuterAggregate, Placeholders, RelBinder, rebuilt
 from flowql.compiler.analyze.relations.interval_aggregates import Part
@@ -179,6 +180,8 @@ class Aggregates:
         args = [self._below.bound(a) for a in node.args]
         if function == "COUNT":  # equal intervals may be written differently
             args = [interval_number(a) for a in args]
+        if node.distinct:
+            args = list(map(json_equal, args))
         init: tuple[Any, ...] = ()
         orders = [order_of(o, self._below) for o in node.order_by]
         if function in _WITHIN_GROUP:
@@ -320,7 +323,7 @@ def grouped_with_intervals(
         order = Order(text, False, False)
         shown.append(AggregateCall("FIRST_VALUE", (text,), SPAN, False, None, (order,), (), names.fresh("interval")))
         values.append(taken(shown[-1].column))
-    made, groups = grouped(rel, [interval_number(e) for e in keys], [*calls, *shown], names)
+    made, groups = grouped(rel, [equality_value(e) for e in keys], [*calls, *shown], names)
     return made, [g if v is None else v for g, v in zip(groups, values, strict=True)]
 
 

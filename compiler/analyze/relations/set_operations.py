@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal as OneOf
 
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.operators import kept, taken
+from flowql.compiler.analyze.operators import equality_value, kept, taken
 from flowql.compiler.analyze.relations.grouping import grouped_with_intervals
 from flowql.compiler.analyze.relations.relation import Names, Rel, RelColumn, column_of, projected, selected
 from flowql.compiler.catalog.names import listing
@@ -31,7 +31,7 @@ def distinct(rel: Rel, names: Names) -> Rel:
         )
         items = [(c.name, kept(v)) for c, v in zip(rel.shown, values[len(carried) :], strict=True)]
         return selected(Rel(made.node, carried), items, names)
-    bare = selected(rel, [(c.name, c.expr()) for c in rel.shown], names)
+    bare = selected(rel, [(c.name, equality_value(c.expr())) for c in rel.shown], names)
     return operation("distinct", [bare], names, all_=False)
 
 
@@ -70,7 +70,7 @@ def aligned(sides: Sequence[Rel], body: t.SetOperation, names: Names) -> list[Re
                 help=problem.hint,
             ) from None
         for column, e in zip(columns, converted, strict=True):
-            column.append(e)
+            column.append(equality_value(e) if body.op != "union" else e)
         if common == SPAN and body.op != "union":
             what = f"{body.op.upper()} of rows with a column of type INTERVAL"
             unsupported(what, body.at, "take  EXTRACT(EPOCH FROM x)  of it")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.operators import interval_number
+from flowql.compiler.analyze.operators import equality_value
 from flowql.compiler.analyze.relations.expressions import Placeholders, RelBinder, rebuilt
 from flowql.compiler.analyze.relations.grouping import Aggregates, function_of, order_of
 from flowql.compiler.analyze.relations.relation import Names, Order, Rel, as_columns, column_of
@@ -65,7 +65,7 @@ def windowed(
             return None
         spec = _spec(n.over, named)
         order = tuple(order_of(o, binder) for o in spec.order_by)
-        window = _Window((*binder.carried, *(interval_number(binder.bound(e)) for e in spec.partition_by)), order)
+        window = _Window((*binder.carried, *(equality_value(binder.bound(e)) for e in spec.partition_by)), order)
         call = _bound(n, spec, order, binder, names, placeholders)
         windows.setdefault(window, []).append(call)
         return placeholders.add(n, column_of(call.column))
