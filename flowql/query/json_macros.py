@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flowql.compiler.functions.json_values import canonical, read_json, shown, write_json
+from flowql.compiler.functions.json_values import canonical, equality_text, read_json, shown
+from flowql.compiler.functions.json_values import write_json as write_digits
 from flowql.compiler.functions.sql_jsonb import MISSING, contains, part, without
 from flowql.compiler.plan.types import BOOLEAN, STRING, SqlType, array
 from flowql.query.duckdb_values import json_of
@@ -31,6 +32,16 @@ _TEXT_OF = "CAST(to_json({x}) AS VARCHAR), typeof({x})"
 
 def _of(x: str) -> str:
     return _TEXT_OF.format(x=x)
+
+
+def write_json(value: Any) -> str:
+    """The text of a value without zeros at the end of fractions: DuckDB compares texts, and 1.0 equals 1."""
+    return equality_text(write_digits(value))
+
+
+def equal_text(text: str) -> str:
+    """The text of the value that a text is, as `write_json` has it. Raises ValueError."""
+    return equality_text(canonical(text))
 
 
 MACROS: Mapping[str, Sequence[str]] = {
@@ -104,7 +115,7 @@ def _removed(text: str, keys: str) -> str:
 
 _TEXTS = array(STRING)
 FUNCTIONS: Sequence[tuple[str, tuple[SqlType, ...], SqlType, Callable[..., Any]]] = (
-    ("flowql_canonical", (STRING,), STRING, canonical),
+    ("flowql_canonical", (STRING,), STRING, equal_text),
     ("flowql_removed", (STRING, STRING), STRING, _removed),
     ("flowql_json_part", (STRING, STRING, STRING), STRING, _as_json),
     ("flowql_json_part_text", (STRING, STRING, STRING), STRING, _as_text),

@@ -8,7 +8,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from flowql.compiler.functions.json_values import equality_text
 from flowql.compiler.functions.sql_intervals import interval_of
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.topology import SourceDef, StoreSpec, scan_of
@@ -156,6 +158,7 @@ class TopicRelation:
 
 
 STORES = "FLOWQL_STORES"
+_LAST_ZERO = r"\.[0-9]*0([^0-9]|$)"
 _STORE_COLUMNS = Schema(
     tuple(
         Field(n, t)
@@ -204,7 +207,14 @@ def _shown(column: pa.Array, t: pa.DataType) -> pa.Array:
     if t == pa.month_day_nano_interval():
         spans = [None if v is None else interval_of(v) for v in column.to_pylist()]
         return pa.array([None if s is None else pa.MonthDayNano([s[0], s[1], s[2] * 1000]) for s in spans], t)
-    return column.cast(t)
+    return (_equal_texts(column) if t == pa.json_(pa.string()) else column).cast(t)
+
+
+def _equal_texts(column: pa.Array) -> pa.Array:
+    """JSONB without zeros at the end of fractions, as DuckDB compares texts."""
+    if not pc.any(pc.match_substring_regex(column, _LAST_ZERO)).as_py():
+        return column
+    return pa.array([None if v is None else equality_text(v) for v in column.to_pylist()], pa.string())
 
 
 def _uuids(column: pa.Array) -> pa.Array:

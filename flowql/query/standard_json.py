@@ -9,12 +9,23 @@ from typing import Any
 from flowql.compiler.analyze.relations.expressions import rebuilt
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.intervals import read_interval
-from flowql.compiler.functions.json_values import canonical
 from flowql.compiler.functions.sql_array_parts import read_array
 from flowql.compiler.functions.sql_jsonb import OPERATORS, ROWS
 from flowql.query.catalogue import TEXT
 from flowql.query.errors import INVALID, QueryError
-from flowql.query.json_macros import BESIDE, FIELD, FIELD_TEXT, HOLDS, JOINED, JSON, LIST, OBJECT, UNSEEN, WITHOUT
+from flowql.query.json_macros import (
+    BESIDE,
+    FIELD,
+    FIELD_TEXT,
+    HOLDS,
+    JOINED,
+    JSON,
+    LIST,
+    OBJECT,
+    UNSEEN,
+    WITHOUT,
+    equal_text,
+)
 from flowql.query.standard_arrays import call, items_of
 
 _JSON = t.TypeName("json")
@@ -36,7 +47,7 @@ def from_text(operand: t.Expr) -> t.Expr:
         return operand if is_json(operand) else call(JSON, operand)
     assert isinstance(operand, t.Constant)
     try:
-        return t.Cast(t.Constant("string", canonical(operand.value)), _JSON)
+        return t.Cast(t.Constant("string", equal_text(operand.value)), _JSON)
     except ValueError as error:
         raise QueryError(str(error), code=INVALID) from error
 
@@ -86,7 +97,7 @@ def beside(node: t.Expr, other: t.Expr) -> t.Expr:
     if not isinstance(node, t.Constant) or node.kind != "string" or isinstance(other, t.Constant | t.Row):
         return node
     try:
-        meant = canonical(node.value)
+        meant = equal_text(node.value)
     except ValueError:
         return node
     return node if meant == node.value else call(BESIDE, other, node, t.Constant("string", meant))
@@ -118,7 +129,7 @@ def _holds(node: t.Binary) -> t.Expr | None:
     for i, side in enumerate(sides):
         if isinstance(side, t.Constant) and side.kind == "string":
             try:
-                sides[i] = t.Cast(t.Constant("string", canonical(side.value)), _JSON)
+                sides[i] = t.Cast(t.Constant("string", equal_text(side.value)), _JSON)
             except ValueError:
                 sides[i] = _texts(side)
     return call(HOLDS, *sides)

@@ -127,7 +127,7 @@ def test_views_follow_changes_of_it(world: SqlSession) -> None:
     assert sorted(rendered(world.ask("SELECT * FROM kinds"))) == ["a [1, null]", "b [2]"]
     world.execute("""UPDATE d SET j = j || '{"kind": "b", "n" : 1.0}' WHERE j @> '{"n": 1}'""")
     world.execute("""UPDATE d SET j = jsonb_set(j, '{n}', to_jsonb(id)) WHERE NOT j ? 'n'""")
-    world.execute("DELETE FROM d WHERE (j ->> 'n')::int = 2")
+    world.execute("DELETE FROM d WHERE (j -> 'n')::int = 2")
     assert sorted(rendered(world.ask("SELECT * FROM kinds"))) == ["a [3]", "b [1]"]
 
 
@@ -140,7 +140,7 @@ def test_views_follow_changes_of_it(world: SqlSession) -> None:
         ("CREATE VIEW v AS SELECT k -> 'a' AS x FROM t", "takes JSONB"),
         ("CREATE VIEW v AS SELECT UPPER(j) AS x FROM t", "does not accept parameters (JSONB)"),
         ("CREATE VIEW v AS SELECT CAST('{' AS JSONB) AS x FROM t", "invalid input syntax for type json"),
-        ("CREATE VIEW v AS SELECT j = k AS x FROM t", "cannot compare j (JSONB) to k (STRING)"),
+        ("CREATE VIEW v AS SELECT j = k AS x FROM t", "cannot compare j (JSONB) to k (TEXT)"),
         ("CREATE VIEW v AS SELECT ts = j AS x FROM t", "cannot compare ts (TIMESTAMP) to j (JSONB)"),
         ("CREATE TABLE s (j JSON)", "the type JSON"),
         ("INSERT INTO t (id, j) VALUES (9, 'x')", "invalid input syntax for type json"),

@@ -311,7 +311,7 @@ CREATE VIEW v AS SELECT order_id, CAST(price AS STRING) AS s, CAST(amount AS DOU
 CREATE VIEW v AS SELECT order_id, ARRAY[amount, 1][1] AS a, CARDINALITY(ARRAY[1, 2]) AS c, MAP['k', product]['k'] AS m, ARRAY_CONTAINS(ARRAY['tea', 'cup'], product) AS h FROM Orders;
 /* duckdb CREATE VIEW v AS SELECT order_id, amount AS a, 2 AS c, product AS m, product IN ('tea', 'cup') AS h FROM Orders; */
 
---- hashes and texts of other bases; refused: error processing expression SHA256(name): Function 'SHA256' does not accept parameters (STRING)
+--- hashes and texts of other bases; refused: error processing expression SHA256(name): Function 'SHA256' does not accept parameters (TEXT)
 CREATE VIEW v AS SELECT id, MD5(name) AS m, SHA256(name) AS s, TO_BASE64(name) AS b, HEX(name) AS h FROM Customers;
 /* duckdb CREATE VIEW v AS SELECT id, MD5(name) AS m, SHA256(name) AS s, base64(name::blob) AS b, hex(name) AS h FROM Customers; */
 
