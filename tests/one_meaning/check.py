@@ -40,7 +40,7 @@ class Difference:
 
     @property
     def known(self) -> str:
-        return reason_of(self.statement.text, self.ways, self.kind)
+        return reason_of(self.statement.text, self.ways, self.kind, self.shown)
 
 
 @dataclass(slots=True)

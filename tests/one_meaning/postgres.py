@@ -89,7 +89,7 @@ class Postgres:
         try:
             return self.run(sql)
         except Refused as error:
-            fails = error.state == "21000" or (error.state[:2] == "22" and error.state != "22P02")
+            fails = error.state[:2] == "22" or error.state == "21000"
             return Answer("failed" if fails else "refused", text=f"{error.state} {error}")
 
     def _until_ready(self) -> Answer:
