@@ -18,11 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
-from functools import reduce
 from typing import Any
 
 from flowql.compiler.functions.aggregates import Add, Init
-from flowql.compiler.functions.exact_sums import plus, ratio, scaled
 from flowql.compiler.functions.numeric import BIGINT_MAX, BIGINT_MIN, MAX_PRECISION, WIDE, NumericOverflow, fit_decimal
 from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
@@ -90,8 +88,9 @@ def _double_mean(total: Any, n: int) -> float:
     whole = _double_total(total)
     if not math.isfinite(whole):
         return whole
-    m, e = reduce(plus, map(scaled, total[0]), (0, 0))
-    return ratio(m, e, n)
+    fractions = [part.as_integer_ratio() for part in total[0]]
+    below = max((d for _, d in fractions), default=1)  # all are powers of two
+    return sum(m * (below // d) for m, d in fractions) / (below * n)
 
 
 def _double_merge(a: Any, b: Any) -> Any:
