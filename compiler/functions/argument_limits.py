@@ -45,7 +45,7 @@ def chars_max(name: str, r: Resolution) -> int | None:
     """How many characters each string of a call may have; None: as many as a value."""
     if name in _LIMITS:
         return _LIMITS[name]
-    if name.startswith("sql_jsonb"):
+    if name.startswith("sql_jsonb") or name == "sql_to_jsonb":
         return JSON_CHARS_MAX
     casts = name == "cast" or name.startswith("sql_to_")
     return PARSED_CHARS_MAX if casts and r.result.kind not in SIZED else None

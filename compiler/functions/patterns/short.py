@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from flowql.compiler.functions.patterns import code_points as cp
 from flowql.compiler.functions.patterns.re2 import Writer
-from flowql.compiler.functions.patterns.shape import first, is_nullable, is_of_one_way
+from flowql.compiler.functions.patterns.shape import first, is_nullable, is_of_one_way, size
 from flowql.compiler.functions.patterns.tree import (
     Alternation,
     Chars,
@@ -31,6 +31,7 @@ CHARS_MAX = 1_000  # longer strings cost more than what is saved
 WAYS_MAX = 1_000  # of alternatives and repetitions with a limit
 # Ranges of sets in a pattern: Python takes milliseconds to compile hundreds, so that these are written for strings of ASCII.
 RANGES_MAX = 100
+SIZE_MAX = 1_000  # of a program: Python compiles it in the interpreter
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def short(pattern: Pattern, groups: frozenset[int]) -> Short | None:
     """None where `re` may take too long or may say something else. groups: that are taken, called `g` and the number."""
     root = pattern.root
     plain = {n.number for n in _always(root) if isinstance(n, Group)}
-    if not groups - {0} <= plain:
+    if not groups - {0} <= plain or size(root) > SIZE_MAX:
         return None
     longest, ascii_only = chars_max(root), _ranges(root) > RANGES_MAX
     if not longest:
@@ -68,7 +69,9 @@ def _always(node: Node) -> list[Node]:
 
 
 def _ranges(node: Node) -> int:
-    return len(node.ranges) if isinstance(node, Chars) else sum(map(_ranges, children(node)))
+    if isinstance(node, Chars):
+        return 0 if len(node.ranges) == 1 and node.ranges[0][0] == node.ranges[0][1] else len(node.ranges)
+    return sum(map(_ranges, children(node)))
 
 
 def chars_max(root: Node) -> int:
