@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.forms import kind_of
@@ -109,9 +109,18 @@ def _equal(a: Any, b: Any) -> bool:
     return kind_of(a) == kind_of(b) and bool(a == b)
 
 
-def _has(value: Any, key: str) -> bool:
-    """Whether it is a field, an element that is a text, or the text."""
-    return key in value if isinstance(value, dict | list) else value == key
+def _texts(value: Any) -> Collection[Any]:
+    """The fields, the elements that are texts, or the text."""
+    return (
+        value
+        if isinstance(value, dict)
+        else {v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)}
+    )
+
+
+def _has(text: str, keys: Iterable[str | None], test: Callable[[Iterable[bool]], bool]) -> bool:
+    found = _texts(read_json(text))
+    return test(k in found for k in keys if k is not None)
 
 
 standard(
@@ -131,7 +140,7 @@ standard(
 standard(
     "JSONB_HAS",
     takes(JSONB, STRING, gives=BOOLEAN),
-    by=lambda text, key: _has(read_json(text), key),
+    by=lambda text, key: key in _texts(read_json(text)),
     summary="Whether a text is a key of an object or an element of an array. Written `j ? 'a'`.",
     example="sql_jsonb_has(sql_to_jsonb(ARRAY['a', 'b']), 'b') -> True",
 )
@@ -139,7 +148,7 @@ for _name, _test, _sign, _what in (("JSONB_HAS_ANY", any, "?|", "one"), ("JSONB_
     standard(
         _name,
         takes(JSONB, TEXTS, gives=BOOLEAN),
-        by=lambda text, keys, test=_test: test(_has(read_json(text), k) for k in keys if k is not None),
+        by=lambda text, keys, test=_test: _has(text, keys, test),
         summary=f"Whether {_what} of several texts is a key of an object or an element of an array. Written `j {_sign} ARRAY['a', 'b']`.",
         example=f"sql_{_name.lower()}(sql_to_jsonb(ARRAY['a']), ARRAY['a', 'c']) -> {_test is any}",
     )
