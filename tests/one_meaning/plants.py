@@ -147,6 +147,7 @@ def _text_comparison() -> None:
     for name, found in inline._SPECIAL.items():
         if found is make:
             inline._SPECIAL[name] = comparison
+            _around(name, lambda r, _: r)  # without its form in DuckDB
 
 
 def _value_binder() -> None:
