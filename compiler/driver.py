@@ -14,6 +14,7 @@ from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.processors import bind_routes, bind_topology
 from flowql.compiler.analyze.push import HIDDEN, INCOMPLETE, PUSH, complete
+from flowql.compiler.analyze.relations.asked import AskedQuery, Readable, bind_asked, names_read
 from flowql.compiler.analyze.statements import BoundChange, BoundRow, BoundRows, analyze
 from flowql.compiler.analyze.streams.statements import in_python, made_of, stream_statements
 from flowql.compiler.catalog.catalog import EMPTY, Catalog
@@ -23,6 +24,9 @@ from flowql.compiler.dialect.ast import CreateAs, Property, Query, SetProperty, 
 from flowql.compiler.dialect.parser import DialectName as DialectName  # re-exported
 from flowql.compiler.dialect.parser import declared_names, parse_query, parse_statements
 from flowql.compiler.dialect.request_size import check_request
+from flowql.compiler.dialect.standard.parser import parse_trees
+from flowql.compiler.dialect.standard.statement_tree import QueryStatement
+from flowql.compiler.dialect.standard.tree import Query as StandardQuery
 from flowql.compiler.dialect.table_statements import is_row_statement
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import AggregateFunction, Function, Registered, register_of_project
@@ -288,6 +292,15 @@ class Session:
             raise (UnsupportedError if all(m.unsupported for m in mistakes) else ParseError)(*mistakes)
         return [self.execute_statement(s) for s in statements]
 
+    def asked(self, source: SourceText) -> AskedQuery | None:
+        """An interactive query over what is accepted so far; None for a statement of another kind. Raises CompileError."""
+        query = asked_query(source)
+        if query is None:
+            return None
+        known = self._builder.catalog.sources
+        readable = {n: Readable(known[n].shown, known[n].identity) for n in names_read(query) if n in known}
+        return compile_asked(query, readable, now_ms=0, functions={})
+
     def execute_statement(self, statement: Statement) -> StatementResult:
         if isinstance(statement, SetProperty):
             _set(self.properties, statement)
@@ -333,6 +346,30 @@ def _changes(statement: Statement, catalog: Catalog) -> list[TableChange | Inser
     title = "only INSERT, UPDATE and DELETE of rows can be carried out here"
     help = "write it into the project's files, then:  flowql deploy"
     raise mistake("FQ2018", title, statement.span, "defines what runs", help=help)
+
+
+def asked_query(text: SourceText) -> StandardQuery | None:
+    """The tree of an interactive query of standard SQL; None for a statement of another kind. Raises CompileError."""
+    check_request(text, standard=True)
+    found, mistakes = parse_trees(text)
+    if mistakes:
+        raise (UnsupportedError if all(m.unsupported for m in mistakes) else ParseError)(*mistakes)
+    return found[0].query if len(found) == 1 and isinstance(found[0], QueryStatement) else None
+
+
+def compile_asked(
+    query: StandardQuery,
+    readable: Mapping[str, Readable],
+    *,
+    now_ms: int,
+    functions: Mapping[str, Function | AggregateFunction],
+) -> AskedQuery:
+    """An interactive query of standard SQL over relations at one commit. readable: by the names that `names_read` gives. now_ms: the present
+    moment. functions: those of the project. Raises CompileError.
+    """
+    catalog = Catalog(functions=functions, fold="lower", now_ms=now_ms)
+    with within_stack(query.span):
+        return bind_asked(query, readable, catalog)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ ADVICE = {
     ),
     **dict.fromkeys(("JSON_VALUE", "JSON_QUERY"), "write  CAST(text AS JSONB) #>> '{a,b}'"),
     **dict.fromkeys(("SCALE", "TRIM_SCALE"), _NO_SCALE),
-    **dict.fromkeys(("PG_TYPEOF", "TYPEOF"), "`flowql query \"DESCRIBE view\"` lists the columns of a view with their types"),
+    **dict.fromkeys(("TYPEOF",), "write  PG_TYPEOF(x);  `flowql query \"DESCRIBE view\"` lists the columns of a view with their types"),
     "REGEXP_MATCHES": "write  REGEXP_MATCH(text, pattern)  for the groups of the first match",
 }  # fmt: skip
 Bind = Callable[[Ast], Expr]  # binds a part of the expression in the same scope

@@ -6,13 +6,14 @@ kernel, FALSE and NULL keep it. Types of columns are those of `flowql.compiler.p
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.casts import duckdb_cast, duckdb_cast_declines, has_duckdb_cast
 from flowql.compiler.functions.duckdb_text import quoted_text
-from flowql.compiler.functions.registry import lookup
+from flowql.compiler.functions.registry import Function, lookup
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.types import Kind, SqlType, duckdb_type
@@ -20,6 +21,7 @@ from flowql.compiler.plan.types import Kind, SqlType, duckdb_type
 assert builtin.FAMILIES
 _INSTANT_MAX = 8_000_000_000_000_000  # ms within DuckDB's microsecond timestamps
 _DAY_MAX = 700_000
+NO_FUNCTIONS: Mapping[str, Function] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,13 @@ class _NotLowered(Exception):
     """Some part of the expression has no DuckDB text."""
 
 
-def lower(expr: Expr) -> DuckSql | None:
-    """The expression in DuckDB's SQL, of exactly the DuckDB type of `expr.type`; None when a part has no lowering."""
+def lower(expr: Expr, functions: Mapping[str, Function] = NO_FUNCTIONS) -> DuckSql | None:
+    """The expression in DuckDB's SQL, of exactly the DuckDB type of `expr.type`; None when a part has no lowering. functions: by their names in
+    plans, in the place of those of the catalogue.
+    """
     declines: dict[str, None] = {}
     try:
-        sql = _lower(expr, declines)
+        sql = _Lowering(functions, declines).of(expr)
     except _NotLowered:
         return None
     if isinstance(expr, Call):
@@ -50,51 +54,52 @@ def lower(expr: Expr) -> DuckSql | None:
     return DuckSql(sql, tuple(declines))
 
 
-def _lower(e: Expr, declines: dict[str, None]) -> str:
-    if isinstance(e, Column):
-        return quoted(e.name)
-    if isinstance(e, Literal):
-        return _literal(e)
-    if not isinstance(e, Call):
-        raise _NotLowered
-    if e.name == "cast":
-        return _cast(e, declines)
-    return _call(e, declines)
+@dataclass(frozen=True, slots=True)
+class _Lowering:
+    functions: Mapping[str, Function]
+    declines: dict[str, None]
+
+    def of(self, e: Expr) -> str:
+        if isinstance(e, Column):
+            return quoted(e.name)
+        if isinstance(e, Literal):
+            return _literal(e)
+        if not isinstance(e, Call):
+            raise _NotLowered
+        return self._cast(e) if e.name == "cast" else self._call(e)
+
+    def _call(self, e: Call) -> str:
+        function = self.functions.get(e.name) or lookup(e.name)
+        if function is None or function.duckdb is None or function.table:
+            raise _NotLowered
+        args = [self.of(a) for a in e.args]
+        resolution = Resolution(tuple(a.type for a in e.args), e.type)
+        sql = function.duckdb(args, resolution)
+        if not sql:
+            raise _NotLowered
+        decline = function.declines(args, resolution) if function.declines else ""
+        if decline:
+            self.declines[decline] = None
+        return sql
+
+    def _cast(self, e: Call) -> str:
+        source, target = e.args[0].type, e.type
+        if not has_duckdb_cast(source, target):
+            raise _NotLowered
+        arg = self.of(e.args[0])
+        if source == target:
+            return arg
+        if source.kind is Kind.NULL:
+            return f"CAST(NULL AS {duckdb_type(target)})"
+        decline = duckdb_cast_declines(arg, source, target)
+        if decline:
+            self.declines[decline] = None
+        return duckdb_cast(arg, source, target)
 
 
 def quoted(name: str) -> str:
     """A column name as DuckDB reads it."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _call(e: Call, declines: dict[str, None]) -> str:
-    function = lookup(e.name)
-    if function is None or function.duckdb is None or function.table:
-        raise _NotLowered
-    args = [_lower(a, declines) for a in e.args]
-    resolution = Resolution(tuple(a.type for a in e.args), e.type)
-    sql = function.duckdb(args, resolution)
-    if not sql:
-        raise _NotLowered
-    decline = function.declines(args, resolution) if function.declines else ""
-    if decline:
-        declines[decline] = None
-    return sql
-
-
-def _cast(e: Call, declines: dict[str, None]) -> str:
-    source, target = e.args[0].type, e.type
-    if not has_duckdb_cast(source, target):
-        raise _NotLowered
-    arg = _lower(e.args[0], declines)
-    if source == target:
-        return arg
-    if source.kind is Kind.NULL:
-        return f"CAST(NULL AS {duckdb_type(target)})"
-    decline = duckdb_cast_declines(arg, source, target)
-    if decline:
-        declines[decline] = None
-    return duckdb_cast(arg, source, target)
 
 
 def _literal(e: Literal) -> str:

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.functions.arithmetic import INTEGER, SYMBOLS
+from flowql.compiler.functions.decimal_columns import over_columns
 from flowql.compiler.functions.numeric import (
     BIGINT_MAX,
     BIGINT_MIN,
@@ -140,8 +141,9 @@ def _duckdb(op: str) -> Lowering:
         if r.result.kind is Kind.DOUBLE:
             return f"({a} {SYMBOLS[op]} {b})"
         if r.result.kind is Kind.DECIMAL:
-            fits = op in ("add", "sub", "mul") and is_exact(op, r)
-            return f"CAST({a} {sign} {b} AS {duckdb_type(r.result)})" if fits else ""
+            if op in ("add", "sub", "mul") and is_exact(op, r):
+                return f"CAST({a} {sign} {b} AS {duckdb_type(r.result)})"
+            return "" if op == "mod" else f'"{over_columns(op, r)}"({a}, {b})'
         return f"TRY({a} {sign} {b})"
 
     return lowering

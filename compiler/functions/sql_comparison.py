@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.comparison import NAMES, SYMBOLS, comparable, exact
-from flowql.compiler.functions.registry import Function, register, same_for_all
+from flowql.compiler.functions.decimal_columns import compared
+from flowql.compiler.functions.registry import Function, Lowering, register, same_for_all
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
 from flowql.compiler.functions.values import is_ordered, less, same
 from flowql.compiler.plan.types import BOOLEAN, STRING, Kind, SqlType
@@ -50,13 +51,23 @@ def sign_between(sign: str) -> Callable[[Sequence[str]], str]:
     return lambda args: f"({args[0]} {sign} {args[1]})"
 
 
+def _duckdb(sign: str) -> Lowering:
+    plain = exact(sign_between(sign))
+
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        decimals = all(t.kind is Kind.DECIMAL for t in r.args)
+        return plain(args, r) or (f'("{compared(*r.args)}"({args[0]}, {args[1]}) {sign} 0)' if decimals else "")
+
+    return lowering
+
+
 for _op, _sign in SYMBOLS.items():
     register(
         Function(
             PREFIX + _op,
             _resolver(_op),
             same_for_all(_TESTS[_op]),
-            duckdb=exact(sign_between(_sign)),
+            duckdb=_duckdb(_sign),
             summary=f"The comparison {_sign}; unknown, which is NULL, when a side is NULL.",
             example=f"{PREFIX}{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
         )

@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.functions.numeric import WIDE
-from flowql.compiler.functions.registry import Function, register
-from flowql.compiler.functions.signatures import Resolution
+from flowql.compiler.functions.registry import Function, register, standard, takes
+from flowql.compiler.functions.signatures import Resolution, T
 from flowql.compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
 from flowql.compiler.functions.sql_calendar import checked_micros
 from flowql.compiler.functions.sql_casts import cast_resolver
@@ -362,4 +362,37 @@ register(
         summary="A value as PostgreSQL writes it: a floating point number, a time, an array, a struct, ...",
         example="sql_to_text(1e20) -> '1e+20'",
     )
+)
+
+
+_TYPE_NAMES = {
+    Kind.INT: "integer",
+    Kind.DOUBLE: "double precision",
+    Kind.DECIMAL: "numeric",
+    Kind.STRING: "text",
+    Kind.BYTES: "bytea",
+    Kind.TIME: "time without time zone",
+    Kind.STRUCT: "record",
+    Kind.NULL: "unknown",
+}
+
+
+def _name_of(t: SqlType) -> str:
+    """What PostgreSQL calls a type."""
+    if t.kind is Kind.ARRAY:
+        return f"{_name_of(t.element)}[]"
+    if t.kind is Kind.STRING and t.form:
+        return t.form.lower()
+    zone = f"timestamp {'with' if t.zoned else 'without'} time zone"
+    return {**_TYPE_NAMES, Kind.TIMESTAMP: zone, Kind.MICROS: zone}.get(t.kind, t.kind.value.lower())
+
+
+standard(
+    "PG_TYPEOF",
+    takes(T, gives=STRING),
+    by_types=lambda r: lambda _: _name_of(r.args[0]),
+    duckdb=lambda _, r: f"'{_name_of(r.args[0])}'",
+    null_propagating=False,
+    summary="The name of a value's type in PostgreSQL.",
+    example="PG_TYPEOF(1) -> 'integer'",
 )

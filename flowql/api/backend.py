@@ -17,7 +17,7 @@ from flowql.config.project import Project
 from flowql.deploy.assertions import Topics
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, QueryEngine
 
 NOT_HERE = "FQ5310"
 Start = Literal["latest", "earliest"]
@@ -37,7 +37,7 @@ class Backend(Protocol):
     @property
     def settings(self) -> Settings: ...
 
-    def answer(self, query: str) -> AbstractContextManager[Answer]: ...
+    def answer(self, query: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]: ...
 
     def execute(self, statements: str) -> int: ...
 

@@ -26,6 +26,7 @@ from flowql.deploy.request import DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
+from flowql.query.answer import QueryEngine
 from flowql.server.remote_client import BAD_URL, WRONG_TOKEN, RemoteClient
 
 _NO_VARIABLES: Mapping[str, str] = {}
@@ -101,17 +102,17 @@ class Connection:
         """The settings of its target. Raises CommandError for a connection to a URL."""
         return self._backend.settings
 
-    def sql(self, query: str) -> Result:
-        """The answer to one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit.
+    def sql(self, query: str, *, engine: QueryEngine | None = None) -> Result:
+        """The answer to one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit. engine: "duckdb" for DuckDB's own SQL over the same rows.
 
         Raises QueryError for what is not SQL, is about something that is not there, or needs more than an interactive query may take.
         """
-        with self._backend.answer(text(query, "query")) as answer:
+        with self._backend.answer(text(query, "query"), engine) as answer:
             return Result(answer.table())
 
-    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
-        """The answer in pieces as they are computed, for one that is too large for memory. Close the iterator to end it early."""
-        with self._backend.answer(text(query, "query")) as answer:
+    def batches(self, query: str, *, engine: QueryEngine | None = None) -> Iterator[pa.RecordBatch]:
+        """The answer in pieces as they are computed, for one that is too large for memory. Close the iterator to end it early. engine: as of `sql`."""
+        with self._backend.answer(text(query, "query"), engine) as answer:
             yield from answer.batches
 
     def execute(self, statements: str) -> int:

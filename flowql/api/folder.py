@@ -27,7 +27,7 @@ from flowql.config.storage import open_log
 from flowql.deploy.assertions import Topics
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
-from flowql.query.answer import Answer, returned
+from flowql.query.answer import Answer, QueryEngine, returned
 from flowql.server.choice import at_rest
 from flowql.server.ending import end_instance
 from flowql.server.following import Deployed, compile_text, deployed, follow
@@ -60,8 +60,8 @@ class Folder:
     def settings(self) -> Settings:
         return self._settings
 
-    def answer(self, query: str) -> AbstractContextManager[Answer]:
-        return answer_of(self._settings, query)
+    def answer(self, query: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]:
+        return answer_of(self._settings, query, engine)
 
     def execute(self, statements: str) -> int:
         return sum(d.rows for d in execute(self._project, self._settings, statements))

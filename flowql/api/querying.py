@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, QueryEngine
 from flowql.server.address import LOST
 from flowql.server.running import connect
 from flowql.server.undeployed import telling_undeployed
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def answer_of(settings: Settings, sql: str) -> Iterator[Answer]:
-    """The answer of the live instance, or of the directory. An instance that has ended is asked as a stopped one."""
+def answer_of(settings: Settings, sql: str, engine: QueryEngine | None = None) -> Iterator[Answer]:
+    """The answer of the live instance, or of the directory. An instance that has ended is asked as a stopped one. engine: as of `session.answer`."""
     with ExitStack() as stack:
         with telling_undeployed(settings.project_dir):
-            found = _live(settings, sql, stack) or _at_rest(settings, sql, stack)
+            found = _live(settings, sql, engine, stack) or _at_rest(settings, sql, engine, stack)
         yield found
 
 
-def _live(settings: Settings, sql: str, stack: ExitStack) -> Answer | None:
+def _live(settings: Settings, sql: str, engine: QueryEngine | None, stack: ExitStack) -> Answer | None:
     client = connect(settings.data_dir)
     if client is None:
         return None
     stack.callback(client.close)
     try:
-        return stack.enter_context(client.answer(sql))
+        return stack.enter_context(client.answer(sql, engine))
     except CommandError as error:
         if error.code != LOST or connect(settings.data_dir) is not None:
             raise
         return None
 
 
-def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
+def _at_rest(settings: Settings, sql: str, engine: QueryEngine | None, stack: ExitStack) -> Answer:
     from flowql.query.database import QueryDatabase
     from flowql.query.limits import QueryLimits
     from flowql.query.session import answer  # the engine's reading side and DuckDB: 0.4 s to import
@@ -54,4 +54,4 @@ def _at_rest(settings: Settings, sql: str, stack: ExitStack) -> Answer:
 
         return interactive_functions(settings.project_dir)
 
-    return stack.enter_context(closing(answer(sql, take, database=database, functions=functions)))
+    return stack.enter_context(closing(answer(sql, take, database=database, functions=functions, engine=engine)))

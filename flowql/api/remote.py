@@ -18,7 +18,7 @@ from flowql.config.project import Project
 from flowql.deploy.assertions import UNKNOWN_REPLICAS, Topics
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, QueryEngine
 from flowql.runtime.log.base import TopicInfo
 from flowql.server.arrow_bodies import ROWS_MAX
 from flowql.server.remote_client import RemoteClient
@@ -42,8 +42,8 @@ class Remote:
     def settings(self) -> Settings:
         raise self._not_here("the settings are where the instance runs", "status() shows what runs")
 
-    def answer(self, query: str) -> AbstractContextManager[Answer]:
-        return self._client.answer(query)
+    def answer(self, query: str, engine: QueryEngine | None = None) -> AbstractContextManager[Answer]:
+        return self._client.answer(query, engine)
 
     def execute(self, statements: str) -> int:
         return self._client.execute(statements, self._variables)

@@ -263,7 +263,7 @@ def _letters(settings: Settings, sql: str = WITH_VALUES) -> tuple[list[Letter], 
     plan = deployed(settings).plan
     with closing(log_at(settings.log_dir, settings.kafka, settings.application_id)) as log:
         repairs = Repairs(log, settings.application_id)
-    with answer_of(settings, sql) as answer:
+    with answer_of(settings, sql, "duckdb") as answer:
         table = answer.table()
     at = table.schema.get_field_index("ROWTIME")
     times = table.column(at).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())

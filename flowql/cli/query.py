@@ -12,8 +12,8 @@ from flowql.cli.options import ProjectOption, Scope, TargetOption, VarOption
 from flowql.cli.render import note
 from flowql.cli.results import destination, partly, write_answer
 from flowql.deploy.settings import settings_of
-from flowql.query.answer import Answer
-from flowql.query.errors import APART, MOMENTS
+from flowql.query.answer import Answer, QueryEngine
+from flowql.query.errors import APART, ENGINE, MOMENTS
 
 ResultOption = Annotated[
     list[str] | None,
@@ -27,12 +27,23 @@ ResultOption = Annotated[
 ]
 
 
+EngineOption = Annotated[
+    QueryEngine | None,
+    typer.Option(
+        "--engine",
+        help="duckdb: the statement is in DuckDB's own SQL, whose functions and types are not those of views.",
+        show_default=False,
+    ),
+]
+
+
 def command(
     ctx: typer.Context,
     sql: Annotated[str, typer.Argument(help="One SELECT, WITH, DESCRIBE, EXPLAIN or SHOW; - reads it from stdin.")],
     project: ProjectOption = None,
     target: TargetOption = None,
     output: ResultOption = None,
+    engine: EngineOption = None,
     var: VarOption = None,
 ) -> None:
     """Query tables and internal stores with SQL.
@@ -42,12 +53,16 @@ def command(
     A table on the terminal:  flowql query "SELECT * FROM SPENT_PER_HOUR LIMIT 10"
 
     A file of any size:  flowql query "SELECT * FROM ORDERS" -o orders.parquet
+
+    What standard SQL does not have, in DuckDB's SQL:  flowql query --engine duckdb "SUMMARIZE orders"
     """
     scope = Scope.of(ctx, project=project, target=target, var=var)
     form, file = destination(output or [], scope.output)
     settings = settings_of(scope.load())
-    with answer_of(settings, sys.stdin.read() if sql == "-" else sql) as answer:
+    with answer_of(settings, sys.stdin.read() if sql == "-" else sql, engine) as answer:
         say_apart(answer)
+        if ENGINE in (answer.schema.metadata or {}):
+            note("note: computed in DuckDB's SQL, whose functions and types are not those of views")
         rows = write_answer(answer, form, file)
     if file is not None:
         note(f"{rows:,} {'row' if rows == 1 else 'rows'} in {file}")

@@ -148,7 +148,7 @@ def export(
 def _answer(settings: Settings, sql: str, form: Output, file: Path | None) -> int:
     if file is None and form in BINARY:
         form, file = destination([form.value], form)  # not on a terminal
-    with answer_of(settings, sql) as answer:
+    with answer_of(settings, sql, "duckdb") as answer:
         say_apart(answer)
         return write_answer(answer, form, file)
 

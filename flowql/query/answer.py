@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import pyarrow as pa
+
+CHUNK_ROWS = 2_048  # of an answer: what DuckDB computes at a time
+QueryEngine = Literal["duckdb"]  # whose SQL an interactive query is in, if not the dialect's
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,11 @@ def returned(done: Sequence[Done]) -> pa.Table:
     """The rows of the one statement that has RETURNING."""
     (found,) = [d.returned for d in done if d.returned is not None]
     return found
+
+
+def named_schema(names: Sequence[str], types: Sequence[pa.DataType], metadata: Mapping[bytes, bytes]) -> pa.Schema:
+    """The schema of an answer."""
+    return pa.schema([pa.field(n, t) for n, t in zip(unique(names), types, strict=True)], metadata)
 
 
 def unique(names: Sequence[str]) -> list[str]:

@@ -17,9 +17,10 @@ from typing import Protocol
 import duckdb
 import pyarrow as pa
 
+from flowql.compiler.functions.registry import FAILED, arrow_call
 from flowql.compiler.functions.user_rows import folded
-from flowql.compiler.plan.types import SqlType, arrow_type, duckdb_type
-from flowql.query.catalogue import ksql_offers, offers
+from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type, duckdb_type
+from flowql.query.catalogue import offers
 from flowql.query.limits import QueryLimits
 from flowql.query.own_functions import macros
 from flowql.query.pace import Share
@@ -27,14 +28,12 @@ from flowql.query.query_pool import QueryPool
 from flowql.query.room import QueryMemory
 from flowql.query.spilling import SpillFolder, remove_left
 from flowql.runtime.functions.interactive import InteractiveFunction
-from flowql.runtime.operators.kernels import over_chunks
+from flowql.runtime.operators.kernels import calls_in, failures_of, over_chunks
 
 HEAVY_AT_ONCE = (
     1  # queries of more than `registered_bytes`, until their first rows: continuous queries need processors, too
 )
 DEFAULT_LIMITS = QueryLimits()
-# With `dialect: standard`: `/` of whole numbers cuts, and NULL is the largest value.
-_STANDARD = ("SET GLOBAL integer_division = true", "SET GLOBAL default_null_order = 'nulls_last_on_asc_first_on_desc'")
 # Order matters: the last one forbids to change the others.
 _LOCKS = ("SET GLOBAL TimeZone = 'UTC'", "SET enable_external_access = false", "SET lock_configuration = true")
 
@@ -88,19 +87,37 @@ class QueryDatabase:
                 call = partial(_renamed, function, arrow_type(gives))
                 _create(self._root, function.key, function.columns, gives, call, constant=constant)
                 self._offered.add(function.key)
-        for macro in macros(function, in_order=self.is_standard):
+        for macro in macros(function):
             connection.execute(macro)
 
-    def offer_catalogue(self, names: frozenset[str]) -> None:
-        """Makes functions of the dialect callable that DuckDB lacks, for all connections. names: folded, of functions that are called."""
+    def offer_calls(self, sql: str, functions: Sequence[InteractiveFunction]) -> None:
+        """Makes the functions over columns callable that a bound statement calls. functions: those of the project among them."""
+        own = {f.key: f for f in functions}
         with self._lock:
-            for name, offer in (offers if self.is_standard else ksql_offers)(names):
+            for name in calls_in(sql):
+                if name in self._offered or self._root is None:
+                    continue
+                if name in own:
+                    f = own[name]
+                    _create(self._root, name, f.columns, f.gives, f.call, constant=False)
+                else:
+                    arrow = arrow_call(name.removesuffix(FAILED))
+                    assert arrow is not None, name
+                    if name.endswith(FAILED):
+                        _create(self._root, name, arrow.args, BOOLEAN, failures_of(arrow), constant=True)
+                    else:
+                        _create(self._root, name, arrow.args, arrow.result, arrow.call, constant=True)
+                self._offered.add(name)
+
+    def offer_catalogue(self, names: frozenset[str]) -> None:
+        """Makes ksqlDB's functions callable that DuckDB lacks, for all connections. names: folded, of functions that are called."""
+        with self._lock:
+            for name, offer in offers(names):
                 if name in self._offered or self._root is None:
                     continue
                 for f in offer.functions:
                     _create(self._root, f.key, f.args, f.result, f.call, constant=True)
-                for macro in offer.macros:
-                    self._root.execute(macro)
+                self._root.execute(offer.macro)
                 self._offered.add(name)
 
     @property
@@ -148,7 +165,7 @@ class QueryDatabase:
             settings["temp_directory"] = str(self._spill.files)
             settings["max_temp_directory_size"] = f"{min(limits.settings.spill_bytes, free // 2)}B"
         root = duckdb.connect(":memory:", config=settings)
-        for statement in (*(_STANDARD if self.is_standard else ()), *_LOCKS):
+        for statement in _LOCKS:
             root.execute(statement)
         return root
 

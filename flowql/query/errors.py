@@ -27,6 +27,9 @@ MOMENTS = b"flowql.moments"  # the same: what it combines though it may be of di
 APART = b"flowql.apart"  # in the metadata of an answer: why its relations are not at the same offsets of their input
 
 
+ENGINE = b"flowql.engine"  # in the metadata of an answer: whose SQL the statement is in, if not the dialect's
+
+
 class QueryError(CommandError):
     """An interactive query that cannot be answered: refused, wrong, or about something that is not there."""
 

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import IO
 
 import pyarrow as pa
 
+from flowql.compiler.functions.registry import register_of_project
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, QueryEngine
 from flowql.query.committed import Commit
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import TOO_LARGE, QueryError, to_data
@@ -98,8 +100,10 @@ class Server:
         self._limits = limits
         self._database = QueryDatabase(limits, isolating=False)
         self._unused = UnusedMemory(0)
+        if limits.settings.dialect == "standard":
+            import_module("flowql.query.reference")
         for _ in range(2):
-            self._read(WorkerRequest(_WARMING, 0)).table()
+            self._read(WorkerRequest(_WARMING, 0, is_duckdbs=True)).table()
         self._unused.give_back()
         self._idle_bytes = resident_bytes()
 
@@ -124,7 +128,18 @@ class Server:
 
     def _read(self, request: WorkerRequest) -> Answer:
         commit = self._copied(request.copied) if request.copied is not None else self._sent(request)
-        return answer(request.sql, lambda _: commit, database=self._database, functions=lambda: request.functions)
+        offered, statement = request.functions, request.statement
+        for f in offered.values() if statement is not None else ():
+            register_of_project(f.entry())
+        engine: QueryEngine | None = "duckdb" if request.is_duckdbs else None
+        return answer(
+            request.sql,
+            lambda _: commit,
+            database=self._database,
+            functions=lambda: offered,
+            statement=statement,
+            engine=engine,
+        )
 
     def _copied(self, place: CopyPlace) -> Commit:
         snapshot = StateCopy(place.path, place.owned, remove=False)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum, auto
+from typing import Literal
 
 import duckdb
 import pyarrow as pa
@@ -28,11 +29,23 @@ from flowql.runtime.functions.interactive import InteractiveFunction
 
 _AGAIN_S = 0.2
 _FAILED = re.compile(r"Python exception occurred while executing the UDF: (?:ProcessLost: |QueryFailure: )?(.*)")
+Language = Literal["ksql", "standard", "duckdb"]
 Offered = Callable[[], Mapping[str, InteractiveFunction]]
 
 
 class Heavy(Exception):
     """The interactive query starts again: it has to wait for others, during which it holds no commit (that would hold memory), or a child process answers it."""
+
+
+class Isolated(Exception):
+    """The interactive query starts again in a child process: what it makes has no bound, or the operators of views are to compute it.
+
+    by_operators: why they are; empty: they are not.
+    """
+
+    def __init__(self, by_operators: str = "") -> None:
+        super().__init__(by_operators)
+        self.by_operators = by_operators
 
 
 class QueryLocation(Enum):
@@ -51,15 +64,24 @@ class QueryLocation(Enum):
 class InteractiveQuery:
     """An interactive query from its start until `end`. Only the thread that computes the answer calls it; any thread may call `break_off`."""
 
-    def __init__(self, sql: str, database: QueryDatabase, functions: Offered = dict, client: str = "") -> None:
-        """functions: gives the user-defined functions that it may call, by their names in SQL. client: as of `QueryPool.lease`."""
+    def __init__(
+        self,
+        sql: str,
+        database: QueryDatabase,
+        functions: Offered = dict,
+        client: str = "",
+        *,
+        language: Language = "duckdb",
+    ) -> None:
+        """functions: gives the user-defined functions that it may call, by their names in SQL. client: as of `QueryPool.lease`. language: in which it
+        is written.
+        """
         self._database, self._offered, self.pool = database, functions, database.pool
         self.client = client
         self.functions: list[InteractiveFunction] = []  # those it calls
         self.sql, self.given, self.limits = sql, sql, database.limits  # sql: as DuckDB is to have it
-        self.names: Sequence[
-            str | None
-        ] = ()  # of the columns of the answer, where the dialect gives them (`names.named`)
+        self.language = language
+        self.by_operators = ""  # why the operators of views are to compute it
         self.connection = database.connection()
         self.room, self.share = Room(database.memory, self.check), database.share
         self._time_s = self.limits.settings.time_ms / 1000
@@ -93,14 +115,35 @@ class InteractiveQuery:
     def prepare(self, statement: Statement) -> Statement:
         """Makes the user-defined functions that it calls callable. Raises CommandError."""
         self.functions = self._own(sorted(statement.functions))
-        self._database.offer_catalogue(statement.functions - {f.name.casefold() for f in self.functions})
+        if self.language == "ksql":
+            self._database.offer_catalogue(statement.functions - {f.name.casefold() for f in self.functions})
         for function in self.functions:
             self._database.offer(function, self.connection)
         # A process of its own makes what a function of the project gives, within a limit; of an aggregate DuckDB makes a list first.
         bounded = {f.name.casefold() for f in self.functions if f.kind != "aggregate"}
         if self.pool is not None and statement.unbounded - bounded:
             self.location = QueryLocation.ISOLATED
-        return with_aggregates(statement, self.functions, self.connection, in_order=self._database.is_standard)
+        return with_aggregates(statement, self.functions, self.connection)
+
+    @property
+    def is_other_engine(self) -> bool:
+        """Whether it is in DuckDB's SQL in a project of standard SQL."""
+        return self.language == "duckdb" and self.limits.settings.dialect == "standard"
+
+    def isolate(self, statement: Statement) -> None:
+        """Raises Isolated where another process is to answer it."""
+        is_here = self.pool is not None and self.location is not QueryLocation.ISOLATED
+        if is_here and statement.asked is not None and (statement.by_operators or statement.unbounded):
+            raise Isolated(statement.by_operators)
+
+    def have_functions(self, sql: str) -> None:
+        """Makes functions over columns callable that the statement calls."""
+        self._database.offer_calls(sql, self.functions)
+
+    def offered(self, names: frozenset[str]) -> dict[str, InteractiveFunction]:
+        """Those functions of the project that a statement calls. names: folded."""
+        self.functions = self._own(sorted(names))
+        return {f.name: f for f in self.functions}
 
     def _own(self, names: Sequence[str]) -> list[InteractiveFunction]:
         """The functions of the project among names (folded) that stand in the statement as written: functions that syntax calls is DuckDB's."""

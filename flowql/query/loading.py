@@ -24,7 +24,7 @@ def load(query: InteractiveQuery, name: str, relation: Relation, statement: Stat
     snapshot must stay open until then.
     """
     if statement.is_short and isinstance(relation, StoreRelation):
-        rows = Rows(zoned_schema(relation.schema), lambda: paced(query, _read(query, relation, statement)))
+        rows = Rows(_schema(relation, statement), lambda: paced(query, _read(query, relation, statement)))
         query.connection.register(name, rows)
         return rows
     before = query.room.taken
@@ -52,13 +52,13 @@ def _load_all(query: InteractiveQuery, name: str, relation: Relation, statement:
         if size > query.limits.registered_bytes:
             break
     else:
-        query.connection.register(name, pa.Table.from_batches(first, zoned_schema(relation.schema)))
+        query.connection.register(name, pa.Table.from_batches(first, _schema(relation, statement)))
         return
     query.begin_heavy()
     begun: list[Iterator[pa.RecordBatch]] = [chain(first, paced(query, rest))]
     del first  # it is in memory until DuckDB has it, and no longer
     again = lambda: begun.pop() if begun else paced(query, _read(query, relation, statement))  # noqa: E731
-    rows = Rows(zoned_schema(relation.schema), again)
+    rows = Rows(_schema(relation, statement), again)
     query.connection.unregister(name)  # it was smaller when this query began for the first time
     query.connection.register(_LOADING, rows)
     try:
@@ -92,9 +92,13 @@ def paced(query: InteractiveQuery, batches: Iterator[pa.RecordBatch]) -> Iterato
         pace.end()
 
 
+def _schema(relation: Relation, statement: Statement) -> pa.Schema:
+    return arrow_schema(relation.schema) if statement.is_plain else zoned_schema(relation.schema)
+
+
 def _read(query: InteractiveQuery, relation: Relation, statement: Statement) -> Iterator[pa.RecordBatch]:
     conditions = statement.conditions.get(relation.name.casefold(), ())
-    plain, shown = arrow_schema(relation.schema), zoned_schema(relation.schema)
+    plain, shown = arrow_schema(relation.schema), _schema(relation, statement)
     for batch in relation.batches(conditions, statement.columns, query.room):
         query.check()
         yield batch if shown == plain else as_shown(batch, shown)

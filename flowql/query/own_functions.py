@@ -30,8 +30,8 @@ _PLACE = "flowql_argument_"
 _REJECTED = re.compile(_NOT_EXACT + r"(\w+)")
 
 
-def macros(function: InteractiveFunction, *, in_order: bool) -> Iterator[str]:
-    """Statements that make it callable by its name. in_order: an aggregate is over the rows in the order of their values, where no other is given."""
+def macros(function: InteractiveFunction) -> Iterator[str]:
+    """Statements that make it callable by its name."""
     parameters = [f"a{i}" for i in range(len(function.args))]
     args = _arguments(function, parameters)
     name, key, head = f'"{function.name}"', f'"{function.key}"', f"({', '.join(parameters)})"
@@ -45,8 +45,7 @@ def macros(function: InteractiveFunction, *, in_order: bool) -> Iterator[str]:
         yield macro(name + head, f"unnest({key}({', '.join(args)}))")
         yield macro(name + head, f"TABLE SELECT unnest({key}({', '.join(args)})) AS {name}")
     else:
-        order = _order(parameters) if in_order and parameters else ""
-        yield macro(name + head, f"{key}({_SYSTEM}list({_row(args)}{order}))")
+        yield macro(name + head, f"{key}({_SYSTEM}list({_row(args)}))")
 
 
 def _arguments(function: InteractiveFunction, values: Sequence[str]) -> list[str]:
@@ -76,11 +75,6 @@ def _row(values: Sequence[str]) -> str:
     return f"{_SYSTEM}struct_pack({', '.join(f'a{i} := {v}' for i, v in enumerate(values))})"
 
 
-def _order(values: Sequence[str]) -> str:
-    """Within a row NULL is the largest value. (DuckDB refuses to order by a constant.)"""
-    return f" ORDER BY {_row(values)} ASC"
-
-
 def _exact(argument: str, name: str) -> str:
     """The text of a DECIMAL of any digits."""
     is_exact = f"{_SYSTEM}regexp_matches({_SYSTEM}typeof({argument}), '^({_EXACT})')"
@@ -88,13 +82,9 @@ def _exact(argument: str, name: str) -> str:
 
 
 def with_aggregates(
-    statement: Statement,
-    functions: Sequence[InteractiveFunction],
-    connection: duckdb.DuckDBPyConnection,
-    *,
-    in_order: bool,
+    statement: Statement, functions: Sequence[InteractiveFunction], connection: duckdb.DuckDBPyConnection
 ) -> Statement:
-    """The statement as DuckDB takes it. Raises QueryError for calls of the project's aggregates that cannot be answered. in_order: as for `macros`."""
+    """The statement as DuckDB takes it. Raises QueryError for calls of the project's aggregates that cannot be answered."""
     own = {f.name.casefold(): f for f in functions if f.kind == "aggregate"}
     if not own:
         return statement
@@ -112,7 +102,7 @@ def with_aggregates(
                 item["alias"] = _text(sql, item)
     for node in list(objects_of(tree)):
         if _is_changed(node, own):
-            _write(node, own[_name(node)], connection, in_order=in_order)
+            _write(node, own[_name(node)], connection)
             changed = True
     if not changed:
         return statement
@@ -178,9 +168,7 @@ def _is_changed(node: Mapping[str, Any], own: Mapping[str, InteractiveFunction])
     return bool(node.get("distinct") or node.get("filter") or (node.get("order_bys") or {}).get("orders"))
 
 
-def _write(
-    node: dict[str, Any], function: InteractiveFunction, connection: duckdb.DuckDBPyConnection, *, in_order: bool
-) -> None:
+def _write(node: dict[str, Any], function: InteractiveFunction, connection: duckdb.DuckDBPyConnection) -> None:
     """`F(DISTINCT a) FILTER (...)` -> the value of a list that has these."""
     places = [f"{_PLACE}{i}" for i in range(len(function.args))]
     texts = _arguments(function, places)
@@ -191,8 +179,7 @@ def _write(
             fields = _arguments(function, [f"x.a{i}" for i in range(len(places))])
             rows = f"{_SYSTEM}list_transform({rows}, lambda x: {_row(fields)})"
     else:
-        order = _order(places) if in_order and places else ""
-        rows = f"{_SYSTEM}list({_row(texts)}{order})"
+        rows = f"{_SYSTEM}list({_row(texts)})"
     (row,) = connection.execute("SELECT json_serialize_sql(?)", [f'SELECT "{function.key}"({rows})']).fetchall()
     made = json.loads(row[0])["statements"][0]["node"]["select_list"][0]
     listed = next(n for n in objects_of(made) if n.get("function_name") == "list")

@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from flowql.compiler.plan.schema import Schema
 from flowql.query.limits import QueryLimits
+from flowql.query.statement import Statement
 from flowql.query.views import ViewMaker
 from flowql.runtime.functions.interactive import InteractiveFunction
 
@@ -50,12 +51,14 @@ class CopyPlace:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """sql: as the user wrote it. sequence: of the commit. copied: where rows are read. sent: relations whose rows follow, in the order in which they
+    """sql: as the user wrote it. sequence: of the commit. statement: of standard SQL, bound. is_duckdbs: it is in DuckDB's SQL. copied: where rows are read. sent: relations whose rows follow, in the order in which they
     follow. shown: further relations, of which a statement without relations may ask names and columns.
     """
 
     sql: str
     sequence: int
+    statement: Statement | None = None
+    is_duckdbs: bool = False
     copied: CopyPlace | None = None
     sent: tuple[tuple[str, Schema], ...] = ()
     shown: tuple[tuple[str, Schema], ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import IO
 
 import pyarrow as pa
@@ -26,11 +27,21 @@ def movable(relations: Mapping[str, object]) -> bool:
     return all(isinstance(r, StoreRelation) and r.make is not None for r in relations.values())
 
 
-def answer_from_copy(query: InteractiveQuery, copy: StateCopy, relations: Mapping[str, StoreRelation]) -> Answered:
+def answer_from_copy(
+    query: InteractiveQuery, statement: Statement, copy: StateCopy, relations: Mapping[str, StoreRelation]
+) -> Answered:
     """The schema and the batches of the answer of a child process. Raises QueryError, ProcessFailed, ProcessEnded."""
     stores = tuple((name, r.make, r.present) for name, r in relations.items() if r.make is not None)
     place = CopyPlace(copy.path, copy.owned, stores)
-    return _answered(query, WorkerRequest(query.given, copy.sequence, copied=place, functions=_functions(query)), [])
+    request = WorkerRequest(
+        query.given,
+        copy.sequence,
+        _sent(query, statement),
+        is_duckdbs=_is_duckdbs(query, statement),
+        copied=place,
+        functions=_functions(query),
+    )
+    return _answered(query, request, [])
 
 
 def answer_from_rows(
@@ -41,12 +52,25 @@ def answer_from_rows(
     request = WorkerRequest(
         query.given,
         commit.snapshot.sequence,
+        _sent(query, statement),
+        is_duckdbs=_is_duckdbs(query, statement),
         sent=tuple((name, r.schema) for name, r in relations.items()),
         shown=tuple(shown.items()),
         functions=_functions(query),
     )
     rows = [(arrow_schema(r.schema), _rows(query, r, statement)) for r in relations.values()]
     return _answered(query, request, rows)
+
+
+def _sent(query: InteractiveQuery, statement: Statement) -> Statement | None:
+    """The statement, where it is bound."""
+    if not statement.is_plain:
+        return None
+    return replace(statement, by_operators=query.by_operators) if query.by_operators else statement
+
+
+def _is_duckdbs(query: InteractiveQuery, statement: Statement) -> bool:
+    return query.language == "duckdb" or (query.language == "standard" and not statement.is_plain)
 
 
 def _functions(query: InteractiveQuery) -> dict[str, InteractiveFunction]:

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from flowql.compiler.diagnostics.suggest import did_you_mean
-from flowql.query.answer import Answer, unique
+from flowql.query.answer import CHUNK_ROWS, Answer, QueryEngine, named_schema
 from flowql.query.committed import Commit, Take
 from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.errors import (
     APART,
     BUSY,
     COVERAGE,
+    ENGINE,
     INVALID,
     MISSING,
     MOMENTS,
@@ -27,11 +28,10 @@ from flowql.query.errors import (
     no_process,
     place_of_word,
 )
-from flowql.query.interactive import Heavy, InteractiveQuery, Offered, QueryLocation, Rows
+from flowql.query.interactive import Heavy, InteractiveQuery, Isolated, Offered, QueryLocation, Rows
 from flowql.query.ksql_names import with_escapes, with_words_in_quotes
 from flowql.query.loading import load
 from flowql.query.moments import why_separate
-from flowql.query.names import named
 from flowql.query.query_process import ProcessEnded, ProcessFailed
 from flowql.query.relations import Relation, StoreRelation, StoresRelation, zoned_schema
 from flowql.query.request import answer_from_copy, answer_from_rows, movable
@@ -39,7 +39,6 @@ from flowql.query.statement import Statement, parse
 from flowql.query.united import Coverage, restored, unite
 from flowql.runtime.state.copy import StateCopy
 
-CHUNK_ROWS = 2_048  # of an answer: what DuckDB computes at a time
 SETTLE_S = 5.0  # how long to look for a moment at which log and state are at the same commit
 _SETTLE_STEP_S = 0.002
 MOVING_S = 3.0  # how long to wait for partitions that no instance answers for
@@ -62,6 +61,8 @@ def answer(
     copied: Take | None = None,
     functions: Offered = dict,
     client: str = "",
+    statement: Statement | None = None,
+    engine: QueryEngine | None = None,
 ) -> Answer:
     """The answer, computed as it is taken, in the thread that takes it; nothing is held that the engine waits for.
 
@@ -69,25 +70,24 @@ def answer(
     what breaks the computation off, from any thread, with a QueryError. database: where it is computed, and what it may take there.
     copied: as `take`, with a `StateCopy` as snapshot where one can be made; a child process then answers expensive interactive queries.
     functions: gives the user-defined functions that it may call; asked if it calls one that DuckDB does not have. client: who asks, of those who
-    share the database.
+    share the database. statement: of standard SQL, if it is bound already. engine: whose SQL it is, if that is not the dialect's.
     """
-    query = InteractiveQuery(sql, database, functions, client)
+    language = engine or database.limits.settings.dialect
+    query = InteractiveQuery(sql, database, functions, client, language=language)
     query.location = QueryLocation.HERE if copied is None else QueryLocation.UNDECIDED
-    pieces = _pieces(query, lambda names: _commit(query, names, take, copied), begun)
+    pieces = _pieces(query, lambda names: _commit(query, names, take, copied), begun, statement)
     schema = next(pieces)
     assert isinstance(schema, pa.Schema)
     return Answer(schema, pieces)
 
 
-def _pieces(query: InteractiveQuery, take: Take, begun: Begun) -> Generator[pa.Schema | pa.RecordBatch]:
+def _pieces(
+    query: InteractiveQuery, take: Take, begun: Begun, statement: Statement | None
+) -> Generator[pa.Schema | pa.RecordBatch]:
     """The schema, then the rows; the first of them are computed before the schema is given, as most mistakes show there."""
     begun(query.break_off)
     try:
-        if query.limits.settings.dialect == "standard":
-            from flowql.query.standard import meant_by  # the parser of the dialect
-
-            query.sql, query.names = meant_by(query.sql)
-        statement = query.prepare(_parsed(query))
+        statement = statement if statement is not None else _parsed(query)
         schema, batches = _begun(query, statement, take)
         first = next(batches, None)
         query.end_heavy()
@@ -111,18 +111,20 @@ def _pieces(query: InteractiveQuery, take: Take, begun: Begun) -> Generator[pa.S
 
 
 def _parsed(query: InteractiveQuery) -> Statement:
-    """Raises QueryError: what the grammar of the standard dialect says of a statement that neither it nor DuckDB can read."""
+    """Raises QueryError."""
+    if query.language == "standard":
+        from flowql.query import asked  # the compiler
+
+        return asked.read(query)
+    if query.language == "duckdb":
+        return query.prepare(parse(query.sql, query.connection, query.check_from))
     try:
-        statement = parse(query.sql, query.connection, query.check_from)
-        return statement if query.limits.settings.dialect == "standard" else with_escapes(statement)
+        statement = with_escapes(parse(query.sql, query.connection, query.check_from))
     except QueryError as error:
         if not str(error).startswith("Parser Error"):
             raise
-        if query.limits.settings.dialect != "standard":
-            return _parsed_with_names(query, error)
-        from flowql.query.standard import misread
-
-        raise misread(query.given) or error from error
+        statement = _parsed_with_names(query, error)
+    return query.prepare(statement)
 
 
 def _parsed_with_names(query: InteractiveQuery, error: QueryError) -> Statement:
@@ -146,9 +148,12 @@ def _begun(query: InteractiveQuery, statement: Statement, take: Take) -> tuple[p
         # It waits after the block: inside it the exception would keep the frames, and with them the rows that were read.
         try:
             with _process(query):
-                return _computed(query, statement, *_gathered(query, statement, take))
+                return _computed(query, *_gathered(query, statement, take))
         except Heavy:
             pass
+        except Isolated as error:
+            query.location, query.by_operators = QueryLocation.ISOLATED, error.by_operators
+            continue
         except ProcessFailed as error:  # no memory for another process, say
             if query.location is QueryLocation.ISOLATED:
                 raise no_process(error) from error
@@ -172,8 +177,8 @@ def _process(query: InteractiveQuery) -> Iterator[None]:
             query.process = None
 
 
-def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]]:
-    """A commit and the relations the statement reads.
+def _bind(statement: Statement, take: Take) -> tuple[Statement, Commit, dict[str, Relation]]:
+    """The statement, a commit and the relations that the statement reads.
 
     A commit goes to the log first and to the state a moment later; topics and state together are read between commits.
     """
@@ -182,12 +187,17 @@ def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]
         commit = take(statement.tables)
         try:
             relations = _relations(statement, commit)
+            statement = (
+                statement
+                if statement.bind is None
+                else statement.bind(statement, _by_written_names(statement, relations))
+            )
         except BaseException:
             commit.snapshot.close()
             raise
         reads_topics = not all(isinstance(r, StoreRelation | StoresRelation) for r in relations.values())
         if not reads_topics or commit.at_rest():
-            return commit, relations
+            return statement, commit, relations
         commit.snapshot.close()
         if time.monotonic() > limit:
             raise QueryError("commits come faster than a snapshot can be taken; repeat the query", code=BUSY)
@@ -196,7 +206,7 @@ def _bind(statement: Statement, take: Take) -> tuple[Commit, dict[str, Relation]
 
 def _gathered(
     query: InteractiveQuery, statement: Statement, take: Take
-) -> tuple[Commit, dict[str, Relation], dict[bytes, bytes]]:
+) -> tuple[Statement, Commit, dict[str, Relation], dict[bytes, bytes]]:
     """As `_bind`, with the rows of all instances where several share the application; and what is to be said of them.
 
     Partitions that are on their way from one instance to another are at both or at none for a moment: it asks again.
@@ -204,16 +214,16 @@ def _gathered(
     limit = time.monotonic() + MOVING_S
     while True:
         query.room.back()  # what was gathered in vain is no longer held
-        commit, relations = _bind(statement, take)
+        statement, commit, relations = _bind(statement, take)
         if commit.others is None:
-            return commit, relations, _said(restored(commit, relations), commit, relations)
+            return statement, commit, relations, _said(restored(commit, relations), commit, relations)
         try:
             united, coverage = unite(commit, relations, statement, query.room)
         except BaseException:
             commit.snapshot.close()
             raise
         if coverage.whole or time.monotonic() > limit:
-            return commit, united, _said(coverage, commit, relations)
+            return statement, commit, united, _said(coverage, commit, relations)
         commit.snapshot.close()
         time.sleep(_MOVING_STEP_S)
 
@@ -245,6 +255,13 @@ def _relations(statement: Statement, commit: Commit) -> dict[str, Relation]:
     return found
 
 
+def _by_written_names(statement: Statement, relations: Mapping[str, Relation]) -> dict[str, Relation]:
+    folded = {name.casefold(): relation for name, relation in relations.items()}
+    return {
+        name: relations.get(name) or folded[name.casefold()] for name in statement.tables if name.casefold() in folded
+    }
+
+
 def _is_system(table: str) -> bool:
     """DuckDB's own catalogue, which shows the relations loaded here."""
     return table.casefold().startswith(("duckdb_", "pg_", "sqlite_")) or table.casefold() in (
@@ -267,17 +284,19 @@ def _computed(
     if not isolated and not movable(relations):
         query.location = QueryLocation.HERE
     try:
+        query.isolate(statement)
         if isolated or (query.location is QueryLocation.ELSEWHERE and isinstance(commit.snapshot, StateCopy)):
             return _elsewhere(query, statement, commit, relations, said)
         for name, relation in relations.items():
             rows = load(query, name, relation, statement)
             streams += [rows] if rows is not None else []
-        if not relations:  # SHOW TABLES and the like: names and columns of everything, and no rows
+        if (
+            not relations and statement.asked is None
+        ):  # SHOW TABLES and the like: names and columns of everything, and no rows
             for name, make in commit.relations().items():
                 if len(schema := zoned_schema(make().schema)):  # the table of views that read none has no columns
                     query.connection.register(name, pa.Table.from_batches([], schema))
         query.check()
-        statement = _by_types(query, statement, relations)
         schema, batches = _result(query, statement, commit, said)
         return schema, iter(batches)
     except (duckdb.Error, OSError, MemoryError):
@@ -289,22 +308,6 @@ def _computed(
         commit.snapshot.close()
 
 
-def _by_types(query: InteractiveQuery, statement: Statement, relations: Mapping[str, Relation]) -> Statement:
-    """What columns decide: `j -> key` is a part of JSON where the column j is JSONB. They are known when the relations are."""
-    if query.limits.settings.dialect != "standard":
-        return statement
-    from flowql.query.standard import meant_by
-    from flowql.query.standard_types import column_types
-
-    columns = column_types({n: r.schema for n, r in relations.items()}, query.given)
-    if not columns:
-        return statement
-    sql, _ = meant_by(query.given, columns)
-    if sql == query.sql:
-        return statement
-    return query.prepare(parse(sql, query.connection, query.check_from))
-
-
 def _elsewhere(
     query: InteractiveQuery,
     statement: Statement,
@@ -314,7 +317,7 @@ def _elsewhere(
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     if isinstance(commit.snapshot, StateCopy):
         stores = {n: r for n, r in relations.items() if isinstance(r, StoreRelation)}
-        schema, batches = answer_from_copy(query, commit.snapshot, stores)
+        schema, batches = answer_from_copy(query, statement, commit.snapshot, stores)
     else:
         schema, batches = answer_from_rows(query, statement, commit, relations)
     apart = {APART: commit.apart.encode()} if commit.apart else {}
@@ -325,28 +328,30 @@ def _elsewhere(
 def _result(
     query: InteractiveQuery, statement: Statement, commit: Commit, said: Mapping[bytes, bytes]
 ) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    relation = query.connection.sql(statement.sql)
-    if relation is None:
-        raise QueryError("this statement gives no rows", code=INVALID)
     metadata = {SEQUENCE: str(commit.snapshot.sequence).encode(), **said}
     if commit.apart:
         metadata[APART] = commit.apart.encode()
+    if query.is_other_engine:
+        metadata[ENGINE] = query.language.encode()
+    if statement.asked is not None:
+        from flowql.query.answering import answered  # the compiler
+
+        return answered(query, statement, metadata)
+    relation = query.connection.sql(statement.sql)
+    if relation is None:
+        raise QueryError("this statement gives no rows", code=INVALID)
     kinds = [str(t) for t in relation.types]
-    shown = named(relation.columns, query.names)
+    shown = relation.columns
     reader = relation.to_arrow_reader(CHUNK_ROWS)
     if "HUGEINT" not in kinds:
-        schema = _named(reader.schema.types, shown, metadata)
+        schema = named_schema(shown, reader.schema.types, metadata)
         pieces = (pa.RecordBatch.from_arrays(b.columns, schema=schema) for b in reader)
         return schema, query.room.keep(pieces) if statement.is_short else query.room.passing(pieces)
     batches = query.room.keep(reader)  # whether all of a column fits is known when all of it is here
     table = pa.Table.from_batches(batches, reader.schema)
     columns = [_whole(c) if k == "HUGEINT" else c for c, k in zip(table.columns, kinds, strict=True)]
-    schema = _named([c.type for c in columns], shown, metadata)
+    schema = named_schema(shown, [c.type for c in columns], metadata)
     return schema, pa.table(columns, schema=schema).to_batches(CHUNK_ROWS)
-
-
-def _named(types: Sequence[pa.DataType], names: Sequence[str], metadata: Mapping[bytes, bytes]) -> pa.Schema:
-    return pa.schema([pa.field(n, t) for n, t in zip(unique(names), types, strict=True)], metadata)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -11,13 +11,16 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from flowql.compiler.diagnostics.source import NOWHERE
 from flowql.query.bounds import unbounded
 from flowql.query.errors import INVALID, REFUSED, TOO_LONG, QueryError, place, place_of_word
+
+if TYPE_CHECKING:
+    from flowql.compiler.analyze.relations.asked import AskedQuery
 
 _GAP = r"(?:\s|--[^\n\r]*(?:[\n\r]|$)|/\*(?:(?!/\*|\*/).)*\*/)"  # a comment that is in another one is none
 EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
@@ -95,7 +98,9 @@ class Statement:
     names of all columns it can touch; None for all. is_short: its answer has few rows, so it may need few of what it reads. enough: so many rows
     of what it reads do, whichever they are; None if it may need all. functions: folded names of those it calls.
     unbounded: why what it makes of a row has no bound (`bounds.unbounded`). likes: bytes of `sql` before which a LIKE ends that has no ESCAPE
-    and whose pattern may have a backslash.
+    and whose pattern may have a backslash. asked: of standard SQL, what is asked, and `sql` is what DuckDB computes it with. by_operators: why the
+    operators of views compute it instead. is_plain: relations are in the types of the engine. bind: makes it of the relations that it reads, by their
+    names in FROM; None where it is done.
     """
 
     sql: str
@@ -108,6 +113,10 @@ class Statement:
     functions: frozenset[str] = frozenset()
     unbounded: frozenset[str] = frozenset()
     likes: tuple[int, ...] = ()
+    asked: AskedQuery | None = None
+    by_operators: str = ""
+    is_plain: bool = False
+    bind: Callable[[Statement, Mapping[str, Any]], Statement] | None = None
 
 
 def check_table_function(name: str) -> None:

@@ -23,7 +23,7 @@ from flowql.compiler.plan.topology import Plan
 from flowql.deploy.control import NewPriority
 from flowql.deploy.request import DeployRequest
 from flowql.errors import CommandError, CompileError, RuntimeFailure
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, QueryEngine
 from flowql.query.errors import COVERAGE, to_data
 from flowql.query.pace import Share
 from flowql.runtime.events import WARNING, say
@@ -147,7 +147,8 @@ def shared_routes(service: Service) -> list[Entry]:
             raise Malformed(str(error)) from error
         breaks_off: list[Callable[[], None]] = []
         client = _client(request)
-        answered = run_in_threadpool(lambda: Opened.of(service.query(sql, breaks_off.append, client)))
+        engine: QueryEngine | None = "duckdb" if request.query_params.get("engine") == "duckdb" else None
+        answered = run_in_threadpool(lambda: Opened.of(service.query(sql, breaks_off.append, client, engine)))
         computing = asyncio.ensure_future(answered)
         while not computing.done():
             await asyncio.wait([computing], timeout=LOOK_S)

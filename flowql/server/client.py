@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flowql.compiler.plan.topology import Plan
     from flowql.deploy.control import NewPriority
     from flowql.deploy.request import DeployRequest
-    from flowql.query.answer import Answer
+    from flowql.query.answer import Answer, QueryEngine
     from flowql.runtime.log.appending import Redelivery
 
 CONNECT_S, ANSWER_S = 2.0, 600.0  # a deployment waits for a commit, an interactive query for its answer
@@ -107,12 +107,12 @@ class Calls:
             return answer.table()
 
     @contextmanager
-    def answer(self, sql: str) -> Iterator[Answer]:
-        """The answer, as far as it is taken."""
+    def answer(self, sql: str, engine: QueryEngine | None = None) -> Iterator[Answer]:
+        """The answer, as far as it is taken. engine: whose SQL it is, if not the dialect's."""
         from flowql.server.streaming import decode  # Arrow: 0.2 s
 
         try:
-            with self._http.request("POST", "/query", sql.encode()) as reply:
+            with self._http.request("POST", f"/query?engine={engine}" if engine else "/query", sql.encode()) as reply:
                 if not reply.is_success:
                     raise self._refused(reply, reply.read())
                 yield decode(reply.pieces())

@@ -16,7 +16,7 @@ from flowql.deploy.functions import check_functions, interactive_functions
 from flowql.deploy.request import DEFAULT_REQUEST, DeployRequest
 from flowql.deploy.selection import find_query
 from flowql.deploy.shadow import abandoned, promoted
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, QueryEngine
 from flowql.query.committed import Part, Wanted
 from flowql.query.database import DEFAULT, QueryDatabase
 from flowql.query.room import Room
@@ -158,10 +158,19 @@ class Service:
             commit.snapshot.close()
             room.back()
 
-    def query(self, sql: str, begun: Begun = lambda _: None, client: str = "") -> Answer:
-        """Close it, or take all of it. begun, client: see `flowql.query.session.answer`."""
-        engine, database = self._engine, self.database
+    def query(
+        self, sql: str, begun: Begun = lambda _: None, client: str = "", engine: QueryEngine | None = None
+    ) -> Answer:
+        """Close it, or take all of it. begun, client, engine: see `flowql.query.session.answer`."""
+        instance, database = self._engine, self.database
         offered = partial(interactive_functions, self._root)
         return answer(
-            sql, engine.take, begun, database=database, copied=engine.take_copied, functions=offered, client=client
+            sql,
+            instance.take,
+            begun,
+            database=database,
+            copied=instance.take_copied,
+            functions=offered,
+            client=client,
+            engine=engine,
         )

@@ -88,7 +88,7 @@ class _Database:
     def prepare(self, sql: str, batch: pa.RecordBatch) -> tuple[str, _Feed]:
         """The name of the prepared statement for inputs like `batch`, and its feed."""
         at = (sql, batch.schema)
-        for function in _called(sql):
+        for function in calls_in(sql):
             self._have(function)
         found = self._prepared.get(at)
         if found is not None:
@@ -120,7 +120,9 @@ class _Database:
             self.connection.remove_function(name)
         self.connection.create_function(
             name,
-            _failures(arrow) if name.endswith(FAILED) else over_chunks(arrow.args, arrow.result, arrow.call),
+            over_chunks(arrow.args, BOOLEAN, failures_of(arrow))
+            if name.endswith(FAILED)
+            else over_chunks(arrow.args, arrow.result, arrow.call),
             [duckdb_type(t) for t in arrow.args],
             duckdb_type(BOOLEAN if name.endswith(FAILED) else arrow.result),
             type="arrow",
@@ -134,10 +136,11 @@ class _Database:
         self.connection.close()
 
 
-def _failures(arrow: ArrowCall) -> Callable[..., pa.Array]:
+def failures_of(arrow: ArrowCall) -> Callable[[Sequence[pa.Array]], pa.Array]:
+    """Which rows a function over columns has failed for."""
     failures = arrow.failures
     assert failures is not None
-    return over_chunks(arrow.args, BOOLEAN, lambda columns: failures.of(columns, arrow.args))
+    return lambda columns: failures.of(columns, arrow.args)
 
 
 def over_chunks(
@@ -181,7 +184,8 @@ def _database() -> _Database:
 
 
 @lru_cache(maxsize=4 * STATEMENTS_MAX)
-def _called(sql: str) -> tuple[str, ...]:
+def calls_in(sql: str) -> tuple[str, ...]:
+    """Names of the functions over columns that a statement calls."""
     return tuple(dict.fromkeys(_CALLED.findall(sql)))
 
 
@@ -192,12 +196,12 @@ def _failures_of(name: str) -> ColumnFailures | None:
 
 def calls_arrow(sql: str) -> bool:
     """Whether a statement calls functions over columns."""
-    return bool(_called(sql))
+    return bool(calls_in(sql))
 
 
 def rows_cost_little(sql: str) -> bool:
     """Whether a row alone costs little in all functions over columns that a statement calls."""
-    return all(name.endswith(CHEAP_ROWS) for name in _called(sql))
+    return all(name.endswith(CHEAP_ROWS) for name in calls_in(sql))
 
 
 def connection() -> duckdb.DuckDBPyConnection:
@@ -211,7 +215,7 @@ def compute(sql: str, batch: pa.RecordBatch, types: Sequence[SqlType]) -> list[p
     types: what the columns become. Raises VectorFailed.
     """
     database = _database()
-    failures = [f for name in _called(sql) if (f := _failures_of(name)) is not None]
+    failures = [f for name in calls_in(sql) if (f := _failures_of(name)) is not None]
     for f in failures:
         f.begin()
     try:
@@ -250,7 +254,12 @@ def _from_arrow_type(column: pa.ChunkedArray, t: pa.DataType) -> pa.Array:
     if not column.num_chunks:
         return pa.nulls(0, t)
     array = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-    return array.cast(t) if not _has_structs(t) else _with_names(array.cast(_named_as(array.type, t)), t)
+    return array.cast(t) if not _has_structs(t) else with_field_names(array, t)
+
+
+def with_field_names(array: pa.Array, t: pa.DataType) -> pa.Array:
+    """A column of structs as one of `t`, whose fields are named the same but for their case; another column as it is."""
+    return _with_names(array.cast(_named_as(array.type, t)), t) if _has_structs(t) else array
 
 
 def _has_structs(t: pa.DataType) -> bool:

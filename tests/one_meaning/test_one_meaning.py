@@ -7,7 +7,6 @@ import os
 from tests.one_meaning.answers import Answer, Double, difference
 from tests.one_meaning.check import Outcome, run
 from tests.one_meaning.statements import batch
-from tests.slt.session import Shape, SqlSession
 
 SEED = int(os.environ.get("ONE_MEANING_SEED", "20000"))  # another one in ONE_MEANING_SEED
 STATEMENTS = 10
@@ -22,18 +21,6 @@ def test_a_statement_has_the_same_rows_on_every_way() -> None:
     assert not new, f"ONE_MEANING_SEED={SEED}\n" + "\n\n".join(new)
     assert outcome.everywhere >= STATEMENTS * 0.8
     assert outcome.not_empty >= STATEMENTS * 0.6
-
-
-def test_jsonb_keeps_no_zeros_at_the_end_of_a_fraction() -> None:
-    """As dialects.md says, and known.py accepts."""
-    session = SqlSession(Shape())
-    try:
-        session.execute("CREATE TABLE t (j JSONB)")
-        session.execute("INSERT INTO t VALUES ('1.50')")
-        session.execute("CREATE VIEW v AS SELECT CAST(j AS VARCHAR) AS x FROM t")
-        assert session.ask("SELECT x FROM v").to_pylist() == [{"x": "1.5"}]
-    finally:
-        session.close()
 
 
 def test_doubles_are_compared_bit_by_bit_and_nan_is_nan() -> None:

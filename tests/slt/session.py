@@ -35,7 +35,7 @@ from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.topology.table_writer import POLICY
 
 APPLICATION = "flowql"
-DATABASE = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(dialect="standard")))
+DATABASE = QueryDatabase(QueryLimits(settings=InteractiveQuerySettings(dialect="standard")), isolating=False)
 FEED = "slt"  # the producer of rows
 ROUNDS_MAX = 1_000  # for timers that are due
 NOW = "$__NOW__"  # in statements: the wall clock in nanoseconds

@@ -10,7 +10,6 @@ from functools import cache
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.driver import Session
 from flowql.compiler.plan.topology import Plan
-from flowql.query.standard import in_duckdb
 from tests.statements.mutate import TOKEN, Mutator
 from tests.styles.cases import STYLES, Step, load
 
@@ -54,7 +53,7 @@ def compiled(statement: Standard) -> Plan:
     for text in statement.before:
         session.execute(SourceText("before.sql", text))
     if statement.text.lstrip().upper().startswith(_ASKS):
-        in_duckdb(statement.text)
+        session.asked(SourceText("statement.sql", statement.text))
     else:
         session.execute(SourceText("statement.sql", statement.text))
     return session.plan

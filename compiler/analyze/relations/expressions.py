@@ -23,7 +23,8 @@ from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.write_queries import WRITER
 from flowql.compiler.functions.registry import Function
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
-from flowql.compiler.plan.types import SPAN
+from flowql.compiler.plan.temporal_filters import DAY_MS
+from flowql.compiler.plan.types import DATE, SPAN, TIMESTAMP, TIMESTAMPTZ
 from flowql.compiler.plan.visit import substitute
 
 _MARK = "\0"  # in the name of what stands for an expression that is bound already
@@ -191,6 +192,8 @@ class RelBinder(Binder):
 
     def _call(self, node: Func, function: Function) -> Expr:
         """A row that goes must be computed as it was when it came. With arguments UNIX_TIMESTAMP and its like are of these alone."""
+        if self.catalog.now_ms is not None:
+            return _moment(function.name, self.catalog.now_ms) or super()._call(node, function)
         in_time = function.name in CLOCK and self._clause == "WHERE"  # `clock` turns the condition
         if not function.deterministic and not node.args and not in_time:
             what = f"{node.name.upper()}, which gives another value each time, in a view over tables"
@@ -283,6 +286,14 @@ def _refuse_intervals(whole: Sequence[RelColumn], node: Name) -> None:
     for name in (n for c in whole for n, of in c.type.fields if of == SPAN):
         what = f"the whole row of {node.parts[0]}, whose column {name} is an INTERVAL,"
         unsupported(what, node.span, f"name the columns, and  CAST({name} AS TEXT)")
+
+
+def _moment(function: str, now_ms: int) -> Literal | None:
+    """The present moment, or its date, as a function of the clock gives it; None for another function."""
+    types = dict(zip(CLOCK, (TIMESTAMPTZ, TIMESTAMP, DATE), strict=True))
+    if function not in types:
+        return None
+    return Literal(types[function], now_ms // DAY_MS if types[function] == DATE else now_ms)
 
 
 def _scope(columns: Sequence[RelColumn]) -> Scope:

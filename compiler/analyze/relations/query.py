@@ -72,16 +72,31 @@ class QueryBinder(FromBinder):
                 raise mistake("FQ1013", title, query.span, help="make one of them a view of its own")
         tables = self.with_tables(query, tables)
         limit, offset = self._count(query.limit), self._count(query.offset)
-        if isinstance(query.body, t.Select):
-            rel, order = self._select(
-                query.body, query.order_by, tables, outer, limited=limit is not None or bool(offset)
-            )
-        else:
-            rel = self._body(query.body, tables, outer)
-            order = self._order_of_output(query.order_by, rel)
-        if limit is None and not offset:
+        is_limited = limit is not None or bool(offset)
+        rel, order = self._in_order(query, tables, outer, limited=is_limited)
+        if not is_limited:
             return rel
         return self._topped(rel, order, limit, offset or 0, "rank" if query.with_ties else "row_number")
+
+    def asked(self, query: t.Query) -> tuple[Rel, list[str], list[Order], int | None, int]:
+        """An interactive query: its rows, the columns to order them by and how, its LIMIT and its OFFSET."""
+        if query.with_ties:
+            order: list[Order] = []
+            rel, limit, offset = self.query(query), None, 0
+        else:
+            limit, offset = self._count(query.limit), self._count(query.offset) or 0
+            rel, order = self._in_order(query, self.with_tables(query, NO_TABLES), None, limited=bool(query.order_by))
+        rel, columns = as_columns(rel, [o.expr for o in order], self.names, "order")
+        return rel, columns, order, limit, offset
+
+    def _in_order(
+        self, query: t.Query, tables: Tables, outer: RelBinder | None, *, limited: bool
+    ) -> tuple[Rel, list[Order]]:
+        """All rows of a query, and what to order them by if a limit needs that."""
+        if isinstance(query.body, t.Select):
+            return self._select(query.body, query.order_by, tables, outer, limited=limited)
+        rel = self._body(query.body, tables, outer)
+        return rel, self._order_of_output(query.order_by, rel)
 
     def with_tables(self, query: t.Query, tables: Tables) -> Tables:
         """The common table expressions that names inside the query may mean."""
@@ -292,7 +307,8 @@ class QueryBinder(FromBinder):
             title, edit = f"'{alias}' is not a relation of this query", correction(star.span, alias, known)
             raise mistake("FQ2001", title, star.span, "unknown", help=f"there are {listing(known)}", edit=edit)
         chosen = [c for c in binder.columns if (c.source == alias if alias is not None else not c.qualified)]
-        return [(c.name, kept(binder.bound(_reference(c, star)))) for c in chosen if c.name not in excluded]
+        shown = [c for c in chosen if c.name not in excluded and not c.is_hidden]
+        return [(c.name, kept(binder.bound(_reference(c, star)))) for c in shown]
 
     # --- DISTINCT ON and set operations ---
 

@@ -11,6 +11,7 @@ from flowql.compiler.plan.changes import SortKey
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal
 from flowql.compiler.plan.logical import Filter, NamedExpr, Node, Project
 from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.tables import HIDDEN
 from flowql.compiler.plan.topology import SourceDef
 from flowql.compiler.plan.types import BOOLEAN, INT, SqlType, struct
 from flowql.compiler.plan.watermarks import AppendOnly
@@ -24,7 +25,7 @@ class RelColumn:
     """A column as an expression names it (`source`.`name`; source is empty for a computed one) and as the plan does (`column`).
 
     qualified: it has a name only together with its source, because USING or NATURAL made one column of two.
-    key: plan names of the columns of a PRIMARY KEY that decide about its value; empty if there are none.
+    key: plan names of the columns of a PRIMARY KEY that decide about its value; empty if there are none. is_hidden: `*` does not show it.
     """
 
     source: str
@@ -33,6 +34,7 @@ class RelColumn:
     column: str
     qualified: bool = False
     key: tuple[str, ...] = ()
+    is_hidden: bool = False
 
     @property
     def is_shown(self) -> bool:
@@ -113,6 +115,10 @@ def scanned(source: SourceDef, alias: str, names: Names) -> Rel:
         assert f is not None
         columns.append(RelColumn(alias, name, f.type, names.fresh(name)))
         exprs.append(NamedExpr(columns[-1].column, column_of(f)))
+    for f in source.schema:
+        if f.name not in source.visible and not f.name.startswith(HIDDEN):
+            columns.append(RelColumn(alias, f.name, f.type, names.fresh(f.name), is_hidden=True))
+            exprs.append(NamedExpr(columns[-1].column, column_of(f)))
     key = tuple(c.column for f in source.schema.key for c in columns if c.name == f.name)
     if len(key) == len(source.schema.key):
         columns = [replace(c, key=key) for c in columns]
@@ -183,9 +189,10 @@ def filtered(rel: Rel, conditions: Iterable[Expr]) -> Rel:
 
 def with_row(rel: Rel, alias: str, names: Names) -> Rel:
     """The relation with its whole row as a column, which is NULL where an outer join shows no row of it."""
-    row = struct(*((c.name, c.type) for c in rel.shown))
+    own = [c for c in rel.shown if not c.is_hidden]
+    row = struct(*((c.name, c.type) for c in own))
     column = RelColumn(WHOLE, alias, row, names.fresh(alias), qualified=True)
-    made = extended(rel, [NamedExpr(column.column, Call(row, "struct", tuple(c.expr() for c in rel.shown)))])
+    made = extended(rel, [NamedExpr(column.column, Call(row, "struct", tuple(c.expr() for c in own)))])
     return replace(made, columns=(*rel.columns, column))
 
 

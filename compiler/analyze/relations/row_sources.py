@@ -139,7 +139,7 @@ def unnested(
     for item in items:
         call = item.expr.operand if isinstance(item.expr, t.Cast) else item.expr
         if isinstance(call, t.Call) and is_unnest(call):
-            if len(call.args) != 1:
+            if len(call.args) != 1 and call.name == ("unnest",):
                 unsupported("UNNEST of several arrays in a SELECT list", call.span, "write one UNNEST for each")
             if call.name[0] in ROWS and len(ROWS[call.name[0]][0]) > 1:
                 unsupported(
@@ -159,8 +159,8 @@ def unnested(
 
 
 def is_unnest(node: t.Node) -> bool:
-    """Whether it is UNNEST(...), or a function of JSONB that gives rows, as a value."""
-    return isinstance(node, t.Call) and node.name[0] in ("unnest", *ROWS) and len(node.name) == 1 and node.over is None
+    """Whether it is UNNEST(...), generate_series(...), or a function of JSONB that gives rows, as a value."""
+    return isinstance(node, t.Call) and node.name[0] in _FUNCTIONS and len(node.name) == 1 and node.over is None
 
 
 def as_query(function: t.TableFunction) -> t.Derived:

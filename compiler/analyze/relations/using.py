@@ -21,7 +21,7 @@ def names_of(join: t.Join, left: Rel, right: Rel) -> list[str]:
     names = list(join.using)
     if join.natural:
         there = [c.name for c in right.columns if not c.qualified]
-        names = [c.name for c in left.columns if not c.qualified and c.name in there]
+        names = [c.name for c in left.columns if not (c.qualified or c.is_hidden) and c.name in there]
     for name in names:
         for side in (left, right):
             count = sum(c.name == name and not c.qualified for c in side.columns)

@@ -86,10 +86,10 @@ def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Sp
     except Correlated:
         unsupported("a correlated sub-query of this form", span, "write it as a join")
     except CompileError as error:
-        raise type(error)(*map(_plain, error.diagnostics)) from None
+        raise type(error)(*map(as_people_write, error.diagnostics)) from None
 
 
-def _plain(d: Diagnostic) -> Diagnostic:
+def as_people_write(d: Diagnostic) -> Diagnostic:
     title, label, why, help_ = map(_for_people, (d.title, d.label, d.why, d.help))
     return replace(d, title=title, label=label, why=why, help=help_)
 

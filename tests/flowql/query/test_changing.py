@@ -307,7 +307,7 @@ def test_a_row_written_after_the_query_of_an_update_was_asked_is_not_missed(
         ("UPDATE p SET v = DEFAULT, v = q.v FROM q", "column v is set twice"),
         ("UPDATE p SET twice = q.v FROM q", "twice of p is computed from other columns"),
         ("UPDATE p SET v = x.v FROM x", "x"),
-        ("UPDATE p SET v = (SELECT v FROM q)", "More than one row"),
+        ("UPDATE p SET v = (SELECT v FROM q)", "more than one row"),
         ("UPDATE p SET v = (SELECT MAX(s) FROM q)", "the query gives"),
     ],
 )

@@ -77,14 +77,14 @@ def test_a_pattern_that_a_view_refuses_is_refused_by_name(world: QueryHarness, c
     [
         ("ksql", f"REGEXP_LIKE(V, '{NESTED}')"),
         ("ksql", f"V LIKE '{SEGMENTS}'"),
-        ("standard", f"V ~ '{NESTED}'"),
-        ("standard", f"V LIKE '{SEGMENTS}' OR V ILIKE '{SEGMENTS}' OR V SIMILAR TO '((a|aa)+)+b'"),
+        ("standard", f"\"V\" ~ '{NESTED}'"),
+        ("standard", f"\"V\" LIKE '{SEGMENTS}' OR \"V\" ILIKE '{SEGMENTS}' OR \"V\" SIMILAR TO '((a|aa)+)+b'"),
     ],
 )
 def test_no_pattern_holds_an_interactive_query_up(
     world: QueryHarness, standard: QueryDatabase, dialect: str, condition: str
 ) -> None:
-    asked = f"SELECT count(*) AS n FROM S WHERE K = 'k6' AND ({condition})"
+    asked = f"SELECT count(*) AS n FROM S WHERE \"K\" = 'k6' AND ({condition})"
     found = world.ask(asked) if dialect == "ksql" else evaluate(asked, world.commit, standard).to_pylist()
     assert found == [{"n": 0}]
 

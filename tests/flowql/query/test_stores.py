@@ -90,7 +90,7 @@ def test_every_store_of_standard_sql_can_be_read(tmp_path: Path) -> None:
         shop.execute("INSERT INTO people VALUES (1, 'ada', 1), (2, 'bob', 1), (3, 'eve', 2)")
         shop.execute("INSERT INTO depts VALUES (1, 'sales'), (3, 'press')")
         until(lambda: shop.sql("SELECT COUNT(*) FROM fewer").one(), 1)
-        stores = [row["STORE"] for row in shop.sql("SELECT STORE FROM FLOWQL_STORES WHERE ROWS > 0")]
+        stores = [row["store"] for row in shop.sql("SELECT STORE FROM FLOWQL_STORES WHERE ROWS > 0")]
         kinds = {"consolidate", "equijoin", "groupaggregate", "materialise", "over", "setoperation", "topn"}
         assert {part for s in stores for part in s.split("-")} >= kinds
         assert all(len(shop.sql(f'SELECT * FROM "{store}"')) for store in stores)

@@ -20,7 +20,7 @@ from flowql.deploy.control import NewPriority
 from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
-from flowql.query.answer import Answer
+from flowql.query.answer import Answer, QueryEngine
 from flowql.query.errors import QueryError
 from flowql.query.session import Begun
 from flowql.runtime.app.plan_topic import read_plan
@@ -138,8 +138,8 @@ def test_who_leaves_early_ends_the_answer(host: Host, client: Client, monkeypatc
     ended = threading.Event()
     ask = host.service.query
 
-    def watched(sql: str, begun: Begun, client: str) -> Answer:
-        found = ask(sql, begun, client)
+    def watched(sql: str, begun: Begun, client: str, engine: QueryEngine | None) -> Answer:
+        found = ask(sql, begun, client, engine)
 
         def batches() -> Generator[pa.RecordBatch]:
             try:
@@ -163,9 +163,9 @@ def test_who_leaves_before_the_first_row_ends_the_computation(
     broken, said = threading.Event(), []
     ask = host.service.query
 
-    def watched(sql: str, begun: Begun, client: str) -> Answer:
+    def watched(sql: str, begun: Begun, client: str, engine: QueryEngine | None) -> Answer:
         try:
-            return ask(sql, begun, client)
+            return ask(sql, begun, client, engine)
         except QueryError as error:
             said.append(error.title)
             broken.set()

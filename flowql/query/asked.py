@@ -1,0 +1,252 @@
+"""An interactive query of standard SQL before it is answered: bound as a view is, with what it needs to read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from flowql.compiler.analyze.relations.asked import AskedQuery, Readable, names_read
+from flowql.compiler.diagnostics.diagnostic import CompileError
+from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.driver import asked_query, compile_asked
+from flowql.compiler.functions.duckdb_sql import quoted
+from flowql.compiler.functions.registry import register_of_project, registered
+from flowql.compiler.functions.user_rows import folded
+from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
+from flowql.compiler.plan.expr import Literal as Constant
+from flowql.compiler.plan.logical import Explode, Node, Project, Scan, walk_nodes
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
+from flowql.compiler.plan.types import STRING, UUID, Kind
+from flowql.compiler.plan.visit import exprs_in
+from flowql.compiler.plan.watermarks import AppendOnly
+from flowql.query.errors import QueryError
+from flowql.query.interactive import InteractiveQuery
+from flowql.query.over_snapshot import order_by, rendered
+from flowql.query.relations import Relation, StoreRelation, TopicRelation
+from flowql.query.statement import EXPLAIN, SHORT_ROWS_MAX, Condition, Literal, Statement, parse
+from flowql.query.views import ROWTIME
+from flowql.runtime.functions.interactive import InteractiveFunction
+
+
+class _Blank(dict[int, int | str]):
+    """Characters -> blanks, but for ends of lines, so that places stay what they are."""
+
+    def __missing__(self, char: int) -> str:
+        return chr(char) if chr(char) in "\r\n" else " "
+
+
+ROWS = '"!rows"'  # the rows of the query, where the operators of views have computed them
+_BLANK = _Blank()
+_OPERATORS = {"sql_eq": "=", "sql_lt": "<", "sql_le": "<=", "sql_gt": ">", "sql_ge": ">=", "sql_in": "="}
+_SYSTEM = (ROWTIME, WINDOW_START, WINDOW_END, "KEY", "VALUE")
+_FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_KINDS = {Kind.INT: "INTEGER", Kind.BIGINT: "INTEGER"}
+# What they make is at most a few times as long as what they are given.
+_BOUNDED = frozenset(
+    [
+        "and",
+        "or",
+        "not",
+        "case",
+        "cast",
+        "coalesce",
+        "is_null",
+        "is_not_null",
+        "is_distinct",
+        "is_not_distinct",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "mod",
+        "neg",
+        "field",
+        "subscript",
+        "sql_between",
+        "between",
+        "COALESCE",
+        "NULLIF",
+        "sql_nullif",
+        "UCASE",
+        "LCASE",
+        "TRIM",
+        "LEN",
+        "SUBSTRING",
+        "sql_upper",
+        "sql_lower",
+        "sql_length",
+        "sql_substring",
+        "sql_trim",
+        "sql_ltrim",
+        "sql_rtrim",
+        "sql_left",
+        "sql_right",
+        "sql_split_part",
+        "sql_strpos",
+        "sql_round",
+        "sql_abs",
+        "sql_floor",
+        "sql_ceil",
+        "sql_concat",
+        "concat",
+        "sql_like",
+        "sql_ilike",
+        "like",
+        "not_like",
+    ]
+)
+
+
+def read(query: InteractiveQuery) -> Statement:
+    """The statement before its relations are known. Raises QueryError."""
+    given = query.given
+    explain = EXPLAIN.match(given)
+    start = explain.end() if explain is not None else 0
+    try:
+        tree = asked_query(SourceText("", given[:start].translate(_BLANK) + given[start:]))
+    except CompileError as error:
+        raise as_query_error(error) from error
+    if tree is None:
+        return query.prepare(parse(given, query.connection, query.check_from))
+    names = frozenset(n.name[-1].casefold() for n in t.walk(tree) if isinstance(n, t.Call))
+    head = explain.group() if explain is not None else ""
+
+    def bind(statement: Statement, relations: Mapping[str, Relation]) -> Statement:
+        return (
+            explained(made, head)
+            if (made := bound(statement, tree, relations, query.offered(names))) and head
+            else made
+        )
+
+    return Statement(given, names_read(tree), functions=names, bind=bind)
+
+
+def explained(statement: Statement, head: str) -> Statement:
+    """What `EXPLAIN` of a query shows."""
+    if statement.by_operators:
+        why = statement.by_operators.replace("'", "''")
+        sql = f"SELECT 'way' AS explain_key, 'the operators of views, as DuckDB has no exact form of {why}' AS explain_value"
+    else:
+        sql = f"{head} {statement.sql}"
+    return replace(statement, sql=sql, asked=None, is_short=True, is_plain=True, unbounded=frozenset())
+
+
+def as_query_error(error: CompileError) -> QueryError:
+    """The first mistake of a statement."""
+    first = error.diagnostics[0]
+    return QueryError(first.title, code=first.code, help=first.help, span=first.span)
+
+
+def bound(
+    statement: Statement,
+    query: t.Query,
+    relations: Mapping[str, Relation],
+    functions: Mapping[str, InteractiveFunction],
+) -> Statement:
+    """The statement that DuckDB is to answer. relations: by their names in FROM. Raises QueryError."""
+    readable = {name: _readable(r) for name, r in relations.items()}
+    own = {name.upper(): f.entry() for name, f in functions.items()}
+    for f in own.values():
+        if registered(f.name) is None:  # a deployment may have it already
+            register_of_project(f)
+    try:
+        asked = compile_asked(query, readable, now_ms=time.time_ns() // 1_000_000, functions=own)
+    except CompileError as error:
+        raise as_query_error(error) from error
+    found = rendered(asked.node, [c.column for c in asked.columns], asked.order, {f.name: f for f in own.values()})
+    is_short = asked.limit is not None and asked.limit + asked.offset <= SHORT_ROWS_MAX
+    return replace(
+        statement,
+        sql=_shown(asked, found.sql) if found.sql else "",
+        conditions={name.casefold(): tuple(_pushed(parts)) for name, parts in asked.conditions.items()},
+        columns=found.columns,
+        is_short=is_short,
+        enough=_enough(asked) if is_short else None,
+        unbounded=_unbounded(asked),
+        asked=asked,
+        by_operators=found.why,
+        is_plain=True,
+        bind=None,
+    )
+
+
+def over_rows(asked: AskedQuery) -> str:
+    """The statement over rows that are computed already, in `ROWS`."""
+    return _shown(asked, f"SELECT * FROM {ROWS}")
+
+
+def _shown(asked: AskedQuery, body: str) -> str:
+    items = [f"{quoted(c.column)} AS c{n}" for n, c in enumerate(asked.columns)]
+    text = f"SELECT {', '.join(items)} FROM ({body})"
+    if asked.order:
+        text += f" ORDER BY {order_by(asked.order, asked.node.schema)}"
+    if asked.limit is not None:
+        text += f" LIMIT {asked.limit}"
+    return f"{text} OFFSET {asked.offset}" if asked.offset else text
+
+
+def _readable(relation: Relation) -> Readable:
+    """As the dialect names it: names that the system gives are read without quotes."""
+    given = isinstance(relation, TopicRelation | StoreRelation)
+    fields = [
+        replace(f, name=f.name.lower(), type=folded(f.type, str.lower)) if not given or f.name in _SYSTEM else f
+        for f in relation.schema
+    ]
+    names = {f.name for f in fields}
+    key: tuple[str, ...] = ()
+    if isinstance(relation, TopicRelation) and relation.source.kind == "table":
+        key = tuple(f.name for f in relation.source.schema.key)
+    elif isinstance(relation, StoreRelation):
+        key = tuple(f.name if f is not None else "" for f in relation.view.key)
+    hidden = (ROWTIME.lower(),) if isinstance(relation, TopicRelation) else ()
+    return Readable(Schema(tuple(fields)), key if key and names.issuperset(key) else (), hidden)
+
+
+def _pushed(parts: Sequence[Expr]) -> Iterator[Condition]:
+    for part in parts:
+        if isinstance(part, Call) and part.name in _OPERATORS and len(part.args) >= 2:
+            first, *rest = part.args
+            operator = _OPERATORS[part.name]
+            if isinstance(first, Constant) and len(rest) == 1:
+                first, rest, operator = rest[0], [first], _FLIPPED[operator]
+            values = [_literal(v, first) for v in rest]
+            if isinstance(first, Column) and all(v is not None for v in values):
+                yield Condition(first.name.casefold(), operator, tuple(v for v in values if v is not None))
+
+
+def _literal(value: Expr, column: Expr) -> Literal | None:
+    """A constant of the type of the column."""
+    if not isinstance(value, Constant) or value.type != column.type or value.value is None:
+        return None
+    if column.type in (STRING, UUID):
+        return Literal("STRING", str(value.value))
+    kind = _KINDS.get(column.type.kind)
+    return None if kind is None else Literal(kind, str(value.value))
+
+
+def _enough(asked: AskedQuery) -> int | None:
+    node: Node = asked.node
+    while isinstance(node.spec, Project | AppendOnly):
+        (node,) = node.inputs
+    plain = isinstance(node.spec, Scan) and not asked.order and asked.limit is not None
+    return (asked.limit or 0) + asked.offset if plain else None
+
+
+def _unbounded(asked: AskedQuery) -> frozenset[str]:
+    """Functions whose values have no bound in the sizes of rows, for which a child process answers."""
+    found: set[str] = set()
+    for node in walk_nodes(asked.node):
+        if isinstance(node.spec, Explode):
+            found.add("unnest")
+    for part in (part for e in exprs_in(asked.node) for part in walk(e)):
+        if isinstance(part, Lambda):
+            found.add("lambda")
+        elif isinstance(part, Call) and not _is_bounded(part):
+            found.add(part.name)
+    return frozenset(found)
+
+
+def _is_bounded(call: Call) -> bool:
+    return call.type.kind not in (Kind.STRING, Kind.BYTES, Kind.ARRAY, Kind.MAP, Kind.STRUCT) or call.name in _BOUNDED
