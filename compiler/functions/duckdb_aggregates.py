@@ -6,26 +6,26 @@ where a value leaves its range; then the reference decides what is wrong.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from flowql.compiler.functions.change_aggregates import Linear, aggregate
 from flowql.compiler.functions.duckdb_text import quoted_text
-from flowql.compiler.functions.exact_sums import NO_DOUBLES, add_doubles, as_double, double_part
+from flowql.compiler.functions.exact_sums import ratio
 from flowql.compiler.functions.registry import ArrowCall, register_columns
 from flowql.compiler.plan.types import (
     BIGINT,
     DOUBLE,
     Kind,
     SqlType,
-    array,
     arrow_type,
     decimal,
     duckdb_type,
 )
 
+DECLINED = "flowql: not computed here"  # the error of a row that DuckDB is not to compute
+_PLACES = 100  # binary
 _WHOLE = (Kind.INT, Kind.BIGINT)
 _SQUARES = {"VAR_POP", "VAR_SAMP", "VARIANCE", "STDDEV_POP", "STDDEV_SAMP", "STDDEV"}
 # Types whose order in DuckDB is that of views.
@@ -54,7 +54,7 @@ def lowered(
         return None
     kind, to = types[0].kind, duckdb_type(result)
     if function in ("SUM", "AVG") and types[0].is_numeric:
-        return _sum(function, of, args[0], types[0], result, over, windowed=windowed)
+        return _sum(function, of, args[0], types[0], result, over)
     if function in _SQUARES and (kind in _WHOLE or kind is Kind.DECIMAL):
         return _squares(function, of, args[0], types[0], result, over)
     if function in ("MIN", "MAX") and _is_ordered(types[0]):
@@ -78,9 +78,9 @@ def _is_ordered(t: SqlType) -> bool:
     return t.kind in _ORDERED and not t.form
 
 
-def _sum(function: str, of: str, arg: str, t: SqlType, result: SqlType, over: Over, *, windowed: bool) -> str | None:
+def _sum(function: str, of: str, arg: str, t: SqlType, result: SqlType, over: Over) -> str:
     if t.kind is Kind.DOUBLE:
-        return None if windowed else f'"{_doubles(function)}"({over(f"list({of}{arg})")})'
+        return _sum_of_doubles(function, of, arg, over)
     if function == "SUM" and result.kind in (*_WHOLE, Kind.DECIMAL) and result.scale == t.scale:
         return f"CAST({over(f'sum({of}{arg})')} AS {duckdb_type(result)})"
     whole = _whole(arg, t)
@@ -106,37 +106,26 @@ def _digits(sum_: str) -> str:
     return f"CAST({sum_} AS DECIMAL(38, 0))"
 
 
-def _doubles(function: str) -> str:
-    """The name of the function of the list of a group's doubles."""
+def _sum_of_doubles(function: str, of: str, arg: str, over: Over) -> str:
+    """Exact, by the whole parts and the fractions as whole numbers of 2**-100; declines rows of which one has more digits, and what is not finite."""
+    whole = f"trunc({arg})"
+    fraction = f"(({arg} - {whole}) * {float(2**_PLACES)!r})"
+    odd = f"NOT isfinite({arg}) OR abs({arg}) >= {float(2**_PLACES)!r} OR {fraction} <> trunc({fraction})"
+    parts = [
+        _digits(over(f"sum({of}CASE WHEN {odd} THEN error('{DECLINED}') ELSE CAST({part} AS HUGEINT) END)"))
+        for part in (whole, fraction)
+    ]
     name = f"{function}@DOUBLES"
-
-    def of_list(values: Sequence[float | None]) -> float | None:
-        total, n = NO_DOUBLES, 0
-        for v in values:
-            if v is not None:
-                total, n = add_doubles(total, double_part(v, 1)), n + 1
-        return as_double(total, n if function == "AVG" else 1) if n else None
-
-    def quick(values: pa.Array) -> float | None:
-        numbers = values.drop_null().to_numpy()
-        if function == "SUM" and len(numbers) and math.isfinite(found := _fsum(numbers.tolist())):
-            return found
-        return of_list(numbers.tolist())
+    mean = function == "AVG"
 
     def call(columns: Sequence[pa.Array]) -> pa.Array:
-        (lists,) = columns
-        return pa.array([None if v is None else quick(v.values) for v in lists], arrow_type(DOUBLE))
+        made = []
+        for n, m, f in zip(*(c.to_pylist() for c in columns), strict=True):
+            made.append(ratio((int(m) << _PLACES) + int(f), -_PLACES, n if mean else 1) if n else None)
+        return pa.array(made, arrow_type(DOUBLE))
 
-    register_columns(name, ArrowCall((array(DOUBLE),), DOUBLE, call))
-    return name
-
-
-def _fsum(values: Sequence[float]) -> float:
-    """The double nearest to the sum; infinity where partial sums leave the range or a value is not finite."""
-    try:
-        return math.fsum(values)
-    except (OverflowError, ValueError):
-        return math.inf
+    register_columns(name, ArrowCall((BIGINT, _SUM_DIGITS, _SUM_DIGITS), DOUBLE, call))
+    return f'"{name}"({over(f"count({of}{arg})")}, {", ".join(parts)})'
 
 
 def _finish(function: str, t: SqlType, result: SqlType) -> str:

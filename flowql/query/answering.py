@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from flowql.compiler.analyze.relations.asked import ShownColumn
+from flowql.compiler.functions.duckdb_aggregates import DECLINED
 from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
@@ -17,7 +18,6 @@ from flowql.compiler.plan.types import arrow_type
 from flowql.query.answer import CHUNK_ROWS, named_schema
 from flowql.query.asked import over_rows
 from flowql.query.interactive import InteractiveQuery, Isolated
-from flowql.query.over_snapshot import DECLINED
 from flowql.query.relations import answered_schema, as_shown
 from flowql.query.statement import Statement
 from flowql.runtime.operators.kernels import with_field_names

@@ -14,6 +14,7 @@ from flowql.compiler.driver import asked_query, compile_asked
 from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.compiler.functions.registry import register_of_project, registered
 from flowql.compiler.functions.user_rows import folded
+from flowql.compiler.plan.changes import GroupAggregate
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
 from flowql.compiler.plan.expr import Literal as Constant
 from flowql.compiler.plan.logical import Explode, Node, Project, Scan, walk_nodes
@@ -43,60 +44,47 @@ _OPERATORS = {"sql_eq": "=", "sql_lt": "<", "sql_le": "<=", "sql_gt": ">", "sql_
 _SYSTEM = (ROWTIME, WINDOW_START, WINDOW_END, "KEY", "VALUE")
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _KINDS = {Kind.INT: "INTEGER", Kind.BIGINT: "INTEGER"}
-# What they make is at most a few times as long as what they are given.
+# What they make of strings, lists and the like is at most a few times as long as what they are given.
 _BOUNDED = frozenset(
     [
-        "and",
-        "or",
-        "not",
+        "COALESCE",
+        "LCASE",
+        "NULLIF",
+        "SUBSTRING",
+        "TRIM",
+        "UCASE",
         "case",
         "cast",
-        "coalesce",
-        "is_null",
-        "is_not_null",
-        "is_distinct",
-        "is_not_distinct",
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "mod",
-        "neg",
-        "field",
-        "subscript",
-        "sql_between",
-        "between",
-        "COALESCE",
-        "NULLIF",
-        "sql_nullif",
-        "UCASE",
-        "LCASE",
-        "TRIM",
-        "LEN",
-        "SUBSTRING",
-        "sql_upper",
-        "sql_lower",
-        "sql_length",
-        "sql_substring",
-        "sql_trim",
-        "sql_ltrim",
-        "sql_rtrim",
-        "sql_left",
-        "sql_right",
-        "sql_split_part",
-        "sql_strpos",
-        "sql_round",
-        "sql_abs",
-        "sql_floor",
-        "sql_ceil",
-        "sql_concat",
         "concat",
-        "sql_like",
-        "sql_ilike",
-        "like",
-        "not_like",
+        "field",
+        "null_if_failed",
+        "sql_btrim",
+        "sql_concat",
+        "sql_greatest",
+        "sql_jsonb_equal",
+        "sql_jsonb_field",
+        "sql_jsonb_field_text",
+        "sql_jsonb_path",
+        "sql_jsonb_path_text",
+        "sql_left",
+        "sql_ltrim",
+        "sql_md5",
+        "sql_pg_typeof",
+        "sql_reverse",
+        "sql_right",
+        "sql_rtrim",
+        "sql_single_row",
+        "sql_split_part",
+        "sql_subscript",
+        "sql_substring",
+        "sql_to_char",
+        "sql_to_text",
+        "sql_try",
+        "struct",
+        "subscript",
     ]
 )
+_COLLECTING = frozenset(("ARRAY_AGG", "STRING_AGG", "JSONB_AGG", "JSONB_OBJECT_AGG"))
 
 
 def read(query: InteractiveQuery) -> Statement:
@@ -114,11 +102,8 @@ def read(query: InteractiveQuery) -> Statement:
     head = explain.group() if explain is not None else ""
 
     def bind(statement: Statement, relations: Mapping[str, Relation]) -> Statement:
-        return (
-            explained(made, head)
-            if (made := bound(statement, tree, relations, query.offered(names))) and head
-            else made
-        )
+        made = bound(statement, tree, relations, query.offered(names))
+        return explained(made, head) if head else made
 
     return Statement(given, names_read(tree), functions=names, bind=bind)
 
@@ -240,6 +225,8 @@ def _unbounded(asked: AskedQuery) -> frozenset[str]:
     for node in walk_nodes(asked.node):
         if isinstance(node.spec, Explode):
             found.add("unnest")
+        elif isinstance(node.spec, GroupAggregate):
+            found |= {c.function for c in node.spec.calls if c.function in _COLLECTING}
     for part in (part for e in exprs_in(asked.node) for part in walk(e)):
         if isinstance(part, Lambda):
             found.add("lambda")

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowql.compiler.functions import duckdb_aggregates
+from flowql.compiler.functions.duckdb_aggregates import DECLINED
 from flowql.compiler.functions.duckdb_sql import lower, quoted
 from flowql.compiler.functions.registry import AggregateFunction, Function
 from flowql.compiler.functions.signatures import Resolution
@@ -34,7 +35,6 @@ from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import Kind, SqlType, duckdb_type
 from flowql.compiler.plan.watermarks import AppendOnly
 
-DECLINED = "flowql: not computed here"
 _ERROR = f"error('{DECLINED}')"
 _PARTITION, _OFFSET = "ROWPARTITION", "ROWOFFSET"
 _VALUES_ORDERED = (Kind.ARRAY, Kind.MAP, Kind.STRUCT)  # whose NULLs DuckDB may order otherwise
