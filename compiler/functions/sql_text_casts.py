@@ -394,5 +394,5 @@ standard(
     duckdb=lambda _, r: f"'{_name_of(r.args[0])}'",
     null_propagating=False,
     summary="The name of a value's type in PostgreSQL.",
-    example="PG_TYPEOF(1) -> 'integer'",
+    example="sql_pg_typeof(1) -> 'integer'",
 )

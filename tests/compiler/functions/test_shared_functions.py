@@ -323,7 +323,6 @@ def test_ksqldb_still_makes_them_texts() -> None:
         ("REGEXP_EXTRACT_ALL(s, 'a(.)')", "FQ2005", "REGEXP_EXTRACT_ALL(TEXT, TEXT, INT)"),
         ("REGEXP_EXTRACT('abc', 'b', 3)", "FQ2026", ""),
         ("REGEXP_EXTRACT('abc', '(?<=a)b')", "FQ2061", "in several conditions"),
-        ("GENERATE_SERIES(1, 3)", "FQ1901", "FROM t, generate_series"),
         ("UNIX_TIMESTAMP()", "FQ1901", "ROWTIME"),
         ("UNIX_DATE()", "FQ1901", "ROWTIME"),
     ],

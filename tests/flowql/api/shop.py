@@ -49,8 +49,10 @@ class Shop:
 
     @property
     def rows(self) -> RowService:
-        assert self.host.rows is not None
-        return self.host.rows
+        listening = self.host.listening
+        assert listening is not None
+        assert listening.rows is not None
+        return listening.rows
 
 
 def wait(true: Callable[[], object]) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 import flowql
 from flowql.config.storage import open_log
-from flowql.server.host import Host
+from flowql.server.listening import Listening
 
 SQL = """
 CREATE STREAM ORDERS (CUSTOMER STRING KEY, ID INT, AMOUNT DECIMAL(10, 2), DAY DATE, AT TIMESTAMP, TAGS ARRAY<STRING>,
@@ -243,14 +243,14 @@ def test_an_instance_says_whether_it_is_healthy(folder: Path) -> None:
 def test_an_instance_that_ctrl_c_finds_stopping_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = flowql.Instance(folder).start()
 
-    end = Host._end_serving
+    end = Listening.end
 
-    def interrupted(host: Host) -> None:
-        end(host)
+    def interrupted(listening: Listening) -> None:
+        end(listening)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Host, "_end_serving", interrupted)
+        patch.setattr(Listening, "end", interrupted)
         with pytest.raises(KeyboardInterrupt):
             instance.stop()
     assert not instance.healthy

@@ -177,8 +177,8 @@ def test_the_port_of_metrics_is_none(tmp_path: Path) -> None:
         with pytest.raises(flowql.CommandError, match="status 404: no instance of FlowQL listens there"):
             flowql.connect(f"http://127.0.0.1:{port}", token=TOKEN)
         assert instance._host is not None
-        assert instance._host.rows is None
-        assert len(instance._host._servers) == 2, "without `api` nothing else listens"
+        assert instance._host.listening.rows is None
+        assert len(instance._host.listening.servers) == 2, "without `api` nothing else listens"
 
 
 def test_the_end_of_an_instance_ends_its_subscriptions(tmp_path: Path) -> None:
