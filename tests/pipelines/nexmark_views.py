@@ -103,7 +103,8 @@ def compare(folder: Path, db: duckdb.DuckDBPyConnection) -> Iterator[Compared]:
     settings = replace(settings, memory_bytes=COMPARED_BYTES)  # an answer has all rows of a view
     for name in views():
         wanted = db.sql(f"SELECT * FROM {name}").to_arrow_table()
-        with answer_of(settings, f"SELECT {', '.join(wanted.column_names)} FROM {name}") as answer:
+        columns = ", ".join(f'"{n}"' for n in wanted.column_names)
+        with answer_of(settings, f"SELECT {columns} FROM {name}") as answer:
             found = answer.table()
         have, want = (Counter(map(_row, zip(*t.to_pydict().values(), strict=True))) for t in (found, wanted))
         yield Compared(name, found.num_rows, (want - have).total(), (have - want).total())
