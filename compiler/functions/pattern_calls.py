@@ -90,9 +90,12 @@ class PatternFunction:
         s, *others = args
         return _value(self.prepare(*others), s)
 
-    def prepared(self, constants: Sequence[Any]) -> Callable[[str], Any]:
-        """The same of the string alone. constants: the arguments, with anything in place of the string. Raises ValueError."""
-        prepared = self.prepare(*constants[: self.subject], *constants[self.subject + 1 :])
+    def prepared(self, constants: Sequence[Any]) -> Callable[[str], Any] | None:
+        """The same of the string alone; None where another argument is not constant. constants: the arguments, None for what is not. Raises ValueError."""
+        others = (*constants[: self.subject], *constants[self.subject + 1 :])
+        if None in others:
+            return None
+        prepared = self.prepare(*others)
         row, most = prepared.row, -1 if prepared.row_ascii else prepared.row_chars_max
         return lambda s: row(s) if len(s) <= most else _value(prepared, s)
 

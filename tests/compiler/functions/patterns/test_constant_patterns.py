@@ -51,6 +51,15 @@ def test_constants_mean_what_columns_mean(
         assert made == meaning(name, result, columns, names, tuple(args)), (name, given, s)
 
 
+@pytest.mark.parametrize("name", ["REGEXP_LIKE", "like", "sql_ilike", "sql_regexp_like"])
+def test_a_pattern_in_a_column_beside_a_constant_string_is_read_for_each_row(name: str) -> None:
+    for pattern in ("a", "b.", None):
+        args: list[Expr] = [Literal(STRING, "ab"), Column(STRING, "P")]
+        columns: list[Expr] = [Column(STRING, "S"), Column(STRING, "P")]
+        made = meaning(name, BOOLEAN, args, ["S", "P"], ("ab", pattern))
+        assert made == meaning(name, BOOLEAN, columns, ["S", "P"], ("ab", pattern))
+
+
 def test_a_constant_pattern_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     emit = inline.Emitter._prepared
