@@ -47,8 +47,8 @@ TURNS = {
     "pages": 1,
     "plants": 1,
     "disks": 2,
-    "stories": 5,
-    "sessions": 2,
+    "stories": 4,
+    "sessions": 1,
     "processes": 2,
 }
 
