@@ -55,7 +55,7 @@ def _adapted(e: Expr, at: int, json: Sequence[int], lists: Sequence[int]) -> Exp
 
 
 def json_equal(e: Expr) -> Expr:
-    """What values of JSONB, and values with JSONB inside, are equal by. Other expressions stay as they are."""
+    """The expression by whose values JSONB, and values with JSONB inside, are compared for equality. Other expressions stay as they are."""
     return Call(e.type, "sql_jsonb_equal", (e,), getattr(e, "span", NOWHERE)) if holds_json(e.type) else e
 
 

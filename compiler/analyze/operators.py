@@ -126,7 +126,7 @@ def json_order(e: Expr) -> Expr:
 
 
 def equality_value(e: Expr) -> Expr:
-    """What values are grouped and told apart by, where equal ones may be written differently. Other expressions stay as they are."""
+    """The expression that groups a value and tells it apart from others, where equal values may be written differently. Other expressions stay as they are."""
     return json_equal(interval_number(e))
 
 

@@ -258,7 +258,6 @@ class _Renderer:
         return f"SELECT {_list(items)} FROM {self._from(left)} AS l {join} {self._from(right)} AS r ON {on}"
 
     def _set_operation(self, n: Node, spec: SetOperation) -> str:
-        names = [f.name for f in n.inputs[0].schema if f.role != "key"]
         types = [f.type for f in n.inputs[0].schema if f.role != "key"]
         sides = []
         for i in n.inputs:
@@ -272,8 +271,7 @@ class _Renderer:
         keys = [f.name for f in n.schema.key]
         if spec.all and keys[-1] in self.needed[id(n)]:
             raise NotRendered("the number of a copy")
-        shown = {name: f"c{k}" for k, name in enumerate(names)}
-        shown |= {key: f"c{k}" for k, key in enumerate(keys[: len(names)])}
+        shown = {key: f"c{k}" for k, key in enumerate(keys[: len(types)])}
         outputs = [f.name for f in n.schema if f.role != "key"]
         shown |= {name: f"c{k}" for k, name in enumerate(outputs)}
         items = [_as(shown[f.name], f.name) for f in n.schema if f.name in self.needed[id(n)]]
@@ -282,7 +280,7 @@ class _Renderer:
     def _top(self, n: Node, spec: TopN) -> str:
         (below,) = n.inputs
         items, source = self._columns(n), self._from(below)
-        order = _order(spec.order, below.schema)
+        order = order_by(spec.order, below.schema)
         if not spec.keys and not spec.rank and spec.function == "row_number":
             limit = "" if spec.limit is None else f" LIMIT {spec.limit}"
             by = f" ORDER BY {order}" if order else ""
@@ -305,7 +303,6 @@ class _Renderer:
         return f"SELECT {_list(items)} FROM {self._from(below)}"
 
     def _explode(self, n: Node, spec: Explode) -> str:
-        items = self._columns(n.inputs[0]) if len(spec.functions) else []
         kept = [f.name for f in n.inputs[0].schema if f.name in self.needed[id(n)]]
         items = [quoted(name) for name in kept]
         for made in spec.functions:
@@ -373,7 +370,8 @@ def _type(name: str, schema: Schema) -> SqlType:
     return found.type
 
 
-def _order(keys: Sequence[SortKey], schema: Schema) -> str:
+def order_by(keys: Sequence[SortKey], schema: Schema) -> str:
+    """The text behind ORDER BY. Raises NotRendered."""
     made = []
     for key in keys:
         t = _type(key.column, schema)
@@ -382,11 +380,6 @@ def _order(keys: Sequence[SortKey], schema: Schema) -> str:
         nulls = "FIRST" if key.nulls_first else "LAST"
         made.append(f"{quoted(key.column)} {'DESC' if key.descending else 'ASC'} NULLS {nulls}")
     return ", ".join(made)
-
-
-def order_by(keys: Sequence[SortKey], schema: Schema) -> str:
-    """The text behind ORDER BY. Raises NotRendered."""
-    return _order(keys, schema)
 
 
 def _arguments(c: GroupCall) -> list[str]:
@@ -402,7 +395,7 @@ def _aggregate(c: GroupCall, schema: Schema) -> str:
     types = [_type(a, schema) for a in c.args]
     keys = [*c.order, *(SortKey(a) for a in c.args if all(o.column != a for o in c.order))]
     try:
-        order = _order(keys, schema)
+        order = order_by(keys, schema)
     except NotRendered:
         order = ""
     made = duckdb_aggregates.lowered(
@@ -459,7 +452,7 @@ def _frame_of(c: WindowCall, spec: Over, schema: Schema, *, framed: bool) -> str
     if spec.keys:
         parts.append("PARTITION BY " + ", ".join(_group_key(k, schema) for k in spec.keys))
     if spec.order:
-        parts.append("ORDER BY " + _order(spec.order, schema))
+        parts.append("ORDER BY " + order_by(spec.order, schema))
     if framed:
         parts.append(_frame(c.frame, spec.order, schema))
     return " ".join(parts)

@@ -54,8 +54,8 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class AskedQuery:
-    """node: gives the rows. columns: those of the answer, which `order`, `limit` and `offset` are of. conditions: by relation, which each row meets that
-    the answer depends on.
+    """node: gives the rows. columns: those of the answer, which `order`, `limit` and `offset` are of. conditions: by relation; rows that do
+    not meet them cannot change the answer.
     """
 
     node: Node
@@ -103,7 +103,7 @@ def _bound(query: t.Query, binder: QueryBinder, span: Span) -> AskedQuery:
 
 
 def _conditions(root: Node) -> dict[str, tuple[Expr, ...]]:
-    """Of relations that are read once: conditions on their columns that each of their rows meets which the answer depends on."""
+    """By relation, for those that are read once: conditions on its columns. Rows that do not meet them cannot change the answer."""
     found: dict[str, tuple[Expr, ...]] = {}
     nodes = walk_nodes(root)
     read = Counter(n.spec.source for n in nodes if isinstance(n.spec, Scan))
@@ -121,7 +121,7 @@ def _conditions(root: Node) -> dict[str, tuple[Expr, ...]]:
 
 
 def _origin(node: Node) -> tuple[Node, dict[str, Expr]]:
-    """What gives the rows that filters and projections pass on, and what the columns are over it."""
+    """The node whose rows filters and projections pass on, and each column as an expression over that node."""
     meaning: dict[str, Expr] = {f.name: Column(f.type, f.name) for f in node.schema}
     while isinstance(node.spec, _PASSING):
         if isinstance(node.spec, Project):

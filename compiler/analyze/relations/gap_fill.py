@@ -3,8 +3,8 @@
     GAP_FILL(relation, time, INTERVAL '1' MINUTE [, LOCF(a)] [, INTERPOLATE(b)] [, KEEPNULL(c)] [, PARTITION_BY(k, ...)])
 
 Behind each row stands one for every step of the interval before the next row of its partition. There LOCF has the value of the row in front of the
-gap, INTERPOLATE the values in equal steps up to the next row's, all other columns but the time and those of PARTITION_BY are NULL. It is a query
-of LEAD and generate_series, so a change recomputes the gaps around it. RisingWave's function.
+gap, INTERPOLATE the values in equal steps up to the next row's, all other columns but the time and those of PARTITION_BY are NULL. The query
+is made with LEAD and generate_series, so a change recomputes the gaps around it. The function is RisingWave's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What someone meant who names a column that is not there: an alias of the SELECT list, or a column in a query without FROM."""
+"""Advice for a column that is not there: it names an alias of the SELECT list, or a column in a query without FROM."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class RelColumn:
     """A column as an expression names it (`source`.`name`; source is empty for a computed one) and as the plan does (`column`).
 
     qualified: it has a name only together with its source, because USING or NATURAL made one column of two.
-    key: plan names of the columns of a PRIMARY KEY that decide about its value; empty if there are none. is_hidden: `*` does not show it.
+    key: plan names of the columns of a PRIMARY KEY on which its value depends; empty without such a key. is_hidden: `*` does not show it.
     """
 
     source: str

@@ -261,7 +261,7 @@ class Subqueries:
         return inner, pairs, kept(values[0])
 
     def _tied(self, rel: Rel, query: t.Query, binder: RelBinder) -> tuple[Rel, list[Equality], list[Expr]]:
-        """What FROM and WHERE give, where equalities alone tie it to the row around. Raises Correlated."""
+        """The rows of FROM and WHERE, if equalities alone tie them to the row around. Raises Correlated."""
         inner, conditions, values = self._inner(rel, query, binder)
         pairs = [p for c in conditions if (p := equality(c, rel.names, inner.names)) is not None]
         if len(pairs) < len(conditions) or not all(columns_of(v) <= inner.names for v in values):
