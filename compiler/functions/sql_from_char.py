@@ -6,19 +6,21 @@ of the pattern, and a letter of the pattern for any character.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from flowql.compiler.functions.numeric import INT_MAX, INT_MIN
+from flowql.compiler.functions.numeric import INT_MAX, INT_MIN, NumericOverflow
 from flowql.compiler.functions.registry import standard, takes
-from flowql.compiler.functions.sql_calendar import checked_micros, civil, day_of, month_days
+from flowql.compiler.functions.sql_calendar import checked_micros, checked_timestamp, civil, day_of, month_days
 from flowql.compiler.functions.sql_date_patterns import NAMES, Part, parts_of, separates
 from flowql.compiler.functions.sql_intervals import DAY_MICROS
 from flowql.compiler.functions.sql_micros import rounded
-from flowql.compiler.functions.sql_to_char import DAYS, JULIAN, MONTHS, ROMAN, of_epoch
-from flowql.compiler.plan.types import DATE, DOUBLE, STRING, TIMESTAMPTZ
+from flowql.compiler.functions.sql_to_char import DAYS, JULIAN, MONTHS, ROMAN
+from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, MICROSTZ, STRING, TIMESTAMPTZ, Kind
 
+_EPOCH_2000_S = 946_684_800
 _SPACES = " \t\n\r\v\f"
 _DIGITS = frozenset("0123456789")
 _ISO_FIELDS = frozenset({"IDDD", "ID", "IW", "IYYY", "IYY", "IY", "I"})
@@ -378,6 +380,17 @@ def read_moment(text: str, pattern: str) -> int:
     return checked_micros(us) // 1000
 
 
+def seconds_to_moment(seconds: int) -> int:
+    return checked_timestamp(seconds * 1000)
+
+
+def seconds_to_micros(seconds: float) -> int:
+    """Counted from 2000 before they are rounded, as PostgreSQL's `float8_timestamptz` does."""
+    if not math.isfinite(seconds):
+        raise NumericOverflow("timestamp out of range")
+    return checked_micros(round((seconds - _EPOCH_2000_S) * 1_000_000) + _EPOCH_2000_S * 1_000_000)
+
+
 standard(
     "TO_DATE",
     takes(STRING, STRING, gives=DATE),
@@ -389,9 +402,12 @@ standard(
 standard(
     "TO_TIMESTAMP",
     takes(STRING, STRING, gives=TIMESTAMPTZ),
-    takes(DOUBLE, gives=TIMESTAMPTZ),
-    by_types=lambda r: read_moment if len(r.args) == 2 else of_epoch,
+    takes(BIGINT, gives=TIMESTAMPTZ),
+    takes(DOUBLE, gives=MICROSTZ),
+    by_types=lambda r: (
+        read_moment if len(r.args) == 2 else seconds_to_moment if r.args[0].kind is Kind.BIGINT else seconds_to_micros
+    ),
     name="sql_to_timestamp_by",
-    summary="The moment that a text, in UTC, is by a pattern of PostgreSQL; or so many seconds after 1970.",
+    summary="The moment that a text, in UTC, is by a pattern of PostgreSQL; or so many seconds after 1970, which is a TIMESTAMPTZ(6) unless they are whole.",
     example="sql_date_part('hour', sql_to_timestamp_by('05.02.2024 17:30', 'DD.MM.YYYY HH24:MI')) -> 17.0",
 )

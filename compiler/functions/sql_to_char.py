@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from flowql.compiler.functions.numeric import NumericOverflow
 from flowql.compiler.functions.registry import standard, takes
-from flowql.compiler.functions.sql_calendar import checked_timestamp, civil, day_of, iso_week, shown_year
+from flowql.compiler.functions.sql_calendar import civil, day_of, iso_week, shown_year
 from flowql.compiler.functions.sql_date_patterns import Part, parts_of
 from flowql.compiler.functions.sql_intervals import DAY_MICROS
 from flowql.compiler.functions.sql_micros import by_unit
@@ -160,15 +158,6 @@ def _written(part: Part, moment: _Moment) -> str:
 def _ordinal(n: int, written: str) -> str:
     text = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return text.upper() if written == "TH" else text
-
-
-def of_epoch(seconds: float) -> int:
-    if not math.isfinite(seconds):
-        raise NumericOverflow("timestamp out of range")
-    micros = round(seconds * 1_000_000)
-    if micros % 1000:
-        raise ValueError(f"{seconds} has parts of a millisecond, which are not supported")
-    return checked_timestamp(micros // 1000)
 
 
 standard(
