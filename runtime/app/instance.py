@@ -250,7 +250,7 @@ class Instance:
     # -- threads
 
     def steps(self) -> list[NamedStep]:
-        """All loops of the instance with their thread names (ARCHITECTURE.md, "Threads and what each owns")."""
+        """All loops of the instance with their thread names (docs/internals/runtime.md, "Threads and what each owns")."""
         main, restore = named("consumer-main", self.main.loop), named("consumer-restore", self.restore.loop)
         polling, commit = named("polling", self.polling), named("commit", self.commit)
         self.main.wake, self.restore.wake = main.wake, restore.wake

@@ -13,7 +13,7 @@ import pytest
 from flowql.runtime.app import query_state
 from flowql.runtime.client import membership
 from flowql.runtime.task import status
-from tests.tidy.tree import ROOT, own_files, text_of
+from tests.tidy.tree import PACKAGES, ROOT, own_files, text_of
 
 RULES = Path("docs/internals/correctness.md")
 STATES = Path("docs/internals/states.md")
@@ -130,6 +130,32 @@ def test_the_search_for_code_finds_what_it_should() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_code_that_a_page_names_exists(page: Path) -> None:
     assert not nowhere(text_of(page) or "")
+
+
+# -- packages
+
+
+def packages() -> set[str]:
+    """Packages of the product and their sub-packages, by their folders."""
+    folders = {p.parent.as_posix() for p in own_files() if p.name == "__init__.py" and p.parts[0] in PACKAGES}
+    return folders - set(PACKAGES)
+
+
+def unplaced(text: str) -> set[str]:
+    """Packages that a text does not name as code: `runtime/log`, `runtime/log/base.py`."""
+    named = re.findall(r"`((?:compiler|runtime|flowql)/[\w/]+)", text)
+    return {p for p in packages() if not any(n == p or n.startswith(f"{p}/") for n in named)}
+
+
+def test_the_search_for_packages_finds_what_it_should() -> None:
+    missing = unplaced("`runtime/log/kafka/member.py: KafkaMember`, runtime/task, `runtime/stateless`")
+    assert not {"runtime/log", "runtime/log/kafka"} & missing
+    assert {"runtime/log/embedded", "runtime/task", "runtime/state"} <= missing
+
+
+def test_every_package_has_a_place_in_the_pages_about_subsystems() -> None:
+    pages = (p for p in PAGES if p.parts[:2] == ("docs", "internals") or p == Path("ARCHITECTURE.md"))
+    assert not unplaced("".join(text_of(p) or "" for p in pages))
 
 
 # -- state machines
