@@ -76,7 +76,7 @@ def _flowql(bootstrap: str, folder: Path, query: str, n: int, options: argparse.
     }
     said = {
         "name": "nexmark",
-        "dialect": "standard",
+        "dialect": "ksql",
         "sql": ["sources.sql", f"{query}.sql"],
         "defaults": {"partitions": PARTITIONS},
         "targets": {"spark": target},

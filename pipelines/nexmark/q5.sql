@@ -11,9 +11,9 @@ CREATE STREAM q5_closed (auction BIGINT KEY, num BIGINT)
 WITH (KAFKA_TOPIC = '${app_id:-nexmark}-q5-counts', VALUE_FORMAT = 'JSON', WINDOW_TYPE = 'HOPPING', WINDOW_SIZE = '10 SECONDS');
 
 CREATE TABLE q5 WITH (KAFKA_TOPIC = '${output:-q5}') AS
-SELECT WINDOWSTART AS opens, AS_VALUE(WINDOWSTART) AS window_start,
-  MAX(STRUCT(num := num, auction := auction))->auction AS auction,
-  MAX(STRUCT(num := num, auction := auction))->num AS num
+SELECT WINDOWSTART AS opens, AS_VALUE(WINDOWSTART) AS "window_start",
+  MAX(STRUCT(num := num, auction := auction))->auction AS "auction",
+  MAX(STRUCT(num := num, auction := auction))->num AS "num"
 FROM q5_closed
 GROUP BY WINDOWSTART
 EMIT CHANGES;

@@ -88,5 +88,5 @@ def test_the_target_for_comparisons_runs_one_query_on_given_topics() -> None:
     assert (settings.kafka.bootstrap, settings.application_id) == ("host:1", "run-1")
     assert settings.data_dir == Path("/scratch/run-1")
     plan = select(compile_sources(project).plan, ["q5"])
-    assert [q.id for q in plan.queries] == ["CTAS_q5_counts", "CTAS_q5"]
+    assert [q.id for q in plan.queries] == ["CTAS_Q5_COUNTS", "CTAS_Q5"]
     assert {s.topic for s in plan.sources} == {"n-bid", "run-1-q5-counts", "out"}

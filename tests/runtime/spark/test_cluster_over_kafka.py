@@ -146,7 +146,7 @@ def both(world: World, request: pytest.FixtureRequest) -> Path:
     """A project whose input is in both logs, and whose results the runtime has computed."""
     name: str = request.param
     sql = sorted((PIPELINES / name).glob("*.sql"))
-    said = [f.name for f in sql], "standard" if name == "nexmark" else "ksql"
+    said = [f.name for f in sql], "ksql"
     folder = world.write(name, *said)
     for file in sql:
         shutil.copy(file, folder)
@@ -253,7 +253,7 @@ def test_streams_give_what_the_runtime_gives(both: Path, world: World) -> None:
     world.typed(both, "run", "--until-caught-up")
     assert_equal(both)
     assert_equal_in_delta(both, world.s3)
-    query = "CTAS_q7" if both.name == "nexmark" else "CTAS_DELAYS_BY_CARRIER"
+    query = "CTAS_Q7" if both.name == "nexmark" else "CTAS_DELAYS_BY_CARRIER"
     tasks = world.workers.tasks(query)
     assert len(tasks) == 2, tasks
     world.typed(both, "run", "--bounded", "--rebuild")

@@ -71,12 +71,12 @@ def test_batches_over_files() -> None:
 
 
 def test_streams() -> None:
-    assert native("streaming") == {"q0", "q1", "q2", "q3", "qc", "q5", "FLIGHTS_BY_MANUFACTURER"}
+    assert native("streaming") == {"Q0", "Q1", "Q2", "Q3", "QC", "Q5", "FLIGHTS_BY_MANUFACTURER"}
     assert native("streaming", streams="exact") == set()
 
 
 def test_streams_with_the_semantics_of_spark() -> None:
-    windows = {"q7", "q5_counts", "DELAYS_BY_CARRIER", "DEPARTURES_BY_AIRPORT"}
+    windows = {"Q7", "Q5_COUNTS", "DELAYS_BY_CARRIER", "DEPARTURES_BY_AIRPORT"}
     joins = {"FLIGHTS_NAMED", "FLIGHTS_ENRICHED", "FLIGHTS_WITH_WEATHER"}
     assert native("streaming", semantics="spark") == native("streaming") | windows | joins
     assert native("streaming", semantics="spark", streams="exact") == set()
