@@ -1,7 +1,7 @@
 """`python -m tests.pipelines.nexmark_views [--events N] [--kills K]`: Nexmark as views of standard SQL, beside DuckDB.
 
 Writes the events to a log of four partitions, runs the project until it has read them, killing the process (SIGKILL) K times on the way,
-and compares the rows of each view with the same statement over the same events in DuckDB. Windows, which DuckDB has no function for, are
+and compares the rows of each view with the same statement over the same events in DuckDB. Windows and functions that DuckDB does not have are
 spelt out there.
 """
 
@@ -33,8 +33,15 @@ from flowql.deploy.settings import settings_of
 PROJECT = Path(__file__).resolve().parents[2] / "pipelines" / "nexmark" / "views"
 FLOWQL = [sys.executable, "-c", "from flowql.cli import main; main()"]
 VIEW = re.compile(r"^CREATE VIEW (\w+) AS\s+(.*?);\n", re.DOTALL | re.MULTILINE)
-WINDOW = re.compile(r"(TUMBLE|HOP)\((\w+), \"dateTime\", ([^)]*)\)")
+WINDOW = re.compile(r"(?:TUMBLE|HOP)\((\w+), \"dateTime\", ([^)]*)\)")
+SESSION = re.compile(r"SESSION\(TABLE (\w+) PARTITION BY (\w+), DESCRIPTOR\(\"dateTime\"\), ([^)]*)\)")
 SECONDS = re.compile(r"INTERVAL '(\d+)' SECOND")
+SIDE_INPUT = "CREATE TABLE side_input AS SELECT range AS key, CAST(range AS VARCHAR) AS value FROM range(10)"
+PATTERNS = {"YYYY-MM-DD": "%Y-%m-%d", "HH:MI": "%I:%M", "HH24:MI": "%H:%M"}
+MACROS = (
+    f"to_char(t, p) AS CASE p {' '.join(f'WHEN {chr(39)}{p}{chr(39)} THEN strftime(t, {chr(39)}{d}{chr(39)})' for p, d in PATTERNS.items())} END",
+    "regexp_match(s, p) AS CASE WHEN regexp_matches(s, p) THEN [regexp_extract(s, p, 1), regexp_extract(s, p, 2)] END",
+)
 RUN_S_MAX = 3_600.0
 COMPARED_BYTES = 16 << 30
 
@@ -55,15 +62,27 @@ def views() -> dict[str, str]:
 
 
 def for_duckdb(query: str) -> str:
-    """Windows as DuckDB can say them: each row once for every window that it is in."""
+    """The query as DuckDB can say it: windows as relations with their bounds."""
+    return SESSION.sub(_sessions, WINDOW.sub(_windows, query))
 
-    def spelt(match: re.Match[str]) -> str:
-        *slide, size = map(int, SECONDS.findall(match[3]))
-        step = slide[0] if slide else size
-        opens = f"time_bucket(INTERVAL '{step}' SECOND, \"dateTime\") - back * INTERVAL '{step}' SECOND"
-        return f"(SELECT *, {opens} AS window_start FROM {match[2]}, range({size // step}) AS r(back))"
 
-    return WINDOW.sub(spelt, query)
+def _windows(match: re.Match[str]) -> str:
+    """Each row once for every window that it is in."""
+    *slide, size = map(int, SECONDS.findall(match[2]))
+    step = slide[0] if slide else size
+    opens = f"time_bucket(INTERVAL '{step}' SECOND, \"dateTime\") - back * INTERVAL '{step}' SECOND"
+    bounds = f"{opens} AS window_start, window_start + INTERVAL '{size}' SECOND AS window_end"
+    return f"(SELECT *, {bounds} FROM {match[1]}, range({size // step}) AS r(back)) AS {match[1]}"
+
+
+def _sessions(match: re.Match[str]) -> str:
+    """A session begins with a row that is later than the gap behind the one before it."""
+    source, key, gap = match.groups()
+    begins = f'coalesce("dateTime" - lag("dateTime") OVER rows_of_key > {gap}, TRUE)'
+    rows = f'SELECT *, {begins} AS begins FROM {source} WINDOW rows_of_key AS (PARTITION BY {key} ORDER BY "dateTime")'
+    numbered = f'SELECT *, sum(begins::INT) OVER (PARTITION BY {key} ORDER BY "dateTime") AS number FROM ({rows})'
+    bounds = f'min("dateTime") OVER session AS window_start, max("dateTime") OVER session + {gap} AS window_end'
+    return f"(SELECT *, {bounds} FROM ({numbered}) WINDOW session AS (PARTITION BY {key}, number))"
 
 
 def expected(events: int) -> duckdb.DuckDBPyConnection:
@@ -76,6 +95,9 @@ def expected(events: int) -> duckdb.DuckDBPyConnection:
         db.register("events", read)
         db.execute(f"CREATE TABLE {topic} AS SELECT * REPLACE ({times}) FROM events")
         db.unregister("events")
+    db.execute(SIDE_INPUT)
+    for macro in MACROS:
+        db.execute(f"CREATE MACRO {macro}")
     for name, query in views().items():
         db.execute(f"CREATE TABLE {name} AS {for_duckdb(query)}")
     return db

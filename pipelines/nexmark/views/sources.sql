@@ -14,3 +14,9 @@ CREATE STREAM person (
   id BIGINT, name TEXT, "emailAddress" TEXT, "creditCard" TEXT, city TEXT, state TEXT, "dateTime" TIMESTAMP, extra TEXT,
   WATERMARK FOR "dateTime" AS "dateTime" - INTERVAL '4' SECOND
 ) WITH (KAFKA_TOPIC = 'person', PARTITIONS = 4, VALUE_FORMAT = 'JSON', TIMESTAMP = '"dateTime"');
+
+-- The values that q13 adds to bids.
+CREATE TABLE side_input (key BIGINT PRIMARY KEY, value VARCHAR);
+
+INSERT INTO side_input VALUES
+  (0, '0'), (1, '1'), (2, '2'), (3, '3'), (4, '4'), (5, '5'), (6, '6'), (7, '7'), (8, '8'), (9, '9');
