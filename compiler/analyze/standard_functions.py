@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import TypeGuard
 
 from flowql.compiler.analyze.json_functions import ARGUMENTS, OF_ARRAYS, adapted, beside_json, json_equal
@@ -25,7 +26,7 @@ from flowql.compiler.functions.sql_jsonb_order import holds_json
 from flowql.compiler.functions.sql_micros import finer
 from flowql.compiler.functions.sql_text_casts import has_finer_part
 from flowql.compiler.functions.sql_times import check_part, part_type
-from flowql.compiler.plan.expr import Call, Expr, Literal
+from flowql.compiler.plan.expr import Call, Expr, Literal, walk
 from flowql.compiler.plan.types import DOUBLE, JSONB, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType, array, decimal
 
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
@@ -193,6 +194,20 @@ def _as_text(bind: Bind, node: Func) -> Expr:
     if args and args[0].type.is_numeric:
         return called(node, args, "sql_number_to_char")
     return called(node, [convert(a, TIMESTAMP) if a.type.kind is Kind.DATE else a for a in args])
+
+
+def _of_seconds(bind: Bind, node: Func) -> Expr:
+    """To a microsecond where the number of seconds is: it comes from a TIMESTAMP(6), or is written with parts of a millisecond."""
+    args = [bind(a) for a in node.args]
+    return called(node, args, "sql_to_timestamp_micros" if len(args) == 1 and _has_micros(args[0]) else "")
+
+
+def _has_micros(seconds: Expr) -> bool:
+    return any(
+        e.type.kind is Kind.MICROS
+        or (isinstance(e, Literal) and isinstance(e.value, float | Decimal) and e.value * 1000 % 1 != 0)
+        for e in walk(seconds)
+    )
 
 
 def _of_spans(bind: Bind, node: Func) -> Expr:
@@ -413,6 +428,7 @@ FUNCTIONS: dict[str, Callable[[Bind, Func], Expr]] = {
     "DATE_TRUNC": _moments,
     **dict.fromkeys(("TIMEZONE", "sql_date_trunc_in"), _in_zone),
     "TO_CHAR": _as_text,
+    "TO_TIMESTAMP": _of_seconds,
     **dict.fromkeys(("DATE_BIN", "AGE", "DATE_ADD", "DATE_SUBTRACT", "ISFINITE"), _of_spans),
     **dict.fromkeys(("JUSTIFY_DAYS", "JUSTIFY_HOURS", "JUSTIFY_INTERVAL"), _of_spans),
     **dict.fromkeys(("NUM_NULLS", "NUM_NONNULLS"), _counted_nulls),

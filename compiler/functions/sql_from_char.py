@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from flowql.compiler.functions.numeric import INT_MAX, INT_MIN, NumericOverflow
-from flowql.compiler.functions.registry import standard, takes
-from flowql.compiler.functions.sql_calendar import checked_micros, checked_timestamp, civil, day_of, month_days
+from flowql.compiler.functions.registry import scalar, standard, takes
+from flowql.compiler.functions.sql_calendar import checked_micros, civil, day_of, month_days
 from flowql.compiler.functions.sql_date_patterns import NAMES, Part, parts_of, separates
 from flowql.compiler.functions.sql_intervals import DAY_MICROS
 from flowql.compiler.functions.sql_micros import rounded
 from flowql.compiler.functions.sql_to_char import DAYS, JULIAN, MONTHS, ROMAN
-from flowql.compiler.plan.types import BIGINT, DATE, DOUBLE, MICROSTZ, STRING, TIMESTAMPTZ, Kind
+from flowql.compiler.plan.types import DATE, DOUBLE, MICROSTZ, STRING, TIMESTAMPTZ
 
 _EPOCH_2000_S = 946_684_800
 _SPACES = " \t\n\r\v\f"
@@ -380,15 +380,19 @@ def read_moment(text: str, pattern: str) -> int:
     return checked_micros(us) // 1000
 
 
-def seconds_to_moment(seconds: int) -> int:
-    return checked_timestamp(seconds * 1000)
-
-
 def seconds_to_micros(seconds: float) -> int:
     """Counted from 2000 before they are rounded, as PostgreSQL's `float8_timestamptz` does."""
     if not math.isfinite(seconds):
         raise NumericOverflow("timestamp out of range")
     return checked_micros(round((seconds - _EPOCH_2000_S) * 1_000_000) + _EPOCH_2000_S * 1_000_000)
+
+
+def seconds_to_moment(seconds: float) -> int:
+    """In milliseconds. Raises ValueError for parts of one."""
+    micros = seconds_to_micros(seconds)
+    if micros % 1000:
+        raise ValueError(f"{seconds} has parts of a millisecond, which are not supported")
+    return micros // 1000
 
 
 standard(
@@ -402,12 +406,16 @@ standard(
 standard(
     "TO_TIMESTAMP",
     takes(STRING, STRING, gives=TIMESTAMPTZ),
-    takes(BIGINT, gives=TIMESTAMPTZ),
-    takes(DOUBLE, gives=MICROSTZ),
-    by_types=lambda r: (
-        read_moment if len(r.args) == 2 else seconds_to_moment if r.args[0].kind is Kind.BIGINT else seconds_to_micros
-    ),
+    takes(DOUBLE, gives=TIMESTAMPTZ),
+    by_types=lambda r: read_moment if len(r.args) == 2 else seconds_to_moment,
     name="sql_to_timestamp_by",
-    summary="The moment that a text, in UTC, is by a pattern of PostgreSQL; or so many seconds after 1970, which is a TIMESTAMPTZ(6) unless they are whole.",
+    summary="The moment that a text, in UTC, is by a pattern of PostgreSQL; or so many seconds after 1970.",
     example="sql_date_part('hour', sql_to_timestamp_by('05.02.2024 17:30', 'DD.MM.YYYY HH24:MI')) -> 17.0",
+)
+scalar(
+    "sql_to_timestamp_micros",
+    takes(DOUBLE, gives=MICROSTZ),
+    by=seconds_to_micros,
+    summary="So many seconds after 1970, which is TO_TIMESTAMP of a number with microseconds.",
+    example="sql_date_part('microseconds', sql_to_timestamp_micros(0.5)) -> 500000.0",
 )

@@ -73,6 +73,7 @@ STANDARD = {
     **{f"sql_interval_{part}": "SUM(interval)" for part in ("months", "days", "rest", "total")},
     "sql_interval_average": "AVG(interval)",
     "sql_number_to_char": "TO_CHAR(n, 'FM990.00')",
+    "sql_to_timestamp_micros": "TO_TIMESTAMP(1.000001)",
 }
 STANDARD_HEAD = """\
 Unquoted names fold to lower case in the [standard dialect](statements.md), and what follows means there what it means in SQL: a plan calls
