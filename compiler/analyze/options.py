@@ -35,9 +35,9 @@ def duration_ms(text: object) -> int | None:
     """Milliseconds of `500`, `'500'`, `'500 ms'`, `'2 minutes'`; None when it is none of these."""
     if isinstance(text, int) and not isinstance(text, bool):
         return text
-    match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", str(text))
+    match = re.fullmatch(r"\s*(\d+)\s*(?:([A-Za-z]+)\s*)?", str(text))
     if match is None:
         return None
-    unit = match[2].upper()
+    unit = (match[2] or "").upper()
     factor = 1 if not unit else _UNITS.get(unit) or _UNITS.get(unit.removesuffix("S"))
     return None if factor is None else int(match[1]) * factor

@@ -11,7 +11,7 @@ from flowql.compiler.dialect.cursor import Cursor
 from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.words import INTERVAL_UNITS, UNIT_MS, singular
 
-_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"-?(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
 
 

@@ -8,11 +8,13 @@ import hashlib
 import re
 from collections.abc import Callable
 
+from flowql.compiler.functions.bounds import PART_MAX
 from flowql.compiler.functions.registry import standard, takes
 from flowql.compiler.plan.types import BIGINT, BYTES, INT, STRING
 
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})*")
-_ESCAPE = re.compile(rb"\\(?:\\|([0-3][0-7]{2}))")
+_ESCAPE = re.compile(rb"\\(?:(\\)|([0-3][0-7]{2}))?")
+_ESCAPE_BYTES = 4
 _LINE = 76  # characters of base64 before a line ends, as MIME says
 
 
@@ -20,10 +22,28 @@ def bytes_of_text(text: str) -> bytes:
     r"""Bytes as PostgreSQL reads them: `\x1f20`, or characters with `\\` and octal escapes. Raises ValueError."""
     if text.startswith("\\x"):
         return bytes_of_hex(text[2:])
-    raw = text.encode()
-    if b"\\" in _ESCAPE.sub(b"", raw):
-        raise ValueError("invalid input syntax for type bytea")
-    return _ESCAPE.sub(lambda m: bytes([int(m[1], 8)]) if m[1] else b"\\", raw)
+    raw, parts, at = text.encode(), [], 0
+    while at < len(raw):
+        end = _part_end(raw, at)
+        parts.append(_ESCAPE.sub(_unescaped, raw[at:end]))
+        at = end
+    return b"".join(parts)
+
+
+def _part_end(raw: bytes, at: int) -> int:
+    """The end of the part that begins at `at`, where an escape may begin; other threads run between parts."""
+    end = at + PART_MAX
+    last = raw.rfind(b"\\", end - _ESCAPE_BYTES, end)
+    if last < 0 or end >= len(raw):
+        return end
+    run = raw[at : last + 1]
+    return end if (len(run) - len(run.rstrip(b"\\"))) % 2 == 0 else last
+
+
+def _unescaped(m: re.Match[bytes]) -> bytes:
+    if m[1] or m[2]:
+        return m[1] or bytes([int(m[2], 8)])
+    raise ValueError("invalid input syntax for type bytea")
 
 
 def bytes_of_hex(text: str) -> bytes:

@@ -42,7 +42,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?", re.ASCII)
 _FINER = re.compile(r":\d{2}\.\d{3}(\d+)", re.ASCII)
 _NAMES_ZONE = re.compile(r"-\d\d?[ tT]+(?:\d\d?:\d\d[:.\d]*)? ?(?!Z'|z'|utc'|UTC')[A-Za-z]", re.ASCII)
 _IN_ZONE = re.compile(r"[A-Za-z0-9+\-/_.:]+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
 _SPACES = " \t\n\r\v\f"
 

@@ -15,6 +15,7 @@ from flowql.compiler.functions.bounds import (
 )
 from flowql.compiler.functions.registry import Lowering, Reference, ascii_only, named, scalar, takes, takes_many, text
 from flowql.compiler.functions.signatures import Resolution
+from flowql.compiler.functions.text_case import lower, upper
 from flowql.compiler.plan.types import BOOLEAN, BYTES, INT, STRING, Kind, array, map_of
 
 
@@ -195,7 +196,7 @@ scalar(
 scalar(
     "UCASE",
     takes(STRING, gives=STRING),
-    by=str.upper,
+    by=upper,
     aliases=("UPPER",),
     duckdb=text(lambda a: f"upper({a})"),
     declines=ascii_only,
@@ -205,7 +206,7 @@ scalar(
 scalar(
     "LCASE",
     takes(STRING, gives=STRING),
-    by=str.lower,
+    by=lower,
     aliases=("LOWER",),
     duckdb=text(lambda a: f"lower({a})"),
     declines=ascii_only,

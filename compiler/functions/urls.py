@@ -11,7 +11,7 @@ from flowql.compiler.functions.registry import scalar, takes
 from flowql.compiler.plan.types import INT, STRING
 
 _URL = re.compile(
-    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?P<rest>(?://(?P<authority>[^/?#]*))?(?P<path>[^?#]*)"
+    r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):)?(?P<rest>(?://(?P<authority>[^/?#]*+))?(?P<path>[^?#]*)"
     r"(?:\?(?P<query>[^#]*))?)(?:#(?P<fragment>.*))?"
 )
 _AUTHORITY = re.compile(r"(?:[^@]*@)?(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])?(?::(?P<port>\d*))?")

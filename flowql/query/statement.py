@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _GAP = r"(?:\s|--[^\n\r]*(?:[\n\r]|$)|/\*(?:(?!/\*|\*/).)*\*/)"  # a comment that is in another one is none
 EXPLAIN = re.compile(rf"{_GAP}*explain\b(?:{_GAP}+analyze\b)?(?:{_GAP}*\([^)]*\))?", re.I | re.S)
 _EXCERPT = re.compile(r"^LINE (\d+): (.*)\n( *\^+)", re.M)
-_PUSH = re.compile(r"\bEMIT\s+CHANGES(?=\s*;?\s*$)", re.I)
+_PUSH = re.compile(r"\bEMIT\s+CHANGES(?=\s*(?:;\s*)?$)", re.I)
 _NAMED = re.compile(r'(?:"|with name )(\w+)')
 _WRITES = ("INSERT_QUERY_NODE", "UPDATE_QUERY_NODE", "DELETE_QUERY_NODE", "MERGE_QUERY_NODE")
 _LIKES = ("~~", "!~~", "~~*", "!~~*")

@@ -21,6 +21,7 @@ from tests.bounds.values import LONG, MEGA, shortened, value
 
 WITHHELD_S = 0.05
 CALL_S = 5.0
+AGAIN = 2
 GROWTH_BYTES = 256 * MEGA
 MEMORY_BYTES = 4 << 30
 SIZES = (10, 100, 1000, 1000, 10_000, 10_000, 100_000, 100_000, MEGA, MEGA)
@@ -67,6 +68,18 @@ def case(dialect: Any, seed: int, n: int, only: str, sizes: Sequence[int]) -> tu
     return name, call, [value(t, r, r.choice(sizes)) for t in resolution.args]
 
 
+def _called(call: Kernel, args: list[Any], heart: Heartbeat) -> tuple[Any, float]:
+    """The result or error of a call, and how long it kept the lock."""
+    heart.begin()
+    found: Any = None
+    try:
+        found = call(args)
+    except Exception as error:
+        found = error
+    heart.note()
+    return found, heart.longest
+
+
 def main() -> None:
     p = argparse.ArgumentParser()
     for option in ("--seed", "--start", "--end"):
@@ -89,20 +102,16 @@ def main() -> None:
         name, call, args = made
         print(f"begin {n} {name}({', '.join(map(shortened, args))})", flush=True)
         before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-        heart.begin()
-        found: Any = None
-        try:
-            found = call(args)
-        except MemoryError:
-            print(f"finding {n} MemoryError", flush=True)
-        except Exception as error:
-            found = error
-        heart.note()
-        took, withheld = time.process_time() - began, heart.longest
+        found, withheld = _called(call, args, heart)
+        took = time.process_time() - began
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+        for _ in range(AGAIN if a.withheld < withheld < CALL_S else 0):  # a moment of the machine is no finding
+            withheld = min(withheld, _called(call, args, heart)[1])
         reasons = [f"kept the lock for {withheld * 1e3:.0f} ms"] if withheld > a.withheld else []
         reasons += [f"took {took:.1f} s"] if took > CALL_S else []
         reasons += [f"allocated {grown >> 20} MiB"] if grown > GROWTH_BYTES else []
+        if isinstance(found, MemoryError):
+            reasons.append("MemoryError")
         if reasons:
             print(f"finding {n} {', '.join(reasons)} -> {shortened(found)}", flush=True)
     print("end", flush=True)

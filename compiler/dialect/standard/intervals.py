@@ -22,9 +22,9 @@ _SHORT = {
     "MIN": "MINUTE", "H": "HOUR", "HR": "HOUR", "D": "DAY", "W": "WEEK", "MON": "MONTH", "Y": "YEAR", "YR": "YEAR", "CENTURIE": "CENTURY",
 }  # fmt: skip
 _PART = re.compile(
-    r"\s*(?:(?P<clock>[+-]?\d+:\d{1,2}(?::\d{1,2}(?:\.\d+)?)?)"
-    r"|(?P<years>[+-]?\d+)-(?P<months>\d{1,2})(?![\d:])"
-    r"|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))\s*(?P<unit>[A-Za-z]+)?)\s*",
+    r"\s*(?:(?P<clock>[+-]?\d+:\d{1,2}(?::\d{1,2}(?:\.\d+)?)?)\s*"
+    r"|(?P<years>[+-]?\d+)-(?P<months>\d{1,2})(?![\d:])\s*"
+    r"|(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))\s*(?:(?P<unit>[A-Za-z]+)\s*)?)",
     re.ASCII,
 )
 _ISO = re.compile(r"P(?=[\dT+-])(?P<date>(?:[+-]?[\d.]+[YMWD])*)(?:T(?P<time>(?:[+-]?[\d.]+[HMS])+))?", re.ASCII)

@@ -62,7 +62,7 @@ _NAMED = {
 }
 _COMPARED = ("=", "<>", "<", "<=", ">", ">=")
 _NOW = ("CURRENT_DATE", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP")
-_DECIMAL = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d{1,4})?\s*", re.ASCII | re.IGNORECASE)
+_DECIMAL = re.compile(r"\s*[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,4})?\s*", re.ASCII | re.IGNORECASE)
 _LEFT_DEEP_MAX = 16
 _SMALL = {"smallint": 2**15, "int2": 2**15, "tinyint": 2**7}
 _INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1

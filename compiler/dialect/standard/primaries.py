@@ -34,7 +34,7 @@ from flowql.compiler.dialect.standard.words import SPECIAL_VALUES, UNITS
 from flowql.compiler.dialect.tokens import Tok
 from flowql.compiler.dialect.words import singular
 
-_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _LONG_TYPES = ("TIMESTAMP", "TIME", "DOUBLE", "CHARACTER", "CHAR")
 
 

@@ -1,0 +1,81 @@
+"""Long strings are worked on part by part, as one call of the standard library keeps the interpreter lock; the parts make no difference to the result."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from flowql.compiler.functions import sql_bytes, text_case
+from flowql.compiler.functions.bounds import PART_MAX
+from flowql.compiler.functions.registry import all_functions
+from flowql.compiler.plan.types import Kind
+from tests.bounds.calls import signatures
+
+SIZE = 4 * PART_MAX
+
+
+def called(name: str, arg: str) -> Any:
+    resolution = next(r for r in signatures(name) if r.args[0].kind is Kind.STRING)
+    return all_functions()[name].reference(resolution)(arg)
+
+
+@pytest.mark.parametrize("name", ["UCASE", "LCASE"])
+@pytest.mark.parametrize("text", ["ß" * SIZE, "İ" * SIZE, "Σ" * SIZE, "Σ'" * (SIZE // 2)])
+def test_no_call_changes_the_case_of_more_than_a_part(name: str, text: str) -> None:
+    longest = 0
+
+    def note(_frame: Any, event: str, what: Any) -> None:
+        nonlocal longest
+        if (
+            event == "c_call"
+            and isinstance(getattr(what, "__self__", None), str)
+            and what.__name__ in ("upper", "lower")
+        ):
+            longest = max(longest, len(what.__self__))
+
+    sys.setprofile(note)
+    try:
+        found = called(name, text)
+    finally:
+        sys.setprofile(None)
+    assert found == (text.upper() if name == "UCASE" else text.lower())
+    assert 0 < longest <= PART_MAX + 2
+
+
+@pytest.mark.parametrize("text", ["\\" * SIZE, "\\101" * (SIZE // 4), "ab\\\\" * (SIZE // 4)])
+def test_no_call_reads_more_escapes_than_those_of_a_part(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = []
+
+    class Noted:
+        def sub(self, by: Any, raw: bytes) -> bytes:
+            lengths.append(len(raw))
+            return escapes.sub(by, raw)
+
+    escapes: re.Pattern[bytes] = sql_bytes._ESCAPE
+    whole = called("sql_to_bytes", text)
+    monkeypatch.setattr(sql_bytes, "_ESCAPE", Noted())
+    assert called("sql_to_bytes", text) == whole
+    assert max(lengths) <= PART_MAX
+
+
+def test_parts_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    r = random.Random(53)
+    for part in (5, 7, 64):
+        for module in (text_case, sql_bytes):
+            monkeypatch.setattr(module, "PART_MAX", part)
+        for _ in range(700):
+            text = "".join(r.choices("ΣΣΣaé'.\u0301\u00ad ßİﬃ1A", k=r.randint(1, 90)))
+            assert text_case.upper(text) == text.upper(), text
+            assert text_case.lower(text) == text.lower(), text
+            pieces = r.choices(["\\\\", "\\101", "\\000", "\\377", "a", "7", "é"], k=r.randint(1, 90))
+            plain = b"".join(
+                b"\\" if p == "\\\\" else bytes([int(p[1:], 8)]) if p[0] == "\\" else p.encode() for p in pieces
+            )
+            if not "".join(pieces).startswith("\\x"):
+                assert sql_bytes.bytes_of_text("".join(pieces)) == plain, pieces
+            with pytest.raises(ValueError, match="bytea"):
+                sql_bytes.bytes_of_text("a" + "".join(pieces) + r.choice(["\\", "\\8", "\\40", "\\477"]))
