@@ -10,11 +10,12 @@ from __future__ import annotations
 import gc
 import os
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, settings
 
 from flowql.runtime.app.threads import GC_THRESHOLD
@@ -27,6 +28,7 @@ for size in ("COLUMNS", "LINES"):
 # A machine under load is no reason to fail: nothing here is about time.
 settings.register_profile("tests", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+FILES_SHOWN, FILES_SHOWN_S = 40, 300.0
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -83,6 +85,17 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """The files that take longest, as all of a file runs in one process."""
+    seconds: Counter[str] = Counter()
+    for report in (r for of_kind in terminalreporter.stats.values() for r in of_kind if hasattr(r, "duration")):
+        seconds[report.nodeid.partition("::")[0]] += report.duration
+    if (total := seconds.total()) > FILES_SHOWN_S:
+        terminalreporter.write_sep("=", f"{FILES_SHOWN} longest files of {total:.0f} s")
+        for file, spent in seconds.most_common(FILES_SHOWN):
+            terminalreporter.write_line(f"{spent:7.1f}s {file}")
 
 
 def pytest_unconfigure() -> None:
