@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from flowql.runtime.app.beat_file import BEAT_MS, ENDED, STARTING, BeatFile, read
+from flowql.runtime.app.freeze import note_death
 from flowql.runtime.events import WARNING, say
 from flowql.server.supervised import tell
 
@@ -25,6 +27,8 @@ class Beating:
         """The instance is about to open its directory, which another process may have."""
         other = read(self._data_dir)
         if other is None or not other.is_alive or other.state == ENDED:
+            with suppress(OSError):  # a full disk stops no instance
+                note_death(self._data_dir)
             self._make()
         self._thread.start()
 

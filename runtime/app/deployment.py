@@ -301,6 +301,7 @@ class Deployment:
                 self._upstream.begin(q)
         share_interpreter(len(host.queries))
         host.allow_coalescing()
+        host.hung.apply()  # suspected ones among them wait for their trial
         yield from handed_over(host, tasks, host.state.restoring())
 
     def forgotten(self, queries: Iterable[str]) -> Coroutine:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flowql.runtime.app.beat_file import RUNNING, Activity, Snapshot
+from flowql.runtime.app.beat_file import ENDED, RUNNING, Activity, Snapshot, read
+from flowql.runtime.app.beat_file import FILE as BEAT_FILE
 
 FILE, TRACE = "instance.hung", "instance.trace"
 LOOK_S = 0.5
@@ -91,6 +93,7 @@ class Frozen(NamedTuple):
     """An instance that was ended because it was frozen. at_ms: wall clock. step, query and what follows are empty outside of a micro-batch.
 
     why: how it was noticed. where: the innermost code of the thread. positions: offsets by input. trace: of all threads.
+    died: it was not ended by its watchdog process but died, and this is one of the micro-batches that were in progress.
     """
 
     at_ms: int
@@ -104,6 +107,7 @@ class Frozen(NamedTuple):
     positions: Mapping[str, int]
     where: str
     trace: str
+    died: bool = False
 
     @property
     def position(self) -> str:
@@ -121,6 +125,30 @@ def write_frozen(data_dir: Path, one: Frozen) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(data_dir / FILE)
+
+
+def note_death(data_dir: Path) -> str:
+    """Adds records of the micro-batches in which the last instance of a directory died, unless that is on record. The state in which it
+    died; empty if it lives, has ended properly, was in no micro-batch, or went down with its machine.
+    """
+    seen = read(data_dir)
+    if seen is None or seen.is_alive or seen.state == ENDED or not seen.micro_batches or _is_before_boot(data_dir):
+        return ""
+    if all(f.pid != seen.pid for f in read_frozen(data_dir)):
+        now_ms = int(time.time() * 1000)
+        for a in seen.micro_batches:
+            at = (a.step, a.query, a.id, a.definition, a.task, a.positions)
+            write_frozen(data_dir, Frozen(now_ms, seen.pid, "it died", *at, "", "", died=True))
+    return seen.state
+
+
+def _is_before_boot(data_dir: Path) -> bool:
+    """Whether the machine has started since the instance wrote its beat file."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):  # macOS
+        return False
+    with suppress(OSError):
+        return (data_dir / BEAT_FILE).stat().st_mtime < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return True
 
 
 def read_frozen(data_dir: Path) -> list[Frozen]:

@@ -412,6 +412,7 @@ class GroupStep(Reconciler):
             host.state.rebuild(dict.fromkeys(drop))
         self.mine.keep_back(self._held_with(wanted), written)
         tasks = self.mine.build(wanted)
+        self.hung.apply()  # suspected ones among them wait for their trial
         if any(host.query_states.of(t.query).state is STOPPED for t in wanted):
             self._learn_plan(host.running)  # without the stopped queries: to be caught up does not need their tasks
         self._tasks |= {task.id: task for task in tasks}

@@ -4,38 +4,34 @@ Without that a function that does not return takes out one member after another:
 and the next one begins the same run. With it the query is `hung` on every member, and the others' queries go on; `flowql resume` has it
 tried again, and so has a deployment that changes it. A function that keeps the interpreter lock leaves its process no way to tell: the
 watchdog process ends it and writes a file (`flowql.runtime.app.freeze`), which the next start passes on to the topic before it makes any task.
+
+A member that dies inside of micro-batches (a function that ends the process, a fault, memory) passes them on in the same way. One death is a
+suspicion, as it may have any reason and several micro-batches may have been in progress: the next owner tries these queries one at a time
+(`flowql.runtime.app.trials`). The second death before one of them has passed the place holds the query like one that hung.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from flowql.compiler.plan.generations import user_id
-from flowql.compiler.plan.topology import Plan
-from flowql.runtime.app.freeze import forget_frozen, read_frozen
-from flowql.runtime.app.hung_topic import HungMicroBatch, HungReader, release, write_hung
-from flowql.runtime.app.query_state import QueryStates
+from flowql.runtime.app.freeze import Frozen, forget_frozen, read_frozen
+from flowql.runtime.app.hung_topic import DEATHS_MAX, HungMicroBatch, HungReader, release, write_hung
+from flowql.runtime.app.trials import TrialHost, Trials
 from flowql.runtime.app.watchdog import StuckStep
-from flowql.runtime.clock import Clock
 from flowql.runtime.commit.coordinator import CommitStep
-from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError
 from flowql.runtime.events import ERROR, WARNING, say
-from flowql.runtime.log.base import Log
 
 LOOK_MS = 1_000  # between two looks for what other members say
 
 
-class HungHost(Protocol):
+class HungHost(TrialHost, Protocol):
     """The instance, as far as it is needed here."""
 
-    log: Log
-    clock: Clock
-    config: InstanceConfig
     commit: CommitStep
-    query_states: QueryStates
-    running: Plan
 
 
 class HungQueries:
@@ -44,6 +40,7 @@ class HungQueries:
     def __init__(self, host: HungHost) -> None:
         self._host = host
         self._reader = HungReader(host.log, host.config.application_id)
+        self._trials = Trials(host)
         self._at_ms = 0
         self._passed_on = False
 
@@ -57,6 +54,7 @@ class HungQueries:
             self._pass_on()
             self._reader.read_on()
             self.apply()
+        self._trials.look()
 
     def learn(self) -> None:
         """Everything that was said before this call. LogError: to be tried again before tasks are made."""
@@ -72,16 +70,15 @@ class HungQueries:
             self._passed_on = True  # the file is only written when this process has ended
             return
         me, now_ms = host.config.process_id, host.clock.wall_ms()
-        runs = [
-            HungMicroBatch(f.query, f.id, f.definition, f.task, me, f.at_ms, f.where, f.position)
-            for f in frozen
-            if f.query
-        ]
+        self._reader.read_to_end()
+        earlier = {one.suspect: one.deaths for one in self._reader.hung if one.member == me}
+        runs = [_run_of(f, me, earlier) for f in frozen if f.query]
         if runs:
             write_hung(host.log, host.config.application_id, runs, None, now_ms)
         for f in frozen:
             at = {"task": f.task, "position": f.position, "where": f.where} if f.query else {}
-            say(ERROR, "instance.frozen", f.why, query=f.id or None, **at, process=f.pid, trace=f.trace)
+            event = "instance.died" if f.died else "instance.frozen"
+            say(ERROR, event, f.why, query=f.id or None, **at, process=f.pid, trace=f.trace)
         assert host.config.data_dir is not None, "its file was read"
         forget_frozen(host.config.data_dir)
 
@@ -89,8 +86,13 @@ class HungQueries:
         """What is known, to the queries that run now; another definition or generation is another query."""
         running = {q.id: q.definition for q in self._host.running.queries}
         runs = [run for run in self._reader.hung if running.get(run.query) == run.definition]
-        newest = {run.query: run.reason for run in sorted(runs, key=lambda run: run.at_ms)}
+        deaths = Counter[tuple[str, str, str]]()
+        for run in runs:
+            deaths[run.suspect] += run.deaths
+        held = [run for run in runs if not run.deaths or deaths[run.suspect] >= DEATHS_MAX]
+        newest = {run.query: run.reason for run in sorted(held, key=lambda run: run.at_ms)}
         self._host.query_states.set_hung(newest)
+        self._trials.suspect([run for run in runs if run.deaths and run.query not in newest])
 
     def tell(self, stuck: Sequence[StuckStep], owns: Callable[[str], bool]) -> bool:
         """Records micro-batches that do not end. owns: whether a task belongs to this member now. False if it has to be repeated.
@@ -121,3 +123,12 @@ class HungQueries:
         host = self._host
         app, me = host.config.application_id, host.config.process_id
         return release(host.log, app, me, ids, host.clock.wall_ms())
+
+
+def _run_of(one: Frozen, member: str, earlier: Mapping[tuple[str, str, str], int]) -> HungMicroBatch:
+    """earlier: deaths of this member that are on record."""
+    deaths = earlier.get((one.query, one.definition, one.task), 0) + 1 if one.died else 0
+    at = one.positions if one.died else {}
+    return HungMicroBatch(
+        one.query, one.id, one.definition, one.task, member, one.at_ms, one.where, one.position, deaths, at
+    )

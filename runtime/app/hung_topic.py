@@ -11,14 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from flowql.runtime.errors import LogDenied, LogUnavailable, TopicMissing
 from flowql.runtime.events import WARNING, say
 from flowql.runtime.log.base import EARLIEST, GroupMetadata, Log, Position, Reader, TopicPartition
 from flowql.runtime.state.changelog import COMPACTED, changes, records_of
 
+DEATHS_MAX = 2  # one may have any reason
 _READ_ROWS, _READ_BYTES = 10_000, 1 << 22
 
 
@@ -28,6 +30,9 @@ class HungMicroBatch:
 
     definition: of the query then. member: its process id, empty for an instance alone. at_ms: wall clock of that member. where: the code of the
     innermost call. position: offsets of the records; empty where the process was not ended for it.
+
+    deaths: 0 for one that hung. Otherwise its process died inside of it so many times, for a reason that is not known, and `at` has the
+    offsets of its records by input: one death is a suspicion (`flowql.runtime.app.trials`), DEATHS_MAX hold the query.
     """
 
     query: str
@@ -38,10 +43,17 @@ class HungMicroBatch:
     at_ms: int
     where: str
     position: str = ""
+    deaths: int = 0
+    at: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> bytes:
-        return json.dumps([self.member, self.query]).encode()
+        return json.dumps([self.member, self.query, *([self.task] if self.deaths else [])]).encode()
+
+    @property
+    def suspect(self) -> tuple[str, str, str]:
+        """The query, its definition and its task: deaths of these are counted together, on whichever members."""
+        return self.query, self.definition, self.task
 
     @property
     def reason(self) -> str:
@@ -49,6 +61,11 @@ class HungMicroBatch:
         at = datetime.fromtimestamp(self.at_ms / 1000, UTC)
         on = f" on member {self.member}" if self.member else ""
         position = f", {self.position}" if self.position else ""
+        if self.deaths:
+            return (
+                f"{DEATHS_MAX} instances in a row died inside of its micro-batch, the last one{on} at {at:%Y-%m-%d %H:%M:%S} UTC (task "
+                f"{self.task}{position}); flowql resume {self.id} tries again"
+            )
         return (
             f"its function hung{on} at {at:%Y-%m-%d %H:%M:%S} UTC ({self.where or 'unknown code'}, task "
             f"{self.task}{position}); flowql resume {self.id} tries again"
@@ -88,19 +105,24 @@ def release(log: Log, application_id: str, process_id: str, ids: Collection[str]
 
     Waits for the brokers; one call of a process at a time. A member that hangs at this moment says so again.
     """
-    tp = topic_of(application_id)
     reader = HungReader(log, application_id)
     reader.read_on()
-    found = {one.key: one.id for one in reader.hung if one.id in ids}
-    if found:
-        producer = log.producer(f"{application_id}-{process_id}-resume")
-        try:
-            producer.begin()
-            producer.send(tp, records_of(list(found), [None] * len(found), now_ms))
-            producer.commit()
-        finally:
-            producer.close()
-    return sorted(set(found.values()))
+    found = [one for one in reader.hung if one.id in ids]
+    forget(log, application_id, process_id, found, now_ms)
+    return sorted({one.id for one in found})
+
+
+def forget(log: Log, application_id: str, process_id: str, runs: Collection[HungMicroBatch], now_ms: int) -> None:
+    """Deletes records. Waits for the brokers; one call of a process at a time."""
+    if not runs:
+        return
+    producer = log.producer(f"{application_id}-{process_id}-resume")
+    try:
+        producer.begin()
+        producer.send(topic_of(application_id), records_of([one.key for one in runs], [None] * len(runs), now_ms))
+        producer.commit()
+    finally:
+        producer.close()
 
 
 class HungReader:
@@ -159,7 +181,9 @@ class HungReader:
                 self._hung[key] = _decoded(json.loads(value))
 
 
-def _decoded(data: Mapping[str, object]) -> HungMicroBatch:
+def _decoded(data: Mapping[str, Any]) -> HungMicroBatch:
     """Fields that are not known are left out."""
     texts = {name: str(data[name]) for name in ("query", "id", "definition", "task", "member", "where")}
-    return HungMicroBatch(**texts, at_ms=int(str(data["at_ms"])), position=str(data.get("position", "")))
+    at = {str(name): int(offset) for name, offset in dict(data.get("at", {})).items()}
+    deaths, position = int(data.get("deaths", 0)), str(data.get("position", ""))
+    return HungMicroBatch(**texts, at_ms=int(data["at_ms"]), position=position, deaths=deaths, at=at)

@@ -459,6 +459,8 @@ class Instance:
             return "hung"
         if record.waits_for:
             return f"it waits for {record.waits_for}"
+        if record.awaits_trial:
+            return "an instance died in its micro-batch, and other suspected queries are tried first"
         if record.swapping:
             return "a new generation of it takes over"
         return {SUSPENDED: REFUSED, FAILED: "failed"}.get(record.state, "")

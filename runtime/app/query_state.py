@@ -58,6 +58,7 @@ class QueryRecord:
     swapping: one of its generations is about to replace another.
 
     waits_for: the query upstream that has to come first (`flowql.runtime.app.upstream`); empty for none.
+    awaits_trial: a member died in its micro-batch, and another suspected query is tried first (`flowql.runtime.app.trials`).
     reason: why it does not run; empty while RUNNING. hung: where and when its function did not return (`flowql.runtime.app.hung`).
     """
 
@@ -69,10 +70,11 @@ class QueryRecord:
     backoff: Backoff = HEALTHY
     hung: str = ""
     waits_for: str = ""
+    awaits_trial: bool = False
 
     @property
     def may_run(self) -> bool:
-        held = self.paused or self.ending or self.swapping or self.hung or self.waits_for
+        held = self.paused or self.ending or self.swapping or self.hung or self.waits_for or self.awaits_trial
         return self.state is RUNNING and not held
 
     @property
@@ -97,6 +99,7 @@ class QueryStates:
 
     - `add`, `set_paused`, `end`, `forget`: the thread that deploys; of a member, the group step.
     - `pauses_are_recorded`: the thread that starts the instance.
+    - `set_awaiting_trial`: the reconciler.
     - `set_hung`: the group step; of an instance alone, the reconciler.
     - `fail`, `resume` from FAILED: the polling thread.
     - `suspend`: also the commit thread, under the epoch lock. `stop`: also the polling thread.
@@ -194,6 +197,12 @@ class QueryStates:
     def wait_for(self, query: str, upstream: str) -> None:
         """Holds this query until the one upstream has come further; with an empty name it goes on."""
         self._mark([query], waits_for=upstream)
+
+    def set_awaiting_trial(self, queries: Collection[str]) -> None:
+        """Exactly these queries wait for their trial."""
+        waiting = [q for q, record in list(self._records.items()) if record.awaits_trial]
+        self._mark([q for q in waiting if q not in queries], awaits_trial=False)
+        self._mark([q for q in queries if q not in waiting], awaits_trial=True)
 
     def _mark(self, queries: Iterable[str], **marks: Any) -> None:
         with self._lock:

@@ -38,6 +38,7 @@ class SingleInstanceReconciler(Reconciler):
         self._host, self._rebuilding, self._upstream = host, rebuilding, upstream
 
     def next(self, now_ms: int) -> Coroutine | None:
+        self._host.hung.look(now_ms)
         for query in self._host.query_states.having(SUSPENDED):
             tasks = self._host.queries[query].built.tasks
             if any(task.status is not TaskStatus.CLOSED for task in tasks):

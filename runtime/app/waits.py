@@ -20,6 +20,7 @@ Reason = Literal[
     "processor",  # it could run; whom: the queries that do
     "input",  # there is nothing to read
     "upstream",  # it merges what another query writes, which has to read the existing records first; whom: that query
+    "trial",  # an instance died in its micro-batch: another suspected query is tried first (`flowql.runtime.app.trials`)
     "other input",  # earlier rows may come from another input; whom: topic partitions
     "repartition",  # what it feeds is full; whom: the repartition
     "interactive_query",  # an interactive query waits for tables that agree
@@ -48,8 +49,11 @@ def wait_of(instance: Instance, query: str, state: str, tasks: Sequence[Task]) -
     """None while the query is at work. state: of `progress.state_of`. tasks: those of the query."""
     if state in _STATES:
         return Wait(_STATES[state])
-    if upstream := instance.query_states.of(query).waits_for:
-        return Wait("upstream", (upstream,))
+    record = instance.query_states.of(query)
+    if record.waits_for:
+        return Wait("upstream", (record.waits_for,))
+    if record.awaits_trial:
+        return Wait("trial")
     at_work = instance.manager.at_work()
     if query in at_work:
         return None

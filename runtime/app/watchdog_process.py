@@ -1,9 +1,10 @@
-"""The process that starts an instance, and ends and starts it again when its interpreter freezes.
+"""The process that starts an instance, and ends and starts it again when its interpreter freezes, or when a micro-batch ends it.
 
 It is the parent of the instance, because the first process of a container can be ended by nothing inside it. It needs 10 MB and
 imports the standard library alone, and passes signals and the exit status on, so that `flowql serve` and the background instance are used as if it were
 not there. It reads the beat file, which needs no help of the instance (`flowql.runtime.app.freeze`), has the instance's C code write a
-traceback, writes down the micro-batch, and kills the process. It does not start an instance again that ended otherwise.
+traceback, writes down the micro-batch, and kills the process. An instance that dies inside of micro-batches, by an exit, a fault or for
+memory, is started again as well, so that it tells the others what it did. It does not start an instance again that ended otherwise.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from flowql.runtime.app.freeze import (
     Load,
     culprit,
     innermost,
+    note_death,
     write_frozen,
 )
 
@@ -36,6 +38,7 @@ AGAIN = "again"
 LIMITS = "FLOWQL_WATCHDOG_LIMITS"  # for tests: seconds of processor time, and of time, without a beat
 DUMP = signal.SIGUSR2
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_BREAKS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL})
 _RESTARTS, _RESTARTS_WITHIN_S = 10, 600.0
 _DUMP_S, _MEASURE_S = 2.0, 0.3
 _MODULE = "flowql.runtime.app.watchdog_process"
@@ -57,6 +60,7 @@ class Process:
 
     def __init__(self, program: Sequence[str], settings: bytes | None, limits: Limits, *, again: bool = False) -> None:
         self.data_dir: Path | None = None
+        self.oom_kills = _oom_kills()  # before it began
         self._watch = FreezeWatch(limits)
         self._told, tell = os.pipe()
         os.set_blocking(self._told, False)
@@ -78,8 +82,7 @@ class Process:
     def look(self) -> tuple[Snapshot, str] | None:
         """Whether it is frozen, and why."""
         if self.data_dir is None:
-            with suppress(BlockingIOError):
-                self.data_dir = Path(os.fsdecode(os.read(self._told, 65536))) or None
+            self._hear()
             return None
         seen = read(self.data_dir)
         if seen is None or seen.pid != self.pid:
@@ -123,6 +126,18 @@ class Process:
                 time.sleep(0.1)
             text = path.read_text(encoding="utf-8", errors="replace")
         return text
+
+    def died(self) -> str:
+        """Writes down the micro-batches in which it died. The state it was in; empty if it was in none. See `note_death`."""
+        with suppress(OSError):
+            self._hear()
+            return "" if self.data_dir is None else note_death(self.data_dir)
+        return ""
+
+    def _hear(self) -> None:
+        if self.data_dir is None:
+            with suppress(BlockingIOError):
+                self.data_dir = Path(os.fsdecode(os.read(self._told, 65536))) or None
 
     def close(self) -> None:
         os.close(self._told)
@@ -181,18 +196,41 @@ def main() -> NoReturn:
             os.close(int(report))
             program = [*program[:-1], "-"]  # nobody waits for a report of the next start
         frozen, state = _watch(process, wait)
+        kills = _oom_kills()
         _, status = os.waitpid(process.pid, 0)
-        process.close()
         if frozen is None:
-            _exit(status)
+            state = process.died()
+            if not state or not _by_itself(os.waitstatus_to_exitcode(status), killed=kills > process.oom_kills):
+                _exit(status)
+        process.close()
         ends_s = [s for s in ends_s if time.monotonic() - s < _RESTARTS_WITHIN_S] + [time.monotonic()]
-        of = f"in a micro-batch of {frozen.id}" if frozen.id else "outside of a micro-batch"
-        again = state != STARTING and len(ends_s) <= _RESTARTS
-        _say(
-            f"process {frozen.pid} froze {of} ({frozen.why}) and was ended; {'it is started again' if again else 'it is not started again'}"
-        )
+        again = (frozen is None or state != STARTING) and len(ends_s) <= _RESTARTS
+        said = f"process {process.pid} died inside a micro-batch" if frozen is None else _frozen(frozen)
+        _say(f"{said}; {'it is started again' if again else 'it is not started again'}")
         if not again:
-            sys.exit(1)
+            sys.exit(1) if frozen is not None else _exit(status)
+
+
+def _frozen(one: Frozen) -> str:
+    of = f"in a micro-batch of {one.id}" if one.id else "outside of a micro-batch"
+    return f"process {one.pid} froze {of} ({one.why}) and was ended"
+
+
+def _by_itself(code: int, *, killed: bool) -> bool:
+    """Whether a process ended by what it did: code that exits or breaks the process, or more memory than there is.
+
+    killed: the system has ended a process for memory meanwhile. Other signals come from people and other programs, who want it to end.
+    """
+    return code > 0 or -code in _BREAKS or (code == -signal.SIGKILL and killed)
+
+
+def _oom_kills() -> int:
+    """How many processes the system has ended for memory since it was started; 0 where it does not tell."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 def _watch(process: Process, wait: Callable[[int], int]) -> tuple[Frozen | None, str]:
