@@ -26,6 +26,7 @@ DRIVERS = {
     "runtime/app/threads.py": {"threading"},
     # time: of the monotonic clock, which several processes compare; subprocess: `ps`, where there is no /proc
     "runtime/app/beat_file.py": {"subprocess", "time"},
+    "runtime/app/freeze.py": {"time"},  # the watchdog process calls it, too
     "runtime/app/watchdog_process.py": {"signal", "time"},  # the process that ends a frozen instance
     "runtime/clock.py": {"time"},
     "runtime/log/kafka/versions.py": {"socket"},  # asks a broker for its release, which its client does not tell
