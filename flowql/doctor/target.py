@@ -42,7 +42,9 @@ def examine_target(
     yield _memory(name, target)
     if target.log == "kafka":
         yield (brokers := _kafka(name, target))
-        if brokers.state != "failed" and plan is not None and target.kafka is not None and target.engine == "runtime":
+        named = target.kafka is not None and target.kafka.bootstrap
+        if brokers.state != "failed" and plan is not None and named and target.engine == "runtime":
+            assert target.kafka is not None
             yield _permissions(f"{name}: permissions", target.kafka, application_id, plan)
     if target.engine == "spark":
         yield _spark(name)
@@ -153,8 +155,9 @@ def _permissions(check: str, kafka: KafkaSettings, application_id: str, plan: Pl
     sources = {s.topic for s in plan.listed} - results
     try:
         missing = missing_permissions(kafka, application_id, sources, results)
-    except RuntimeFailure as error:
-        return failed(check, str(error), "flowql doctor   # again, when brokers answer")
+    except (RuntimeFailure, TimeoutError) as error:
+        says = str(error) or f"{kafka.bootstrap} did not answer in time"
+        return failed(check, says, "flowql doctor   # again, when brokers answer")
     if not missing:
         return ok(check, "the user of the target has those that it needs")
     says = "; ".join(f"{', '.join(m.operations)} on {m.kind} {m.name}{'*' if m.prefixed else ''}" for m in missing)

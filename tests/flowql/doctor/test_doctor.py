@@ -49,6 +49,13 @@ def test_a_sound_machine_and_project(shop):
     assert sorted(p.name for p in shop.iterdir()) == ["flowql.yaml", "shop.sql"]
 
 
+def test_permissions_are_asked_for_once_a_broker_is_named(shop):
+    (shop / "flowql.yaml").write_text(YAML.replace(', kafka: {bootstrap: "127.0.0.1:1"}', ""))
+    found = findings(shop, "kafka")
+    assert found["target kafka: kafka"].state == "warning"
+    assert "target kafka: permissions" not in found
+
+
 def test_every_target_is_looked_at_unless_one_is_named(shop):
     found = findings(shop)
     assert found["target kafka: kafka"].state == "failed"
