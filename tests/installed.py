@@ -108,7 +108,7 @@ def lived(python: str, wheel: Path, folder: Path) -> str:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     flowql = folder / "environment/bin/flowql"
-    run(flowql, "init", "shop", folder=folder)
+    run(flowql, "init", "shop", "--template", "ksqldb", folder=folder)
     shop = folder / "shop"
     run(flowql, "test", folder=shop)
     run(flowql, "topic", "import", "orders", "orders.jsonl", "--key", "CUSTOMER", "--timestamp", "AT", folder=shop)

@@ -23,6 +23,7 @@ class Template(Enum):
     """Folders below `templates`."""
 
     QUICKSTART = "quickstart"
+    KSQLDB = "ksqldb"
     BLANK = "blank"
     KAFKA = "kafka"
     SPARK = "spark"
@@ -33,7 +34,8 @@ TemplateOption = Annotated[
     Template,
     typer.Option(
         "--template",
-        help="quickstart: sources, queries, a test and data; blank: an empty project; kafka, spark: quickstart on Kafka or Spark.",
+        help="quickstart: standard SQL with sources, queries, a test and data; ksqldb: the same in ksqlDB's dialect; "
+        "blank: an empty project; kafka: quickstart on Kafka; spark: ksqldb on Spark.",
     ),
 ]
 
@@ -43,7 +45,8 @@ def command(folder: Folder = Path("."), template: TemplateOption = Template.QUIC
 
     Prints the next commands to type.
 
-    flowql init shop                       a first project
+    flowql init shop                       a first project in standard SQL
+    flowql init shop --template ksqldb     the same in ksqlDB's dialect
     flowql init shop --template kafka      one that runs on Apache Kafka
     """
     name = re.sub(r"\W+", "_", folder.resolve().name).strip("_") or "project"

@@ -1,6 +1,6 @@
-"""What the README says is not supported yet: each SQL construct that it names is refused, and each that is refused here is named.
+"""The list "Not supported yet" of docs/reference/limits.md: each SQL construct that it names is refused, and each that is refused here is named.
 
-A construct that is built makes its example compile, and this test red: the README then names it no longer.
+A construct that is built makes its example compile, and this test red: the list then names it no longer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.docs.tour import ROOT
 STREAM = "CREATE STREAM orders (id INT KEY, customer STRING, amount DOUBLE) WITH (kafka_topic='orders', value_format='JSON');\n"
 TABLE = "CREATE TABLE orders (id INT PRIMARY KEY, customer TEXT, amount DOUBLE PRECISION);\n"
 
-# By the words of the README: a statement after STREAM or TABLE.
+# By the words of the list: a statement after STREAM or TABLE.
 KSQL = {
     "`SELECT DISTINCT`": "CREATE TABLE t AS SELECT DISTINCT customer FROM orders;",
     "`OVER`": "CREATE STREAM t AS SELECT id, COUNT(*) OVER (PARTITION BY customer) AS n FROM orders;",
@@ -35,8 +35,8 @@ CASES += [("standard", words, TABLE + sql) for words, sql in STANDARD.items()]
 
 
 def _listed() -> str:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    return readme.split("## Not supported yet", 1)[1].split("\n## ", 1)[0]
+    page = (ROOT / "docs/reference/limits.md").read_text(encoding="utf-8")
+    return page.split("## Not supported yet", 1)[1].split("\n## ", 1)[0]
 
 
 @pytest.mark.parametrize(("dialect", "words", "sql"), CASES)
@@ -44,7 +44,7 @@ def test_what_is_refused_is_on_the_list(dialect: DialectName, words: str, sql: s
     assert words in _listed()
     compiled = compile_project([SourceText("test.sql", sql)], dialect=dialect)
     errors = [d for d in compiled.diagnostics if d.severity == "error"]
-    assert errors, f"{words} is supported: the README says that it is not"
+    assert errors, f"{words} is supported: the list says that it is not"
     assert {d.code for d in errors} == {"FQ1901"}, "refused as a mistake, not as something that is not supported yet"
 
 

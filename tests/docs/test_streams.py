@@ -11,7 +11,7 @@ from tests.docs.tour import ROOT, Shell
 
 
 def test_what_the_guide_shows_is_what_python_says(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell.type("flowql init shop")
+    shell.type("flowql init shop --template ksqldb")
     monkeypatch.chdir(shell.folder / "shop")
     page = ROOT / "docs" / "guide" / "streams.md"
     examples = doctest.DocTestParser().get_doctest(page.read_text(encoding="utf-8"), {}, page.name, str(page), 0)

@@ -76,49 +76,51 @@ def test_a_new_users_evening(evening, tmp_path):
         assert "no mistakes" in evening.types("flowql doctor")
 
         # deploy, and watch
-        assert "5 records" in evening.types("flowql topic import orders orders.jsonl --key CUSTOMER --timestamp AT")
-        assert "SPENT_PER_HOUR" in evening.types("flowql deploy")
-        evening.opens("flowql top --interval 0.3", "CTAS_SPENT_PER_HOUR", "by share")
+        assert "5 records" in evening.types(
+            "flowql topic import orders orders.jsonl --key customer --timestamp ordered_at"
+        )
+        assert "spent_per_hour" in evening.types("flowql deploy")
+        evening.opens("flowql top --interval 0.3", "CTAS_spent_per_hour", "by share")
         evening.presses("q", PROMPT)
 
         # break something, read the error, fix it
-        evening.types("sed -i 's/SUM(AMOUNT) AS SPENT/SUM(AMUONT) AS SPENT/' queries.sql")
+        evening.types("sed -i 's/SUM(amount) AS spent/SUM(amuont) AS spent/' queries.sql")
         said = evening.types("flowql deploy", code=1)
-        assert re.search(r"error\[FQ2002\].*AMUONT", said)
+        assert re.search(r"error\[FQ2002\].*amuont", said)
         assert "queries.sql:" in said
         assert "^^^^^^" in said
-        assert "did you mean AMOUNT?" in said
+        assert "did you mean amount?" in said
         assert "FQ2002" in evening.types("flowql explain FQ2002")
         assert "running" in evening.types("flowql status"), "what was deployed goes on"
-        evening.types("sed -i 's/SUM(AMUONT) AS SPENT/SUM(AMOUNT) AS SPENT, MAX(AMOUNT) AS MOST/' queries.sql")
+        evening.types("sed -i 's/SUM(amuont) AS spent/SUM(amount) AS spent, MAX(amount) AS most/' queries.sql")
 
         # test it: the expectation is wrong first
-        evening.types("sed -i 's/ORDERS: 2, SPENT: 160}/ORDERS: 2, SPENT: 160, MOST: 40}/' tests/orders.yaml")
+        evening.types("sed -i 's/orders: 2, spent: 160}/orders: 2, spent: 160, most: 40}/' tests/orders.yaml")
         said = evening.types("flowql test", code=1)
         assert "1 passed, 1 failed" in said
-        assert re.search(r"MOST.*40[\s\S]*120|120[\s\S]*MOST.*40", said), said
-        evening.types("sed -i 's/MOST: 40/MOST: 120/' tests/orders.yaml")
+        assert re.search(r"most.*40[\s\S]*120|120[\s\S]*most.*40", said), said
+        evening.types("sed -i 's/most: 40/most: 120/' tests/orders.yaml")
         assert "2 passed, 0 failed" in evening.types("flowql test")
-        assert "SPENT_PER_HOUR" in evening.types("flowql deploy --rebuild")
+        assert "spent_per_hour" in evening.types("flowql deploy --rebuild")
 
         # ask, in the shell and without
         evening.opens("flowql shell", "shop>")
-        evening.presses("SELECT CUSTOMER, MOST FROM SPENT_PER_HOUR ORDER BY MOST DESC LIMIT 1;\r", "310.0", "shop>")
-        evening.presses("SELECT NOPE FROM SPENT_PER_HOUR;\r", "NOPE", "shop>")
+        evening.presses("SELECT customer, most FROM spent_per_hour ORDER BY most DESC LIMIT 1;\r", "310.00", "shop>")
+        evening.presses("SELECT nope FROM spent_per_hour;\r", "nope", "shop>")
         evening.presses("\\q\r", PROMPT)
         evening.types(
-            """flowql topic produce orders 'eve:{"ID": 6, "ITEM": "sofa", "AMOUNT": 640, "AT": 1767262800000}'"""
+            """flowql topic produce orders 'eve:{"id": 6, "item": "sofa", "amount": 640, "ordered_at": "2026-01-01T10:20:00Z"}'"""
         )
-        said = evening.types("flowql subscribe LARGE_ORDERS --from earliest --limit 3")
+        said = evening.types("flowql subscribe large_orders --from earliest --limit 3")
         assert "sofa" in said
-        assert "sofa" in evening.types('flowql query "SELECT ITEM FROM LARGE_ORDERS WHERE AMOUNT > 600"')
+        assert "sofa" in evening.types('flowql query "SELECT item FROM large_orders WHERE amount > 600"')
 
         # change a priority, look at the picture, stop
-        evening.types("flowql priority set SPENT_PER_HOUR critical")
-        assert re.search(r"CTAS_SPENT_PER_HOUR +critical", evening.types("flowql priority"))
-        assert "SPENT_PER_HOUR" in evening.types("flowql lineage")
+        evening.types("flowql priority set spent_per_hour critical")
+        assert re.search(r"CTAS_spent_per_hour +critical", evening.types("flowql priority"))
+        assert "spent_per_hour" in evening.types("flowql lineage")
         evening.types("flowql stop")
-        assert "640" in evening.types('flowql query "SELECT MAX(MOST) FROM SPENT_PER_HOUR"'), (
+        assert "640" in evening.types('flowql query "SELECT MAX(most) FROM spent_per_hour"'), (
             "a stopped one answers, too"
         )
     finally:

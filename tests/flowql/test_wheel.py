@@ -67,9 +67,9 @@ def test_a_user_may_have_modules_of_the_same_names(installed: Path, tmp_path: Pa
     for command in (
         ("init", "shop"),
         ("test",),
-        ("topic", "import", "orders", "orders.jsonl", "--key", "CUSTOMER", "--timestamp", "AT"),
+        ("topic", "import", "orders", "orders.jsonl", "--key", "customer", "--timestamp", "ordered_at"),
         ("run", "--until-caught-up"),
-        ("query", "SELECT * FROM SPENT_PER_HOUR"),
+        ("query", "SELECT * FROM spent_per_hour"),
     ):
         done = program("-m", "flowql", *command, folder=folder if command[0] == "init" else folder / "shop", path=path)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -251,7 +251,7 @@ def test_in_a_terminal(flowql: Program, shop: Path, columns: int) -> None:
 
 @pytest.fixture
 def shop(flowql: Program, tmp_path: Path) -> Iterator[Path]:
-    assert flowql("init", str(tmp_path / "shop")).code == 0
+    assert flowql("init", str(tmp_path / "shop"), "--template", "ksqldb").code == 0
     yield tmp_path / "shop"
     if read_address(tmp_path / "shop" / ".flowql" / "default") is not None:
         flowql("stop", "-p", str(tmp_path / "shop"))

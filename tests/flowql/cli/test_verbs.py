@@ -51,7 +51,7 @@ def broken() -> None:
 
 @pytest.fixture
 def shop(flowql: Program) -> None:
-    assert flowql("init", "shop").code == 0
+    assert flowql("init", "shop", "--template", "ksqldb").code == 0
 
 
 @pytest.mark.usefixtures("broken")

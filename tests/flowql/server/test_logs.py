@@ -140,7 +140,7 @@ def flowql(capsys: pytest.CaptureFixture[str]) -> Program:
 
 def test_following_shows_what_comes_and_the_level_is_what_was_asked_for(flowql: Program, tmp_path: Path) -> None:
     shop = tmp_path / "shop"
-    flowql("init", str(shop))
+    flowql("init", str(shop), "--template", "ksqldb")
     assert flowql("deploy", "--log-level", "debug", "-p", str(shop)).code == 0
     try:
         assert flowql("logs", "--level", "info", "-p", str(shop)).out.count("query.deployed") == 2
@@ -165,7 +165,7 @@ def test_following_shows_what_comes_and_the_level_is_what_was_asked_for(flowql: 
 def test_what_follows_comes_through_a_pipe_at_once(flowql: Program, tmp_path: Path) -> None:
     """Lines waited in the pipe's buffer for 8 KB of others."""
     shop = tmp_path / "shop"
-    flowql("init", str(shop))
+    flowql("init", str(shop), "--template", "ksqldb")
     log = shop / ".flowql" / "default" / FILE
     log.parent.mkdir(parents=True)
     log.write_text('{"level": "info", "event": "query.paused", "message": "the only line"}\n')

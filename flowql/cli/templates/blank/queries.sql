@@ -1,4 +1,4 @@
--- What is kept up to date. For example:
+-- Views that are kept up to date. For example:
 --
--- CREATE TABLE SPENT WITH (PRIORITY = 'high') AS
---   SELECT CUSTOMER, COUNT(*) AS ORDERS, SUM(AMOUNT) AS AMOUNT FROM ORDERS GROUP BY CUSTOMER EMIT CHANGES;
+-- CREATE MATERIALIZED VIEW spent WITH (priority = 'high') AS
+--   SELECT customer, COUNT(*) AS orders, SUM(amount) AS amount FROM orders GROUP BY customer;

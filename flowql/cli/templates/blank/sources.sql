@@ -1,4 +1,5 @@
--- What topics hold. For example:
+-- Sources: what the records of topics look like. For example:
 --
--- CREATE STREAM ORDERS (CUSTOMER STRING KEY, AMOUNT DOUBLE, AT BIGINT)
---   WITH (KAFKA_TOPIC = 'orders', PARTITIONS = 2, VALUE_FORMAT = 'JSON', TIMESTAMP = 'AT');
+-- CREATE STREAM orders (customer TEXT KEY, amount NUMERIC(10, 2), ordered_at TIMESTAMPTZ,
+--   WATERMARK FOR ordered_at AS ordered_at - INTERVAL '10 minutes')
+--   WITH (kafka_topic = 'orders', partitions = 2, value_format = 'JSON');

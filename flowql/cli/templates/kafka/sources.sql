@@ -1,12 +1,9 @@
--- What the topic holds: one JSON object per order, keyed by customer, in event time.
-CREATE STREAM ORDERS (
-  CUSTOMER STRING KEY,
-  ID INT,
-  ITEM STRING,
-  AMOUNT DOUBLE,
-  AT BIGINT
-) WITH (
-  KAFKA_TOPIC = 'orders', PARTITIONS = 2,
-  KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON',
-  TIMESTAMP = 'AT'
-);
+-- One JSON object per order. Orders may arrive ten minutes late.
+CREATE STREAM orders (
+  customer TEXT KEY,
+  id INTEGER,
+  item TEXT,
+  amount NUMERIC(10, 2),
+  ordered_at TIMESTAMPTZ,
+  WATERMARK FOR ordered_at AS ordered_at - INTERVAL '10 minutes'
+) WITH (kafka_topic = 'orders', partitions = 2, value_format = 'JSON');

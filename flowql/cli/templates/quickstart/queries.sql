@@ -1,14 +1,11 @@
 -- Orders worth a second look.
-CREATE STREAM LARGE_ORDERS WITH (PRIORITY = 'high') AS
-  SELECT CUSTOMER, ID, ITEM, AMOUNT
-  FROM ORDERS
-  WHERE AMOUNT >= 100
-  EMIT CHANGES;
+CREATE MATERIALIZED VIEW large_orders WITH (priority = 'high') AS
+  SELECT customer, id, item, amount
+  FROM orders
+  WHERE amount >= 100;
 
--- What each customer spends in an hour; orders may come ten minutes late.
-CREATE TABLE SPENT_PER_HOUR AS
-  SELECT CUSTOMER, COUNT(*) AS ORDERS, SUM(AMOUNT) AS SPENT
-  FROM ORDERS
-  WINDOW TUMBLING (SIZE 1 HOUR, GRACE PERIOD 10 MINUTES)
-  GROUP BY CUSTOMER
-  EMIT CHANGES;
+-- What each customer spends in an hour.
+CREATE MATERIALIZED VIEW spent_per_hour AS
+  SELECT customer, window_start, COUNT(*) AS orders, SUM(amount) AS spent
+  FROM TUMBLE(orders, ordered_at, INTERVAL '1 hour')
+  GROUP BY customer, window_start;
