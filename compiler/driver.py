@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -299,7 +299,7 @@ class Session:
             return None
         known = self._builder.catalog.sources
         readable = {n: Readable(known[n].shown, known[n].identity) for n in names_read(query) if n in known}
-        return compile_asked(query, readable, now_ms=0, functions={})
+        return compile_asked(query, readable, now_ms=lambda: 0, functions={})
 
     def execute_statement(self, statement: Statement) -> StatementResult:
         if isinstance(statement, SetProperty):
@@ -361,11 +361,11 @@ def compile_asked(
     query: StandardQuery,
     readable: Mapping[str, Readable],
     *,
-    now_ms: int,
+    now_ms: Callable[[], int],
     functions: Mapping[str, Function | AggregateFunction],
 ) -> AskedQuery:
-    """An interactive query of standard SQL over relations at one commit. readable: by the names that `names_read` gives. now_ms: the present
-    moment. functions: those of the project. Raises CompileError.
+    """An interactive query of standard SQL over relations at one commit. readable: by the names that `names_read` gives. now_ms: gives the
+    present moment. functions: those of the project. Raises CompileError.
     """
     catalog = Catalog(functions=functions, fold="lower", now_ms=now_ms)
     with within_stack(query.span):

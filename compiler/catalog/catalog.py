@@ -27,8 +27,8 @@ class Catalog:
 
     readers: source name -> ids of the queries that read it. writers: source name -> ids of those that write it.
     subjects: schemas that sources of this catalogue write with, by subject; `registry` has those of others.
-    functions: those of the project, by the name that SQL calls them. fold: how unquoted names fold. now_ms: the present moment of an interactive
-    query; None in views, where it passes.
+    functions: those of the project, by the name that SQL calls them. fold: how unquoted names fold. now_ms: gives the present moment of an
+    interactive query; None in views, where it passes.
     """
 
     sources: Mapping[str, SourceDef] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Catalog:
     registry: SchemaLookup = NO_SCHEMAS
     functions: Mapping[str, Function | AggregateFunction] = field(default_factory=dict)
     fold: Literal["upper", "lower"] = "upper"
-    now_ms: int | None = None
+    now_ms: Callable[[], int] | None = None
 
     @property
     def standard(self) -> bool:

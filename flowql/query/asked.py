@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.relations.asked import AskedQuery, Readable, names_read
@@ -22,6 +22,7 @@ from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.types import STRING, UUID, Kind
 from flowql.compiler.plan.visit import exprs_in
 from flowql.compiler.plan.watermarks import AppendOnly
+from flowql.query.bound_plans import BoundPlan, KnownQuery
 from flowql.query.errors import QueryError
 from flowql.query.interactive import InteractiveQuery
 from flowql.query.over_snapshot import order_by, rendered
@@ -89,7 +90,18 @@ _COLLECTING = frozenset(("ARRAY_AGG", "STRING_AGG", "JSONB_AGG", "JSONB_OBJECT_A
 
 def read(query: InteractiveQuery) -> Statement:
     """The statement before its relations are known. Raises QueryError."""
-    given = query.given
+    known = query.plans.get(query.given) or _parsed(query.given)
+    if known is None:
+        return query.prepare(parse(query.given, query.connection, query.check_from))
+
+    def bind(statement: Statement, relations: Mapping[str, Relation]) -> Statement:
+        return _known(query, known, statement, relations)
+
+    return Statement(query.given, known.tables, functions=known.functions, bind=bind)
+
+
+def _parsed(given: str) -> KnownQuery | None:
+    """None for a statement of another kind. Raises QueryError."""
     explain = EXPLAIN.match(given)
     start = explain.end() if explain is not None else 0
     try:
@@ -97,15 +109,30 @@ def read(query: InteractiveQuery) -> Statement:
     except CompileError as error:
         raise as_query_error(error) from error
     if tree is None:
-        return query.prepare(parse(given, query.connection, query.check_from))
+        return None
     names = frozenset(n.name[-1].casefold() for n in t.walk(tree) if isinstance(n, t.Call))
-    head = explain.group() if explain is not None else ""
+    return KnownQuery(tree, explain.group() if explain is not None else "", names_read(tree), names)
 
-    def bind(statement: Statement, relations: Mapping[str, Relation]) -> Statement:
-        made = bound(statement, tree, relations, query.offered(names))
-        return explained(made, head) if head else made
 
-    return Statement(given, names_read(tree), functions=names, bind=bind)
+def _known(
+    query: InteractiveQuery, known: KnownQuery, statement: Statement, relations: Mapping[str, Relation]
+) -> Statement:
+    """The statement as it was bound with the same relations and functions, or bound now."""
+    readable = {name: _readable(r) for name, r in relations.items()}
+    functions = query.offered(known.functions)
+    keys, plan = tuple(f.key for f in functions.values()), known.plan
+    if plan is not None and plan.functions == keys and plan.readable == readable:
+        return plan.statement
+    moments: list[int] = []
+
+    def now_ms() -> int:
+        moments.append(moments[0] if moments else time.time_ns() // 1_000_000)
+        return moments[0]
+
+    made = bound(statement, known.tree, readable, functions, now_ms)
+    made = explained(made, known.head) if known.head else made
+    query.plans.keep(query.given, replace(known, plan=None if moments else BoundPlan(readable, keys, made)))
+    return made
 
 
 def explained(statement: Statement, head: str) -> Statement:
@@ -127,17 +154,17 @@ def as_query_error(error: CompileError) -> QueryError:
 def bound(
     statement: Statement,
     query: t.Query,
-    relations: Mapping[str, Relation],
+    readable: Mapping[str, Readable],
     functions: Mapping[str, InteractiveFunction],
+    now_ms: Callable[[], int],
 ) -> Statement:
-    """The statement that DuckDB is to answer. relations: by their names in FROM. Raises QueryError."""
-    readable = {name: _readable(r) for name, r in relations.items()}
+    """The statement that DuckDB is to answer. readable: its relations, by their names in FROM. now_ms: gives the present moment, always the same. Raises QueryError."""
     own = {name.upper(): f.entry() for name, f in functions.items()}
     for f in own.values():
         if registered(f.name) is None:  # a deployment may have it already
             register_of_project(f)
     try:
-        asked = compile_asked(query, readable, now_ms=time.time_ns() // 1_000_000, functions=own)
+        asked = compile_asked(query, readable, now_ms=now_ms, functions=own)
     except CompileError as error:
         raise as_query_error(error) from error
     found = rendered(asked.node, [c.column for c in asked.columns], asked.order, {f.name: f for f in own.values()})

@@ -20,6 +20,7 @@ import pyarrow as pa
 from flowql.compiler.functions.registry import FAILED, arrow_call
 from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.types import BOOLEAN, SqlType, arrow_type, duckdb_type
+from flowql.query.bound_plans import BoundPlans
 from flowql.query.catalogue import offers
 from flowql.query.limits import QueryLimits
 from flowql.query.own_functions import macros
@@ -58,6 +59,7 @@ class QueryDatabase:
         self._spill: SpillFolder | None = None
         self.memory = QueryMemory(limits.memory_bytes)
         self.heavy, self.share = threading.Semaphore(HEAVY_AT_ONCE), Share()
+        self.plans = BoundPlans()  # of standard SQL
         self.running: set[BreaksOff] = set()  # interactive queries; adding and removing are atomic
         self._functions: frozenset[str] = frozenset()  # DuckDB's own, folded
         self._offered: set[str] = set()  # user-defined ones, by their names in plans

@@ -82,7 +82,7 @@ class InteractiveQuery:
         self.sql, self.given, self.limits = sql, sql, database.limits  # sql: as DuckDB is to have it
         self.language = language
         self.by_operators = ""  # why the operators of views are to compute it
-        self.connection = database.connection()
+        self.connection, self.plans = database.connection(), database.plans
         self.room, self.share = Room(database.memory, self.check), database.share
         self._time_s = self.limits.settings.time_ms / 1000
         self._limit = time.monotonic() + self._time_s

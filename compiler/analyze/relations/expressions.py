@@ -288,12 +288,12 @@ def _refuse_intervals(whole: Sequence[RelColumn], node: Name) -> None:
         unsupported(what, node.span, f"name the columns, and  CAST({name} AS TEXT)")
 
 
-def _moment(function: str, now_ms: int) -> Literal | None:
+def _moment(function: str, now_ms: Callable[[], int]) -> Literal | None:
     """The present moment, or its date, as a function of the clock gives it; None for another function."""
     types = dict(zip(CLOCK, (TIMESTAMPTZ, TIMESTAMP, DATE), strict=True))
     if function not in types:
         return None
-    return Literal(types[function], now_ms // DAY_MS if types[function] == DATE else now_ms)
+    return Literal(types[function], now_ms() // DAY_MS if types[function] == DATE else now_ms())
 
 
 def _scope(columns: Sequence[RelColumn]) -> Scope:

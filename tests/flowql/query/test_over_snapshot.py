@@ -107,7 +107,7 @@ def test_duckdb_gives_what_the_operators_of_views_give(database: QueryDatabase, 
     tree = asked_query(SourceText("", sql))
     assert tree is not None
     asked = compile_asked(
-        tree, {n: Readable(Schema(FIELDS), ("id",)) for n in names_read(tree)}, now_ms=0, functions={}
+        tree, {n: Readable(Schema(FIELDS), ("id",)) for n in names_read(tree)}, now_ms=lambda: 0, functions={}
     )
     columns = [c.column for c in asked.columns]
     made, tables = rendered(asked.node, columns, asked.order, {}), _tables()
