@@ -59,8 +59,7 @@ def _section(path: str, record: Record) -> str:
     lines = [f"## {path or 'The file'}", "", "| key | value | |", "|---|---|---|"]
     for name, key in record.keys.items():
         required = " Required." if key.required else ""
-        former = f" Formerly `{key.old}`, which is still accepted." if key.old else ""
-        lines.append(f"| `{name}` | {_value(key.shape)} | {_cell(key.doc)}{required}{former} |")
+        lines.append(f"| `{name}` | {_value(key.shape)} | {_cell(key.doc)}{required} |")
     return "\n".join(lines) + "\n"
 
 

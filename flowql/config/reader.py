@@ -115,7 +115,7 @@ class Reader:
             return None
         where = f"{shape.what} `{name}`" if name and name != shape.what else shape.what
         found: dict[str, Item] = {}
-        for key, (key_node, value) in self._renamed(pairs, shape).items():
+        for key, (key_node, value) in pairs.items():
             known = shape.keys.get(key)
             if known is None:
                 hint = did_you_mean(key, shape.keys) or f"known are {listing(shape.keys)}"
@@ -128,17 +128,6 @@ class Reader:
             if known.required and key not in pairs:
                 self._mistake("FQ3006", f"`{key}` is missing in {where}", node, "", f"add  {key}: {known.example}")
         return Item(found, self.span(node))
-
-    def _renamed(
-        self, pairs: dict[str, tuple[yaml.Node, yaml.Node]], shape: Record
-    ) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Keys with a former name, by their name today."""
-        names = {known.old: name for name, known in shape.keys.items() if known.old}
-        for key in [k for k in pairs if k in names]:
-            if names[key] in pairs:
-                title = f"`{names[key]}` is given twice: `{key}` is its former name"
-                self._mistake("FQ3005", title, pairs[key][0], "given before", f"remove `{key}`")
-        return {names.get(key, key): pair for key, pair in pairs.items() if names.get(key) not in pairs}
 
     def _map(self, node: yaml.Node, shape: MapOf, name: str) -> Item | None:
         pairs = self._pairs(node, name)

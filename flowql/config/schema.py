@@ -12,7 +12,6 @@ from flowql.config.shape import (
     Constant,
     Duration,
     Fragment,
-    Key,
     ListOf,
     MapOf,
     Record,
@@ -69,22 +68,12 @@ def _record(shape: Record) -> dict[str, Any]:
     schema: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
-        "properties": {
-            name: {"description": doc, **_schema(key.shape)}
-            for name_today, key in shape.keys.items()
-            for name, doc in _names(name_today, key)
-        },
+        "properties": {name: {"description": key.doc, **_schema(key.shape)} for name, key in shape.keys.items()},
     }
     required = [name for name, key in shape.keys.items() if key.required]
     if required:
         schema["required"] = required
     return {"anyOf": [_schema(shape.keys[shape.short].shape), schema]} if shape.short else schema
-
-
-def _names(name: str, key: Key) -> list[tuple[str, str]]:
-    """The names under which a key is accepted, with their descriptions."""
-    former = [(key.old, f"Former name of `{name}`.")] if key.old else []
-    return [(name, key.doc), *former]
 
 
 if __name__ == "__main__":

@@ -84,13 +84,12 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a record. example: a value, for the message that a required key is missing. old: its former name, which is accepted."""
+    """One key of a record. example: a value, for the message that a required key is missing."""
 
     shape: Shape
     doc: str
     required: bool = False
     example: str = "..."
-    old: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ TARGET = Record(
         "members": Key(
             MEMBERS, "With `instances: many`: where other instances reach this one to query the rows of its partitions."
         ),
-        "interactive_queries": Key(INTERACTIVE_QUERIES, "Limits of interactive queries.", old="questions"),
+        "interactive_queries": Key(INTERACTIVE_QUERIES, "Limits of interactive queries."),
         "kafka": Key(KAFKA, "With `log: kafka`: brokers and settings of clients."),
         "spark": Key(SPARK, "With `engine: spark`: where and how Spark runs."),
     },

@@ -95,7 +95,7 @@ def test_without_a_file_the_mistake_says_where_was_looked(tmp_path: Path) -> Non
         ("name: x\ntargets:\n  default: {dead_letters: {keep: 7}}\n", ("FQ3004", 3, 34)),
         ("name: x\ntargets:\n  default: {dead_letters: {size: 1}}\n", ("FQ3004", 3, 34)),
         ("name: x\nname: y\n", ("FQ3005", 2, 1)),
-        ("name: x\ntargets:\n  default: {questions: {}, interactive_queries: {}}\n", ("FQ3005", 3, 13)),
+        ("name: x\ntargets:\n  default: {questions: {}}\n", ("FQ3003", 3, 13)),
         ("dialect: ksql\n", ("FQ3006", 1, 1)),
         ("name: x\nsql:\n  - t.sql\n", ("FQ3007", 3, 5)),
         ("name: x\nsql: ['sub/*.sql']\n", ("FQ3007", 2, 7)),

@@ -213,13 +213,6 @@ def test_the_dialect_of_a_project_is_that_of_its_interactive_queries(tmp_path: P
     assert (target.interactive_queries.dialect, target.interactive_queries.rows) == ("standard", 5)
 
 
-def test_the_former_name_of_interactive_queries_in_a_target_is_accepted(tmp_path: Path) -> None:
-    file = tmp_path / "flowql.yaml"
-    file.write_text("name: p\ntargets: {dev: {questions: {rows: 5, time: 1 s}}}\n")
-    limits = load_project(file).target.interactive_queries
-    assert (limits.rows, limits.time_ms) == (5, 1_000)
-
-
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
