@@ -114,6 +114,20 @@ CODES: dict[str, CodePage] = {
         "The statement is too long",
         "A statement of standard SQL has at most 16 MiB. Rows are inserted by several statements.",
     ),
+    "FQ1016": CodePage(
+        "A construct of another dialect has no translation",
+        "`flowql import sql` translates what it knows the meaning of. All else is listed with its place and the reason, and its statement "
+        "is left out: docs/reference/import_sql.md says what is translated.",
+        "SELECT OBJECT_CONSTRUCT('id', id) FROM orders",
+        "SELECT JSONB_BUILD_OBJECT('id', id) FROM orders",
+    ),
+    "FQ1017": CodePage(
+        "A translated statement does not compile",
+        "`flowql import sql` compiles each statement that it has translated, after those before it. One that FlowQL refuses is listed with "
+        "the compiler's reason. A statement that reads a table whose own statement is listed is refused, too.",
+        "CREATE VIEW last AS SELECT customer, id FROM orders GROUP BY customer",
+        "CREATE VIEW last AS SELECT customer, MAX(id) AS id FROM orders GROUP BY customer",
+    ),
     "FQ1901": CodePage(
         "Valid, but not supported yet",
         "The construct is part of the language, or the key part of flowql.yaml, and FlowQL does not build it yet. This is not a "

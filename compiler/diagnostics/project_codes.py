@@ -99,6 +99,12 @@ PROJECT_CODES: dict[str, CodePage] = {
         "name: shop",
         "name: shop\nsql: ['*.sql']",
     ),
+    "FQ3015": CodePage(
+        "A file to import cannot be read",
+        "`flowql import sql` reads text files in UTF-8.",
+        "flowql import sql --from snowflake dump.sql.gz",
+        "gunzip dump.sql.gz && flowql import sql --from snowflake dump.sql",
+    ),
     "FQ5000": CodePage(
         "FlowQL has a bug",
         "FlowQL met an unexpected condition. It is not a mistake of yours. With the environment variable "

@@ -1,23 +1,27 @@
-"""`flowql import`: projects of other systems become projects of FlowQL."""
+"""`flowql import`: projects of ksqlDB, and statements of other dialects, become FlowQL's."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
+from flowql.cli.aligned import table_lines
 from flowql.cli.options import Output, OutputOption, Scope, VarOption
-from flowql.cli.render import note, print_json, print_text
+from flowql.cli.render import note, print_json, print_text, show_diagnostics
 from flowql.compiler.analyze.registered import REGISTRY
+from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.priorities import PRIORITY_WEIGHTS, Priority
 from flowql.compiler.schemas.lookup import NO_SCHEMAS
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project, shown_path
 from flowql.errors import CommandError, CompileError
+from flowql.foreign.scripts import Translated, translated
 from flowql.ksqldb import report
 from flowql.ksqldb.project import Imported, Wishes, project_of
 from flowql.ksqldb.replay import Replay
@@ -25,11 +29,6 @@ from flowql.ksqldb.scripts import Found, find_scripts
 from flowql.runtime.serde.registry import registry_at
 
 app = typer.Typer(help="Import projects of other systems.", no_args_is_help=True, rich_markup_mode=None)
-
-
-@app.callback()
-def _group() -> None:
-    """A single command would otherwise stand for the whole group."""
 
 
 @app.command("ksql")
@@ -91,6 +90,98 @@ def ksql(
         print_json(_as_data(imported, into))
     else:
         _tell(imported, into)
+
+
+class Foreign(StrEnum):
+    """The dialects of `--from`."""
+
+    SNOWFLAKE = "snowflake"
+    BIGQUERY = "bigquery"
+    SPARK = "spark"
+    TRINO = "trino"
+    RISINGWAVE = "risingwave"
+    MATERIALIZE = "materialize"
+    FLINK = "flink"
+    POSTGRES = "postgres"
+    DUCKDB = "duckdb"
+
+
+@app.command("sql")
+def sql(
+    ctx: typer.Context,
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Files of statements.", metavar="FILE..."),
+    ],
+    dialect: Annotated[Foreign, typer.Option("--from", help="Their dialect.", show_default=False)],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="A new file for the translation.", show_default="stdout", metavar="FILE")
+    ] = None,
+    output: OutputOption = None,
+) -> None:
+    """Translate statements of another SQL dialect.
+
+    CREATE, INSERT and SELECT become statements of FlowQL's standard dialect, which are compiled one after the other. What has no translation,
+    or does not compile, is listed with its place and the reason, and left out. The exit code is 1 if a statement is left out.
+
+    flowql import sql --from snowflake models.sql --to queries.sql
+    flowql import sql --from flink job.sql
+    """
+    scope = Scope.of(ctx, output=output)
+    as_json = scope.only(Output.TABLE, Output.JSON) is Output.JSON
+    if to is not None and to.exists():
+        raise CommandError(f"{shown_path(to)} exists: nothing was written", code="FQ5004", help="choose another file")
+    made = translated([_source(f) for f in files], dialect.value)
+    if to is not None:
+        to.write_text(made.script(), encoding="utf-8")
+    if as_json:
+        print_json(_translation_as_data(made))
+    else:
+        _tell_translation(made, files, to)
+    if made.listed:
+        raise typer.Exit(1)
+
+
+def _source(file: Path) -> SourceText:
+    """Raises CommandError."""
+    try:
+        return SourceText(shown_path(file), file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError) as error:
+        raise CommandError(f"{shown_path(file)} cannot be read: {error}", code="FQ3015") from error
+
+
+def _tell_translation(made: Translated, files: Sequence[Path], to: Path | None) -> None:
+    """The text on stdout, unless it is in a file; what is listed and how many statements there are on stderr."""
+    if to is None:
+        print_text(made.script())
+    show_diagnostics(made.listed)
+    counts = [(shown_path(f), *(str(n) for n in made.counts(shown_path(f)))) for f in files]
+    for line in table_lines(("file", "translated", "listed"), counts, right=(False, True, True)):
+        note(line)
+
+
+def _translation_as_data(made: Translated) -> dict[str, object]:
+    return {
+        "statements": [
+            {
+                "path": o.span.path,
+                "line": o.span.line,
+                "sql": o.text or None,
+                "listed": [
+                    {
+                        "code": d.code,
+                        "line": d.span.line,
+                        "column": d.span.column,
+                        "title": d.title,
+                        "why": d.why,
+                        "help": d.help,
+                    }
+                    for d in o.listed
+                ],
+            }
+            for o in made.outcomes
+        ]
+    }
 
 
 def _name(into: Path) -> str:

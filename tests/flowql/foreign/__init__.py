@@ -1,0 +1,1 @@
+"""`flowql import sql`: statements of nine dialects as files in `cases`."""

@@ -1,0 +1,12 @@
+CREATE OR REPLACE TABLE orders (id NUMBER(38,0) NOT NULL PRIMARY KEY, customer STRING, qty INT, price NUMBER(10,2), v VARIANT, ts TIMESTAMP_NTZ, d DATE DEFAULT '2024-01-01', x FLOAT);
+SELECT IFF(qty > 1, 'x', 'y'), DATEDIFF(day, d, ts), DATEADD(month, 1, d), DATE_TRUNC('week', ts), qty::varchar, v:a.b::int, NVL(qty, 0), ZEROIFNULL(qty), TO_DATE('2024-01-01') FROM orders;
+SELECT id, customer FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY customer ORDER BY price DESC) = 1;
+SELECT * FROM orders QUALIFY ROW_NUMBER() OVER (PARTITION BY customer ORDER BY price DESC) <= 2 ORDER BY id;
+SELECT o.id, f.value:name::string AS name FROM orders o, LATERAL FLATTEN(input => o.v:items) f;
+CREATE DYNAMIC TABLE totals TARGET_LAG='1 minute' WAREHOUSE=w AS SELECT customer, SUM(qty * price) AS total, AVG(qty) AS a FROM orders GROUP BY ALL;
+SELECT qty / 2, price / 3 FROM orders;
+SELECT LISTAGG(customer, ',') WITHIN GROUP (ORDER BY id), TRY_CAST(customer AS INT), DIV0(qty,2), customer ILIKE '%x%' FROM orders;
+INSERT INTO orders (id, customer) VALUES (1, 'a'), (2, 'b');
+CREATE TASK t WAREHOUSE = w AS SELECT 1;
+SELECT MD5(customer), CONCAT(customer, '-', qty) FROM orders ORDER BY 1 DESC;
+SELECT * EXCLUDE (v) FROM orders WHERE ts > CURRENT_TIMESTAMP() - INTERVAL '1 day';
