@@ -115,7 +115,7 @@ def compile_project(
             with within_stack(p.span):
                 made = _applied(p, builder)
             if made.query is not None:
-                diagnostics += hints_about(made.query, builder.catalog.sources, p.span)
+                diagnostics += hints_about(made.query, builder.catalog.sources, p.statement, p.span)
         except CompileError as error:
             diagnostics += in_python(p.statement, error.diagnostics)
             failed |= p.defines

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from flowql.compiler.analyze.relations.closing import has_watermark
+from flowql.compiler.analyze.relations.time_windows import is_time_window
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
+from flowql.compiler.dialect.ast import Statement
+from flowql.compiler.dialect.standard.tree import Query, TableFunction, walk
+from flowql.compiler.dialect.standard.view_statement import CreateView
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes
 from flowql.compiler.plan.topology import QueryPlan, SourceDef
 
-LOST_WINDOWS, TIMELESS_TABLE = "FQ2120", "FQ2121"
+LOST_WINDOWS, TIMELESS_TABLE, KEPT_WINDOWS = "FQ2120", "FQ2121", "FQ2091"
 _DAY_MS = 86_400_000
 
 
-def hints_about(query: QueryPlan, sources: Mapping[str, SourceDef], span: Span) -> Iterator[Diagnostic]:
-    """In the order of the plan, each once. span: of the statement."""
+def hints_about(
+    query: QueryPlan, sources: Mapping[str, SourceDef], statement: Statement, span: Span
+) -> Iterator[Diagnostic]:
+    """In the order of the plan, each once. statement: that the query is of. span: of the statement."""
     said: set[str] = set()
+    if isinstance(statement, CreateView) and statement.is_view and statement.tree is not None:
+        yield from _kept_windows(query, statement.tree)
     for node in walk_nodes(query.logical):
         spec = node.spec
         if isinstance(spec, Aggregate) and spec.emit_final and spec.window is not None:
@@ -27,6 +36,23 @@ def hints_about(query: QueryPlan, sources: Mapping[str, SourceDef], span: Span) 
                 if source is not None and source.query is None and source.timestamp is None and table not in said:
                     said.add(table)
                     yield _timeless(query, table, span)
+
+
+def _kept_windows(query: QueryPlan, tree: Query) -> Iterator[Diagnostic]:
+    """The first time window of a view over streams, of which none says when windows are over."""
+    windows = (n for n in walk(tree) if isinstance(n, TableFunction) and is_time_window(n))
+    nodes = list(walk_nodes(query.logical))
+    streams = all(n.spec.kind == "stream" for n in nodes if isinstance(n.spec, Scan))
+    if streams and not has_watermark(query.logical) and (window := next(windows, None)) is not None:
+        yield Diagnostic(
+            KEPT_WINDOWS,
+            f"{query.id} keeps all its windows",
+            window.span,
+            "no watermark says when a window is over",
+            why="over a stream without a watermark no record is late, so each window may still get one",
+            help="declare WATERMARK FOR the time in CREATE STREAM: windows that are over are forgotten then, and their rows stay",
+            severity="hint",
+        )
 
 
 def _outruns_retention(window: Window) -> bool:

@@ -12,7 +12,6 @@ from flowql.compiler.analyze.dependencies import place_of, refuse_hidden
 from flowql.compiler.analyze.failed_rows import without_failed_rows
 from flowql.compiler.analyze.formats import describe, key_format, value_format
 from flowql.compiler.analyze.insert_row import check_writable, insert_row, known_target
-from flowql.compiler.analyze.joins import UNBOUNDED_JOIN
 from flowql.compiler.analyze.ksql_limits import refuse_in_ksql
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.options import QueryOptions
@@ -20,8 +19,8 @@ from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties,
 from flowql.compiler.analyze.query import BoundSelect, bind_query
 from flowql.compiler.analyze.registered import key_side, value_side, with_schema
 from flowql.compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
-from flowql.compiler.analyze.relations.misnamed import MISNAMED
-from flowql.compiler.analyze.relations.view import bind_view, is_relational
+from flowql.compiler.analyze.relations.records import as_records
+from flowql.compiler.analyze.relations.view import bind_view, consolidated, is_relational
 from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
@@ -29,7 +28,7 @@ from flowql.compiler.analyze.tables import TOPIC_PREFIX, bind_table, with_limits
 from flowql.compiler.analyze.texts import statement_text
 from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import listing
-from flowql.compiler.diagnostics.diagnostic import CompileError, UnsupportedError
+from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import (
     AlterSource,
@@ -59,6 +58,7 @@ from flowql.compiler.dialect.table_statements import (
     UpdateRows,
     row_statements,
 )
+from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 from flowql.compiler.functions.assignment import assigned
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.plan.expr import Column, Expr
@@ -68,8 +68,6 @@ from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.plan.types import Kind, SqlType
 
-# What refuses a query over streams and no view over relations: a missing GROUP BY or key, a function or the type of a key.
-_LIFTED = ("FQ2006", "FQ2013", "FQ2020", "FQ2022")
 INTERACTIVE = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 
 
@@ -267,33 +265,14 @@ def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
 
 
 def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
+    """A view is a relation, whatever it reads. CREATE STREAM and CREATE TABLE ... AS are ksqlDB's, where ksqlDB can say their query."""
     if isinstance(statement, CreateView) and statement.tree is not None:
-        if is_relational(statement.tree, catalog, refused=statement.refusal is not None):
-            return _create_relation(statement, statement.tree, catalog, session, at)
-        if statement.refusal is not None:
-            raise statement.refusal
-        if is_relational(statement.tree, catalog, refused=True):
-            return _over_streams_or_relations(statement, statement.tree, catalog, session, at)
+        refusal = statement.refusal
+        if statement.is_view or is_relational(statement.tree, catalog, refused=refusal is not None):
+            return _create_view(statement, statement.tree, catalog, session, at)
+        if refusal is not None:
+            raise refusal
     return _create_query(statement, catalog, session, at)
-
-
-def _over_streams_or_relations(
-    statement: CreateView, tree: Query, catalog: Catalog, session: Mapping[str, str], at: Span
-) -> BoundQuery:
-    """A view over streams: as queries over streams are bound, else over their rows as a relation that only grows.
-
-    A join of streams without a bound of time stays refused, as its state would grow for ever.
-    """
-    try:
-        return _create_query(statement, catalog, session, at)
-    except CompileError as error:
-        if any(d.code == UNBOUNDED_JOIN for d in error.diagnostics):
-            raise
-        try:
-            return _create_relation(statement, tree, catalog, session, at)
-        except CompileError as other:
-            lifted = all(d.code in _LIFTED for d in error.diagnostics) and not isinstance(other, UnsupportedError)
-            raise (other if lifted or other.diagnostics[0].code in MISNAMED else error) from None
 
 
 def _create_query(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
@@ -303,82 +282,104 @@ def _create_query(statement: CreateAs, catalog: Catalog, session: Mapping[str, s
     if not catalog.standard:
         refuse_in_ksql(query, catalog, properties, session)
     bound = bind_query(query, catalog, session, statement.name)
-    if statement.is_view:
-        statement = replace(statement, kind="stream" if bound.node.change == "append" else "table")
     _check_kind(statement, bound, at)
-    schema = _sink_schema(bound.node.schema)
-    source = bound.inherited
     text = statement_text(statement.name, statement.kind, query)
+    sink = _sink_of_records(statement, bound.node, bound.inherited, properties, catalog, session, at)
+    return _created(statement, bound.node, replace(sink, statement=text), properties, at)
+
+
+def _sink_of_records(
+    statement: CreateAs,
+    node: Node,
+    source: SourceDef,
+    properties: Properties,
+    catalog: Catalog,
+    session: Mapping[str, str],
+    at: Span,
+) -> SourceDef:
+    """A stream or table whose record keys are the key columns of the rows. source: gives the formats that are not said."""
+    schema = _sink_schema(node.schema)
     topic = properties.topic or session.get(TOPIC_PREFIX, "") + statement.name
-    null_group = may_have_null_group(bound.node)
+    null_group = may_have_null_group(node)
     keys = key_format(properties, session, schema.key, source.key_format, at)
     if null_group and keys.name == "KAFKA" and properties.key_format is None:
         keys = replace(keys, name="JSON")  # the KAFKA format cannot write NULL
     values = value_format(properties, session, schema.value, source.value_format, at)
     sides = key_side(topic, properties, at), value_side(topic, properties, at)
-    sink = SourceDef(
+    return SourceDef(
         name=statement.name,
-        kind=statement.kind,
+        kind="stream" if node.change == "append" else "table",
         topic=topic,
         schema=schema,
         key_format=with_schema(keys, sides[0], schema.key, catalog, session, writes=True),
         value_format=with_schema(values, sides[1], schema.value, catalog, session, writes=True),
         timestamp=timestamp_of(properties, schema, at),
         partitions=properties.partitions,
-        times=times_of(bound.node),
-        statement=text,
+        times=times_of(node),
         null_group=null_group,
     )
-    node = with_sink(bound.node, sink, properties.partitions)
-    # The sink keeps its TIMESTAMP column for what it writes; readers take the record's own time.
-    visible = replace(sink, timestamp=None)
-    return BoundQuery(
-        node,
-        visible,
-        bound.reads,
-        properties.options,
-        True,
-        statement.or_replace,
-        statement.if_not_exists,
-        text,
-        at,
-    )
 
 
-def _create_relation(
-    statement: CreateView, tree: Query, catalog: Catalog, session: Mapping[str, str], at: Span
-) -> BoundQuery:
-    """A view over relations that change: its record key is the row identity, its value holds the selected columns."""
-    properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
-    _check_formats(properties, session, at)
-    node, columns = bind_view(tree, statement.columns, catalog, at)
-    text = f"CREATE TABLE {statement.name} AS {query_sql(tree)}"
-    sink = SourceDef(
-        name=statement.name,
-        kind="table",
-        topic=properties.topic or session.get(TOPIC_PREFIX, "") + statement.name,
-        schema=node.schema,
-        key_format=Format("JSON", wrap=False),
-        value_format=value_format(properties, session, node.schema.value, Format("JSON"), at),
-        partitions=properties.partitions,
-        times=times_of(node),
-        statement=text,
-        null_group=True,
-        relation=True,
-        columns=columns,
-    )
-    node = with_sink(node, sink, properties.partitions)
+def _created(statement: CreateAs, node: Node, sink: SourceDef, properties: Properties, at: Span) -> BoundQuery:
     return BoundQuery(
-        node,
-        sink,
+        with_sink(node, sink, properties.partitions),
+        replace(sink, timestamp=None),  # it is for what the sink writes; readers take the record's own time
         sources_read(node),
         properties.options,
         True,
         statement.or_replace,
         statement.if_not_exists,
-        text,
+        sink.statement,
         at,
     )
+
+
+def _create_view(
+    statement: CreateView, tree: Query, catalog: Catalog, session: Mapping[str, str], at: Span
+) -> BoundQuery:
+    """A view. Where each row is made from one record of a stream it is a stream; else a table, which keeps a row per row identity."""
+    properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
+    view, columns = bind_view(tree, statement.columns, catalog, at)
+    records = as_records(view)
+    if records is not None:
+        _refuse_system_columns(columns, at)
+        (read,) = sources_read(records)
+        sink = _sink_of_records(statement, records, catalog.sources[read], properties, catalog, session, at)
+    else:
+        _check_formats(properties, session, at)
+        sink = _sink_of_relation(statement.name, view, columns, properties, session, at)
+    text = f"CREATE {sink.kind.upper()} {statement.name} AS {query_sql(tree)}"
+    node = consolidated(view) if records is None else records
+    return _created(statement, node, replace(sink, statement=text), properties, at)
+
+
+def _sink_of_relation(
+    name: str, view: Node, columns: tuple[str, ...], properties: Properties, session: Mapping[str, str], at: Span
+) -> SourceDef:
+    """Its record key is the row identity, its value holds the selected columns."""
+    return SourceDef(
+        name=name,
+        kind="table",
+        topic=properties.topic or session.get(TOPIC_PREFIX, "") + name,
+        schema=view.schema,
+        key_format=Format("JSON", wrap=False),
+        value_format=value_format(properties, session, view.schema.value, Format("JSON"), at),
+        partitions=properties.partitions,
+        times=times_of(view),
+        null_group=True,
+        relation=True,
+        columns=columns,
+    )
+
+
+def _refuse_system_columns(columns: tuple[str, ...], at: Span) -> None:
+    """The records of a stream have columns of these names."""
+    taken = [c for c in columns if c.upper() in SYSTEM_COLUMNS]
+    if taken:
+        title = f"reserved column name in select: `{taken[0]}`"
+        raise mistake(
+            "FQ2008", title, at, "reserved", help=f"give it an alias, as in  {taken[0]} AS my_{taken[0].lower()}"
+        )
 
 
 def _check_formats(properties: Properties, session: Mapping[str, str], at: Span) -> None:

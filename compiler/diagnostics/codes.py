@@ -427,9 +427,20 @@ CODES: dict[str, CodePage] = {
         "CREATE TABLE users (id INT PRIMARY KEY, city STRING) WITH (KAFKA_TOPIC = 'users', VALUE_FORMAT = 'JSON');",
         "CREATE TABLE users (id INT PRIMARY KEY, city STRING, since BIGINT)\n  WITH (KAFKA_TOPIC = 'users', VALUE_FORMAT = 'JSON', TIMESTAMP = 'since');",
     ),
+    "FQ2091": CodePage(
+        "A view over a stream keeps all its windows",
+        "Over a stream without a watermark no record is late: each window of TUMBLE, HOP, CUMULATE and SESSION may still get a record, and is kept "
+        "as a group of the view. A watermark says when a window is over; its state is dropped then, and its row stays in the view.",
+        "CREATE STREAM clicks (page TEXT, ts TIMESTAMP) WITH (kafka_topic = 'clicks', value_format = 'json');\n"
+        "CREATE VIEW v AS SELECT window_start, COUNT(*) AS n FROM TUMBLE(clicks, ts, INTERVAL '1' MINUTE) GROUP BY window_start;",
+        "CREATE STREAM clicks (page TEXT, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '10' SECOND)\n"
+        "  WITH (kafka_topic = 'clicks', value_format = 'json');\n"
+        "CREATE VIEW v AS SELECT window_start, COUNT(*) AS n FROM TUMBLE(clicks, ts, INTERVAL '1' MINUTE) GROUP BY window_start;",
+    ),
     "FQ2103": CodePage(
         "A join of two streams has no time bound",
-        "Both sides are unbounded, so every row would have to be kept forever.",
+        "Both sides are unbounded, so every row would have to be kept forever. In a view of standard SQL declare WATERMARK FOR the times of both "
+        "streams, and compare these times in ON.",
         "FROM a JOIN b ON a.id = b.id",
         "FROM a JOIN b WITHIN 1 HOUR ON a.id = b.id",
     ),

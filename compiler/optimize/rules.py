@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from flowql.compiler.optimize.drop_rekey import drop_rekey
 from flowql.compiler.optimize.fold_constants import fold_constants
+from flowql.compiler.optimize.fold_groups import fold_groups
 from flowql.compiler.optimize.mark_appends import mark_appends
 from flowql.compiler.optimize.merge_projects import merge_projects
 from flowql.compiler.optimize.prune_columns import prune_columns
@@ -19,6 +20,7 @@ RULES: tuple[Rule, ...] = (
     fold_constants,
     push_filter,
     push_into_changes,
+    fold_groups,
     merge_projects,
     drop_rekey,
     prune_columns,

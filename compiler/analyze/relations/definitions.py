@@ -49,7 +49,7 @@ class Binding(Protocol):
 def whole(binder: Binding, query: t.Query) -> Rel:
     """The relation of the query of a view."""
     if query.emit == "final":
-        unsupported("EMIT FINAL of a view over relations", query.span, "write  EMIT ON WINDOW CLOSE")
+        unsupported("EMIT FINAL of a view", query.span, "write  EMIT ON WINDOW CLOSE")
     closes = query.emit == "on window close"
     binder.follows_watermark |= closes
     rel = binder.query(replace(query, emit=None))

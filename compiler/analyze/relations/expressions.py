@@ -21,7 +21,7 @@ from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.dialect.standard.write_queries import WRITER
-from flowql.compiler.functions.registry import Function
+from flowql.compiler.functions.registry import AggregateFunction, Function
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, columns_of
 from flowql.compiler.plan.temporal_filters import DAY_MS
 from flowql.compiler.plan.types import DATE, SPAN, TIMESTAMP, TIMESTAMPTZ
@@ -31,6 +31,19 @@ _MARK = "\0"  # in the name of what stands for an expression that is bound alrea
 CLOCK = ("sql_now", "sql_localtimestamp", "sql_current_date")
 _ASKED = "compare with the clock where the view is read:  SELECT ... FROM the_view WHERE ts > NOW() - INTERVAL '1' HOUR"
 
+# Aggregates of ksqlDB, which depend on the order of records or keep what they cannot take out again.
+_OF_KSQL = {
+    "COLLECT_LIST": "write  ARRAY_AGG(x)",
+    "COLLECT_SET": "write  ARRAY_AGG(DISTINCT x)",
+    "COUNT_DISTINCT": "write  COUNT(DISTINCT x)",
+    "CORRELATION": "write  CORR(x, y)",
+    "EARLIEST_BY_OFFSET": "write  FIRST_VALUE(x ORDER BY time)",
+    "LATEST_BY_OFFSET": "write  LAST_VALUE(x ORDER BY time)",
+    "HISTOGRAM": "group by the value, and count",
+    "TOPK": "write  ARRAY_AGG(x ORDER BY x DESC)",
+    "TOPKDISTINCT": "write  ARRAY_AGG(DISTINCT x ORDER BY x DESC)",
+    "ATTR": "write  MIN(x)  and  MAX(x), and compare them",
+}
 
 Misnamed = Callable[[Name], CompileError | None]  # the mistake behind a name that is no column, where it is known
 
@@ -191,14 +204,23 @@ class RelBinder(Binder):
         return []
 
     def _call(self, node: Func, function: Function) -> Expr:
-        """A row that goes must be computed as it was when it came. With arguments UNIX_TIMESTAMP and its like are of these alone."""
+        """A row that goes must be computed as it was when it came (`physical.unrepeatable` looks at other functions). With arguments
+        UNIX_TIMESTAMP and its like are of these alone.
+        """
         if self.catalog.now_ms is not None:
             return _moment(function.name, self.catalog.now_ms) or super()._call(node, function)
         in_time = function.name in CLOCK and self._clause == "WHERE"  # `clock` turns the condition
-        if not function.deterministic and not node.args and not in_time:
-            what = f"{node.name.upper()}, which gives another value each time, in a view over tables"
-            unsupported(what, node.span, _ASKED if function.name in CLOCK else "store the value in a table")
+        if function.name in CLOCK and not function.deterministic and not node.args and not in_time:
+            unsupported(f"{node.name.upper()}, which gives another value each time, in a view", node.span, _ASKED)
         return super()._call(node, function)
+
+    def _aggregate(self, node: Func, function: AggregateFunction) -> Expr:
+        if node.name.upper() in _OF_KSQL:
+            unsupported(f"the aggregate {node.name.upper()} in a view", node.span, _OF_KSQL[node.name.upper()])
+        return super()._aggregate(node, function)
+
+    def _table_call(self, node: Func, function: Function) -> Expr:
+        unsupported(f"the table function {node.name.upper()} in a view", node.span, "write  UNNEST(array)")
 
     def find(self, node: Name) -> Column | None:
         """The column that a name means in this relation alone; None if it has none. Raises for an ambiguous one."""

@@ -228,7 +228,8 @@ class FromBinder(ABC):
         if join.variant and not is_asof(join):
             unsupported(f"{join.variant} JOIN", join.at)
         if join.within is not None:
-            unsupported("WITHIN in a join of tables", join.at, "compare the times in ON")
+            help = "compare the times in ON, and declare WATERMARK FOR those of streams; or write  CREATE STREAM ... AS"
+            unsupported("WITHIN in a view", join.at, help)
 
     def _relation(self, relation: t.Relation, tables: Tables, outer: RelBinder | None) -> Rel:
         match relation:

@@ -211,7 +211,10 @@ class Aggregates:
             args = []
         elif len(args) != (wanted := 2 if function in _OF_PAIRS else 1) and (function != "STRING_AGG" or init):
             takes = "two numbers" if wanted == 2 else "one argument"
-            raise mistake("FQ2005", f"{node.name[-1]} takes {takes}, not {len(args)}", node.span)
+            help = "count rows of them:  COUNT(DISTINCT ROW(a, b))" if function == "COUNT" and args else ""
+            if not args:
+                help = f"write  {node.name[-1].upper()}({'DISTINCT ' * node.distinct}x)"
+            raise mistake("FQ2005", f"{node.name[-1]} takes {takes}, not {len(args)}", node.span, help=help)
         condition = self._below.true_when(node.filter) if node.filter is not None else None
         if init == (None,):  # a fraction that is NULL: as if there were no rows
             init, condition = (0.5,), Literal(BOOLEAN, False)

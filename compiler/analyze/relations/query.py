@@ -199,9 +199,13 @@ class QueryBinder(FromBinder):
 
     def _refuse(self, select: t.Select) -> None:
         if select.time_window is not None:
-            unsupported("WINDOW over a table", select.span, "group by an expression of the time column")
+            help = "write  FROM TUMBLE(source, time, INTERVAL '1' MINUTE)  and  GROUP BY window_start"
+            unsupported("the WINDOW clause in a view", select.span, help)
         if select.partition_by:
-            unsupported("PARTITION BY of a query over a table", select.partition_by[0].span, "leave it out")
+            help = (
+                "a view is placed by its rows; records get another key by  CREATE STREAM ... AS SELECT ... PARTITION BY"
+            )
+            unsupported("PARTITION BY in a view", select.partition_by[0].span, help)
         if select.qualify is not None:
             unsupported("QUALIFY", select.qualify.span, "filter a sub-query by the window function")
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from flowql.compiler.analyze.relation import retracting, scan
 from flowql.compiler.plan.changes import SortKey
-from flowql.compiler.plan.expr import Call, Column, Expr, Literal
+from flowql.compiler.plan.expr import ROWTIME, Call, Column, Expr, Literal
 from flowql.compiler.plan.logical import Filter, NamedExpr, Node, Project
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import HIDDEN
 from flowql.compiler.plan.topology import SourceDef
-from flowql.compiler.plan.types import BOOLEAN, INT, SqlType, struct
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, SqlType, struct
 from flowql.compiler.plan.watermarks import AppendOnly
 
 OUTER = "\0outer"  # the source of columns that are carried through a sub-query: `Rel.carried`
@@ -119,6 +119,9 @@ def scanned(source: SourceDef, alias: str, names: Names) -> Rel:
         if f.name not in source.visible and not f.name.startswith(HIDDEN):
             columns.append(RelColumn(alias, f.name, f.type, names.fresh(f.name), is_hidden=True))
             exprs.append(NamedExpr(columns[-1].column, column_of(f)))
+    for name, e in _of_records(node, source):
+        columns.append(RelColumn(alias, name, e.type, names.fresh(name), is_hidden=True))
+        exprs.append(NamedExpr(columns[-1].column, e))
     key = tuple(c.column for f in source.schema.key for c in columns if c.name == f.name)
     if len(key) == len(source.schema.key):
         columns = [replace(c, key=key) for c in columns]
@@ -134,6 +137,14 @@ def _changes(source: SourceDef) -> Node:
     ):
         return retracting(node)
     return Node(AppendOnly(source.watermark), (node,), node.schema, "retract")
+
+
+def _of_records(node: Node, source: SourceDef) -> list[tuple[str, Column]]:
+    """What is known of the records of a stream beside their columns: their time, and their place."""
+    if source.kind == "table" or source.value_format.name == "NONE":  # the rows of an interactive query are in no topic
+        return []
+    found = [("ROWTIME", Column(BIGINT, ROWTIME)), *((f.name, column_of(f)) for f in node.schema if f.role == "pseudo")]
+    return [(name, e) for name, e in found if source.schema.get(name) is None]
 
 
 def _identity(node: Node, source: SourceDef) -> Sequence[Field]:

@@ -83,10 +83,13 @@ def in_windows(function: t.TableFunction, rel: Rel, catalog: Catalog, names: Nam
     time, durations = _arguments(function, _NAMED[name])
     binder = RelBinder(rel.columns, catalog, name.upper())
     at = binder.bound(time)
+    if at.type.kind is Kind.BIGINT:  # as ROWTIME counts
+        binder.given = {_MARK: at}
+        at = binder.bind(Func("from_millis", (Name((_MARK,)),)))
     if at.type.kind is not Kind.TIMESTAMP:
         raise mistake(
             "FQ2005",
-            f"the time column of {name.upper()} is {at.type}, not TIMESTAMP",
+            f"the time column of {name.upper()} is {at.type}, not TIMESTAMP or a BIGINT of ms",
             time.span,
             "microseconds" if at.type.kind is Kind.MICROS else "not a time",
             help="select  CAST(... AS TIMESTAMP(3))  of it in a view" if at.type.kind is Kind.MICROS else "",

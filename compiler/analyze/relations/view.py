@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from flowql.compiler.analyze.joins import UNBOUNDED_JOIN
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.array_queries import as_aggregates
 from flowql.compiler.analyze.relations.clock import with_clock
@@ -15,6 +16,7 @@ from flowql.compiler.analyze.relations.gap_fill import is_gap_fill
 from flowql.compiler.analyze.relations.grouping import with_own_aggregates
 from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.analyze.relations.query import QueryBinder
+from flowql.compiler.analyze.relations.records import is_records
 from flowql.compiler.analyze.relations.relation import column_of, projected, with_identity
 from flowql.compiler.analyze.relations.time_windows import is_time_window, source_of
 from flowql.compiler.catalog.catalog import Catalog
@@ -24,12 +26,14 @@ from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.user import plain_names
-from flowql.compiler.plan.changes import Consolidate
-from flowql.compiler.plan.logical import NamedExpr, Node
+from flowql.compiler.plan.changes import Consolidate, EquiJoin
+from flowql.compiler.plan.logical import NamedExpr, Node, walk_nodes
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.tables import HIDDEN
 from flowql.compiler.plan.topology import NO_ROWS, SourceDef
 from flowql.compiler.schemas.ref import JSON_OBJECT
+
+_PAIRING = ("inner", "left", "right", "full")  # joins that give pairs
 
 
 def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -76,7 +80,7 @@ def _is_windowed(node: t.Node) -> bool:
 
 
 def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
-    """The plan of a view: one row per row identity, hidden in key columns, and its columns by their names, in order.
+    """The plan of a view: its rows with their identity, hidden in key columns, and its columns by their names, in order.
 
     columns: new names for the first ones. Raises CompileError.
     """
@@ -144,9 +148,31 @@ def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span)
                 "reserved",
                 help="choose another name",
             )
+    _refuse_unbounded(query, rel.node)
     node = with_identity(rel.node, binder.names)
     identity = [(Field(f"{HIDDEN}{n}", f.type, "key"), column_of(f)) for n, f in enumerate(node.schema.key)]
     values = [NamedExpr(n, c.expr()) for n, c in zip(names, rel.shown, strict=True)]
     shown = projected(node, identity, values)
     shown, _ = followed(with_clock(shown, span), binder.names.windows)
-    return Node(Consolidate(), (shown,), shown.schema, "retract"), names
+    return shown, names
+
+
+def consolidated(view: Node) -> Node:
+    """The rows of a view as a table keeps them: one per row identity."""
+    return Node(Consolidate(), (view,), view.schema, "retract")
+
+
+def _refuse_unbounded(query: t.Query, node: Node) -> None:
+    """Both sides of a join of streams without watermarks grow for ever, and so would what it keeps of them."""
+    for join in walk_nodes(node):
+        if isinstance(join.spec, EquiJoin) and join.spec.kind in _PAIRING and all(map(is_records, join.inputs)):
+            at = next((n.span for n in t.walk(query) if isinstance(n, t.Join)), query.span)
+            raise mistake(
+                UNBOUNDED_JOIN,
+                "this join of two streams has no time bound",
+                at,
+                "both inputs are unbounded",
+                why="every row would have to be kept forever",
+                help="declare WATERMARK FOR the times of both, and bound one by the other in ON;"
+                "  or write CREATE STREAM ... AS with  JOIN ... WITHIN 1 HOUR ON",
+            )

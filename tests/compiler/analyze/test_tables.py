@@ -70,7 +70,7 @@ def test_a_key_of_the_table_has_the_order_of_the_constraint() -> None:
 
 
 def test_a_plan_says_nothing_of_what_other_tables_do_not_have() -> None:
-    text = codec.dumps(plan(TABLES.split("APPEND ONLY;")[1]))
+    text = codec.dumps(plan(TABLES.split("APPEND ONLY;")[1].replace("MATERIALIZED VIEW", "TABLE")))
     assert not any(f'"{word}"' in text for word in ("relation", "columns", "rules", "changes") if word != "columns")
     again = codec.loads(codec.dumps(plan()))
     assert again == plan()

@@ -9,6 +9,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.parser import parse_expression, parse_query, parse_statements
 from flowql.compiler.dialect.standard.view_statement import CreateView
 from flowql.compiler.driver import Compiled, compile_project
+from flowql.compiler.plan.logical import Node
 
 SOURCE = """CREATE STREAM s (k INT KEY, v INT, t VARCHAR, b BOOLEAN) WITH (kafka_topic='s', partitions=1, value_format='JSON', key_format='JSON');
 CREATE TABLE r (k INT, g INT, PRIMARY KEY (k)) WITH (kafka_topic='r', partitions=1, value_format='JSON', key_format='JSON');"""
@@ -18,12 +19,12 @@ def compiled(text: str) -> Compiled:
     return compile_project([SourceText("q.sql", f"{SOURCE}\n{text}")], dialect="standard")
 
 
-def definition(query: str, head: str = "CREATE VIEW w AS") -> str:
-    """What identifies the plan of a view."""
+def logical(query: str, head: str = "CREATE VIEW w AS") -> Node:
+    """The plan of a view."""
     made = compiled(f"{head} {query};")
     assert made.ok, [d.title for d in made.diagnostics]
     (running,) = made.plan.queries
-    return running.definition
+    return running.logical
 
 
 @pytest.mark.parametrize(
@@ -62,11 +63,11 @@ def definition(query: str, head: str = "CREATE VIEW w AS") -> str:
     ],
 )
 def test_two_ways_of_one_plan(query: str, same: str) -> None:
-    assert definition(query) == definition(same)
+    assert logical(query) == logical(same)
 
 
 def test_a_view_with_columns_names_those_of_its_query() -> None:
-    assert definition("SELECT k, v + 1 FROM s", "CREATE MATERIALIZED VIEW w (a, x) AS") == definition(
+    assert logical("SELECT k, v + 1 FROM s", "CREATE MATERIALIZED VIEW w (a, x) AS") == logical(
         "SELECT k AS a, v + 1 AS x FROM s"
     )
 
