@@ -17,7 +17,7 @@ from tests.tidy.tree import PACKAGES, ROOT, own_files, text_of
 
 RULES = Path("docs/internals/correctness.md")
 STATES = Path("docs/internals/states.md")
-PAGES = [p for p in own_files() if p.suffix == ".md"]
+PAGES = [p for p in own_files() if p.suffix == ".md" or p.name == "llms.txt"]
 CITING = [p for p in own_files() if p.suffix in (".py", ".md", ".c", ".sh") and p != RULES]
 
 CITATION = re.compile(r"\b[Rr]ules? (R\d+(?:(?:, | and | to |, and )R\d+)*)")
