@@ -47,7 +47,8 @@ def distinct_count(tr: Translation, node: Node) -> Node:
 
 
 def count(tr: Translation, node: Node) -> Node:
-    if node.expressions:
+    distinct = isinstance(node.this, exp.Distinct) and len(node.this.expressions) > 1
+    if node.expressions or (distinct and not tr.as_postgres):
         refuse(
             node,
             "COUNT of several values",
@@ -201,7 +202,7 @@ def _at_least(node: Node, least: int) -> bool:
 def position(tr: Translation, node: Node) -> Node:
     if tr.as_postgres:
         return tr.copied(node, tuple(node.arg_types))
-    if node.args.get("position") or node.args.get("occurrence") or node.args.get("clamp_position"):
+    if node.args.get("position") or node.args.get("occurrence"):
         refuse(
             node, f"{tr.name_of(node)} from a place", f"no translation from {tr.dialect} is known", "write REGEXP_INSTR"
         )

@@ -148,16 +148,25 @@ def _span(tr: Translation, node: Node, unit: str) -> Node:
 
 
 def difference(tr: Translation, node: Node) -> Node:
-    """DATEDIFF: Snowflake, BigQuery's DATE_DIFF and DuckDB count the boundaries between two times, all others whole units."""
-    unit, late, early = unit_of(tr, node), tr(node.this), tr(node.expression)
-    dates = isinstance(node.this, exp.TsOrDsToDate) or tr.kinds.of(node.this) == tr.kinds.of(node.expression) == "date"
-    if unit == "DAY" and (node.args.get("date_part_boundary") or dates):
+    """DATEDIFF: Snowflake, DuckDB, and BigQuery for dates and datetimes count the boundaries between two times, all others whole units."""
+    unit = unit_of(tr, node)
+    moments = [_undated(tr, node, n) for n in (node.this, node.expression)]
+    late, early = (tr(n) for n in moments)
+    boundaries = node.args.get("date_part_boundary") or isinstance(node, exp.DatetimeDiff)
+    dates = all(isinstance(n, exp.TsOrDsToDate) or tr.kinds.of(n) == "date" for n in moments)
+    if unit == "DAY" and (boundaries or dates):
         return exp.Paren(this=exp.Sub(this=cast(late, "DATE"), expression=cast(early, "DATE")))
-    if not node.args.get("date_part_boundary"):
+    if not boundaries:
         return call("TIMESTAMPDIFF", exp.var(unit), cast(early, "TIMESTAMP"), cast(late, "TIMESTAMP"))
     if _from_sunday(tr, node):
         refuse(node, f"{tr.name_of(node)} of weeks", "they begin on Sunday there, and on Monday here", "write ISOWEEK")
     return _boundaries(tr, node, unit, early, late)
+
+
+def _undated(tr: Translation, node: Node, moment: Node) -> Node:
+    """The moment of Spark's datediff(HOUR, a, b), which sqlglot reads as a date, as in datediff(a, b)."""
+    dated = tr.dialect == "spark" and node.args.get("unit") is not None and isinstance(moment, exp.TsOrDsToDate)
+    return moment.this if dated else moment
 
 
 def _boundaries(tr: Translation, node: Node, unit: str, early: Node, late: Node) -> Node:
