@@ -59,6 +59,8 @@ def lowered(
         return _squares(function, of, args[0], types[0], result, over)
     if function in ("MIN", "MAX") and _is_ordered(types[0]):
         return f"CAST({over(f'{function.lower()}({args[0]})')} AS {to})"
+    if function in ("MIN", "MAX") and kind is Kind.DOUBLE:
+        return _extreme_double(function.lower(), args[0], over)
     if function in ("BOOL_AND", "BOOL_OR", "EVERY") and kind is Kind.BOOLEAN:
         return over(f"{'bool_or' if function == 'BOOL_OR' else 'bool_and'}({args[0]})")
     if windowed or not _is_ordered(types[0]):
@@ -85,6 +87,13 @@ def _sum(function: str, of: str, arg: str, t: SqlType, result: SqlType, over: Ov
         return f"CAST({over(f'sum({of}{arg})')} AS {duckdb_type(result)})"
     whole = _whole(arg, t)
     return f'"{_finish(function, t, result)}"({over(f"count({of}{arg})")}, {_digits(over(f"sum({of}{whole})"))})'
+
+
+def _extreme_double(function: str, arg: str, over: Over) -> str:
+    """Declines groups whose extreme is a zero and that have both zeros: the first row of them decides."""
+    found = over(f"{function}({arg})")
+    zeros = [over(f"bool_or({arg} = 0 AND {sign}signbit({arg}))") for sign in ("", "NOT ")]
+    return f"(CASE WHEN {found} = 0 AND {' AND '.join(zeros)} THEN error('{DECLINED}') ELSE {found} END)"
 
 
 def _squares(function: str, of: str, arg: str, t: SqlType, result: SqlType, over: Over) -> str:

@@ -336,11 +336,6 @@ def _given(name: str, by: Reference | None) -> Reference:
     return by
 
 
-def ascii_only(args: Sequence[str], _r: Resolution) -> str:
-    """Declines rows whose first text has other than ASCII characters (case mapping and classes differ there)."""
-    return f"(strlen({args[0]}) <> length({args[0]}))"
-
-
 # (accumulator, arguments of its rows) of groups -> of each group the accumulator, and where rows failed with what text.
 AddMany = Callable[[Sequence[tuple[Any, Sequence[tuple[Any, ...]]]]], Sequence[tuple[Any, Sequence[tuple[int, str]]]]]
 # accumulators -> of each the value, and the text of its failure or nothing.

@@ -6,6 +6,7 @@ What has no value is an error: the root or logarithm of a negative number, a res
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from typing import Any
@@ -15,9 +16,10 @@ from flowql.compiler.functions.registry import Lowering, Reference, Resolve, sta
 from flowql.compiler.functions.signatures import DEC, Resolution, as_decimal, not_accepted
 from flowql.compiler.functions.sql_aggregates import NUMERIC_SCALE
 from flowql.compiler.functions.sql_arithmetic import RANGES, out_of_range
-from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal, duckdb_type
 
 _WIDEST = decimal(MAX_PRECISION, NUMERIC_SCALE)
+_CONSTANT = re.compile(r"CAST\('-?\d+' AS INTEGER\)")
 
 
 def _whole_type(args: tuple[SqlType, ...]) -> SqlType:
@@ -107,10 +109,29 @@ _MODES: tuple[tuple[str, Callable[[float], float], str, str, str], ...] = (
 
 
 def _whole_sql(name: str) -> Lowering:
-    function = {"CEIL": "ceil", "FLOOR": "floor", "TRUNC": "trunc"}.get(name, "")
-    if not function:
-        return lambda _a, _r: ""
-    return lambda a, r: f"{function}({a[0]})" if r.args[0].kind is Kind.DOUBLE else ""
+    """Digits must be constant: DuckDB rounds a DECIMAL to others as a DOUBLE."""
+
+    def lowering(a: Sequence[str], r: Resolution) -> str:
+        kind = r.args[0].kind
+        if kind is Kind.DOUBLE:
+            return f"round_even({a[0]}, 0)" if name == "ROUND" else f"{name.lower()}({a[0]})"
+        if kind is not Kind.DECIMAL:
+            return f"CAST({a[0]} AS DOUBLE)"
+        if not all(map(_CONSTANT.fullmatch, a[1:])):
+            return ""
+        return f"TRY(CAST({name.lower()}({', '.join(a)}) AS {duckdb_type(r.result)}))"
+
+    return lowering
+
+
+def _without_digits(name: str) -> Lowering:
+    """Declines a number that has too many digits when it is rounded."""
+
+    def declines(a: Sequence[str], r: Resolution) -> str:
+        is_decimal = r.args[0].kind is Kind.DECIMAL
+        return f"({a[0]} IS NOT NULL AND {_whole_sql(name)(a, r)} IS NULL)" if is_decimal else ""
+
+    return declines
 
 
 for _name, _f, _mode, _summary, _shown in _MODES:
@@ -122,6 +143,7 @@ for _name, _f, _mode, _summary, _shown in _MODES:
         by_types=_rounding(_f, _mode),
         also={"CEIL": ("CEILING",), "TRUNC": ("TRUNCATE",)}.get(_name, ()),
         duckdb=_whole_sql(_name),
+        declines=_without_digits(_name),
         summary=_summary + ("; of a DECIMAL also to a number of digits." if _has_digits else "."),
         example=f"sql_{_name.lower()}(-1.5e0) -> {_shown}",
     )

@@ -6,9 +6,10 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
+from flowql.compiler.functions.beyond_ascii import beyond_ascii
 from flowql.compiler.functions.bounds import check_bytes, utf8_bytes
 from flowql.compiler.functions.pattern_calls import pattern_calls
-from flowql.compiler.functions.registry import Lowering, Reference, ascii_only, named, standard, takes
+from flowql.compiler.functions.registry import Lowering, Reference, named, standard, takes
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_patterns import part_described
 from flowql.compiler.functions.strings import check_parts, filled, missing_to, replace, replace_sql
@@ -133,14 +134,9 @@ def _octets_sql(factor: str) -> Lowering:
     return lowering
 
 
-def _or_not_ascii(test: Callable[[Sequence[str]], str]) -> Lowering:
-    """Declines texts with other than ASCII characters, and rows where the test is true."""
-    return lambda a, r: f"({test(a)} OR {ascii_only(a, r)})"
-
-
 def _substring_declines(a: Sequence[str]) -> str:
     counted = f" OR {a[2]} NOT BETWEEN 0 AND 1000000000" if len(a) > 2 else ""
-    return f"{a[1]} NOT BETWEEN 1 AND 1000000000{counted}"
+    return f"({a[1]} NOT BETWEEN 1 AND 1000000000{counted})"
 
 
 def _strip(by: Callable[[str, str], str]) -> Reference:
@@ -151,8 +147,8 @@ def _strip_sql(function: str) -> Lowering:
     return lambda a, _r: f"{function}({a[0]}, {a[1] if len(a) > 1 else _BLANK})"
 
 
-def _strip_declines(a: Sequence[str], r: Resolution) -> str:
-    return ascii_only(a, r) if len(a) < 2 else f"({ascii_only(a, r)} OR {a[1]} = '' OR {ascii_only(a[1:], r)})"
+def _strip_declines(a: Sequence[str], _r: Resolution) -> str:
+    return f"({a[1]} = '')" if len(a) > 1 else ""
 
 
 def _pad(*, left: bool) -> Reference:
@@ -169,9 +165,13 @@ def _pad_sql(function: str) -> Lowering:
     return lowering
 
 
-def _pad_declines(a: Sequence[str], r: Resolution) -> str:
-    fill = f" OR {a[2]} = '' OR {ascii_only(a[2:], r)}" if len(a) > 2 else ""
-    return f"({a[1]} NOT BETWEEN 0 AND 100000 OR {ascii_only(a, r)}{fill})"
+def _pad_declines(a: Sequence[str], _r: Resolution) -> str:
+    fill = f" OR {a[2]} = ''" if len(a) > 2 else ""
+    return f"({a[1]} NOT BETWEEN 0 AND 100000{fill})"
+
+
+def _reversed(s: str) -> str:
+    return s[::-1]
 
 
 def _texts(sql: Callable[[Sequence[str]], str]) -> Lowering:
@@ -213,7 +213,7 @@ standard(
     by_types=lambda r: _DESCRIBED["by_types"](r) if _by_pattern(r) else substring,
     also=("SUBSTR",),
     duckdb=_substring_sql,
-    declines=lambda a, r: (_DESCRIBED["declines"] if _by_pattern(r) else _or_not_ascii(_substring_declines))(a, r),
+    declines=lambda a, r: (_DESCRIBED["declines"](a, r) if _by_pattern(r) else _substring_declines(a)),
     summary="So many characters (or bytes) from a position; places before the first one count and are empty. Also `SUBSTRING(x FROM 2 FOR 3)`. "
     "Of a text, also the first match of a POSIX regular expression, or its first group: `SUBSTRING(x FROM 'a(.)')`.",
     example="sql_substring('stream', 0, 3) -> 'st'",
@@ -289,9 +289,8 @@ standard(
 standard(
     "REVERSE",
     takes(STRING, gives=STRING),
-    by=lambda s: s[::-1],
-    duckdb=named("reverse"),
-    declines=ascii_only,
+    by=_reversed,
+    **beyond_ascii("reverse", _reversed),
     summary="The characters in the opposite order.",
     example="sql_reverse('abc') -> 'cba'",
 )
@@ -312,7 +311,7 @@ for _name, _f in (("LEFT", left), ("RIGHT", right)):
         takes(STRING, INT, gives=STRING),
         by=_f,
         duckdb=named(_name.lower()),
-        declines=_or_not_ascii(lambda a: f"{a[1]} NOT BETWEEN -1000000000 AND 1000000000"),
+        declines=lambda a, _r: f"({a[1]} NOT BETWEEN -1000000000 AND 1000000000)",
         summary=f"The {'first' if _name == 'LEFT' else 'last'} n characters; all but the {'last' if _name == 'LEFT' else 'first'} n when negative.",
         example=f"sql_{_name.lower()}('stream', -2) -> {_f('stream', -2)!r}",
     )
@@ -336,7 +335,6 @@ standard(
     takes(STRING, gives=INT),
     by=lambda s: ord(s[0]) if s else 0,
     duckdb=lambda a, _r: f"CAST(ascii({a[0]}) AS INTEGER)",
-    declines=ascii_only,
     summary="The code point of the first character, 0 of an empty text.",
     example="sql_ascii('flow') -> 102",
 )

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flowql.compiler.functions.beyond_ascii import beyond_ascii
 from flowql.compiler.functions.bounds import (
     ELEMENTS_MAX,
     VALUE_BYTES_MAX,
@@ -13,7 +14,7 @@ from flowql.compiler.functions.bounds import (
     check_elements,
     utf8_bytes,
 )
-from flowql.compiler.functions.registry import Lowering, Reference, ascii_only, named, scalar, takes, takes_many, text
+from flowql.compiler.functions.registry import Lowering, Reference, named, scalar, takes, takes_many, text
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.text_case import lower, upper
 from flowql.compiler.plan.types import BOOLEAN, BYTES, INT, STRING, Kind, array, map_of
@@ -198,8 +199,7 @@ scalar(
     takes(STRING, gives=STRING),
     by=upper,
     aliases=("UPPER",),
-    duckdb=text(lambda a: f"upper({a})"),
-    declines=ascii_only,
+    **beyond_ascii("upper", upper),
     summary="The text in upper case.",
     example="UCASE('Flow') -> 'FLOW'",
 )
@@ -208,8 +208,7 @@ scalar(
     takes(STRING, gives=STRING),
     by=lower,
     aliases=("LOWER",),
-    duckdb=text(lambda a: f"lower({a})"),
-    declines=ascii_only,
+    **beyond_ascii("lower", lower),
     summary="The text in lower case.",
     example="LCASE('Flow') -> 'flow'",
 )
