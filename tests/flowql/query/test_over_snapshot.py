@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from decimal import Context, Decimal, localcontext
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -20,12 +21,14 @@ from flowql.compiler.driver import asked_query, compile_asked
 from flowql.compiler.functions.duckdb_aggregates import DECLINED
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, TIMESTAMP, array, decimal
+from flowql.query import reference
 from flowql.query.database import QueryDatabase
 from flowql.query.errors import QueryError
 from flowql.query.limits import InteractiveQuerySettings, QueryLimits
 from flowql.query.over_snapshot import rendered
 from flowql.query.reference import computed
 from flowql.query.relations import arrow_schema
+from flowql.runtime.operators.base import MicroBatchContext
 from tests.slt.session import Shape, SqlSession
 
 FIELDS = (
@@ -169,7 +172,10 @@ SELECT n, min(x), max(x) FROM t WHERE x <> 0 GROUP BY n
 
 
 @pytest.mark.parametrize("sql", RANDOM_QUERIES)
-def test_texts_beyond_ascii_and_rounded_numbers_are_those_of_the_operators(database: QueryDatabase, sql: str) -> None:
+def test_texts_beyond_ascii_and_rounded_numbers_are_those_of_row_kernels(
+    database: QueryDatabase, sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "MicroBatchContext", partial(MicroBatchContext, vector=False))
     random, rows = Random(54), list[tuple[Any, ...]]()
     for n in range(600):
         s, c = ("".join(random.choices(LETTERS, k=random.randrange(k))) for k in (7, 2))
