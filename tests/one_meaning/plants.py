@@ -1,6 +1,6 @@
 """Faults that the comparison must find within 500 statements: `python -m tests.one_meaning --plant NAME`.
 
-Each is planted into the operators of views, or into what writes rows, of this process.
+Each is planted on one way of this process: into the operators of views, into what DuckDB computes of an interactive query, or into what writes rows.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
+from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
-from flowql.compiler.functions import builtin, change_aggregates, exact_sums, inline
+from flowql.compiler.functions import builtin, change_aggregates, duckdb_aggregates, inline
 from flowql.compiler.functions.registry import lookup, register
 from flowql.compiler.plan.expr import Literal
-from flowql.compiler.plan.types import Kind
+from flowql.compiler.plan.types import Kind, duckdb_type
 from flowql.runtime.operators.changes import order
 from flowql.runtime.operators.changes.top_n import TopNOperator
 from tests.one_meaning.check import Outcome, run
@@ -38,15 +39,16 @@ def found_after(name: str, seed: int, size: int, statements: int, ways: Sequence
     seed: of the first batch. size: of a batch. postgres: the address of one, or empty.
     """
     for n in range(statements // size):
-        clean, planted = (_labels(seed + n, size, ways, postgres, fault) for fault in ("", name))
+        clean, planted = (_labels(seed + n, size, tuple(ways), postgres, fault) for fault in ("", name))
         new = [number for number, label in sorted(planted - clean)]
         if new:
             return n * size + new[0] + 1
     return 0
 
 
-def _labels(seed: int, size: int, ways: Sequence[str], postgres: str, fault: str) -> set[tuple[int, str]]:
-    """The differences of a batch, in a process of its own."""
+@cache
+def _labels(seed: int, size: int, ways: tuple[str, ...], postgres: str, fault: str) -> set[tuple[int, str]]:
+    """The differences of a batch, in a process of its own. Those without a fault are found once for all faults."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_differing, seed, size, ways, postgres, fault).result()
 
@@ -96,16 +98,15 @@ def _time_zone() -> None:
 
 
 def _guessed_type() -> None:
-    """The average of whole numbers is a whole number."""
-    make = change_aggregates._sum
+    """An interactive query takes the average of whole numbers for a whole number."""
+    make = duckdb_aggregates._sum
 
-    def whole(t: Any, result: Any, *, mean: bool) -> Any:
-        made = make(t, result, mean=mean)
-        if not mean or t.kind is Kind.DOUBLE:
-            return made
-        return replace(made, result=lambda acc: None if (v := made.result(acc)) is None else v // 1)
+    def whole(function: str, of: str, arg: str, t: Any, result: Any, over: Any) -> str:
+        made = make(function, of, arg, t, result, over)
+        is_guessed = function == "AVG" and t.kind in (Kind.INT, Kind.BIGINT)
+        return f"CAST(trunc({made}) AS {duckdb_type(result)})" if is_guessed else made
 
-    _set(change_aggregates, "_sum", whole)
+    _set(duckdb_aggregates, "_sum", whole)
 
 
 def _empty_aggregate() -> None:
@@ -120,12 +121,12 @@ def _empty_aggregate() -> None:
 
 
 def _float_sum() -> None:
-    """Doubles are added one after the other."""
+    """An interactive query adds doubles one after the other."""
 
-    def add(a: Any, b: Any) -> Any:
-        return exact_sums.double_part(exact_sums.as_double(a) + exact_sums.as_double(b), 1)
+    def added(function: str, of: str, arg: str, over: Any) -> str:
+        return str(over(f"{function.lower()}({of}{arg})"))
 
-    _set(change_aggregates, "add_doubles", add)
+    _set(duckdb_aggregates, "_sum_of_doubles", added)
 
 
 def _null_order() -> None:
