@@ -233,7 +233,7 @@ class CreateSource(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CreateAs(Statement):
-    """CREATE [OR REPLACE] STREAM|TABLE [IF NOT EXISTS] name WITH (...) AS query. is_view: the query decides the kind."""
+    """CREATE [OR REPLACE] STREAM|TABLE [IF NOT EXISTS] name WITH (...) AS query."""
 
     name: str = ""
     kind: Literal["stream", "table"] = "stream"
@@ -242,7 +242,6 @@ class CreateAs(Statement):
     or_replace: bool = False
     if_not_exists: bool = False
     name_span: Span = field(default=NOWHERE, compare=False)
-    is_view: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from flowql.compiler.dialect.ast import (
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
-from flowql.compiler.dialect.standard.lower_queries import lower_query, renamed
+from flowql.compiler.dialect.standard.lower_queries import lower_query
 from flowql.compiler.dialect.standard.lower_tables import (
     is_own_table,
     limit_of,
@@ -54,7 +54,7 @@ def lower_statement(statement: st.Statement) -> list[Statement]:
 def _create_table(s: st.CreateTable) -> list[Statement]:
     name = plain_name(s.name, s)
     if s.query is not None:
-        query, refusal = _for_streams(s.query, ())
+        query, refusal = _for_streams(s.query)
         return [
             CreateView(
                 s.text,
@@ -123,14 +123,12 @@ def _column(c: st.ColumnDefinition, role: Literal["value", "key", "primary_key",
 
 
 def _create_view(s: st.CreateView) -> list[Statement]:
-    query, refusal = _for_streams(s.query, s.columns)
     return [
         CreateView(
             s.text,
             s.span,
             name=plain_name(s.name, s),
-            kind="table" if query is None or query.group_by else "stream",
-            query=query,
+            kind="table",
             properties=s.properties,
             or_replace=s.or_replace,
             if_not_exists=s.if_not_exists,
@@ -138,16 +136,14 @@ def _create_view(s: st.CreateView) -> list[Statement]:
             is_view=True,
             tree=s.query,
             columns=s.columns,
-            refusal=refusal,
         )
     ]
 
 
-def _for_streams(query: t.Query, columns: Sequence[str]) -> tuple[Query | None, UnsupportedError | None]:
+def _for_streams(query: t.Query) -> tuple[Query | None, UnsupportedError | None]:
     """The query for the analyzer of streams, or why there is none."""
     try:
-        lowered = _persistent(query)
-        return (renamed(lowered, columns, query) if columns else lowered), None
+        return _persistent(query), None
     except UnsupportedError as refusal:
         return None, refusal
 

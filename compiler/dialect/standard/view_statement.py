@@ -1,4 +1,4 @@
-"""CREATE VIEW and CREATE TABLE ... AS of standard SQL: the same query in two forms, of which what it reads decides."""
+"""CREATE VIEW, and CREATE STREAM and CREATE TABLE ... AS of standard SQL."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from flowql.compiler.dialect.standard.tree import Query
 
 @dataclass(frozen=True, slots=True)
 class CreateView(CreateAs):
-    """A view. `query` is for one over streams and tables of topics, `tree` for one over relations that change.
+    """A view, or (is_view false) a stream or table, whose `query` says the same in the words of ksqlDB where they can; refusal: why not.
 
-    columns: names of its first columns. refusal: why there is no `query` that means the same, if there is none.
+    columns: names of its first columns.
     """
 
+    is_view: bool = False
     tree: Query | None = None
     columns: tuple[str, ...] = ()
     refusal: UnsupportedError | None = field(default=None, compare=False)

@@ -111,7 +111,7 @@ def test_views_of_standard_sql() -> None:
     )
     assert isinstance(grouped, CreateAs)
     assert isinstance(plain, CreateAs)
-    assert (grouped.kind, plain.kind, plain.name, plain.or_replace) == ("table", "stream", "w", True)
+    assert (grouped.name, plain.name, plain.or_replace) == ("v", "w", True)
     assert bad("CREATE VIEW v AS SELECT a FROM s;")[0].code == "FQ1001"
 
 

@@ -227,10 +227,10 @@ def test_statements_that_cannot_run_are_refused_by_their_name(text: str, named: 
     assert (found.code, found.unsupported, found.title) == ("FQ1901", True, f"{named} is not supported yet")
 
 
-def test_a_view_that_streams_cannot_give_keeps_its_tree_and_the_refusal() -> None:
+def test_a_table_that_streams_cannot_give_keeps_its_tree_and_the_refusal() -> None:
     """What it reads decides: over tables that change it can run."""
     (view,), found = parse_statements(
-        SourceText("", "CREATE VIEW x AS SELECT k, v FROM s ORDER BY v LIMIT 3"), "standard"
+        SourceText("", "CREATE TABLE x AS SELECT k, v FROM s ORDER BY v LIMIT 3"), "standard"
     )
     assert not found
     assert isinstance(view, CreateView)
