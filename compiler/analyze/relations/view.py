@@ -163,14 +163,16 @@ def consolidated(view: Node) -> Node:
 
 
 def _refuse_unbounded(query: t.Query, node: Node) -> None:
-    """Both sides of a join of streams without watermarks grow for ever, and so would what it keeps of them."""
-    for join in walk_nodes(node):
+    """Both sides of a join of streams without watermarks grow for ever, and so would what it keeps of them. A join without ON, as by a
+    comma or USING, has no place for a bound of time, and keeps its rows.
+    """
+    written = [n for n in t.walk(query) if isinstance(n, t.Join) and n.on is not None and n.kind in _PAIRING]
+    for join in walk_nodes(node) if written else ():
         if isinstance(join.spec, EquiJoin) and join.spec.kind in _PAIRING and all(map(is_records, join.inputs)):
-            at = next((n.span for n in t.walk(query) if isinstance(n, t.Join)), query.span)
             raise mistake(
                 UNBOUNDED_JOIN,
                 "this join of two streams has no time bound",
-                at,
+                written[0].span,
                 "both inputs are unbounded",
                 why="every row would have to be kept forever",
                 help="declare WATERMARK FOR the times of both, and bound one by the other in ON;"
