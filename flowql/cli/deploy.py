@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -109,12 +109,23 @@ def command(
     client, done = carry_out(client, settings, deployed, topics, wanted, request, started=_note_started(settings))
     show_deployment(done, as_json=as_json)
     note_left_out(settings)
+    _note_topics(settings, done)
     _note_broker_fault(settings)
     if client is None:
         return
     with closing(client):
         if not dry_run and not no_wait and not await_built(client):
             raise typer.Exit(130)
+
+
+def _note_topics(settings: Settings, done: Mapping[str, Any]) -> None:
+    """Members of a group that have not learned the plan may still write to topics of what it removes."""
+    removed = any(c["action"] == "remove" and c["query"] not in done["withheld"] for c in done["changes"])
+    if removed and done["applied"] and settings.kafka is not None and settings.kafka.shared:
+        note(
+            "internal topics of what was removed are deleted once every instance has this plan, after two minutes at the latest; "
+            "what exists:  flowql app delete"
+        )
 
 
 def _note_broker_fault(settings: Settings) -> None:

@@ -225,6 +225,11 @@ class Deployer:
         self._host.hung.learn()
 
     @property
+    def applied(self) -> int:
+        """The number of the deployment that this member has applied; 0 for an instance alone."""
+        return 0 if self._group is None else self._group.applied_id
+
+    @property
     def rebuilt(self) -> bool:
         """Whether no query is being rebuilt, started or removed."""
         return self._host.deployed.wanted is None and self._quiet

@@ -7,7 +7,7 @@ What has to be rebuilt starts beside what serves, on staging topics; `flowql.run
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -358,10 +358,10 @@ def create_staging(host: PlanHost, after: Deployed, planned: Mapping[str, int] =
             host.admin.create_topic(staging_topic(host.config.application_id, runtime_name(query)), 1, config)
 
 
-def delete_leftovers(host: PlanHost) -> None:
-    """Deletes staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one. An instance
-    that is alone deletes changelogs of queries and generations that are gone, which have stopped by now. Members of a group do not: another one may
-    still write to them, or build the query of a newer record.
+def delete_leftovers(host: PlanHost, writers: Callable[[], Sequence[str]] = list) -> Sequence[str]:
+    """Deletes staging topics of what is not built (any more): abandoned, swapped in before a crash, or never begun because of one; and changelogs and
+    repartitions of queries and generations that are gone. writers: other members that may still write to the latter; they are returned if some are kept
+    for them.
 
     Of names that others may use as well: those of generations that are known to have begun, and empty ones that only a deployment of this
     application can have made, which died before its record.
@@ -382,9 +382,12 @@ def delete_leftovers(host: PlanHost) -> None:
         if STAGING.items() <= info.config.items() or of_prefix:
             with suppress(TopicMissing):  # another member was quicker
                 host.admin.delete_topic(name)
-    if host.config.changelogs and not host.config.shared:
-        for name in unneeded(host.log, deployed, app, known):
-            _delete_internal(host, name)
+    gone = unneeded(host.log, deployed, app, known) if host.config.changelogs else []
+    if gone and (waiting := writers()):
+        return waiting
+    for name in gone:
+        _delete_internal(host, name)
+    return ()
 
 
 def _delete_internal(host: PlanHost, topic: str) -> None:

@@ -32,6 +32,7 @@ from flowql.runtime.app.suspension import changelog_is_gone
 from flowql.runtime.app.watchdog import StuckStep
 from flowql.runtime.commit.positions import commit_in
 from flowql.runtime.errors import LogError, LogUnavailable, PartitionsChanged, StateLost
+from flowql.runtime.events import INFO, say
 from flowql.runtime.log.base import GroupChange, GroupEvent, TopicPartition
 from flowql.runtime.state.changelog import (
     WrittenTask,
@@ -49,7 +50,9 @@ RETRY_MS = 200
 PLAN_MS = 300  # between two looks for a newer plan
 FRONTIER_MS = 30  # interval of polling the upstream tasks of channels that are still incomplete
 STALE_MS = 100  # positions that moved without a record (over markers of transactions) are committed after so long
-TIDY_MS = 5_000  # after a plan, until unused staging topics are deleted
+TIDY_MS = 5_000  # after a plan, until unused topics are deleted
+AGAIN_MS = 5_000  # where some of them are left
+SILENT_MS = 120_000  # by then a member has told which plan it has, or its session is over
 PURGE_MS = 30_000  # between two times that what is processed of repartitions is deleted
 WAITERS_MAX = 1_000
 
@@ -79,6 +82,11 @@ class GroupStep(Reconciler):
         self._purge_at_ms = 0
         self._repartitions = RepartitionCleanup(host.admin, host.state)
         self._tidy_at_ms: int | None = None
+        self.applied_id = (
+            0  # the deployment whose queries run here, and of whose predecessors nothing is written any more
+        )
+        self._applied_at_ms = 0
+        self._keep_topics: Sequence[str] = ()  # members for which topics of removed queries are kept
         self.swap = GroupSwap(host)
         self._waits = MemberWaits(host, lambda: self.planned, lambda: self._read_written().tasks)
         self.hung = host.hung
@@ -208,9 +216,24 @@ class GroupStep(Reconciler):
 
     def _tidy(self) -> Coroutine:
         yield from ()
-        self._tidy_at_ms = self._host.clock.timer_ms() + TIDY_MS  # should it fail
-        delete_leftovers(self._host)
-        self._tidy_at_ms = None
+        self._tidy_at_ms = self._host.clock.timer_ms() + AGAIN_MS  # should it fail, or something be left
+        waiting = delete_leftovers(self._host, self._without_plan)
+        if waiting and waiting != self._keep_topics:
+            say(
+                INFO,
+                "topics.kept",
+                f"topics of removed queries are deleted once these have the plan: {', '.join(waiting)}",
+            )
+        self._keep_topics = waiting
+        if not waiting:
+            self._tidy_at_ms = None
+
+    def _without_plan(self) -> list[str]:
+        """Members that may still write to topics of what the plan no longer has, by their transactional ids."""
+        if self._host.clock.timer_ms() - self._applied_at_ms >= SILENT_MS:
+            return []
+        written, me = self._read_written(), self._host.config.transactional_id
+        return sorted(w for w in written.sequences if w != me and written.applied.get(w, 0) < self.applied_id)
 
     def _try_again(self, query: str) -> Coroutine:
         """Retries a query whose results the log rejected. It is a coroutine because it waits for answers of brokers."""
@@ -372,6 +395,7 @@ class GroupStep(Reconciler):
         host = self._host
         host.repaired.repairs.read_on()
         known = {q.id for q in running_plan(plan).queries}
+        gone = host.running.by_id.keys() - known
         tasks = [task for task_id, task in sorted(self._tasks.items()) if task_id.query not in known]
         if tasks:
             yield from self._stop(tasks)
@@ -391,7 +415,11 @@ class GroupStep(Reconciler):
             yield host.commit.request(lambda: self._drop(mine))
         self._learn_plan(host.running)
         self.swap.learn()
-        self._next_plan, self._tidy_at_ms = None, host.clock.timer_ms() + TIDY_MS
+        self._applied_at_ms = host.clock.timer_ms()
+        self._next_plan, self._tidy_at_ms = None, self._applied_at_ms + TIDY_MS
+        self.applied_id = plan.id
+        if gone:
+            host.commit.dirty = True  # the next commit tells the others
 
     def _begin(self, wanted: Sequence[TaskId]) -> Coroutine:
         """New tasks, where their last owner stopped."""

@@ -218,7 +218,8 @@ class Instance:
         app = self.config.application_id
         if self.config.shared:
             self.admin.create_topic(metadata_topic(app), 1, COMPACTED)
-            return ChangelogWriter(app, complete=True, writer=self.config.transactional_id)
+            writer = self.config.transactional_id
+            return ChangelogWriter(app, complete=True, writer=writer, applied=lambda: self.deployer.applied)
         try:
             complete = is_complete(self.log, app)
         except RecordUnreadable as error:  # the changelogs cannot be restored from

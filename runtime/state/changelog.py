@@ -2,7 +2,8 @@
 
 Metadata topic, one partition: key = task id, value = (format, commit sequence, partition, stores, metadata), null when the
 task was dropped. Each commit ends with a record of its own, key `@` + transactional id, value = (format, sequence, complete):
-complete says that no commit since the first one went without changelogs.
+complete says that no commit since the first one went without changelogs. The first commit of a member after it has applied a newer plan has one
+more, key `!` + transactional id, value = (format, number of the deployment): it writes nothing more for what that plan does not have.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _POLICY = "cleanup.policy"
 COMPACTED = {_POLICY: "compact"}
 FORMAT = 1
 _READ_ROWS, _READ_BYTES = 20_000, 16 << 20
+_APPLIED = "!"
 _TAIL_RECORDS = 64  # the last commit record is looked for among so many records first
 
 
@@ -50,10 +52,16 @@ class RecordUnreadable(StateError):
 
 
 class ChangelogWriter:
-    """What a commit writes beside its outputs. complete: commits up to now are all covered. writer: its transactional id."""
+    """What a commit writes beside its outputs. complete: commits up to now are all covered. writer: its transactional id.
 
-    def __init__(self, application_id: str, *, complete: bool, writer: str | None = None) -> None:
+    applied: the number of the deployment that a member has applied; 0 for none.
+    """
+
+    def __init__(
+        self, application_id: str, *, complete: bool, writer: str | None = None, applied: Callable[[], int] = lambda: 0
+    ) -> None:
         self._id, self._complete, self._writer = application_id, complete, writer or application_id
+        self._applied, self._told, self._told_by = applied, 0, 0  # what was told last, and by which commit
 
     def records(self, frozen: Frozen, sequence: int, now_ms: int) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """Changelog records, then the records of tasks, then that of the commit."""
@@ -67,6 +75,11 @@ class ChangelogWriter:
             values.append(encode_value((FORMAT, sequence, record.partition, record.stores, record.metadata)))
         keys.append(_commit_key(self._writer))
         values.append(encode_value((FORMAT, sequence, self._complete)))
+        if (applied := self._applied()) != self._told:
+            self._told, self._told_by = applied, sequence
+        if self._told and sequence <= self._told_by:  # also if that commit is sent again
+            keys.append(f"{_APPLIED}{self._writer}".encode())
+            values.append(encode_value((FORMAT, self._told)))
         yield TopicPartition(metadata_topic(self._id), 0), records_of(keys, values, now_ms)
 
 
@@ -92,6 +105,7 @@ class WrittenTasks:
         self.tasks: dict[str, WrittenTask] = {}
         self.sequences: dict[str, int] = {}
         self.complete: dict[str, bool] = {}  # by writer, whether all its commits were covered
+        self.applied: dict[str, int] = {}  # by writer, the deployment that it has applied
         self.committed_ms: dict[str, int] = {}  # by writer, when its last commit was; by its wall clock
         tp = TopicPartition(metadata_topic(application_id), 0)
         self._reader = log.reader(tp, log.admin().begin_offset(tp))
@@ -116,6 +130,9 @@ class WrittenTasks:
             if value is not None:
                 sequence, complete = _fields(value, place)
                 self.sequences[name[1:]], self.complete[name[1:]] = int(sequence), bool(complete)
+        elif name.startswith(_APPLIED):
+            if value is not None:
+                self.applied[name[1:]] = int(_fields(value, place)[0])
         elif value is None:
             self.tasks.pop(name, None)
         else:

@@ -67,7 +67,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "PLAN_MS = 301  # between two looks for a newer plan": "a length of time",
         "FRONTIER_MS = 31  # interval of polling the upstream tasks of channels that are still incomplete": "a length of time",
         "STALE_MS = 101  # positions that moved without a record (over markers of transactions) are committed after so long": "a length of time",
-        "TIDY_MS = 5001  # after a plan, until unused staging topics are deleted": "a length of time",
+        "TIDY_MS = 5001  # after a plan, until unused topics are deleted": "a length of time",
         "PURGE_MS = 30001  # between two times that what is processed of repartitions is deleted": "a length of time",
         "WAITERS_MAX = 1001": "a limit of memory",
         "pass for yield from ()": "what has no other yield is done when it is chosen and not right after that, and its errors are handled in the same way",

@@ -12,6 +12,7 @@ from contextlib import closing
 import httpx
 import pytest
 
+from flowql.deploy.request import DeployRequest
 from flowql.deploy.settings import Settings
 from flowql.query import session
 from flowql.query.errors import COVERAGE, MISSING
@@ -247,3 +248,22 @@ def test_without_brokers_the_members_that_are_known_are_none(world):
 
     found = members.Members(Away(), world.app, "x", None).rows([], Room(QueryMemory(1)))
     assert found == ([], ["other instances are not known: away"])
+
+
+def test_topics_of_a_removed_query_go_once_all_instances_have_the_plan(world):
+    def internal():
+        return {t for t in world.log.topics() if t.startswith(world.app) and t.endswith(("-changelog", "-repartition"))}
+
+    first = world.start("one")
+    first.service.deploy(plan_of(world.sql))
+    of = world.feed()
+    world.start("two")
+    settled(world, of)
+    before = internal()
+    assert any("BIGGEST" in t for t in before)
+    kept = world.sql[: world.sql.index("CREATE TABLE BIGGEST")]
+    first.service.deploy(plan_of(kept), DeployRequest(prune=True))
+    until(lambda: not any("BIGGEST" in t for t in internal()))
+    assert {t for t in before if "BIGGEST" not in t} == internal()
+    world.feed()
+    until(lambda: world.ask("one", "SELECT SUM(n)::BIGINT FROM totals")[1] == [(2 * RECORDS,)])

@@ -8,10 +8,13 @@ from flowql.compiler.plan.deployed import running_plan
 from flowql.runtime.app import group
 from flowql.runtime.app.application_topics import topics_of
 from flowql.runtime.app.internal_topics import internal_topics
+from flowql.runtime.clock import VirtualClock
 from flowql.runtime.errors import LogDenied
+from flowql.runtime.state.changelog import ChangelogWriter
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_rebuilding import CHAIN, sent
 from tests.runtime.app.test_swapping import ALONE, MEMBER, LikeKafka
+from tests.runtime.state.support import manager_on
 
 REGROUPED = """
 CREATE TABLE BY_V WITH (KAFKA_TOPIC='BY_V') AS SELECT V, COUNT(*) AS N FROM S GROUP BY V EMIT CHANGES;
@@ -21,6 +24,7 @@ CREATE TABLE BY_V WITH (KAFKA_TOPIC='BY_V') AS SELECT V, COUNT(*) AS N FROM S GR
 @pytest.fixture(autouse=True)
 def tidied_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "TIDY_MS", 0)
+    monkeypatch.setattr(group, "AGAIN_MS", 100)
 
 
 def internal(world: InstanceHarness) -> set[str]:
@@ -60,13 +64,43 @@ def test_a_generation_that_was_replaced_leaves_none() -> None:
     assert any(".g3" in t for t in internal(world))
 
 
-def test_a_member_of_a_group_leaves_them() -> None:
-    """Another member may still write to them; `flowql app delete` lists them."""
+def commits(world: InstanceHarness, *, applied: int) -> None:
+    """Another member commits, and says which deployment it has applied."""
+    sequence = world.log.last_sequence("flowql-two") + 1
+    changelog = ChangelogWriter("flowql", complete=True, writer="flowql-two", applied=lambda: applied)
+    producer = world.log.producer("flowql-two")
+    producer.begin()
+    for tp, records in changelog.records(manager_on(changelog=lambda _: True).cut(), sequence, 5):
+        producer.send(tp, records)
+    producer.commit()
+    producer.close()
+
+
+def member(monkeypatch: pytest.MonkeyPatch, silent_ms: int) -> tuple[InstanceHarness, set[str]]:
+    """A member that has pruned a query while another one had an older plan; the topics of before."""
+    monkeypatch.setattr(group, "SILENT_MS", silent_ms)
     world = InstanceHarness(CHAIN.format(over=0) + REGROUPED, log=LikeKafka(), tick_ms=10, **MEMBER)
     before = internal(world)
+    commits(world, applied=world.instance.deployed.id)
     world.deploy(CHAIN.format(over=0))
+    return world, before
+
+
+def test_a_member_keeps_them_until_the_others_have_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another member may still write to them; `flowql app delete` lists them."""
+    world, before = member(monkeypatch, 1 << 40)
     assert internal(world) == before
     assert before <= topics_of(world.log, "flowql", world.instance.deployed).keys()
+    commits(world, applied=world.instance.deployed.id)
+    assert internal(world) == needed(world) < before
+
+
+def test_a_member_that_never_comes_back_keeps_them_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, before = member(monkeypatch, 5_000)
+    assert internal(world) == before
+    assert isinstance(world.clock, VirtualClock)
+    world.clock.advance(5_000)
+    assert internal(world) == needed(world) < before
 
 
 def test_a_query_comes_back_after_it_was_pruned() -> None:
