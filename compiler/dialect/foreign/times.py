@@ -152,7 +152,7 @@ def difference(tr: Translation, node: Node) -> Node:
     unit = unit_of(tr, node)
     moments = [_undated(tr, node, n) for n in (node.this, node.expression)]
     late, early = (tr(n) for n in moments)
-    boundaries = node.args.get("date_part_boundary") or isinstance(node, exp.DatetimeDiff)
+    boundaries = node.args.get("date_part_boundary")
     dates = all(isinstance(n, exp.TsOrDsToDate) or tr.kinds.of(n) == "date" for n in moments)
     if unit == "DAY" and (boundaries or dates):
         return exp.Paren(this=exp.Sub(this=cast(late, "DATE"), expression=cast(early, "DATE")))
