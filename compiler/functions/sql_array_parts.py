@@ -128,7 +128,20 @@ def _place(values: list[Any] | None, wanted: Any, start: int | None = 1) -> int 
 
 
 def _has_all(values: list[Any], wanted: list[Any]) -> bool:
-    return all(v is not None and v in values for v in wanted)
+    known = {_hashable(v) for v in values}
+    return all(v is not None and _hashable(v) in known for v in wanted)
+
+
+def _has_any(values: list[Any], wanted: list[Any]) -> bool:
+    known = {_hashable(v) for v in wanted}
+    return any(v is not None and _hashable(v) in known for v in values)
+
+
+def _hashable(value: Any) -> Any:
+    """Two are equal where the values are."""
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return frozenset((k, _hashable(v)) for k, v in value.items()) if isinstance(value, dict) else value
 
 
 def _filled(value: Any, counts: list[int] | None) -> list[Any] | None:
@@ -240,7 +253,7 @@ for _name, _by, _summary, _example in (
 for _name, _by, _summary, _example in (
     ("ARRAY_HAS_ALL", _has_all, "Whether an array has every element of another one. Written `a @> b`.", "(ARRAY[1, 2], ARRAY[2]) -> True"),
     ("ARRAY_IS_IN", lambda a, b: _has_all(b, a), "Whether every element of an array is in another one. Written `a <@ b`.", "(ARRAY[2], ARRAY[1, 2]) -> True"),
-    ("ARRAY_HAS_ANY", lambda a, b: any(v is not None and v in b for v in a), "Whether two arrays have an element in common. Written `a && b`.", "(ARRAY[1], ARRAY[2]) -> False"),
+    ("ARRAY_HAS_ANY", _has_any, "Whether two arrays have an element in common. Written `a && b`.", "(ARRAY[1], ARRAY[2]) -> False"),
 ):  # fmt: skip
     standard(
         _name,

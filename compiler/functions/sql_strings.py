@@ -13,9 +13,11 @@ from flowql.compiler.functions.registry import Lowering, Reference, named, stand
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_patterns import part_described
 from flowql.compiler.functions.strings import check_parts, filled, missing_to, replace, replace_sql
+from flowql.compiler.functions.text_case import parts_of
 from flowql.compiler.plan.types import BYTES, INT, STRING, Kind
 
 _BLANK = "' '"
+STRIPPED_MAX = 64
 _DESCRIBED = pattern_calls("sql_substring_by", part_described, STRING, (STRING, STRING))
 _ANY = (takes(STRING, gives=INT), takes(BYTES, gives=INT))
 
@@ -108,10 +110,10 @@ def repeat(s: str, n: int) -> str:
 
 def translate(s: str, source: str, target: str) -> str:
     """Each character that occurs in `source` as the one at that place of `target`; without one it goes."""
-    places: dict[str, str] = {}
+    places: dict[int, str] = {}
     for i, c in enumerate(source):
-        places.setdefault(c, target[i : i + 1])
-    return "".join(places.get(c, c) for c in s)
+        places.setdefault(ord(c), target[i : i + 1])
+    return "".join([part.translate(places) for part in parts_of(s)])
 
 
 def character(code: int) -> str:
@@ -140,7 +142,21 @@ def _substring_declines(a: Sequence[str]) -> str:
 
 
 def _strip(by: Callable[[str, str], str]) -> Reference:
-    return lambda s, characters=" ": by(s, characters) if characters else s
+    return lambda s, characters=" ": strip(by, s, characters) if characters else s
+
+
+def strip(by: Callable[[str, str], str], s: str, characters: str) -> str:
+    """`str.strip`, `lstrip` or `rstrip`, which looks through the characters for each one of `s`, with the interpreter lock kept.
+
+    >>> strip(str.rstrip, "abcab", "ab" * 100)
+    'abc'
+    """
+    if len(characters) <= STRIPPED_MAX:
+        return by(s, characters)
+    gone = frozenset(characters)
+    start = 0 if by is str.rstrip else next((i for i, c in enumerate(s) if c not in gone), len(s))
+    end = len(s) if by is str.lstrip else next((i for i in range(len(s), start, -1) if s[i - 1] not in gone), start)
+    return s[start:end]
 
 
 def _strip_sql(function: str) -> Lowering:

@@ -13,7 +13,7 @@ def upper(text: str) -> str:
     >>> upper("straße")
     'STRASSE'
     """
-    return text.upper() if len(text) <= PART_MAX else "".join([part.upper() for part in _parts(text)])
+    return text.upper() if len(text) <= PART_MAX else "".join([part.upper() for part in parts_of(text)])
 
 
 def lower(text: str) -> str:
@@ -24,11 +24,11 @@ def lower(text: str) -> str:
     """
     if len(text) <= PART_MAX:
         return text.lower()
-    parts = _parts(text)
+    parts = parts_of(text)
     return "".join(_lower_parts(parts) if _SIGMA in text else [part.lower() for part in parts])
 
 
-def _parts(text: str) -> list[str]:
+def parts_of(text: str) -> list[str]:
     return [text[at : at + PART_MAX] for at in range(0, len(text), PART_MAX)]
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from flowql.compiler.functions import sql_bytes, text_case
+from flowql.compiler.functions import sql_bytes, sql_strings, text_case
 from flowql.compiler.functions.bounds import PART_MAX
 from flowql.compiler.functions.registry import all_functions
 from flowql.compiler.plan.types import Kind
@@ -79,3 +80,20 @@ def test_parts_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert sql_bytes.bytes_of_text("".join(pieces)) == plain, pieces
             with pytest.raises(ValueError, match="bytea"):
                 sql_bytes.bytes_of_text("a" + "".join(pieces) + r.choice(["\\", "\\8", "\\40", "\\477"]))
+
+
+@pytest.mark.parametrize("by", [str.strip, str.lstrip, str.rstrip])
+def test_a_strip_of_many_characters_looks_for_none_of_them_one_by_one(by: Callable[[str, str], str]) -> None:
+    calls: list[Any] = []
+    many = "".join(map(chr, range(97, 97 + 10 * sql_strings.STRIPPED_MAX)))
+    random_ = random.Random(7)
+    texts = ["".join(random_.choices(many + "AB", k=9)) for _ in range(200)] + [many, ""]
+
+    def noted(s: str, characters: str) -> str:
+        calls.append(characters)
+        return by(s, characters)
+
+    assert [sql_strings.strip(by, s, many) for s in texts] == [by(s, many) for s in texts]
+    sql_strings.strip(noted, "xax", "x")
+    sql_strings.strip(noted, many, many)
+    assert calls == ["x"]
