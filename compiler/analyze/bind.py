@@ -45,6 +45,7 @@ from flowql.compiler.functions.registry import NAMES as STANDARD_NAMES
 from flowql.compiler.functions.registry import AggregateFunction, Function, all_aggregates, all_functions, lookup
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_casts import sql_cast
+from flowql.compiler.functions.sql_comparison import has_sql_order
 from flowql.compiler.functions.sql_micros import DIGITS, common_moment, finer
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, LambdaVar, Literal
 from flowql.compiler.plan.logical import AggregateCall, NamedExpr
@@ -391,7 +392,7 @@ class Binder:
             return json_order(left), json_order(right)
         if not ordered and Kind.NULL not in (a.kind, b.kind):
             left, right = equality_value(left), equality_value(right)
-        orders = a.kind is Kind.BOOLEAN and self.standard
+        orders = self.standard and has_sql_order(a)
         simple = (a.is_numeric and b.is_numeric) or (a == b and not (ordered and _unordered(a) and not orders))
         nested = not ordered and a.kind is b.kind and a.kind in (Kind.ARRAY, Kind.MAP, Kind.STRUCT)
         if not simple and not nested and Kind.NULL not in (a.kind, b.kind):

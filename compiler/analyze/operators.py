@@ -224,6 +224,8 @@ def _element(node: Func, base: Expr, index: Expr) -> Expr:
 
 def _array(bind: Bind, node: Func, *, strict: bool = False) -> Expr:
     element, args = _unified(bind, node, node.args, strict=strict)
+    if element.kind is Kind.NULL and strict and args:  # of what has no type PostgreSQL makes texts
+        element, args = STRING, tuple(Literal(STRING, None, node.span) for _ in args)
     if element.kind is Kind.NULL:
         raise mistake(
             "FQ2005",

@@ -56,6 +56,8 @@ def _constructed(e: Call, to: SqlType) -> Expr | None:
             return None
         pairs = [(given.get(n, Literal(t, None)), t) for n, t in to.fields]
     else:
+        if e.args and to.args[0] != STRING and all(a == Literal(STRING, None, a.span) for a in e.args):
+            return None  # ARRAY[NULL] is one of texts
         pairs = [(a, to.args[i % len(to.args)]) for i, a in enumerate(e.args)]
     args = [assigned(a, t) for a, t in pairs]
     return Call(to, e.name, tuple(a for a in args if a is not None), e.span) if None not in args else None

@@ -25,24 +25,40 @@ def _resolver(op: str) -> Callable[[tuple[SqlType, ...]], Resolution]:
     def resolve(types: tuple[SqlType, ...]) -> Resolution:
         a, b = types
         pair = (STRING, STRING) if a.kind is b.kind is Kind.NULL else comparable(a, b)
-        if pair is None or (op in ("lt", "le", "gt", "ge") and not all(map(_has_order, pair))):
+        if pair is None or (op in ("lt", "le", "gt", "ge") and not all(map(has_sql_order, pair))):
             raise FunctionTypeError(f"cannot compare {a} to {b} with {NAMES[op]}", "add an explicit CAST")
         return Resolution(pair, BOOLEAN)
 
     return resolve
 
 
-def _has_order(t: SqlType) -> bool:
-    return is_ordered(t) or t.kind is Kind.BOOLEAN
+def has_sql_order(t: SqlType) -> bool:
+    """Whether values are compared with `<`: those of ksqlDB's dialect, truth values, and arrays of such."""
+    return is_ordered(t) or t.kind is Kind.BOOLEAN or (t.kind is Kind.ARRAY and has_sql_order(t.element))
+
+
+def _less(a: Any, b: Any) -> bool:
+    """Arrays element by element, NULL behind every value, the shorter one first."""
+    if not isinstance(a, list):
+        return less(a, b)
+    for x, y in zip(a, b, strict=False):
+        if x is None or y is None:
+            if x is not y:
+                return y is None
+        elif _less(x, y):
+            return True
+        elif _less(y, x):
+            return False
+    return len(a) < len(b)
 
 
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "eq": same,
     "ne": lambda a, b: not same(a, b),
-    "lt": less,
-    "le": lambda a, b: not less(b, a),
-    "gt": lambda a, b: less(b, a),
-    "ge": lambda a, b: not less(a, b),
+    "lt": _less,
+    "le": lambda a, b: not _less(b, a),
+    "gt": lambda a, b: _less(b, a),
+    "ge": lambda a, b: not _less(a, b),
 }
 
 

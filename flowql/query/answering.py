@@ -16,8 +16,9 @@ from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import arrow_type
 from flowql.query.answer import CHUNK_ROWS, named_schema
-from flowql.query.asked import over_rows
+from flowql.query.asked import in_places, over_rows
 from flowql.query.interactive import InteractiveQuery, Isolated
+from flowql.query.over_snapshot import NotRendered
 from flowql.query.relations import answered_schema, as_shown
 from flowql.query.statement import Statement
 from flowql.runtime.operators.kernels import with_field_names
@@ -100,13 +101,18 @@ def _by_operators(query: InteractiveQuery, statement: Statement, metadata: Mappi
 
     asked = statement.asked
     assert asked is not None
+    try:
+        text = over_rows(asked)
+    except NotRendered:
+        asked = in_places(asked)
+        text = over_rows(asked)
     tables = {}
     for name in dict.fromkeys(n.spec.source for n in walk_nodes(asked.node) if isinstance(n.spec, Scan)):
         if not name.startswith("__"):
             tables[name] = query.connection.sql(f"FROM {quoted(name)}").to_arrow_table()
     rows = computed(asked.node, tables)
     query.connection.register(_ROWS, rows)
-    return _pieces(query, statement, metadata, _chunks(query.connection, over_rows(asked)))
+    return _pieces(query, statement, metadata, _chunks(query.connection, text))
 
 
 def _pieces(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.relations.asked import AskedQuery, Readable, names_read
+from flowql.compiler.analyze.relations.relation import Names, with_identity
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import tree as t
@@ -14,12 +15,12 @@ from flowql.compiler.driver import asked_query, compile_asked
 from flowql.compiler.functions.duckdb_sql import quoted
 from flowql.compiler.functions.registry import register_of_project, registered
 from flowql.compiler.functions.user_rows import folded
-from flowql.compiler.plan.changes import GroupAggregate
+from flowql.compiler.plan.changes import GroupAggregate, Over, SortKey, WindowCall
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
 from flowql.compiler.plan.expr import Literal as Constant
 from flowql.compiler.plan.logical import Explode, Node, Project, Scan, walk_nodes
-from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
-from flowql.compiler.plan.types import STRING, UUID, Kind
+from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field, Schema
+from flowql.compiler.plan.types import BIGINT, STRING, UUID, Kind
 from flowql.compiler.plan.visit import exprs_in
 from flowql.compiler.plan.watermarks import AppendOnly
 from flowql.query.bound_plans import BoundPlan, KnownQuery
@@ -40,6 +41,7 @@ class _Blank(dict[int, int | str]):
 
 
 ROWS = '"!rows"'  # the rows of the query, where the operators of views have computed them
+_PLACE = "!place"
 _BLANK = _Blank()
 _OPERATORS = {"sql_eq": "=", "sql_lt": "<", "sql_le": "<=", "sql_gt": ">", "sql_ge": ">=", "sql_in": "="}
 _SYSTEM = (ROWTIME, WINDOW_START, WINDOW_END, "KEY", "VALUE")
@@ -185,8 +187,17 @@ def bound(
 
 
 def over_rows(asked: AskedQuery) -> str:
-    """The statement over rows that are computed already, in `ROWS`."""
+    """The statement over rows that are computed already, in `ROWS`. Raises NotRendered."""
     return _shown(asked, f"SELECT * FROM {ROWS}")
+
+
+def in_places(asked: AskedQuery) -> AskedQuery:
+    """With the place of each row as a column to order by, for an order that DuckDB has no form of. It is counted as window functions do."""
+    below = with_identity(asked.node, Names())
+    place = WindowCall(_PLACE, "ROW_NUMBER", (), BIGINT)
+    schema = Schema((*below.schema, Field(place.name, place.type)))
+    node = Node(Over((), asked.order, (place,)), (below,), schema, "retract")
+    return replace(asked, node=node, order=(SortKey(place.name, descending=False, nulls_first=False),))
 
 
 def _shown(asked: AskedQuery, body: str) -> str:

@@ -331,6 +331,12 @@ REGEXP_MATCH('foobarbequebaz', '(bar)(beque)')::varchar => {bar,beque}
 ROW(1, 'a b', NULL)::varchar => (1,"a b",)
 CAST(ROW(1, 2) AS STRUCT<i BIGINT, j VARCHAR>)::varchar => (1,2)
 ARRAY[1, NULL, 3]::varchar => {1,NULL,3}
+ARRAY[NULL]::varchar => {NULL}
+ARRAY[1, 2] < ARRAY[1, 2, 0] => t
+ARRAY[1, NULL] > ARRAY[1, 9] => t
+ARRAY[1, NULL] <= ARRAY[1, NULL] => t
+ARRAY['b'] >= ARRAY['a', 'c'] => t
+ARRAY[ARRAY[2]] < ARRAY[ARRAY[1], ARRAY[3]] => f
 ARRAY['a b', '', 'x']::varchar => {"a b","",x}
 ARRAY[TRUE, FALSE]::varchar => {t,f}
 """

@@ -229,3 +229,25 @@ def test_an_extreme_that_is_both_zeros_is_left_to_the_operators(database: QueryD
 def test_explain_says_who_computes_the_answer(world: SqlSession) -> None:
     assert "operators of views" in str(world.ask("EXPLAIN SELECT regr_slope(v, k) FROM t").to_pylist())
     assert "ARROW_SCAN" in str(world.ask("EXPLAIN SELECT k FROM t").to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("order", "ids"),
+    [
+        ("a", "4 2 3 1 5"),
+        ("a DESC", "5 1 3 2 4"),
+        ("j", "5 3 4 1 2"),
+        ("i DESC NULLS LAST, id", "3 2 1 4 5"),
+        ("a LIMIT 2 OFFSET 1", "2 3"),
+    ],
+)
+def test_rows_are_ordered_by_what_duckdb_orders_otherwise(order: str, ids: str) -> None:
+    """As PostgreSQL 15 does: a NULL in an array is behind all values, a JSON number before a truth value."""
+    world = SqlSession(Shape())
+    with closing(world):
+        world.execute("CREATE TABLE o (id INT PRIMARY KEY, a INT[], j JSONB, i INTERVAL)")
+        world.execute(
+            "INSERT INTO o VALUES (1, ARRAY[2], 'true', '1 day'), (2, ARRAY[1, 2], NULL, '25 hours'), (3, ARRAY[1, NULL], '2', '1 month'), "
+            "(4, ARRAY[1], '10', '24 hours'), (5, NULL, '\"x\"', NULL)"
+        )
+        assert [str(v) for v in world.ask(f"SELECT id FROM o ORDER BY {order}").column(0).to_pylist()] == ids.split()
