@@ -93,7 +93,7 @@ def session() -> Session:
         ("SELECT a FROM t WHERE COUNT(*) > 1", "FQ2020", "aggregate functions are not allowed in WHERE", "COUNT(*) > 1"),
         ("SELECT a, COUNT(*) AS n FROM t GROUP BY COUNT(*)", "FQ2020", "aggregate functions are not allowed in GROUP BY", "COUNT(*)"),
         ("SELECT a FROM t ORDER BY 2 LIMIT 1", "FQ2002", "ORDER BY position 2 is not in the select list", "2"),
-        ("SELECT a FROM t GROUP BY 3", "FQ2002", "GROUP BY 3 is no position of the select list, which has 1 items", "3"),
+        ("SELECT a FROM t GROUP BY 3", "FQ2002", "GROUP BY position 3 is not in the select list", "3"),
         ("SELECT a FROM t LIMIT -1", "FQ2005", "LIMIT must not be negative", "-1"),
         ("SELECT a, b FROM t UNION SELECT a FROM u", "FQ2040", "each UNION query must have the same number of columns: 2 and 1", "UNION"),
         ("SELECT t.a, u.a FROM t, u", "FQ2004", 'column "a" is specified more than once', None),
