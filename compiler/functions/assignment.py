@@ -56,7 +56,11 @@ def _constructed(e: Call, to: SqlType) -> Expr | None:
             return None
         pairs = [(given.get(n, Literal(t, None)), t) for n, t in to.fields]
     else:
-        if e.args and to.args[0] != STRING and all(a == Literal(STRING, None, a.span) for a in e.args):
+        if (
+            e.args
+            and to.args[0] != STRING
+            and all(isinstance(a, Literal) and a.type == STRING and a.value is None for a in e.args)
+        ):
             return None  # ARRAY[NULL] is one of texts
         pairs = [(a, to.args[i % len(to.args)]) for i, a in enumerate(e.args)]
     args = [assigned(a, t) for a, t in pairs]
