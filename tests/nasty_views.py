@@ -143,7 +143,7 @@ def live(view: str, column: str, texts: Sequence[str], *, vector: bool) -> Found
 def _wrong(world: InstanceHarness, rows: int) -> Iterator[str]:
     if world.instance.commit.blocked:
         yield f"commits are blocked: {world.instance.commit.blocked}"
-    if [n for _, n in world.table("beside")] != [5] * rows:
+    if [row[-1] for row in world.table("beside")] != [5] * rows:
         yield f"the query beside has {world.table('beside')}"
     for name in world.instance.queries:
         state = world.instance.query_states.of(name)
