@@ -86,7 +86,7 @@ def take_backup(
 
 def _check_log(settings: Settings) -> None:
     """CommandError if there is no log, or one without topics: a backup of it would pass for one of the data. Makes no files."""
-    with held_still(DiskFiles(), str(settings.log_dir)) as log:
+    with held_still(DiskFiles(), str(settings.log_dir), still=False) as log:
         if log is not None and log.topics:
             return
     if (settings.state_dir / "CURRENT").exists():

@@ -48,13 +48,15 @@ def _redo_files(state: LogState, directory: str) -> Iterator[Named]:
 
 
 @contextlib.contextmanager
-def held_still(files: Files, directory: str) -> Iterator[LogState | None]:
+def held_still(files: Files, directory: str, *, still: bool = True) -> Iterator[LogState | None]:
     """What the commit log says; no process commits to the log or removes its files within. None if the directory holds no log.
+
+    still: False does not wait for a process that commits, which may be suspended, and reads what is there.
 
     Raises LogCorrupt if a record is damaged, or the commit log is missing or ends before what was committed. An incomplete last record, which a crash leaves, stays as it is.
     """
     path = f"{directory}/append.lock"
-    lock = files.lock(path, wait=True) if files.exists(path) else None
+    lock = files.lock(path, wait=True) if still and files.exists(path) else None
     try:
         journal = Journal.open(files, directory)
         if journal is None:

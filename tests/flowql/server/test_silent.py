@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -76,9 +77,18 @@ def test_an_instance_that_does_not_answer_is_not_called_stopped(
     found = json.loads(flowql("status", *at, "-o", "json").out)
     about = {name: found["instance"][name] for name in ("pid", "answers", "suspended", "state")}
     assert about == {"pid": pid, "answers": False, "suspended": True, "state": RUNNING}
-    for words in (["query", "SELECT 1"], ["deploy"], ["pause", "A"], ["resume", "A"], ["backup", str(folder / "b")]):
-        refused = flowql(*words, *at)
-        assert (refused.code, "error[FQ5312]" in refused.err) == (1, True), (words, refused.err)
+    (lock,) = folder.rglob("append.lock")
+    with lock.open() as held:  # as if it had been suspended while it commits
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for words in (
+            ["query", "SELECT 1"],
+            ["deploy"],
+            ["pause", "A"],
+            ["resume", "A"],
+            ["backup", str(folder / "b")],
+        ):
+            refused = flowql(*words, *at)
+            assert (refused.code, "error[FQ5312]" in refused.err) == (1, True), (words, refused.err)
 
     refused = flowql("stop", *at)
     assert (refused.code, "error[FQ5313]" in refused.err) == (1, True), refused.err
