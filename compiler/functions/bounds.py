@@ -21,9 +21,7 @@ VALUE_BYTES_MAX = 16 << 20  # of one value; a topic takes records of 1 MB unless
 PART_BYTES = 16  # each element, key or field of a value, beside the bytes of its strings
 ELEMENTS_MAX = VALUE_BYTES_MAX // PART_BYTES
 WORK_NS_MAX = 1_000_000_000  # one call, by the estimates that functions of more than linear time make
-PART_MAX = (
-    1 << 16
-)  # characters or bytes that one call of the standard library gets: it keeps the lock of the interpreter
+PART_MAX = 1 << 16  # characters or bytes for one call of the standard library, which keeps the interpreter lock
 _UTF8_MAX = 4  # bytes of a character
 _FEW = VALUE_BYTES_MAX // _UTF8_MAX  # characters that cannot be too many
 # Types whose values have no fixed size.

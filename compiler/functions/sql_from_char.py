@@ -16,11 +16,10 @@ from flowql.compiler.functions.registry import scalar, standard, takes
 from flowql.compiler.functions.sql_calendar import checked_micros, civil, day_of, month_days
 from flowql.compiler.functions.sql_date_patterns import NAMES, Part, parts_of, separates
 from flowql.compiler.functions.sql_intervals import DAY_MICROS
-from flowql.compiler.functions.sql_micros import rounded
+from flowql.compiler.functions.sql_micros import EPOCH_2000, rounded
 from flowql.compiler.functions.sql_to_char import DAYS, JULIAN, MONTHS, ROMAN
 from flowql.compiler.plan.types import DATE, DOUBLE, MICROSTZ, STRING, TIMESTAMPTZ
 
-_EPOCH_2000_S = 946_684_800
 _SPACES = " \t\n\r\v\f"
 _DIGITS = frozenset("0123456789")
 _ISO_FIELDS = frozenset({"IDDD", "ID", "IW", "IYYY", "IYY", "IY", "I"})
@@ -384,7 +383,7 @@ def seconds_to_micros(seconds: float) -> int:
     """Counted from 2000 before they are rounded, as PostgreSQL's `float8_timestamptz` does."""
     if not math.isfinite(seconds):
         raise NumericOverflow("timestamp out of range")
-    return checked_micros(round((seconds - _EPOCH_2000_S) * 1_000_000) + _EPOCH_2000_S * 1_000_000)
+    return checked_micros(round((seconds - EPOCH_2000 / 1_000_000) * 1_000_000) + EPOCH_2000)
 
 
 def seconds_to_moment(seconds: float) -> int:

@@ -13,7 +13,7 @@ from flowql.compiler.functions.sql_calendar import checked_micros
 from flowql.compiler.plan.types import INT, MICROS, MICROSTZ, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
 
 DIGITS = 6  # of a second that TIMESTAMP(6) has
-_EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts from here: halves are rounded away from it
+EPOCH_2000 = 946_684_800_000_000  # PostgreSQL counts from here: halves are rounded away from it
 _MOMENTS = (Kind.TIMESTAMP, Kind.MICROS)
 _FINER = {TIMESTAMP: MICROS, TIMESTAMPTZ: MICROSTZ}
 
@@ -50,9 +50,9 @@ def rounded(us: int, digits: int) -> int:
     if not 0 <= digits <= DIGITS:
         raise ValueError(f"a second has up to {DIGITS} digits, not {digits}")
     unit = 10 ** (DIGITS - digits)
-    since = us - _EPOCH_2000
+    since = us - EPOCH_2000
     units = (abs(since) + unit // 2) // unit
-    return checked_micros((units if since >= 0 else -units) * unit + _EPOCH_2000)
+    return checked_micros((units if since >= 0 else -units) * unit + EPOCH_2000)
 
 
 def _rounded_types(types: tuple[SqlType, ...]) -> Resolution:

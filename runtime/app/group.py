@@ -82,9 +82,8 @@ class GroupStep(Reconciler):
         self._purge_at_ms = 0
         self._repartitions = RepartitionCleanup(host.admin, host.state)
         self._tidy_at_ms: int | None = None
-        self.applied_id = (
-            0  # the deployment whose queries run here, and of whose predecessors nothing is written any more
-        )
+        # The deployment whose queries run here. This member writes nothing for queries that it has removed.
+        self.applied_id = 0
         self._applied_at_ms = 0
         self._keep_topics: Sequence[str] = ()  # members for which topics of removed queries are kept
         self.swap = GroupSwap(host)

@@ -41,7 +41,7 @@ def as_records(view: Node) -> Node | None:
 
 
 def _called(key: str, columns: Sequence[str]) -> str:
-    """The column that a key column has become: that of its name, else the first; empty if there is none."""
+    """Choose the column that carries on a key column: the one with the same name, else the first. Empty if `columns` is empty."""
     return key if key in columns else next(iter(columns), "")
 
 

@@ -140,7 +140,7 @@ def _changes(source: SourceDef) -> Node:
 
 
 def _of_records(node: Node, source: SourceDef) -> list[tuple[str, Column]]:
-    """What is known of the records of a stream beside their columns: their time, and their place."""
+    """The system columns of a stream: ROWTIME, ROWPARTITION and ROWOFFSET of each record."""
     if source.kind == "table" or source.value_format.name == "NONE":  # the rows of an interactive query are in no topic
         return []
     found = [("ROWTIME", Column(BIGINT, ROWTIME)), *((f.name, column_of(f)) for f in node.schema if f.role == "pseudo")]

@@ -150,7 +150,7 @@ def _properties(tr: Translation, node: Node, kind: str) -> Node:
 
 
 def _property(tr: Translation, node: Node, kind: str) -> Node | None:
-    """What a property is in FlowQL; None where it is about storage, or about brokers, which `flowql.yaml` names."""
+    """The FlowQL property with the same effect. None for settings of storage, and for addresses of brokers, which belong in `flowql.yaml`."""
     if isinstance(node, _STORAGE) or (isinstance(node, exp.FileFormatProperty) and tr.dialect not in _CONNECTED):
         return None
     if isinstance(node, exp.FileFormatProperty | exp.EncodeProperty) and tr.dialect == "risingwave":

@@ -18,7 +18,7 @@ AS_POSTGRES = ("postgres", "risingwave", "materialize")
 FOLDS_ALL = ("bigquery", "spark", "trino", "duckdb")
 
 
-# Of PostgreSQL's functions sqlglot reads these alone as classes, and all others by their names, which FlowQL knows, too.
+# sqlglot has classes for these functions of PostgreSQL. It keeps all other functions by name, and FlowQL knows the same names.
 _CLASSES = ("AVG", "COUNT", "SUM", "MIN", "MAX", "COALESCE", "NULLIF", "GREATEST", "LEAST")
 
 

@@ -146,7 +146,7 @@ def casting(tr: Translation, node: Node) -> Node:
 
 
 def _json_value(tr: Translation, node: Node) -> Node | None:
-    """Of Snowflake `v:a::type`: the value as a text, which is cast."""
+    """Snowflake's `v:a::type` reads the value as a text and casts it."""
     if isinstance(node.this, exp.JSONExtract) and tr.dialect == "snowflake" and tr.kinds.of_type(node.to) != "json":
         return json_path(tr, node.this, text=True)
     return None
