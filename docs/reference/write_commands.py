@@ -16,7 +16,11 @@ Options that all commands share may stand before or after the verb. Exit codes: 
 """
 
 
-def page() -> str:
+def pages() -> dict[str, str]:
+    return {"commands.md": _text()}
+
+
+def _text() -> str:
     """The whole page."""
     found = list(commands_of(program()))
     index = " · ".join(f"[{name}](#flowql-{name.replace(' ', '-')})" for name, _ in found)

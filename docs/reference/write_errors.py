@@ -1,50 +1,47 @@
-"""`errors.md`, from the registry of codes. See `generate.py`."""
+"""`errors.md`, and a page for each area of codes, from the pages that `flowql explain` shows. See `generate.py`."""
 
 from __future__ import annotations
 
-from flowql.compiler.diagnostics.codes import CODES
-from flowql.compiler.diagnostics.page import CodePage
+import re
+
+from flowql.compiler.diagnostics.codes import CodePage, areas
 
 HEAD = """\
 # Errors by code
 
-Every mistake and failure has a code that never changes. `flowql explain FQ2002` shows the same in the terminal. Written by
-`docs/reference/generate.py` from the registry.
+Every error has a code that never changes. `flowql explain FQ2002` shows its page in the terminal.
+
+| codes | area |
+|---|---|
 """
-RANGES = (
-    ("FQ1", "Syntax"),
-    ("FQ2", "Names, types, and what SQL means"),
-    ("FQ3", "Project files"),
-    ("FQ40", "Runtime, log and state"),
-    ("FQ41", "Spark"),
-    ("FQ5", "Commands"),
-)
 
 
-def page() -> str:
-    """The whole page."""
-    parts = [HEAD]
-    left = set(CODES)
-    for prefix, title in RANGES:
-        codes = sorted(c for c in left if c.startswith(prefix))
-        left -= set(codes)
-        parts += [f"## {title}\n", "| code | |", "|---|---|"]
-        parts += [f"| [{c}](#{c.lower()}) | {_line(CODES[c].title)} |" for c in codes]
-        parts += ["", *(_entry(c, CODES[c]) for c in codes)]
-    assert not left, f"no section for {sorted(left)}"
-    return "\n".join(parts)
+def pages() -> dict[str, str]:
+    """The index, and the pages of the areas."""
+    written = {
+        f"errors/{_file(title)}": "\n".join([f"# {title}\n", *(_entry(c, p) for c, p in sorted(entries.items()))])
+        for title, entries in areas().items()
+    }
+    rows = [
+        f"| {min(entries)} to {max(entries)} | [{title}](errors/{_file(title)}) |" for title, entries in areas().items()
+    ]
+    return {"errors.md": HEAD + "\n".join(rows) + "\n", **written}
 
 
-def _entry(code: str, entry: CodePage) -> str:
-    parts = [f"### {code}\n", f"**{_line(entry.title)}.** {_line(entry.explanation)}\n"]
-    for title, text in (("Wrong", entry.wrong), ("Right", entry.right)):
+def _file(title: str) -> str:
+    return re.sub(r"\W+", "-", title.lower()) + ".md"
+
+
+def _entry(code: str, page: CodePage) -> str:
+    parts = [f"## {code}\n", f"**{_line(page.title)}.** {_line(page.explanation)}\n"]
+    for title, text in (("Wrong", page.wrong), ("Right", page.right)):
         if text:
-            parts.append(f"{title}:\n\n```\n{text.strip()}\n```\n")
+            parts.append(f"{title}:\n\n```\n{text}\n```\n")
     return "\n".join(parts)
 
 
 def _line(text: str) -> str:
-    """The text on one line. What Markdown would read as its own outside of code is escaped."""
-    parts = " ".join(text.split()).replace("|", "\\|").split("`")
+    """What Markdown would read as its own outside of code is escaped."""
+    parts = text.replace("|", "\\|").split("`")
     parts[::2] = [p.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_") for p in parts[::2]]
     return "`".join(parts)

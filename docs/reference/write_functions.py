@@ -103,7 +103,11 @@ one group (FQ4074).
 """
 
 
-def page() -> str:
+def pages() -> dict[str, str]:
+    return {"functions.md": _text()}
+
+
+def _text() -> str:
     """The whole page."""
     functions = all_functions()
     named = {n: f for n, f in functions.items() if n.isupper()}

@@ -38,7 +38,11 @@ priorities:
 """
 
 
-def page() -> str:
+def pages() -> dict[str, str]:
+    return {"project.md": _text()}
+
+
+def _text() -> str:
     """The whole page."""
     return "\n".join([HEAD, *(_section(path, record) for path, record in _records("", PROJECT))])
 

@@ -51,7 +51,11 @@ described in `docs/guide/spark.md`.
 """
 
 
-def page() -> str:
+def pages() -> dict[str, str]:
+    return {"python.md": _text()}
+
+
+def _text() -> str:
     listed = [n for names in PARTS.values() for n in names]
     assert sorted(listed) == sorted(flowql.__all__), "a public name is missing on this page, or no longer public"
     text = [HEAD]

@@ -70,7 +70,11 @@ gives a type a name of its own.
 """
 
 
-def page() -> str:
+def pages() -> dict[str, str]:
+    return {"types.md": _text()}
+
+
+def _text() -> str:
     """The whole page."""
     return "\n".join(
         [

@@ -13,7 +13,7 @@ from flowql.cli.lost import LATE_COLUMNS, late_rows
 from flowql.cli.options import Output, OutputOption, ProjectOption, Scope, SelectOption, TargetOption, VarOption
 from flowql.cli.render import note, print_json, print_rows, print_text
 from flowql.compiler.catalog.names import listing
-from flowql.compiler.diagnostics.codes import CODES, CodePage
+from flowql.compiler.diagnostics.codes import CodePage, code_pages
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.driver import Compiled
 from flowql.compiler.plan import codec
@@ -185,9 +185,9 @@ def _indented(text: str) -> str:
 
 
 def _explain_code(code: str, *, as_json: bool) -> None:
-    page = CODES.get(code)
+    page = code_pages().get(code)
     if page is None:
-        raise CommandError(f"there is no error code {code}", code="FQ5003", help=did_you_mean(code, CODES))
+        raise CommandError(f"there is no error code {code}", code="FQ5003", help=did_you_mean(code, code_pages()))
     if as_json:
         print_json(
             {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flowql.compiler.diagnostics.codes import CODES
+from flowql.compiler.diagnostics.codes import code_pages
 
 SOURCES = """
 CREATE TYPE point AS STRUCT<x INT, y DOUBLE>;
@@ -35,5 +35,5 @@ def written() -> list[str]:
     """Those above, of the examples, and of the error pages: right ones and wrong ones."""
     examples = [p.read_text() for p in Path(__file__).parents[2].glob("pipelines/**/*.sql")]
     single = [s + ";" for text in examples for s in text.split(";") if s.strip()]
-    pages = [e for page in CODES.values() for e in (page.wrong, page.right) if e]
+    pages = [e for page in code_pages().values() for e in (page.wrong, page.right) if e]
     return [*QUERIES, *single, *pages]

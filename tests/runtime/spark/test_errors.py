@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from flowql.compiler.diagnostics.codes import CODES
+from flowql.compiler.diagnostics.codes import code_pages
 from flowql.runtime.errors import RuntimeFailure
 from flowql.runtime.spark import errors as subject
 from flowql.runtime.spark.errors import SparkFailure, SparkUnsupported
@@ -17,7 +17,7 @@ ALL = [e for e in vars(subject).values() if isinstance(e, type) and issubclass(e
 def test_every_error_has_a_code_of_its_own() -> None:
     codes = [e.code for e in ALL]
     assert len(set(codes)) == len(codes) > 10
-    assert set(codes) <= set(CODES)
+    assert set(codes) <= set(code_pages())
     assert all(issubclass(e, RuntimeFailure) for e in ALL)
 
 
