@@ -1,40 +1,87 @@
-"""`commands.md`, from the program itself. See `generate.py`."""
+"""`commands.md`, and a page for each group of commands, from the program itself. See `generate.py`."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import Any
 
 from flowql.cli.app import commands_of, program
 
+GROUPS = {
+    "Write a project": ("init", "validate", "explain", "lineage", "plan", "dev", "test", "import", "export"),
+    "Run and deploy": ("run", "deploy", "serve", "stop", "diff", "promote", "abandon", "deployments", "backfill"),
+    "Query and change rows": ("query", "exec", "shell", "subscribe", "state"),
+    "Topics and dead letters": ("topic", "dlq"),
+    "Monitor": ("status", "top", "logs", "pause", "resume", "priority", "metrics"),
+    "Check, back up and clean up": ("doctor", "backup", "restore", "verify", "log", "app"),
+    "Kafka, Spark and benchmarks": ("kafka", "spark", "bench"),
+}
+SHARED_MIN = 3  # an option that so many commands have is described once
 HEAD = """\
 # Commands
 
-What `flowql` can be told, written by `docs/reference/generate.py` from the program; `flowql COMMAND --help` says the same.
-
-Options that all commands share may stand before or after the verb. Exit codes: 0 done, 1 failed, 2 used wrongly, 3 (`status`) the instance runs and does not answer, 130 interrupted.
-`flowql --install-completion` teaches the shell to complete commands and options.
+`flowql COMMAND --help` shows these descriptions. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 (`status`) the instance runs and does not
+answer, 130 interrupted. `flowql --install-completion` lets the shell complete commands and options.
 """
+SHARED = """\
+## Shared options
+
+A section of a command names the shared options that it has. They may precede the command.
+"""
+Command = tuple[str, Any]
 
 
 def pages() -> dict[str, str]:
-    return {"commands.md": _text()}
-
-
-def _text() -> str:
-    """The whole page."""
+    """The index, and the pages of the groups."""
     found = list(commands_of(program()))
-    index = " · ".join(f"[{name}](#flowql-{name.replace(' ', '-')})" for name, _ in found)
-    return "\n".join([HEAD, index + "\n", *(_section(f"flowql {name}", command) for name, command in found)])
+    shared = {record for record, n in Counter(r for _, c in found for r in _records(c)).items() if n >= SHARED_MIN}
+    groups = {title: [c for c in found if c[0].split()[0] in first] for title, first in GROUPS.items()}
+    assert sorted(c[0] for group in groups.values() for c in group) == sorted(c[0] for c in found), "no group"
+    return {
+        "commands.md": "\n".join([HEAD, *_index(groups), "", SHARED, *_options(sorted(shared)), ""]),
+        **{f"commands/{_file(title)}": _page(title, group, shared) for title, group in groups.items()},
+    }
 
 
-def _section(name: str, command: Any) -> str:
-    context = command.make_context(name, [], resilient_parsing=True)
-    parts = [f"## {name}", "", *_paragraphs(command.help), "", "```", _usage(command, context), "```", ""]
-    records = [p.get_help_record(context) for p in command.params if "--help" not in p.opts]
-    rows = [(left.replace("|", "\\|"), _cell(right)) for left, right in filter(None, records)]
-    if rows:
-        parts += ["| | |", "|---|---|", *(f"| `{left}` | {right} |" for left, right in rows), ""]
-    return "\n".join(parts)
+def _index(groups: dict[str, list[Command]]) -> list[str]:
+    return [
+        f"- [{title}](commands/{_file(title)}): {', '.join(f'`{name}`' for name, _ in group)}"
+        for title, group in groups.items()
+    ]
+
+
+def _file(title: str) -> str:
+    return re.sub(r"\W+", "-", title.lower()) + ".md"
+
+
+def _page(title: str, group: list[Command], shared: set[tuple[str, str]]) -> str:
+    return "\n".join([f"# {title}", "", *(line for name, command in group for line in _section(name, command, shared))])
+
+
+def _section(name: str, command: Any, shared: set[tuple[str, str]]) -> list[str]:
+    records = _records(command)
+    own = _options([r for r in records if r not in shared])
+    also = ", ".join(f"`{r[0].split(', ')[0].split()[0]}`" for r in records if r in shared)
+    return [
+        f"## flowql {name}",
+        "",
+        *_paragraphs(command.help),
+        "",
+        *own,
+        *([""] if own else []),
+        *([f"Shared: {also}", ""] if also else []),
+    ]
+
+
+def _records(command: Any) -> list[tuple[str, str]]:
+    """What `--help` says of each argument and option."""
+    context = command.make_context("flowql", [], resilient_parsing=True)
+    return list(filter(None, (p.get_help_record(context) for p in command.params if "--help" not in p.opts)))
+
+
+def _options(records: list[tuple[str, str]]) -> list[str]:
+    return [f"- `{left}`: {_text(right)}" for left, right in records]
 
 
 def _paragraphs(text: str) -> list[str]:
@@ -44,13 +91,9 @@ def _paragraphs(text: str) -> list[str]:
         if block.startswith("\b"):
             lines += ["```", *(line.strip() for line in block.splitlines()[1:]), "```", ""]
         else:
-            lines += [_cell(block), ""]
+            lines += [_text(block), ""]
     return lines[:-1]
 
 
-def _usage(command: Any, context: Any) -> str:
-    return " ".join([context.command_path, *command.collect_usage_pieces(context)])
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+def _text(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;")
