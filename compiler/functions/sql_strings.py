@@ -153,7 +153,9 @@ def strip(by: Callable[[str, str], str], s: str, characters: str) -> str:
     """
     if len(characters) <= STRIPPED_MAX:
         return by(s, characters)
-    gone = frozenset(characters)
+    gone = set[str]()
+    for part in parts_of(characters):
+        gone.update(part)
     start = 0 if by is str.rstrip else next((i for i, c in enumerate(s) if c not in gone), len(s))
     end = len(s) if by is str.lstrip else next((i for i in range(len(s), start, -1) if s[i - 1] not in gone), start)
     return s[start:end]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -97,3 +97,17 @@ def test_a_strip_of_many_characters_looks_for_none_of_them_one_by_one(by: Callab
     sql_strings.strip(noted, "xax", "x")
     sql_strings.strip(noted, many, many)
     assert calls == ["x"]
+
+
+class _Long(str):
+    """A text whose characters nothing takes in one call: other threads wait for its end."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("all of a long text at once")
+
+
+def test_the_characters_of_a_strip_are_read_in_parts() -> None:
+    many = _Long("".join(map(chr, range(0x1000, 0x1100))) * 1000)
+    assert sql_strings.strip(str.rstrip, "1.0\u1001\u10ff", many) == "1.0"
