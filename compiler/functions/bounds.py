@@ -22,8 +22,8 @@ PART_BYTES = 16  # each element, key or field of a value, beside the bytes of it
 ELEMENTS_MAX = VALUE_BYTES_MAX // PART_BYTES
 WORK_NS_MAX = 1_000_000_000  # one call, by the estimates that functions of more than linear time make
 PART_MAX = 1 << 16  # characters or bytes for one call of the standard library, which keeps the interpreter lock
-_UTF8_MAX = 4  # bytes of a character
-_FEW = VALUE_BYTES_MAX // _UTF8_MAX  # characters that cannot be too many
+UTF8_MAX = 4  # bytes of a character
+_FEW = VALUE_BYTES_MAX // UTF8_MAX  # characters that cannot be too many
 # Types whose values have no fixed size.
 SIZED = frozenset({Kind.STRING, Kind.BYTES, Kind.ARRAY, Kind.MAP, Kind.STRUCT})
 
@@ -81,7 +81,12 @@ def too_large(count: int) -> NoReturn:
 
 def utf8_bytes(s: str) -> int:
     """The bytes of a string in UTF-8."""
-    return len(s) if s.isascii() else len(s.encode("utf-8", "surrogatepass"))
+    return len(s) if s.isascii() else sum(len(part.encode("utf-8", "surrogatepass")) for part in parts_of(s))
+
+
+def parts_of(s: str) -> list[str]:
+    """A text in parts of at most PART_MAX characters; one that is not longer as it is."""
+    return [s] if len(s) <= PART_MAX else [s[at : at + PART_MAX] for at in range(0, len(s), PART_MAX)]
 
 
 @cache
@@ -104,7 +109,7 @@ def size_of(t: SqlType) -> Size:
 def _text_size(s: str) -> int:
     """A text that is far too long is not encoded, which would keep the lock of the interpreter: at least its bytes."""
     if len(s) <= _FEW:
-        return _UTF8_MAX * len(s)
+        return UTF8_MAX * len(s)
     if len(s) >= VALUE_BYTES_MAX and not s.isascii():
         return len(s) + 1
     return utf8_bytes(s)

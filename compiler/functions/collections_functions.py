@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flowql.compiler.functions.bounds import check_elements
+from flowql.compiler.functions.bounds import PART_MAX, check_elements
 from flowql.compiler.functions.registry import Reference, scalar, takes
 from flowql.compiler.functions.signatures import ArrayOf, K, MapOf, Resolution, T, V, Var
 from flowql.compiler.functions.strings import joined
@@ -92,7 +92,10 @@ def series(first: int, last: int, step: int | None = None) -> list[int]:
         raise ValueError(f"GENERATE_SERIES cannot go from {first} to {last} in steps of {step}")
     numbers = range(first, last + (1 if step > 0 else -1), step)
     check_elements(1 + (numbers.stop - numbers.start) // numbers.step)  # `len` of a range is limited
-    return list(numbers)
+    found: list[int] = []
+    for at in range(0, len(numbers), PART_MAX):
+        found.extend(numbers[at : at + PART_MAX])
+    return found
 
 
 def _map_union(a: dict[Any, Any] | None, b: dict[Any, Any] | None) -> dict[Any, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flowql.compiler.functions.bounds import parts_of
 from flowql.compiler.functions.registry import Reference, standard, takes
 from flowql.compiler.functions.signatures import ArrayOf, Resolution, T
 from flowql.compiler.functions.sql_text_casts import text_writer
@@ -31,7 +32,10 @@ def _parts(text: str | None, delimiter: str | None, null: str | None = None) -> 
     """The parts between delimiters; with a NULL delimiter the characters. An empty text has no parts."""
     if text is None:
         return None
-    found = list(text) if delimiter is None else (text.split(delimiter) if delimiter else [text]) if text else []
+    if delimiter is None:
+        found = [c for part in parts_of(text) for c in part]
+    else:
+        found = (text.split(delimiter) if delimiter else [text]) if text else []
     return [None if null is not None and p == null else p for p in found]
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 from flowql.compiler.functions.beyond_ascii import beyond_ascii
-from flowql.compiler.functions.bounds import check_bytes, utf8_bytes
+from flowql.compiler.functions.bounds import check_bytes, parts_of, utf8_bytes
 from flowql.compiler.functions.pattern_calls import pattern_calls
 from flowql.compiler.functions.registry import Lowering, Reference, named, standard, takes
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_patterns import part_described
 from flowql.compiler.functions.strings import check_parts, filled, missing_to, replace, replace_sql
-from flowql.compiler.functions.text_case import parts_of
 from flowql.compiler.plan.types import BYTES, INT, STRING, Kind
 
 _BLANK = "' '"

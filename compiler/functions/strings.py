@@ -9,6 +9,7 @@ from typing import Any
 from flowql.compiler.functions.beyond_ascii import beyond_ascii
 from flowql.compiler.functions.bounds import (
     ELEMENTS_MAX,
+    UTF8_MAX,
     VALUE_BYTES_MAX,
     check_bytes,
     check_elements,
@@ -164,8 +165,9 @@ def _concat_ws(_r: Resolution) -> Reference:
 
 def joined(between: Any, parts: Sequence[Any]) -> Any:
     """`between.join(parts)`, measured before it is made: one large argument may stand in a call often."""
-    if sum(map(len, parts)) + len(between) * len(parts) > VALUE_BYTES_MAX:
-        check_bytes(sum(map(len, parts)) + len(between) * (len(parts) - 1))
+    if sum(map(len, parts)) + len(between) * len(parts) > VALUE_BYTES_MAX // UTF8_MAX:
+        size = utf8_bytes if isinstance(between, str) else len
+        check_bytes(sum(map(size, parts)) + size(between) * (len(parts) - 1))
     return between.join(parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowql.compiler.functions.bounds import PART_MAX
+from flowql.compiler.functions.bounds import PART_MAX, parts_of
 
 _SIGMA = "\u03a3"  # the one letter whose lower case depends on its neighbours: it is another one at the end of a word
 
@@ -26,10 +26,6 @@ def lower(text: str) -> str:
         return text.lower()
     parts = parts_of(text)
     return "".join(_lower_parts(parts) if _SIGMA in text else [part.lower() for part in parts])
-
-
-def parts_of(text: str) -> list[str]:
-    return [text[at : at + PART_MAX] for at in range(0, len(text), PART_MAX)]
 
 
 def _lower_parts(parts: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from flowql.compiler.functions.bounds import VALUE_BYTES_MAX, check_bytes, check_work, utf8_bytes
+from flowql.compiler.functions.bounds import PART_MAX, VALUE_BYTES_MAX, check_bytes, check_work, utf8_bytes
 from flowql.compiler.functions.lazy_arrow import Ints, np, pa, pc
 from flowql.compiler.functions.patterns.all_matches import every_of_kind
 from flowql.compiler.functions.patterns.engine import ALL, Kind, by_kind
@@ -63,15 +63,19 @@ def spliced(strings: pa.Array, found: Spans, pieces: tuple[str | int, ...]) -> p
     _check_bytes(lengths(strings) + _added_bytes(found, pieces, len(strings)))
     check_work(PIECE_NS * len(pieces) * len(found.rows))
     parts = {g: texts(strings, found.rows, b, e).to_pylist() for g, (b, e) in found.groups.items()}
-    begins, ends = (a.tolist() for a in found.groups[WHOLE])
+    begins, ends = found.groups[WHOLE]
     made: list[Any] = [s.encode() for s in strings.to_pylist()]
     bounds = np.searchsorted(found.rows, np.arange(len(made) + 1)).tolist()
     for row in np.unique(found.rows).tolist():
         s, out, at = made[row], [], 0
-        for i in range(bounds[row], bounds[row + 1]):
-            out.append(s[at : begins[i]])
-            out += ((p if isinstance(p, str) else parts[p][i] or "").encode() for p in pieces)
-            at = ends[i]
+        for first in range(bounds[row], bounds[row + 1], PART_MAX):
+            part = list[bytes]()
+            here = slice(first, min(first + PART_MAX, bounds[row + 1]))
+            for i, (begin, end) in enumerate(zip(begins[here].tolist(), ends[here].tolist(), strict=True), first):
+                part.append(s[at:begin])
+                part += ((p if isinstance(p, str) else parts[p][i] or "").encode() for p in pieces)
+                at = end
+            out.append(b"".join(part))
         made[row] = b"".join([*out, s[at:]])
     return pa.array([m.decode() for m in made], pa.string())
 

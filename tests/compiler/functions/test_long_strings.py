@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from flowql.compiler.functions import sql_bytes, sql_strings, text_case
-from flowql.compiler.functions.bounds import PART_MAX
+from flowql.compiler.functions import collections_functions, sql_bytes, sql_strings, strings, text_case
+from flowql.compiler.functions.bounds import PART_MAX, ValueTooLarge, utf8_bytes
+from flowql.compiler.functions.patterns import replacements
 from flowql.compiler.functions.registry import all_functions
 from flowql.compiler.plan.types import Kind
 from tests.bounds.calls import signatures
@@ -107,7 +108,34 @@ class _Long(str):
     def __iter__(self) -> Iterator[str]:
         raise AssertionError("all of a long text at once")
 
+    def encode(self, encoding: str = "", errors: str = "") -> bytes:
+        raise AssertionError("all of a long text at once")
+
+    def join(self, parts: Iterable[str]) -> str:
+        raise AssertionError("joined before it was measured")
+
 
 def test_the_characters_of_a_strip_are_read_in_parts() -> None:
     many = _Long("".join(map(chr, range(0x1000, 0x1100))) * 1000)
     assert sql_strings.strip(str.rstrip, "1.0\u1001\u10ff", many) == "1.0"
+
+
+def test_the_bytes_of_a_text_are_counted_in_parts_and_before_it_is_made() -> None:
+    assert utf8_bytes(_Long("\U0001f600" * SIZE)) == 4 * SIZE
+    with pytest.raises(ValueTooLarge):
+        strings.joined(_Long("\U0001f600" * SIZE), ["a"] * 62)
+
+
+def test_the_characters_of_a_text_are_made_an_array_in_parts() -> None:
+    split = all_functions()["sql_string_to_array"].reference(signatures("sql_string_to_array")[0])
+    assert split(_Long("\u0101" * SIZE), None) == ["\u0101"] * SIZE
+
+
+@pytest.mark.parametrize("part", [1, 2, 7])
+def test_replacing_and_counting_in_parts_makes_no_difference(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replacements, "PART_MAX", part)
+    monkeypatch.setattr(collections_functions, "PART_MAX", part)
+    replace = all_functions()["REGEXP_REPLACE"].reference(signatures("REGEXP_REPLACE")[0])
+    assert replace("00:11:2", "", "<>") == "<>".join(["", *"00:11:2", ""])
+    assert replace("00:11:2", "([0-9]*)", "[$1]") == "[00][]:[11][]:[2][]"
+    assert collections_functions.series(7, 1, -2) == [7, 5, 3, 1]
