@@ -82,7 +82,7 @@ def _register(function: str) -> None:
 
         return run
 
-    summary = "Of pairs of numbers, by the rows where neither is NULL." if pairs else "Of the bits of whole numbers."
+    summary = "The statistic over rows where neither is NULL." if pairs else "The bits of all values combined."
     register_aggregate(
         AggregateFunction(
             plan_name(function),

@@ -9,7 +9,8 @@ from flowql.compiler.diagnostics.codes import CodePage, areas
 HEAD = """\
 # Errors by code
 
-Every error has a code that never changes. `flowql explain FQ2002` shows its page in the terminal.
+Every error has a code that never changes. `flowql explain FQ2002` shows its page in the terminal. In examples, `-` marks what is wrong
+and `+` what is right.
 
 | codes | area |
 |---|---|
@@ -33,10 +34,11 @@ def _file(title: str) -> str:
 
 
 def _entry(code: str, page: CodePage) -> str:
+    """The wrong example and the right one as a difference: lines with - and +."""
     parts = [f"## {code}\n", f"**{_line(page.title)}.** {_line(page.explanation)}\n"]
-    for title, text in (("Wrong", page.wrong), ("Right", page.right)):
-        if text:
-            parts.append(f"{title}:\n\n```\n{text}\n```\n")
+    lines = [f"{sign} {line}" for sign, text in (("-", page.wrong), ("+", page.right)) for line in text.splitlines()]
+    if lines:
+        parts += ["```diff", *lines, "```\n"]
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""`python.md`, from what `import flowql` offers. See `generate.py`."""
+"""`python.md`, and a page for each part of what `import flowql` offers. See `generate.py`."""
 
 from __future__ import annotations
 
@@ -44,69 +44,81 @@ PARTS = {
     ),
     "Errors": ("ProjectError", "CompileError", "CommandError", "RuntimeFailure"),
 }
-HEAD = """# Python
+HEAD = """\
+# Python
 
-Everything that `import flowql` offers; generated from the code. The guide `docs/guide/python.md` shows how it is used. `flowql.spark` is
-described in `docs/guide/spark.md`.
+`import flowql` offers these names. The [guide](/docs/guide/python.md) shows how to use them. `flowql.spark` is in
+[Spark](/docs/guide/spark.md).
 """
 
 
 def pages() -> dict[str, str]:
-    return {"python.md": _text()}
-
-
-def _text() -> str:
+    """The index, and the pages of the parts."""
     listed = [n for names in PARTS.values() for n in names]
     assert sorted(listed) == sorted(flowql.__all__), "a public name is missing on this page, or no longer public"
-    text = [HEAD]
-    for title, names in PARTS.items():
-        text.append(f"## {title}\n")
-        for name in names:
-            text += _class(name) if inspect.isclass(getattr(flowql, name)) else _function(name)
-    return "\n".join(text)
+    links = [f"- [{part}](python/{_file(part)}): {', '.join(f'`{n}`' for n in names)}" for part, names in PARTS.items()]
+    return {
+        "python.md": "\n".join([HEAD, *links, ""]),
+        **{f"python/{_file(part)}": _page(part, names) for part, names in PARTS.items()},
+    }
+
+
+def _file(part: str) -> str:
+    return part.lower().replace(" ", "-") + ".md"
+
+
+def _page(part: str, names: tuple[str, ...]) -> str:
+    lines = [f"# {part}\n"]
+    for name in names:
+        lines += _class(name) if inspect.isclass(getattr(flowql, name)) else _function(name)
+    return "\n".join(lines)
 
 
 def _function(name: str) -> Iterator[str]:
     function = getattr(flowql, name)
-    yield f"### flowql.{name}\n"
+    yield f"## flowql.{name}\n"
     yield f"`{name}{_signature(function)}`\n"
     yield _prose(function)
 
 
 def _class(name: str) -> Iterator[str]:
     made = getattr(flowql, name)
-    yield f"### flowql.{name}\n"
+    yield f"## flowql.{name}\n"
     yield _prose(made)
     fields = {f.name for f in dataclasses.fields(made)} if dataclasses.is_dataclass(made) else set()
-    for f in dataclasses.fields(made) if dataclasses.is_dataclass(made) else ():
-        if not f.name.startswith("_"):
-            yield f"- `{f.name}: {f.type}`"
-    if fields:
-        yield ""
-    for member, value in _members(made):
-        if member.startswith("_") or member in fields or not inspect.getdoc(value):
-            continue
-        if isinstance(value, property):
-            yield f"#### {name}.{member}\n"
-            yield _prose(value)
-        elif inspect.isfunction(value):
-            yield f"#### {name}.{member}\n"
-            yield f"`{member}{_signature(value, bound=True)}`\n"
-            yield _prose(value)
-
-
-def _members(made: type) -> Iterator[tuple[str, Any]]:
-    """Of the class, and of what streams and tables have in common."""
-    yield from vars(made).items()
+    shown = [f for f in dataclasses.fields(made) if not f.name.startswith("_")] if fields else []
+    if shown:
+        yield f"Fields: {', '.join(f'`{f.name}: {f.type}`' for f in shown)}\n"
+    for member, value in vars(made).items():
+        if not (member.startswith("_") or member in fields or not inspect.getdoc(value)):
+            yield from _member(member, value)
     if issubclass(made, Relation):
-        yield from vars(Relation).items()
+        yield from _common(name)
+
+
+def _common(name: str) -> Iterator[str]:
+    """What streams and tables have in common, once."""
+    common = {n: v for n, v in vars(Relation).items() if not n.startswith("_") and inspect.getdoc(v)}
+    if name == "Stream":
+        yield "### Also of Table\n"
+        for member, value in common.items():
+            yield from _member(member, value)
+    else:
+        yield f"{', '.join(f'`{n}`' for n in common)}: as for `Stream`.\n"
+
+
+def _member(member: str, value: Any) -> Iterator[str]:
+    if isinstance(value, property):
+        yield f"**`{member}`**: {_prose(value)}"
+    elif inspect.isfunction(value):
+        yield f"**`{member}{_signature(value, bound=True)}`**: {_prose(value)}"
 
 
 def _signature(function: Callable[..., Any], *, bound: bool = False) -> str:
     overloads = typing.get_overloads(function)  # the last one has the options
     found = inspect.signature(overloads[-1] if overloads else function)
     parameters = list(found.parameters.values())[1 if bound else 0 :]
-    plain = [p.replace(annotation=_annotation(p.annotation)) for p in parameters]
+    plain = [p.replace(annotation=_annotation(p.annotation, optional=p.default is None)) for p in parameters]
     text = str(found.replace(parameters=plain, return_annotation=inspect.Signature.empty))
     result = _annotation(found.return_annotation)
     return f"{text} -> {result}" if result is not inspect.Signature.empty and not overloads else text
@@ -119,8 +131,11 @@ class _Text(str):
         return str(self)
 
 
-def _annotation(annotation: Any) -> Any:
-    return _Text(annotation) if isinstance(annotation, str) else annotation
+def _annotation(annotation: Any, *, optional: bool = False) -> Any:
+    """optional: the default is None, which says so."""
+    if not isinstance(annotation, str):
+        return annotation
+    return _Text(annotation.removesuffix(" | None") if optional else annotation)
 
 
 def _prose(value: Any) -> str:
