@@ -87,11 +87,8 @@ def compiled(view: str, column: str) -> Compiled:
     return compile_project([SourceText("views.sql", text)], dialect="standard")
 
 
-def pairs() -> Iterator[tuple[str, str]]:
-    """Views and columns that fit together."""
-    for view, column in product(VIEWS, TYPES):
-        if compiled(view, column).ok:
-            yield view, column
+def fits(view: str, column: str) -> bool:
+    return compiled(view, column).ok
 
 
 class ViewHarness(InstanceHarness):
@@ -182,8 +179,8 @@ def main() -> None:
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     worlds = bad = 0
-    for view, column in pairs():
-        if given.view in (None, view):
+    for view, column in product(VIEWS, TYPES):
+        if given.view in (None, view) and fits(view, column):
             for vector in (False, True):
                 worlds += 1
                 for what in wrong(view, column, vector=vector):

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import random
+import functools
 
 import pytest
 
-from tests.nasty_views import GOOD, TYPES, VIEWS, live, pairs, wrong
+from tests import nasty_values
+from tests.nasty_views import GOOD, TYPES, VIEWS, fits, live, wrong
 
-PAIRS = list(pairs())
-SAMPLE = random.Random(15).sample(PAIRS, 20)
+SAMPLED = 10
+
+
+@functools.cache
+def sample() -> list[tuple[str, str]]:
+    """Not when the tests are collected, which each process does."""
+    return nasty_values.sample(VIEWS, TYPES, fits, SAMPLED)
 
 
 def test_the_sweep_has_every_kind_of_column_in_every_view() -> None:
-    assert {view for view, _ in PAIRS} == set(VIEWS)
-    assert {column for _, column in PAIRS} == set(GOOD) == set(TYPES)
-    assert len(PAIRS) > 280
+    assert set(GOOD) == set(TYPES)
+    assert [view for view in VIEWS if not any(fits(view, column) for column in TYPES)] == []
+    assert [column for column in TYPES if not any(fits(view, column) for view in VIEWS)] == []
 
 
-@pytest.mark.parametrize(("view", "column"), SAMPLE, ids=lambda x: x)
-def test_no_value_stops_its_view_or_changes_what_is_left_without_it(view: str, column: str) -> None:
-    assert wrong(view, column, vector=len(view + column) % 2 == 0) == []
+@pytest.mark.parametrize("number", range(SAMPLED))
+def test_no_value_stops_its_view_or_changes_what_is_left_without_it(number: int) -> None:
+    view, column = sample()[number]
+    assert wrong(view, column, vector=number % 2 == 0) == [], (view, column)
 
 
 @pytest.mark.parametrize("vector", [False, True])
