@@ -25,9 +25,16 @@ from flowql.compiler.functions.numeric import (
 )
 from flowql.compiler.functions.registry import Function, Lowering, Reference, register, scalar, takes
 from flowql.compiler.functions.signatures import DEC, FunctionTypeError, Resolution, as_decimal, common_numeric
-from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, duckdb_type
+from flowql.compiler.functions.spark_text import constant, kept_least, whole, wrapped_bigint, wrapped_int
+from flowql.compiler.plan.expr import Literal
+from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, duckdb_type, spark_type
 
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%"}
+# Spark decides by a setting (ANSI mode) what these do where they fail, so its texts say it: integers wrap, and where the reference raises, the text is NULL.
+TRIED = {"add": "try_add", "sub": "try_subtract", "mul": "try_multiply", "div": "try_divide", "mod": "try_mod"}
+_NAN = "CAST('NaN' AS DOUBLE)"
+_LONG = 400  # characters of operands that are not written twice: a chain of n operators would double n times
+_DIVISOR_DIGITS = 18  # a quotient then has too short a period for two roundings to differ from one
 INTEGER: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -136,6 +143,83 @@ def _declines(op: str) -> Lowering:
     return lowering
 
 
+def _spark(op: str) -> Lowering:
+    symbol = SYMBOLS[op]
+
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        a, b = args
+        kind = r.result.kind
+        if kind is Kind.STRING:
+            return f"concat({a}, {b})"
+        if kind is Kind.DECIMAL:
+            return exact_decimal(op, a, b, r)
+        if kind is Kind.DOUBLE:
+            return _double_quotient(op, a, b) if op in ("div", "mod") else f"({a} {symbol} {b})"
+        if op == "mod":
+            return f"({a} % {b})" if whole(b) else f"try_mod({a}, {b})"
+        if op == "div":
+            return _integer_quotient(a, b, kind)
+        return _integer(op, a, b, kind)
+
+    return lowering
+
+
+def _integer(op: str, a: str, b: str, kind: Kind) -> str:
+    """add, sub, mul. The sum of two INTs is a BIGINT; that of two BIGINTs is tried, and only where there is none exact and cut."""
+    if kind is Kind.INT:
+        return wrapped_int(f"CAST({a} AS BIGINT) {SYMBOLS[op]} CAST({b} AS BIGINT)")
+    exact_one = wrapped_bigint(f"(CAST({a} AS DECIMAL(19, 0)) {SYMBOLS[op]} CAST({b} AS DECIMAL(19, 0)))")
+    if len(a) + len(b) > _LONG:
+        return exact_one
+    return f"coalesce({TRIED[op]}({a}, {b}), {exact_one})"
+
+
+def _integer_quotient(a: str, b: str, kind: Kind) -> str:
+    """The least number has no positive counterpart: divided by -1 it stays."""
+    known = whole(b)
+    quotient = f"CAST({a} AS BIGINT) DIV {b}"
+    if known is None or known == -1:
+        lowest = f"{a} = {constant(Literal(BIGINT, -(2**63)))} AND {b} = -1" if kind is Kind.BIGINT else "FALSE"
+        quotient = f"CASE WHEN {b} = 0 THEN NULL WHEN {lowest} THEN {a} ELSE {quotient} END"
+    elif known == 0:
+        quotient = "CAST(NULL AS BIGINT)"
+    return wrapped_int(quotient) if kind is Kind.INT else f"({quotient})"
+
+
+def _double_quotient(op: str, a: str, b: str) -> str:
+    """IEEE where Spark gives NULL: a zero divisor."""
+    if op == "mod":
+        return f"(CASE WHEN {b} = 0D AND {a} IS NOT NULL THEN {_NAN} ELSE {a} % {b} END)"
+    positive = f"(({a} > 0D) = (CAST({b} AS STRING) <> '-0.0'))"
+    infinite = f"CASE WHEN {positive} THEN CAST('Infinity' AS DOUBLE) ELSE CAST('-Infinity' AS DOUBLE) END"
+    nothing = f"CASE WHEN isnan({a}) OR {a} = 0D THEN {_NAN} ELSE {infinite} END"
+    return f"(CASE WHEN {b} = 0D AND {a} IS NOT NULL THEN {nothing} ELSE {a} / {b} END)"
+
+
+def exact_decimal(op: str, a: str, b: str, r: Resolution) -> str:
+    """Exact where Spark cuts no intermediate type to 38 digits: its rules are the same (both come from Hive)."""
+    (p1, s1), (p2, s2) = ((t.precision, t.scale) for t in r.args)
+    if op == "div":
+        scale = max(6, s1 + p2 + 1)
+        digits = p1 - s1 + s2 + scale
+        if p2 > _DIVISOR_DIGITS:
+            return ""
+    elif op == "mod":
+        digits = max(p1 - s1, p2 - s2) + max(s1, s2)
+    else:
+        digits = p1 + p2 + 1 if op == "mul" else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
+    if digits > MAX_PRECISION:
+        return ""
+    made = f"{TRIED[op]}({a}, {b})" if op in ("div", "mod") else f"{a} {SYMBOLS[op]} {b}"
+    return f"TRY_CAST({made} AS {spark_type(r.result)})"
+
+
+def _zero_divisor(args: Sequence[str], r: Resolution) -> str:
+    if r.result.kind is Kind.DOUBLE:
+        return ""
+    return f"({args[0]} IS NOT NULL AND coalesce({args[1]} = 0, FALSE))"
+
+
 _EXAMPLES = {"add": "3", "sub": "-1", "mul": "2", "div": "0", "mod": "1"}
 for _op, _result in _EXAMPLES.items():
     register(
@@ -145,10 +229,17 @@ for _op, _result in _EXAMPLES.items():
             _reference(_op),
             duckdb=_duckdb(_op),
             declines=_declines(_op),
+            spark=_spark(_op),
+            spark_fails=_zero_divisor if _op in ("div", "mod") else None,
             summary=f"The operator {SYMBOLS[_op]}.",
             example=f"{_op}(1, 2) -> {_result}",
         )
     )
+
+
+def _negated_on_spark(args: Sequence[str], r: Resolution) -> str:
+    v, kind = args[0], r.result.kind
+    return kept_least(v, f"-{v}", kind) if kind in (Kind.INT, Kind.BIGINT) else f"(-{v})"
 
 
 def _negate(r: Resolution) -> Reference:
@@ -168,6 +259,7 @@ scalar(
     takes(DEC, gives=DEC),
     takes(DOUBLE, gives=DOUBLE),
     by_types=_negate,
+    spark=_negated_on_spark,
     summary="The unary operator -.",
     example="neg(5) -> -5",
     duckdb=lambda a, r: f"(-{a[0]})" if r.result.kind is Kind.DOUBLE else f"TRY(-{a[0]})",

@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 import struct as packing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import getrandbits
 from uuid import UUID
 
@@ -92,10 +92,17 @@ def _unpacker(code: str, size: int) -> Callable[..., int | float]:
 
 
 assert packing.calcsize("<i") * 8 == INT_MAX.bit_length() + 1
+
+
+def _is_encoding(args: Sequence[str], wanted: str) -> bool:
+    return args[1].lower().replace("-", "") == f"'{wanted}'"
+
+
 scalar(
     "TO_BYTES",
     takes(STRING, STRING, gives=BYTES),
     by=to_bytes,
+    spark=lambda a, _r: f"CAST({a[0]} AS BINARY)" if _is_encoding(a, "utf8") else "",
     summary="The bytes of a text in an encoding: hex, utf8, ascii or base64.",
     example="FROM_BYTES(TO_BYTES('21', 'hex'), 'utf8') -> '!'",
 )
@@ -103,6 +110,7 @@ scalar(
     "FROM_BYTES",
     takes(BYTES, STRING, gives=STRING),
     by=from_bytes,
+    spark=lambda a, _r: f"hex({a[0]})" if _is_encoding(a, "hex") else "",
     summary="The text of bytes in an encoding: hex, utf8, ascii or base64.",
     example="FROM_BYTES(TO_BYTES('!', 'utf8'), 'hex') -> '21'",
 )

@@ -24,6 +24,7 @@ from flowql.compiler.functions.numeric import (
 )
 from flowql.compiler.functions.registry import Function, Reference, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
+from flowql.compiler.functions.spark_casts import spark_cast, spark_cast_fails
 from flowql.compiler.functions.sql_calendar import DAY_MAX, DAY_MIN, checked_micros
 from flowql.compiler.functions.sql_micros import rounded
 from flowql.compiler.functions.temporal import DAY_MS, parse_date, parse_micros, parse_time, parse_timestamp
@@ -322,6 +323,8 @@ register(
         "cast",
         _resolve,
         _reference,
+        spark=lambda a, r: spark_cast(a[0], r.args[0], r.result),
+        spark_fails=lambda a, r: spark_cast_fails(a[0], r.args[0], r.result),
         summary="Converts a value to another type.",
         example="cast('12') -> 12",
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flowql.compiler.functions.bounds import PART_MAX, check_elements
-from flowql.compiler.functions.registry import Reference, scalar, takes
+from flowql.compiler.functions.registry import Lowering, Reference, named, scalar, takes
 from flowql.compiler.functions.signatures import ArrayOf, K, MapOf, Resolution, T, V, Var
+from flowql.compiler.functions.spark_text import is_plain, is_text, null_where
 from flowql.compiler.functions.strings import joined
 from flowql.compiler.functions.values import identity, map_key, same, sort_key, text_of
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, Kind, SqlType, array, struct
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, STRING, Kind, SqlType, array, spark_type, struct
 
 _LIST = ArrayOf(T)
 _CONTAINERS = frozenset({Kind.ARRAY, Kind.MAP, Kind.STRUCT, Kind.NULL, Kind.LAMBDA})
@@ -115,12 +116,68 @@ def _entries(m: dict[Any, Any], ordered: bool) -> list[dict[str, Any]]:
     return [{"K": k, "V": m[k]} for k in (sorted(m) if ordered else m)]
 
 
+def _of_plain(sql: Callable[[Sequence[str]], str]) -> Lowering:
+    """A Spark lowering for arrays of plain elements."""
+    return lambda a, r: sql(a) if is_plain(r.args[0].element) else ""
+
+
+def _contains_on_spark(a: Sequence[str]) -> str:
+    return f"coalesce(exists({a[0]}, x__ -> x__ <=> {a[1]}), FALSE)"
+
+
+def _concat_on_spark(args: Sequence[str], r: Resolution) -> str:
+    empty = f"CAST(array() AS {spark_type(r.result)})"
+    both = f"concat(coalesce({args[0]}, {empty}), coalesce({args[1]}, {empty}))"
+    return null_where(f"{args[0]} IS NULL AND {args[1]} IS NULL", both)
+
+
+def _sorted_on_spark(args: Sequence[str]) -> str:
+    if len(args) == 1:
+        return f"array_sort({args[0]})"
+    if not is_text(args[1]):
+        return ""
+    word = args[1].strip("'").upper()
+    if word in ("ASC", "ASCENDING"):
+        return f"array_sort({args[0]})"
+    return f"sort_array({args[0]}, FALSE)" if word in ("DESC", "DESCENDING") else ""
+
+
+_WRITTEN = frozenset({Kind.STRING, Kind.INT, Kind.BIGINT, Kind.BOOLEAN})
+
+
+def _join_on_spark(args: Sequence[str], r: Resolution) -> str:
+    if r.args[0].element.kind not in _WRITTEN:
+        return ""
+    items = args[0] if r.args[0].element.kind is Kind.STRING else f"CAST({args[0]} AS ARRAY<STRING>)"
+    delimiter = f"coalesce({args[1]}, '')" if len(args) > 1 else "','"
+    return f"array_join({items}, {delimiter}, 'null')"
+
+
+def _slice_on_spark(args: Sequence[str], _r: Resolution) -> str:
+    items, first, last = args
+    start = f"(coalesce(CAST({first} AS BIGINT), 1L) - 1L)"
+    end = f"coalesce(CAST({last} AS BIGINT), CAST(array_size({items}) AS BIGINT))"
+    there = f"{start} >= 0 AND {start} <= {end} AND {end} <= array_size({items})"
+    return f"(CASE WHEN {there} THEN slice({items}, CAST({start} + 1L AS INT), CAST({end} - {start} AS INT)) END)"
+
+
+def _entries_on_spark(args: Sequence[str], r: Resolution) -> str:
+    """The flag must be constant. Keys are all different, so entries sort by key alone, if their values can be sorted at all."""
+    made = "e__ -> named_struct('K', e__.key, 'V', e__.value)"
+    if args[1] == "TRUE":
+        if r.args[0].args[1].kind is Kind.MAP:
+            return ""
+        return f"transform(array_sort(map_entries({args[0]})), {made})"
+    return f"transform(map_entries({args[0]}), {made})" if args[1] == "FALSE" else ""
+
+
 scalar(
     "ARRAY_LENGTH",
     takes(_LIST, gives=INT),
     by=len,
     aliases=("CARDINALITY",),
     duckdb=lambda a, _r: f"CAST(len({a[0]}) AS INTEGER)",
+    spark=lambda a, _r: f"array_size({a[0]})",
     summary="The number of elements.",
     example="ARRAY_LENGTH(ARRAY[1, 2]) -> 2",
 )
@@ -129,6 +186,7 @@ scalar(
     takes(_LIST, T, gives=BOOLEAN),
     by=_contains,
     null_propagating=False,
+    spark=_of_plain(_contains_on_spark),
     summary="Whether a value is an element.",
     example="ARRAY_CONTAINS(ARRAY[1, 2], 2) -> True",
 )
@@ -137,6 +195,7 @@ scalar(
     takes(_LIST, _LIST, gives=_LIST),
     by=_concat,
     null_propagating=False,
+    spark=_concat_on_spark,
     summary="The elements of both arrays.",
     example="ARRAY_CONCAT(ARRAY[1], ARRAY[1, 2]) -> [1, 1, 2]",
 )
@@ -144,6 +203,7 @@ scalar(
     "ARRAY_DISTINCT",
     takes(_LIST, gives=_LIST),
     by=distinct,
+    spark=_of_plain(lambda a: f"array_distinct({a[0]})"),
     summary="The different elements, each where it stands first.",
     example="ARRAY_DISTINCT(ARRAY[2, 1, 2]) -> [2, 1]",
 )
@@ -151,6 +211,7 @@ scalar(
     "ARRAY_EXCEPT",
     takes(_LIST, _LIST, gives=_LIST),
     by=_except,
+    spark=_of_plain(lambda a: f"array_except({a[0]}, {a[1]})"),
     summary="The different elements of the first array that the second lacks.",
     example="ARRAY_EXCEPT(ARRAY[1, 2, 1], ARRAY[2]) -> [1]",
 )
@@ -158,6 +219,7 @@ scalar(
     "ARRAY_INTERSECT",
     takes(_LIST, _LIST, gives=_LIST),
     by=_intersect,
+    spark=_of_plain(lambda a: f"array_intersect({a[0]}, {a[1]})"),
     summary="The different elements of the first array that the second has.",
     example="ARRAY_INTERSECT(ARRAY[1, 2, 1], ARRAY[1]) -> [1]",
 )
@@ -165,6 +227,7 @@ scalar(
     "ARRAY_UNION",
     takes(_LIST, _LIST, gives=_LIST),
     by=lambda a, b: distinct([*a, *b]),
+    spark=_of_plain(lambda a: f"array_union({a[0]}, {a[1]})"),
     summary="The different elements of both arrays.",
     example="ARRAY_UNION(ARRAY[1, 2], ARRAY[2, 3]) -> [1, 2, 3]",
 )
@@ -173,6 +236,7 @@ scalar(
     takes(_LIST, T, gives=_LIST),
     by=_remove,
     null_propagating=False,
+    spark=_of_plain(lambda a: f"filter({a[0]}, x__ -> NOT (x__ <=> {a[1]}))"),
     summary="The elements other than a value.",
     example="ARRAY_REMOVE(ARRAY[1, 2, 1], 1) -> [2]",
 )
@@ -180,6 +244,7 @@ scalar(
     "ARRAY_MAX",
     takes(_SORTABLE, gives=T),
     by=_extreme(max),
+    spark=_of_plain(lambda a: f"array_max({a[0]})"),
     summary="The greatest element, NULLs left out.",
     example="ARRAY_MAX(ARRAY[1, NULL, 3]) -> 3",
 )
@@ -187,6 +252,7 @@ scalar(
     "ARRAY_MIN",
     takes(_SORTABLE, gives=T),
     by=_extreme(min),
+    spark=_of_plain(lambda a: f"array_min({a[0]})"),
     summary="The least element, NULLs left out.",
     example="ARRAY_MIN(ARRAY[1, NULL, 3]) -> 1",
 )
@@ -195,6 +261,7 @@ scalar(
     takes(_SORTABLE, gives=_LIST),
     takes(_SORTABLE, STRING, gives=_LIST),
     by=sort,
+    spark=_of_plain(_sorted_on_spark),
     summary="The elements in order, ASC or DESC, NULLs last.",
     example="ARRAY_SORT(ARRAY[2, 3, 1], 'DESC') -> [3, 2, 1]",
 )
@@ -204,6 +271,7 @@ scalar(
     takes(_LIST, STRING, gives=STRING),
     by_types=_join,
     null_propagating=False,
+    spark=_join_on_spark,
     summary="The texts of the elements with a delimiter (a comma) between them.",
     example="ARRAY_JOIN(ARRAY[1, NULL], '-') -> '1-null'",
 )
@@ -212,6 +280,7 @@ scalar(
     takes(_LIST, INT, INT, gives=_LIST),
     by=slice_,
     null_propagating=False,
+    spark=_slice_on_spark,
     summary="A part of an array, first and last element counted from 1.",
     example="SLICE(ARRAY[1, 2, 3, 4], 2, 3) -> [2, 3]",
 )
@@ -237,6 +306,7 @@ scalar(
     "MAP_KEYS",
     takes(MapOf(K, V), gives=ArrayOf(K)),
     by=list,
+    spark=named("map_keys"),
     summary="The keys of a map.",
     example="MAP_KEYS(AS_MAP(ARRAY['a'], ARRAY[1])) -> ['a']",
 )
@@ -244,6 +314,7 @@ scalar(
     "MAP_VALUES",
     takes(MapOf(K, V), gives=ArrayOf(V)),
     by=lambda m: list(m.values()),
+    spark=named("map_values"),
     summary="The values of a map.",
     example="MAP_VALUES(AS_MAP(ARRAY['a'], ARRAY[1])) -> [1]",
 )
@@ -259,6 +330,7 @@ scalar(
     "ENTRIES",
     takes(MapOf(STRING, V), BOOLEAN, gives=_entry_type),
     by=_entries,
+    spark=_entries_on_spark,
     summary="The entries of a map as structs of K and V, sorted by key if the flag is TRUE.",
     example="ENTRIES(AS_MAP(ARRAY['a'], ARRAY[1]), TRUE) -> [{'K': 'a', 'V': 1}]",
 )

@@ -13,6 +13,7 @@ from flowql.compiler.functions.argument_limits import PARSED_CHARS_MAX
 from flowql.compiler.functions.patterns.like import like, like_pattern
 from flowql.compiler.functions.registry import Function, Lowering, Prepare, Reference, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
+from flowql.compiler.functions.spark_text import is_plain_text
 from flowql.compiler.functions.sql_micros import common_moment
 from flowql.compiler.functions.values import is_ordered, less, same
 from flowql.compiler.plan.types import BOOLEAN, STRING, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
@@ -120,7 +121,7 @@ def _constant(f: Reference) -> Callable[[Resolution], Reference]:
     return lambda _r: f
 
 
-def _duckdb(op: str) -> Lowering:
+def _compared(op: str) -> Lowering:
     return exact(lambda a: f"coalesce({a[0]} {SYMBOLS[op]} {a[1]}, FALSE)")
 
 
@@ -131,7 +132,8 @@ for _op, _symbol in SYMBOLS.items():
             _resolver(_op),
             _constant(_false_on_null(_TESTS[_op])),
             null_propagating=False,
-            duckdb=_duckdb(_op),
+            duckdb=_compared(_op),
+            spark=_compared(_op),
             summary=f"The comparison {_symbol}; FALSE when a side is NULL.",
             example=f"{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
         )
@@ -143,6 +145,7 @@ register(
         _constant(distinct),
         null_propagating=False,
         duckdb=exact(lambda a: f"({a[0]} IS DISTINCT FROM {a[1]})"),
+        spark=exact(lambda a: f"(NOT ({a[0]} <=> {a[1]}))"),
         summary="Whether two values differ, NULL being a value.",
         example="is_distinct(1, NULL) -> True",
     )
@@ -154,6 +157,7 @@ register(
         _constant(lambda a, b: not distinct(a, b)),
         null_propagating=False,
         duckdb=exact(lambda a: f"({a[0]} IS NOT DISTINCT FROM {a[1]})"),
+        spark=exact(lambda a: f"({a[0]} <=> {a[1]})"),
         summary="Whether two values are the same, NULL being a value.",
         example="is_not_distinct(1, 1) -> True",
     )
@@ -198,6 +202,7 @@ for _op, _negated in (("between", False), ("not_between", True)):
             _constant((lambda v, low, high: not _between(v, low, high)) if _negated else _between),
             null_propagating=False,
             duckdb=_lowering,
+            spark=_lowering,
             summary="Whether a value lies in a closed range.",
             example=f"{_op}(2, 1, 3) -> {not _negated}",
         )
@@ -220,11 +225,16 @@ def _is_in(v: Any, *items: Any) -> bool:
 
 
 def _list_sql(args: Sequence[str]) -> str:
-    return f"coalesce({args[0]} IN ({', '.join(args[1:])}), FALSE)"
+    """An empty list, which SQL cannot write, goes to the reference."""
+    return f"coalesce({args[0]} IN ({', '.join(args[1:])}), FALSE)" if len(args) > 1 else ""
+
+
+def _no_list_sql(args: Sequence[str]) -> str:
+    return f"(NOT {_list_sql(args)})" if len(args) > 1 else ""
 
 
 for _op, _negated in (("in", False), ("not_in", True)):
-    _lowering = exact((lambda a: f"(NOT {_list_sql(a)})") if _negated else _list_sql)
+    _lowering = exact(_no_list_sql if _negated else _list_sql)
     register(
         Function(
             _op,
@@ -232,6 +242,7 @@ for _op, _negated in (("in", False), ("not_in", True)):
             _constant((lambda v, *items: not _is_in(v, *items)) if _negated else _is_in),
             null_propagating=False,
             duckdb=_lowering,
+            spark=_lowering,
             summary="Whether a value is one of a list; NULL is in no list.",
             example=f"{_op}(1, 2, 1) -> {not _negated}",
         )
@@ -255,6 +266,7 @@ for _op, _symbol in (("is_null", "IS NULL"), ("is_not_null", "IS NOT NULL")):
             _constant((lambda v: v is None) if _op == "is_null" else (lambda v: v is not None)),
             null_propagating=False,
             duckdb=_null_sql(_symbol),
+            spark=_null_sql(_symbol),
             summary=f"The test {_symbol}.",
             example=f"{_op}(1) -> {_op == 'is_not_null'}",
         )
@@ -309,6 +321,25 @@ def _like_declines(args: Sequence[str], _r: Resolution) -> str:
     return "" if _is_plain(args) else _bad_pattern(args)
 
 
+def _like_on_spark(args: Sequence[str], _r: Resolution) -> str:
+    """Constant patterns without escapes: Spark ends the job at a bad one."""
+    if len(args) != 2 or not is_plain_text(args[1]) or not _is_found_at_once(args[1][1:-1]):
+        return ""
+    return f"({args[0]} LIKE {args[1]})"
+
+
+def _is_found_at_once(pattern: str) -> bool:
+    """Whether Java, which Spark gives LIKE to as a regular expression, reads a string once: each further % reads it again from each place."""
+    _, *behind = pattern.split("%")
+    inner = [part for part in behind[:-1] if part]
+    return not inner or (len(inner) == 1 and not behind[-1])
+
+
+def _not_like_on_spark(args: Sequence[str], r: Resolution) -> str:
+    sql = _like_on_spark(args, r)
+    return f"(NOT {sql})" if sql else ""
+
+
 for _op in ("like", "not_like"):
     register(
         Function(
@@ -318,6 +349,7 @@ for _op in ("like", "not_like"):
             prepare=_prepared(negated=_op == "not_like"),
             duckdb=_like_sql if _op == "like" else (lambda a, r: f"(NOT {_like_sql(a, r)})"),
             declines=_like_declines,
+            spark=_like_on_spark if _op == "like" else _not_like_on_spark,
             summary="Whether a text matches a pattern with % and _.",
             example=f"{_op}('flow', 'f%w') -> {_op == 'like'}",
         )

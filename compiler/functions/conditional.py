@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.comparison import EXACT_IN_DUCKDB
+from flowql.compiler.functions.comparison import EXACT_IN_DUCKDB, exact
 from flowql.compiler.functions.registry import (
     Function,
     Lowering,
@@ -17,6 +17,7 @@ from flowql.compiler.functions.registry import (
     takes_many,
 )
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, T, not_accepted, widen_decimals
+from flowql.compiler.functions.spark_text import null_where
 from flowql.compiler.functions.values import less, same
 from flowql.compiler.plan.types import DOUBLE, INT, STRING, Kind, SqlType
 
@@ -41,6 +42,7 @@ scalar(
     null_propagating=False,
     lazy=True,
     duckdb=_coalesce_sql,
+    spark=_coalesce_sql,
     summary="The first argument that is not NULL.",
     example="COALESCE(NULL, 2, 3) -> 2",
 )
@@ -51,6 +53,7 @@ scalar(
     null_propagating=False,
     lazy=True,
     duckdb=_coalesce_sql,
+    spark=_coalesce_sql,
     summary="The first argument, or the second where the first is NULL.",
     example="IFNULL(NULL, 5) -> 5",
 )
@@ -60,6 +63,7 @@ scalar(
     by=lambda a, b: None if a is None or (b is not None and same(a, b)) else a,
     null_propagating=False,
     duckdb=lambda a, r: f"nullif({a[0]}, {a[1]})" if r.args[0].kind in EXACT_IN_DUCKDB else "",
+    spark=exact(lambda a: f"(CASE WHEN {a[0]} = {a[1]} THEN NULL ELSE {a[0]} END)"),
     summary="NULL where both arguments are equal, else the first.",
     example="NULLIF(1, 1) -> NULL",
 )
@@ -69,6 +73,7 @@ scalar(
     by=lambda v: v,
     null_propagating=False,
     duckdb=lambda a, _r: a[0],
+    spark=lambda a, _r: a[0],
     summary="Its argument: copies a key column into the value.",
     example="AS_VALUE(1) -> 1",
 )
@@ -131,6 +136,11 @@ def _if_exact(function: str) -> Lowering:
     return lambda args, r: lowering(args, r) if r.result.kind in EXACT_IN_DUCKDB else ""
 
 
+def _of_some(function: str) -> Lowering:
+    """Spark's needs two arguments."""
+    return exact(lambda a: f"{function}({', '.join(a)})" if len(a) > 1 else a[0])
+
+
 for _name, _f in (("GREATEST", _greatest), ("LEAST", _least)):
     register(
         Function(
@@ -139,6 +149,7 @@ for _name, _f in (("GREATEST", _greatest), ("LEAST", _least)):
             same_for_all(_f),
             null_propagating=False,
             duckdb=_if_exact(_name.lower()),
+            spark=_of_some(_name.lower()),
             summary=f"The {_name.lower()} of its arguments; NULLs are left out.",
             example=f"{_name}(2, NULL, 7) -> {7 if _name == 'GREATEST' else 2}",
         )
@@ -153,11 +164,17 @@ def _field(wanted: str | None, *texts: str | None) -> int:
     return 0 if wanted is None else next((i for i, t in enumerate(texts, 1) if t == wanted), 0)
 
 
+def _field_on_spark(args: Sequence[str], _r: Resolution) -> str:
+    whens = " ".join(f"WHEN {args[0]} = {a} THEN {i}" for i, a in enumerate(args[1:], 1))
+    return f"(CASE {whens} ELSE 0 END)"
+
+
 scalar(
     "ELT",
     takes_many(INT, STRING, gives=STRING),
     by=_elt,
     null_propagating=False,
+    spark=lambda a, _r: null_where(f"{a[0]} < 1 OR {a[0]} >= {len(a)}", f"elt({', '.join(a)})"),
     summary="The n-th of the texts that follow, NULL outside.",
     example="ELT(2, 'a', 'b') -> 'b'",
 )
@@ -166,6 +183,7 @@ scalar(
     takes_many(STRING, STRING, gives=INT),
     by=_field,
     null_propagating=False,
+    spark=_field_on_spark,
     summary="The position of the first argument among the others, 0 when it is not there.",
     example="FIELD('b', 'a', 'b') -> 2",
 )

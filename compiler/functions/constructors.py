@@ -10,8 +10,11 @@ from typing import Any
 
 from flowql.compiler.functions.registry import Function, Reference, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
+from flowql.compiler.functions.spark_text import is_plain, text
 from flowql.compiler.functions.values import map_key
-from flowql.compiler.plan.types import BIGINT, INT, NULL, Kind, SqlType, array, map_of, struct
+from flowql.compiler.plan.types import BIGINT, INT, NULL, Kind, SqlType, array, map_of, spark_type, struct
+
+_INDEX_MAX = 2**31 - 1
 
 
 def _common(types: Sequence[SqlType], what: str) -> SqlType:
@@ -62,6 +65,16 @@ def _quoted(name: str) -> str:
     return name.replace('"', '""')
 
 
+def _struct_on_spark(args: Sequence[str], r: Resolution) -> str:
+    fields = zip(r.result.fields, args, strict=True)
+    return "named_struct(" + ", ".join(f"{text(n)}, CAST({a} AS {spark_type(t)})" for (n, t), a in fields) + ")"
+
+
+def _array_on_spark(args: Sequence[str], r: Resolution) -> str:
+    element = spark_type(r.result.element)
+    return f"array({', '.join(f'CAST({a} AS {element})' for a in args)})"
+
+
 register(
     Function(
         "array",
@@ -69,6 +82,7 @@ register(
         lambda _r: lambda *v: list(v),
         null_propagating=False,
         duckdb=lambda a, _r: f"[{', '.join(a)}]",
+        spark=_array_on_spark,
         summary="An array of its operands.",
         example="ARRAY[1, 2] -> [1, 2]",
     )
@@ -90,6 +104,7 @@ register(
         _make_struct,
         null_propagating=False,
         duckdb=_struct_sql,
+        spark=_struct_on_spark,
         summary="A struct; the type of the call names its fields.",
         example="struct(1, 'x') -> {'F0': 1, 'F1': 'x'}",
     )
@@ -136,12 +151,23 @@ def _subscript(r: Resolution) -> Callable[[Any, Any], Any]:
     return element_at if r.args[0].kind is Kind.ARRAY else (lambda m, k: m.get(k))
 
 
+def _subscript_on_spark(args: Sequence[str], r: Resolution) -> str:
+    base, index = args
+    if r.args[0].kind is Kind.MAP:
+        return f"({base})[{index}]" if is_plain(r.args[0].args[0]) else ""
+    at = f"CAST({index} AS INT)"
+    inside = f"{index} BETWEEN -{_INDEX_MAX} AND {_INDEX_MAX}"
+    forward = f"WHEN {inside} AND {index} > 0 THEN get({base}, {at} - 1)"
+    return f"(CASE {forward} WHEN {inside} AND {index} < 0 THEN get({base}, array_size({base}) + {at}) END)"
+
+
 register(
     Function(
         "subscript",
         _subscript_types,
         _subscript,
         duckdb=lambda a, _r: f"({a[0]})[{a[1]}]",
+        spark=_subscript_on_spark,
         summary="An element of an array (from 1, negative from the end) or the value of a map's key; else NULL.",
         example="subscript(ARRAY[5, 6], -1) -> 6",
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from flowql.compiler.functions import java_time
-from flowql.compiler.functions.registry import Function, register, scalar, takes, text
+from flowql.compiler.functions.registry import Function, Lowering, named, register, scalar, takes, text
 from flowql.compiler.functions.signatures import Resolution, not_accepted
+from flowql.compiler.functions.spark_casts import date_has_text, instant_has_text, written_time
+from flowql.compiler.functions.spark_text import INSTANT_MAX, from_millis, is_plain_text, millis, wrapped_int
 from flowql.compiler.functions.temporal import DAY_MS, datetime_of, zone_of
 from flowql.compiler.plan.types import BIGINT, DATE, INT, STRING, TIME, TIMESTAMP, Kind, SqlType
 
@@ -54,6 +57,36 @@ def convert_tz(ms: int, source: str, target: str) -> int:
 _IN_RANGE = 8_000_000_000_000_000  # ms that DuckDB's microsecond timestamps hold safely
 
 
+def _instant_on_spark(ms: str) -> str:
+    return f"(CASE WHEN {ms} BETWEEN -{INSTANT_MAX}L AND {INSTANT_MAX}L THEN {from_millis(ms)} END)"
+
+
+def _unit(sql: str) -> int | None:
+    """Milliseconds of a constant unit."""
+    try:
+        return unit_ms(sql.strip("'")) if is_plain_text(sql) else None
+    except ValueError:
+        return None
+
+
+def _moved_on_spark(sign: int) -> Lowering:
+    """Times move by whole units; dates by the whole days in them, downwards."""
+
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        unit = _unit(args[0])
+        if unit is None:
+            return ""
+        by = f"CAST({args[1]} AS BIGINT) * {sign * unit}L"
+        if r.result.kind is Kind.TIMESTAMP:
+            return _instant_on_spark(f"({millis(args[2])} + {by})")
+        if r.result.kind is Kind.TIME:
+            return f"CAST(pmod({args[2]} + {by}, {DAY_MS}L) AS INT)"
+        days = f"(({by} - pmod({by}, {DAY_MS}L)) DIV {DAY_MS}L)"
+        return f"date_from_unix_date({wrapped_int(f'(unix_date({args[2]}) + {days})')})"
+
+    return lowering
+
+
 def _adder(name: str, t: SqlType, sign: int, example: str) -> None:
     """DATEADD and its kin: (unit, number, value)."""
 
@@ -75,6 +108,7 @@ def _adder(name: str, t: SqlType, sign: int, example: str) -> None:
             name,
             resolve,
             lambda _r: moved,
+            spark=_moved_on_spark(sign),
             summary=f"The {t.kind.value.lower()} moved by a number of units ({', '.join(UNIT_MS)}).",
             example=example,
         )
@@ -95,6 +129,7 @@ scalar(
     by=lambda *ts: ts[0] if ts else Clock.now_ms(),
     deterministic=False,
     duckdb=lambda a, _r: f"epoch_ms({a[0]})" if a else "",
+    spark=lambda a, _r: millis(a[0]) if a else "",
     summary="Milliseconds since 1970 of a timestamp, or of now.",
     example="UNIX_TIMESTAMP(FROM_UNIXTIME(5)) -> 5",
 )
@@ -104,6 +139,7 @@ scalar(
     by=lambda ms: ms,
     duckdb=text(lambda a: f"CAST(TRY(epoch_ms({a})) AS TIMESTAMP_MS)"),
     declines=lambda a, _r: f"({a[0]} NOT BETWEEN -{_IN_RANGE} AND {_IN_RANGE})",
+    spark=text(_instant_on_spark),
     summary="The timestamp of milliseconds since 1970.",
     example="UNIX_TIMESTAMP(FROM_UNIXTIME(5)) -> 5",
 )
@@ -114,6 +150,7 @@ scalar(
     by=lambda *d: d[0] if d else Clock.now_ms() // DAY_MS,
     deterministic=False,
     duckdb=lambda a, _r: f"CAST(({a[0]} - DATE '1970-01-01') AS INTEGER)" if a else "",
+    spark=lambda a, _r: f"unix_date({a[0]})" if a else "",
     summary="Days since 1970 of a date, or of today.",
     example="UNIX_DATE(FROM_DAYS(7)) -> 7",
 )
@@ -123,6 +160,7 @@ scalar(
     by=lambda n: n,
     duckdb=text(lambda a: f"TRY(DATE '1970-01-01' + {a})"),
     declines=lambda a, _r: f"({a[0]} NOT BETWEEN -700000 AND 2900000)",
+    spark=named("date_from_unix_date"),
     summary="The date of a number of days since 1970.",
     example="UNIX_DATE(FROM_DAYS(7)) -> 7",
 )
@@ -133,6 +171,48 @@ scalar(
     summary="A timestamp of one time zone as it reads in another.",
     example="UNIX_TIMESTAMP(CONVERT_TZ(FROM_UNIXTIME(100), '+0200', '+0500')) -> 10800100",
 )
+
+
+# Letters that java.time and Spark write alike, each at its usual length.
+_PIECE = re.compile(r"yyyy|MM|dd|HH|mm|ss|SSS|[ \-/:.,_]|\\'[A-Za-z ]+\\'")
+
+
+def _pattern(args: Sequence[str]) -> list[str]:
+    """The pieces of a pattern, as `written_time` takes them; none where Spark cannot write it."""
+    if len(args) != 2 or not args[1].startswith("'"):
+        return []
+    pattern = args[1][1:-1]
+    found = _PIECE.findall(pattern)
+    return [p.replace("\\'", "") for p in found] if "".join(found) == pattern else []
+
+
+def _timestamp_on_spark(args: Sequence[str], r: Resolution) -> str:
+    pieces = _pattern(args)
+    if not pieces:
+        return ""
+    ms, value = _instant_of(args, r)
+    return f"(CASE WHEN {instant_has_text(ms)} THEN {written_time(value, pieces)} END)"
+
+
+def _instant_of(args: Sequence[str], r: Resolution) -> tuple[str, str]:
+    if r.args[0].kind is Kind.TIMESTAMP:
+        return millis(args[0]), args[0]
+    return args[0], from_millis(args[0])
+
+
+def _date_on_spark(args: Sequence[str], r: Resolution) -> str:
+    pieces = _pattern(args)
+    if not pieces:
+        return ""
+    value = _date_of(args, r)
+    midnight = f"CAST({value} AS TIMESTAMP_NTZ)"
+    return f"(CASE WHEN {date_has_text(value)} THEN {written_time(midnight, pieces)} END)"
+
+
+def _date_of(args: Sequence[str], r: Resolution) -> str:
+    return args[0] if r.args[0].kind is Kind.DATE else f"date_from_unix_date({args[0]})"
+
+
 for _name, _type, _shown in (
     ("FORMAT_TIMESTAMP", TIMESTAMP, "FROM_UNIXTIME(0)"),
     ("TIMESTAMPTOSTRING", BIGINT, "0"),
@@ -142,6 +222,8 @@ for _name, _type, _shown in (
         takes(_type, STRING, gives=STRING),
         takes(_type, STRING, STRING, gives=STRING),
         by=java_time.format_timestamp,
+        spark=_timestamp_on_spark,
+        spark_fails=lambda a, r: f"NOT ({instant_has_text(_instant_of(a, r)[0])})",
         summary="The text of a timestamp by a java.time pattern, in UTC or a zone.",
         example=f"{_name}({_shown}, 'yyyy-MM-dd HH:mm') -> '1970-01-01 00:00'",
     )
@@ -162,6 +244,8 @@ for _name, _type, _shown in (("FORMAT_DATE", DATE, "FROM_DAYS(0)"), ("DATETOSTRI
         _name,
         takes(_type, STRING, gives=STRING),
         by=java_time.format_date,
+        spark=_date_on_spark,
+        spark_fails=lambda a, r: f"NOT ({date_has_text(_date_of(a, r))})",
         summary="The text of a date by a java.time pattern.",
         example=f"{_name}({_shown}, 'dd/MM/yyyy') -> '01/01/1970'",
     )

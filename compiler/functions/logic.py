@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.registry import Function, register
+from flowql.compiler.functions.registry import Function, Lowering, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
 
@@ -42,6 +42,14 @@ def _or(*operands: Thunk) -> bool | None:
     return None if unknown else False
 
 
+def _joined(operator: str) -> Lowering:
+    return lambda a, _r: f"({f' {operator} '.join(a)})"
+
+
+def _negated(args: Sequence[str], _r: Resolution) -> str:
+    return f"(NOT {args[0]})"
+
+
 register(
     Function(
         "and",
@@ -49,7 +57,8 @@ register(
         lambda _r: _and,
         null_propagating=False,
         lazy=True,
-        duckdb=lambda a, _r: "(" + " AND ".join(a) + ")",
+        duckdb=_joined("AND"),
+        spark=_joined("AND"),
         summary="TRUE when all operands are; a FALSE operand ends the evaluation.",
         example="and_(True, False) -> False",
     )
@@ -61,7 +70,8 @@ register(
         lambda _r: _or,
         null_propagating=False,
         lazy=True,
-        duckdb=lambda a, _r: "(" + " OR ".join(a) + ")",
+        duckdb=_joined("OR"),
+        spark=_joined("OR"),
         summary="TRUE when an operand is; a TRUE operand ends the evaluation.",
         example="or_(True, False) -> True",
     )
@@ -78,7 +88,8 @@ register(
         "not",
         _one_boolean,
         lambda _r: lambda v: not v,
-        duckdb=lambda a, _r: f"(NOT {a[0]})",
+        duckdb=_negated,
+        spark=_negated,
         summary="The other truth value; NULL stays NULL.",
         example="not_(True) -> False",
     )
@@ -111,7 +122,7 @@ def _case(*operands: Thunk) -> Any:
     return operands[-1]()
 
 
-def _case_sql(args: list[str] | tuple[str, ...]) -> str:
+def _case_sql(args: Sequence[str], _r: Resolution) -> str:
     whens = " ".join(f"WHEN {args[i]} THEN {args[i + 1]}" for i in range(0, len(args) - 1, 2))
     return f"(CASE {whens} ELSE {args[-1]} END)"
 
@@ -123,7 +134,8 @@ register(
         lambda _r: _case,
         null_propagating=False,
         lazy=True,
-        duckdb=lambda a, _r: _case_sql(tuple(a)),
+        duckdb=_case_sql,
+        spark=_case_sql,
         summary="The result of the first WHEN that is TRUE; only that result is computed.",
         example="case(False, 1, True, 2, 3) -> 2",
     )

@@ -9,10 +9,13 @@ from random import random
 from typing import Any
 
 from flowql.compiler.functions.numeric import WIDE, fit_decimal, wrap32, wrap64
-from flowql.compiler.functions.registry import Lowering, Reference, scalar, takes, text
+from flowql.compiler.functions.registry import Lowering, Reference, named, scalar, takes, text
 from flowql.compiler.functions.signatures import DEC, Resolution
+from flowql.compiler.functions.spark_casts import clamped
+from flowql.compiler.functions.spark_text import kept_least
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, Kind, SqlType, decimal
 
+_PI_ON_SPARK = f"CAST('{math.pi!r}' AS DOUBLE)"
 _SAME = (takes(INT, gives=INT), takes(BIGINT, gives=BIGINT), takes(DEC, gives=DEC), takes(DOUBLE, gives=DOUBLE))
 
 
@@ -146,6 +149,31 @@ def _truncated(v: float) -> int:
     return max(-(2**63), min(2**63 - 1, int(v) if math.isfinite(v) else (2**63 if v > 0 else -(2**63))))
 
 
+def _absolute_on_spark(args: Sequence[str], r: Resolution) -> str:
+    v, kind = args[0], r.result.kind
+    return kept_least(v, f"abs({v})", kind) if kind in (Kind.INT, Kind.BIGINT) else f"abs({v})"
+
+
+def _round_on_spark(args: Sequence[str], r: Resolution) -> str:
+    """To a whole number; halves go towards positive infinity."""
+    v, kind = args[0], r.args[0].kind
+    if len(args) > 1:
+        return ""
+    if kind is Kind.DOUBLE:
+        up = f"CASE WHEN {v} - CAST(floor({v}) AS DOUBLE) >= 0.5D THEN 1L ELSE 0L END"
+        return f"(CASE WHEN abs({v}) < 4503599627370496D THEN floor({v}) + {up} ELSE {clamped(v, BIGINT)} END)"
+    if kind is Kind.DECIMAL:
+        return f"floor({v} + 0.5)" if r.args[0].precision < 38 and r.args[0].scale > 0 else ""
+    return v
+
+
+def _truncated_on_spark(args: Sequence[str], r: Resolution) -> str:
+    kind = r.args[0].kind
+    if len(args) > 1 or kind is Kind.DECIMAL:
+        return ""
+    return clamped(args[0], BIGINT) if kind is Kind.DOUBLE else args[0]
+
+
 _ROUNDED = (
     takes(INT, gives=INT),
     takes(BIGINT, gives=BIGINT),
@@ -161,6 +189,7 @@ scalar(
     *_ROUNDED,
     by_types=_rounding(ROUND_HALF_UP, java_round),
     duckdb=lambda a, r: a[0] if len(a) == 1 and r.args[0].kind in (Kind.INT, Kind.BIGINT) else "",
+    spark=_round_on_spark,
     summary="The nearest number, half up; to a whole number or to a number of digits.",
     example="ROUND(2.25e0, 1) -> 2.3",
 )
@@ -168,6 +197,7 @@ scalar(
     "TRUNC",
     *_ROUNDED,
     by_types=_rounding(ROUND_DOWN, _truncated),
+    spark=_truncated_on_spark,
     summary="The number cut towards zero, to a whole number or to a number of digits.",
     example="TRUNC(1.79e0, 1) -> 1.7",
 )
@@ -179,6 +209,7 @@ scalar(
     declines=lambda a, r: (
         f"(TRY(abs({a[0]})) IS NULL AND {a[0]} IS NOT NULL)" if r.args[0].kind in (Kind.INT, Kind.BIGINT) else ""
     ),
+    spark=_absolute_on_spark,
     summary="The number without its sign.",
     example="ABS(-3) -> 3",
 )
@@ -200,27 +231,37 @@ def _at_scale(f: Callable[[Any], Any], r: Resolution) -> Reference:
     return (lambda v: fit_decimal(f(v), precision, scale)) if r.result.kind is Kind.DECIMAL else f
 
 
-def _step_sql(function: str) -> Lowering:
+def _floor_on_spark(v: str) -> str:
+    """On Spark: floor of a double as a double; `rint` keeps infinities, NaN and the sign of zero."""
+    return f"(CASE WHEN rint({v}) > {v} THEN rint({v}) - 1D ELSE rint({v}) END)"
+
+
+def _step_sql(double: Callable[[str], str]) -> Lowering:
     """Whole numbers are their own floor; decimals keep their scale, which DuckDB drops."""
 
     def lowering(args: Sequence[str], r: Resolution) -> str:
         if r.result.kind is Kind.DOUBLE:
-            return f"{function}({args[0]})"
+            return double(args[0])
         return "" if r.result.kind is Kind.DECIMAL else args[0]
 
     return lowering
 
 
-for _name, _f, _mode, _aliases, _shown in (
-    ("FLOOR", math.floor, ROUND_FLOOR, (), "-2.0"),
-    ("CEIL", math.ceil, ROUND_CEILING, ("CEILING",), "-1.0"),
+def _ceil_on_spark(v: str) -> str:
+    return f"(-{_floor_on_spark(f'(-{v})')})"
+
+
+for _name, _f, _mode, _on_spark, _aliases, _shown in (
+    ("FLOOR", math.floor, ROUND_FLOOR, _floor_on_spark, (), "-2.0"),
+    ("CEIL", math.ceil, ROUND_CEILING, _ceil_on_spark, ("CEILING",), "-1.0"),
 ):
     scalar(
         _name,
         *_SAME,
         by_types=_step(_f, _mode),
         aliases=_aliases,
-        duckdb=_step_sql(_name.lower()),
+        duckdb=_step_sql(f"{_name.lower()}({{}})".format),
+        spark=_step_sql(_on_spark),
         summary="The nearest whole number below (FLOOR) or above (CEIL), in the type of the argument.",
         example=f"{_name}(-1.5e0) -> {_shown}",
     )
@@ -231,6 +272,7 @@ scalar(
     takes(DOUBLE, gives=INT),
     by=lambda v: (v > 0) - (v < 0),
     duckdb=text(lambda a: f"CAST(sign({a}) AS INTEGER)"),
+    spark=text(lambda a: f"(CASE WHEN isnan(CAST({a} AS DOUBLE)) THEN 0 ELSE CAST(signum({a}) AS INT) END)"),
     summary="-1, 0 or 1 for negative, zero and positive.",
     example="SIGN(-7) -> -1",
 )
@@ -245,7 +287,8 @@ _on_double(
     _ieee(math.sqrt),
     "The square root; NaN of a negative number.",
     "SQRT(9) -> 3.0",
-    duckdb=text(lambda a: f"sqrt({a})"),
+    duckdb=named("sqrt"),
+    spark=named("sqrt"),
 )
 # The other functions of analysis have no lowering: C libraries differ in the last digit.
 _on_double("EXP", _ieee(math.exp), "e to a power.", "EXP(0) -> 1.0")
@@ -261,8 +304,21 @@ _on_double("COT", _ieee(_cot), "The cotangent of radians.", "COT(0) -> 'Infinity
 _on_double("COSH", _ieee(math.cosh), "The hyperbolic cosine.", "COSH(0) -> 1.0")
 _on_double("SINH", _sinh, "The hyperbolic sine.", "SINH(0) -> 0.0")
 _on_double("TANH", _ieee(math.tanh), "The hyperbolic tangent.", "TANH(0) -> 0.0")
-_on_double("RADIANS", lambda v: v / 180.0 * math.pi, "Degrees in radians.", "RADIANS(0) -> 0.0")
-_on_double("DEGREES", lambda v: v * 180.0 / math.pi, "Radians in degrees.", "DEGREES(0) -> 0.0")
+# Spark's own RADIANS and DEGREES multiply by a rounded quotient: the last digit would differ.
+_on_double(
+    "RADIANS",
+    lambda v: v / 180.0 * math.pi,
+    "Degrees in radians.",
+    "RADIANS(0) -> 0.0",
+    spark=text(lambda a: f"({a} / 180D * {_PI_ON_SPARK})"),
+)
+_on_double(
+    "DEGREES",
+    lambda v: v * 180.0 / math.pi,
+    "Radians in degrees.",
+    "DEGREES(0) -> 0.0",
+    spark=text(lambda a: f"({a} * 180D / {_PI_ON_SPARK})"),
+)
 scalar(
     "ATAN2",
     takes(DOUBLE, DOUBLE, gives=DOUBLE),
@@ -270,7 +326,14 @@ scalar(
     summary="The angle of the point (x, y), given as y, x.",
     example="ATAN2(0, 1) -> 0.0",
 )
-scalar("PI", takes(gives=DOUBLE), by=lambda: math.pi, summary="Pi.", example="PI() -> 3.141592653589793")
+scalar(
+    "PI",
+    takes(gives=DOUBLE),
+    by=lambda: math.pi,
+    spark=lambda _a, _r: _PI_ON_SPARK,
+    summary="Pi.",
+    example="PI() -> 3.141592653589793",
+)
 scalar(
     "LOG",
     takes(DOUBLE, gives=DOUBLE),

@@ -106,7 +106,7 @@ class Function:
     lazy:      arguments are passed as zero-argument callables (CASE, COALESCE, AND, OR).
     duckdb / spark: SQL text of the arguments -> SQL text; None when there is no lowering, "" when there is none for
                these types. Text that gives NULL or nonsense for declined rows is fine, text that fails is not.
-               Spark's are given in `spark_*.py`, for every session of Spark; they decline no rows.
+               Spark's mean the same in every session of Spark (`spark_sql`) and decline no rows.
     spark_fails: Spark SQL predicate that is TRUE for rows where the reference raises (the lowering gives NULL there).
     declines:  DuckDB SQL predicate that is true for rows the DuckDB lowering must not compute; None or "" if never.
     arrow:     what the DuckDB lowering calls by the name of this function; None where it calls none.
@@ -196,15 +196,6 @@ def arrow_call(name: str) -> ArrowCall | None:
         return found
     function = lookup(name)
     return None if function is None else function.arrow
-
-
-def lower_on_spark(names: str, lowering: Lowering, fails: Lowering | None = None) -> None:
-    """Give functions (names between blanks) their Spark lowering; once each."""
-    for name in names.split():
-        function = _FUNCTIONS[name]
-        if function.spark is not None:
-            raise ValueError(f"function {name} has two Spark lowerings")
-        _FUNCTIONS[name] = replace(function, spark=lowering, spark_fails=fails)
 
 
 def lookup(name: str) -> Function | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.spark_text import SPACE, millis, null_where, trimmed, wrapped_bigint, wrapped_int
 from flowql.compiler.functions.spark_text import text as constant_text
 from flowql.compiler.plan.types import STRING, Kind, SqlType, spark_type
@@ -208,7 +207,3 @@ _TOTAL = frozenset(_CASTS) - _CAN_FAIL
 
 def has_spark_cast(source: SqlType, target: SqlType) -> bool:
     return spark_cast("x", source, target) != ""
-
-
-def lowering(args: tuple[str, ...] | list[str], r: Resolution) -> str:
-    return spark_cast(args[0], r.args[0], r.result)

@@ -11,15 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from flowql.compiler.functions import (
-    builtin,
-    spark_casts,
-    spark_collections,
-    spark_operators,
-    spark_scalars,
-    spark_sql_arithmetic,
-    spark_sql_casts,
-)
 from flowql.compiler.functions.comparison import SYMBOLS
 from flowql.compiler.functions.inline import CONSTRUCTORS
 from flowql.compiler.functions.registry import lookup
@@ -30,15 +21,6 @@ from flowql.compiler.functions.sql_comparison import SQL_SYMBOLS
 from flowql.compiler.plan.expr import Call, Column, Expr, Literal, walk
 from flowql.compiler.plan.types import spark_type
 
-LOWERINGS = (
-    builtin,
-    spark_operators,
-    spark_casts,
-    spark_scalars,
-    spark_collections,
-    spark_sql_arithmetic,
-    spark_sql_casts,
-)
 _SIGNS = SYMBOLS | SQL_SYMBOLS
 NODES_MAX = 1_000  # of one expression: Spark compiles it to one method
 
@@ -118,10 +100,6 @@ def _lower(e: Expr) -> _Text:
     if e.name in CONSTRUCTORS and any(a.fails is not None for a in args):
         raise _NotLowered  # an element that fails is NULL in its place; a lowering says of a whole expression that it fails
     texts = [a.sql for a in args]
-    if e.name == "cast":
-        source = e.args[0].type
-        sql = _known(spark_casts.spark_cast(texts[0], source, e.type))
-        return _joined(e, args, sql, spark_casts.spark_cast_fails(texts[0], source, e.type))
     if plain := without_failure(e, texts):
         return _joined(e, args, plain, "")
     function = lookup(e.name)

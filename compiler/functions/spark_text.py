@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 from flowql.compiler.plan.expr import Literal
-from flowql.compiler.plan.types import Kind, spark_type
+from flowql.compiler.plan.types import BIGINT, INT, Kind, SqlType, spark_type
 
 _WHOLE = re.compile(r"\(?(-?\d+)L?\)?")
 _ESCAPED = {"\\": "\\\\", "'": "\\'", "$": "\\u0024", "\0": "\\u0000", "\n": "\\n", "\r": "\\r"}
@@ -118,3 +118,18 @@ def wrapped_int(sql: str) -> str:
 def wrapped_bigint(sql: str) -> str:
     """The BIGINT with the low 64 bits of a whole DECIMAL of at most 36 digits."""
     return f"CAST(pmod({sql} + 9223372036854775808BD, 18446744073709551616BD) - 9223372036854775808BD AS BIGINT)"
+
+
+def kept_least(v: str, sql: str, kind: Kind) -> str:
+    """`sql`, but for the least integer of the type itself: its positive counterpart wraps to it."""
+    return f"(CASE WHEN {v} = {least(kind)} THEN {v} ELSE {sql} END)"
+
+
+def least(kind: Kind) -> str:
+    """The least INT or BIGINT."""
+    return constant(Literal(BIGINT, -(2**63)) if kind is Kind.BIGINT else Literal(INT, -(2**31)))
+
+
+def is_plain(t: SqlType) -> bool:
+    """Whether Spark's collection functions equate and order values as the reference does. It tells 0.0 from -0.0 in some of them."""
+    return t.kind not in (Kind.ARRAY, Kind.MAP, Kind.STRUCT, Kind.NULL, Kind.DOUBLE)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from flowql.compiler.functions.arithmetic import INTEGER, SYMBOLS
+from flowql.compiler.functions.arithmetic import INTEGER, SYMBOLS, TRIED, exact_decimal
 from flowql.compiler.functions.decimal_columns import over_columns
 from flowql.compiler.functions.numeric import (
     BIGINT_MAX,
@@ -27,10 +27,12 @@ from flowql.compiler.functions.numeric import (
 )
 from flowql.compiler.functions.registry import Function, Lowering, Reference, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
+from flowql.compiler.functions.spark_text import least, null_where
 from flowql.compiler.functions.sql_aggregates import NUMERIC_SCALE
 from flowql.compiler.functions.sql_time_arithmetic import is_temporal, temporal_rule, temporal_types
-from flowql.compiler.plan.types import Kind, SqlType, decimal, duckdb_type
+from flowql.compiler.plan.types import Kind, SqlType, decimal, duckdb_type, spark_type
 
+_INFINITE = "('Infinity', '-Infinity')"  # of Spark
 SQL_ARITHMETIC = {f"sql_{op}": sign for op, sign in SYMBOLS.items()}
 RANGES = {Kind.INT: (INT_MIN, INT_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
 
@@ -174,6 +176,67 @@ def _declines(op: str) -> Lowering:
     return lowering
 
 
+def _text_on_spark(op: str, args: Sequence[str], r: Resolution) -> str:
+    a, b = args
+    kind = r.result.kind
+    if kind is Kind.DECIMAL:
+        if op == "div" or not is_exact(op, r):
+            return ""
+        return exact_decimal(op, a, b, r)
+    if kind is Kind.DOUBLE:
+        return f"try_mod({a}, {b})" if op == "mod" else f"({a} {SYMBOLS[op]} {b})"
+    if op == "div":
+        return f"CAST({a} DIV {b} AS {spark_type(r.result)})"
+    return f"{TRIED[op]}({a}, {b})"
+
+
+def _spark(op: str) -> Lowering:
+    def lowering(args: Sequence[str], r: Resolution) -> str:
+        if is_temporal(r.args):
+            return ""
+        sql, fails = _text_on_spark(op, args, r), _spark_fails(op)(args, r)
+        tried = r.result.kind in RANGES and op != "div"
+        return null_where(fails, sql) if sql and fails and not tried else sql
+
+    return lowering
+
+
+def _spark_fails(op: str) -> Lowering:
+    def fails(args: Sequence[str], r: Resolution) -> str:
+        if is_temporal(r.args):
+            return ""
+        a, b = args
+        kind = r.result.kind
+        zero = f"({a} IS NOT NULL AND {b} = 0)"
+        if kind is Kind.DECIMAL:
+            return zero if op in ("div", "mod") else ""
+        if kind is Kind.DOUBLE:
+            return _double_fails(op, a, b)
+        if op == "div":
+            return f"({zero} OR ({a} = {least(kind)} AND {b} = -1))"
+        if op == "mod":
+            return zero
+        return f"({a} IS NOT NULL AND {b} IS NOT NULL AND {TRIED[op]}({a}, {b}) IS NULL)"
+
+    return fails
+
+
+def _double_fails(op: str, a: str, b: str) -> str:
+    """An infinity or a zero that no operand accounts for; a zero divisor."""
+    if op == "mod":
+        return f"({a} IS NOT NULL AND {b} = 0D)"
+    divisor = f"nullif({b}, 0D)" if op == "div" else b
+    v = f"({a} {SYMBOLS[op]} {divisor})"
+    finite = f"CAST({a} AS STRING) NOT IN {_INFINITE} AND CAST({b} AS STRING) NOT IN {_INFINITE}"
+    found = [f"(CAST({v} AS STRING) IN {_INFINITE} AND {finite})"]
+    if op == "mul":
+        found.append(f"({v} = 0D AND {a} <> 0D AND {b} <> 0D)")
+    if op == "div":
+        found.append(f"({v} = 0D AND {a} <> 0D AND CAST({b} AS STRING) NOT IN {_INFINITE})")
+        found.append(f"({a} IS NOT NULL AND {b} = 0D)")
+    return f"({' OR '.join(found)})"
+
+
 _EXAMPLES = {"add": "3", "sub": "-1", "mul": "2", "div": "0", "mod": "1"}
 for _op, _result in _EXAMPLES.items():
     register(
@@ -183,6 +246,8 @@ for _op, _result in _EXAMPLES.items():
             _reference(_op),
             duckdb=_duckdb(_op),
             declines=_declines(_op),
+            spark=_spark(_op),
+            spark_fails=_spark_fails(_op),
             summary=f"The operator {SYMBOLS[_op]}; a result out of range is an error"
             f"{', and so is a zero divisor' if _op in ('div', 'mod') else ''}.",
             example=f"sql_{_op}(1, 2) -> {_result}",
@@ -221,6 +286,17 @@ def _negation_declines(args: Sequence[str], r: Resolution) -> str:
     return "" if r.result.kind not in RANGES else f"(TRY(-{args[0]}) IS NULL AND {args[0]} IS NOT NULL)"
 
 
+def _negation_fails(args: Sequence[str], r: Resolution) -> str:
+    return f"({args[0]} = {least(r.result.kind)})" if r.result.kind in RANGES else ""
+
+
+def _negation_on_spark(args: Sequence[str], r: Resolution) -> str:
+    if is_temporal(r.args):
+        return ""
+    fails = _negation_fails(args, r)
+    return null_where(fails, f"-{args[0]}") if fails else f"(-{args[0]})"
+
+
 register(
     Function(
         "sql_neg",
@@ -228,6 +304,8 @@ register(
         _negate,
         duckdb=_negation_sql,
         declines=_negation_declines,
+        spark=_negation_on_spark,
+        spark_fails=_negation_fails,
         summary="The unary operator -; a result out of range is an error.",
         example="sql_neg(5) -> -5",
     )

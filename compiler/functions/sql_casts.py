@@ -29,8 +29,9 @@ from flowql.compiler.functions.casts import Cast, can_cast
 from flowql.compiler.functions.numeric import WIDE, NumericOverflow
 from flowql.compiler.functions.registry import Function, Reference, lookup, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
+from flowql.compiler.functions.spark_text import null_where
 from flowql.compiler.functions.sql_arithmetic import RANGES
-from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, duckdb_type
+from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, Kind, SqlType, duckdb_type, spark_type
 
 # Target -> (function, kinds it takes).
 _FUNCTIONS: dict[Kind, tuple[str, frozenset[Kind]]] = {
@@ -117,6 +118,31 @@ def _is_lost(args: Sequence[str], r: Resolution) -> str:
     return f"({args[0]} IS NOT NULL AND {_to_integer_sql(args, r)} IS NULL)"
 
 
+def _rounded(v: str, r: Resolution) -> str:
+    """On Spark. DECIMAL: halves away from zero; DOUBLE: to the even number."""
+    kind = r.args[0].kind
+    if kind is Kind.DECIMAL:
+        return f"round({v}, 0)"
+    return f"rint({v})" if kind is Kind.DOUBLE else v
+
+
+def _out_of_range(args: Sequence[str], r: Resolution) -> str:
+    if r.args[0].kind is Kind.BOOLEAN:
+        return ""
+    low, high = RANGES[r.result.kind]
+    v = _rounded(args[0], r)
+    if r.args[0].kind is Kind.DOUBLE:
+        return f"(isnan({args[0]}) OR {v} < CAST('{low}' AS DOUBLE) OR {v} >= CAST('{high + 1}' AS DOUBLE))"
+    wide = f"CAST({v} AS DECIMAL(38, 0))"
+    return f"({wide} < CAST('{low}' AS DECIMAL(38, 0)) OR {wide} > CAST('{high}' AS DECIMAL(38, 0)))"
+
+
+def _to_integer_on_spark(args: Sequence[str], r: Resolution) -> str:
+    fails = _out_of_range(args, r)
+    sql = f"CAST({_rounded(args[0], r)} AS {spark_type(r.result)})"
+    return null_where(fails, sql) if fails else sql
+
+
 for _t in (INT, BIGINT):
     register(
         Function(
@@ -125,6 +151,8 @@ for _t in (INT, BIGINT):
             _to_integer,
             duckdb=_to_integer_sql,
             declines=_is_lost,
+            spark=_to_integer_on_spark,
+            spark_fails=_out_of_range,
             summary=f"The nearest {_t}, halves of decimals away from zero; a value out of range is an error.",
             example=f"{_FUNCTIONS[_t.kind][0]}(2.5e0) -> 2",
         )
@@ -160,6 +188,7 @@ register(
         lambda r: (lambda v: v != 0) if r.args[0].kind is Kind.INT else _read_boolean,
         duckdb=_boolean_sql,
         declines=_boolean_declines,
+        spark=lambda a, r: f"({a[0]} <> 0)" if r.args[0].kind is Kind.INT else "",  # texts go to the reference
         summary="Whether a text says true, yes, on or 1; an error if it says neither that nor the contrary.",
         example="sql_to_boolean('yes') -> True",
     )

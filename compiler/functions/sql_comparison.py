@@ -84,6 +84,7 @@ for _op, _sign in SYMBOLS.items():
             _resolver(_op),
             same_for_all(_TESTS[_op]),
             duckdb=_duckdb(_sign),
+            spark=exact(sign_between(_sign)),
             summary=f"The comparison {_sign}; unknown, which is NULL, when a side is NULL.",
             example=f"{PREFIX}{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
         )
@@ -121,6 +122,7 @@ register(
         same_for_all(_is_in),
         null_propagating=False,
         duckdb=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
+        spark=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
         summary="Whether a value is one of a list; unknown for NULL, and where only a NULL of the list could be it.",
         example="sql_in(1, 2, NULL) -> None",
     )

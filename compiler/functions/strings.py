@@ -17,8 +17,12 @@ from flowql.compiler.functions.bounds import (
 )
 from flowql.compiler.functions.registry import Lowering, Reference, named, scalar, takes, takes_many, text
 from flowql.compiler.functions.signatures import Resolution
+from flowql.compiler.functions.spark_text import is_plain_text, null_where, whole
+from flowql.compiler.functions.spark_text import text as constant_text
 from flowql.compiler.functions.text_case import lower, upper
 from flowql.compiler.plan.types import BOOLEAN, BYTES, INT, STRING, Kind, array, map_of
+
+_CONTROLS = "".join(map(chr, range(33)))
 
 
 def substring(s: Any, position: int, length: int | None = None) -> Any:
@@ -112,7 +116,7 @@ def initcap(s: str) -> str:
 
 def java_trim(s: str) -> str:
     """`String.trim`: characters up to U+0020 go, at both ends."""
-    return s.strip("".join(map(chr, range(33))))
+    return s.strip(_CONTROLS)
 
 
 def split(s: Any, delimiter: Any) -> list[Any]:
@@ -171,6 +175,10 @@ def joined(between: Any, parts: Sequence[Any]) -> Any:
     return between.join(parts)
 
 
+def _concat_ws_sql(args: Sequence[str]) -> str:
+    return f"concat_ws({', '.join(args)})"
+
+
 def _texts_only(sql: Callable[[Sequence[str]], str]) -> Lowering:
     """A lowering for STRING, not for BYTES."""
     return lambda a, r: sql(a) if r.args[0].kind is Kind.STRING else ""
@@ -186,6 +194,28 @@ def _is_constant(sql: str) -> bool:
     return sql.isascii() and sql[:1] == sql[-1:] == "'" and "'" not in sql[1:-1]
 
 
+def _substring_on_spark(args: Sequence[str]) -> str:
+    s, position = args[0], args[1]
+    known = whole(position)
+    if known is None or known < 1:
+        from_end = f"greatest(char_length({s}) + {position}, 0) + 1"
+        position = f"(CASE WHEN {position} < 0 THEN {from_end} WHEN {position} = 0 THEN 1 ELSE {position} END)"
+    return f"substring({', '.join([s, position, *args[2:]])})"
+
+
+def _split_on_spark(args: Sequence[str]) -> str:
+    """By a constant delimiter; Spark's is a regular expression."""
+    delimiter = args[1]
+    if not is_plain_text(delimiter) or delimiter == "''":
+        return ""
+    quoted = rf"'\\Q{delimiter[1:-1]}\\E'"
+    return f"split({args[0]}, {quoted}, -1)"
+
+
+def _replaced_on_spark(args: Sequence[str]) -> str:
+    return f"replace({', '.join(args)})" if args[1].startswith("'") and args[1] != "''" else ""
+
+
 scalar(
     "LEN",
     takes(STRING, gives=INT),
@@ -193,6 +223,7 @@ scalar(
     by=len,
     aliases=("LENGTH",),
     duckdb=_texts_only(lambda a: f"CAST(length({a[0]}) AS INTEGER)"),
+    spark=lambda a, r: f"{'char' if r.args[0].kind is Kind.STRING else 'octet'}_length({a[0]})",
     summary="The number of characters of a text, or of bytes.",
     example="LEN('flow') -> 4",
 )
@@ -202,6 +233,7 @@ scalar(
     by=upper,
     aliases=("UPPER",),
     **beyond_ascii("upper", upper),
+    spark=named("upper"),  # of characters that came after Unicode 14 Spark knows more than Python
     summary="The text in upper case.",
     example="UCASE('Flow') -> 'FLOW'",
 )
@@ -211,6 +243,7 @@ scalar(
     by=lower,
     aliases=("LOWER",),
     **beyond_ascii("lower", lower),
+    spark=named("lower"),
     summary="The text in lower case.",
     example="LCASE('Flow') -> 'flow'",
 )
@@ -220,6 +253,7 @@ scalar(
     by=java_trim,
     duckdb=text(lambda a: f"trim({a}, ' ')"),  # without characters it takes all spaces of Unicode
     declines=lambda a, _r: rf"regexp_matches({a[0]}, '[\x00-\x1f]')",
+    spark=text(lambda a: f"trim(BOTH {constant_text(_CONTROLS)} FROM {a})"),
     summary="The text without white space and control characters at its ends.",
     example="TRIM('  a b ') -> 'a b'",
 )
@@ -230,6 +264,7 @@ scalar(
     by_types=_concat,
     null_propagating=False,
     duckdb=_texts_only(lambda a: f"concat({', '.join(a)})"),
+    spark=_texts_only(lambda a: f"concat({', '.join(f'coalesce({x}, {chr(39) * 2})' for x in a)})"),
     summary="The texts (or bytes) one after the other; NULLs are left out.",
     example="CONCAT('a', NULL, 'b') -> 'ab'",
 )
@@ -239,7 +274,8 @@ scalar(
     takes_many(BYTES, BYTES, gives=BYTES),
     by_types=_concat_ws,
     null_propagating=False,
-    duckdb=_texts_only(lambda a: f"concat_ws({', '.join(a)})"),
+    duckdb=_texts_only(_concat_ws_sql),
+    spark=_texts_only(_concat_ws_sql),
     summary="The texts with a separator between them; NULLs are left out, a NULL separator gives NULL.",
     example="CONCAT_WS('-', 'a', NULL, 'b') -> 'a-b'",
 )
@@ -257,6 +293,7 @@ scalar(
         + (f" OR {a[2]} NOT BETWEEN 0 AND 1000000000" if len(a) > 2 else "")
         + f" OR strlen({a[0]}) <> length({a[0]}))"
     ),
+    spark=_texts_only(_substring_on_spark),
     summary="A part of a text (or bytes) from a position, counted from 1 or from the end when negative.",
     example="SUBSTRING('stream', 2, 3) -> 'tre'",
 )
@@ -277,6 +314,22 @@ def _padding(function: str) -> Lowering:
     )
 
 
+def _padded_on_spark(function: str) -> Lowering:
+    def sql(a: Sequence[str]) -> str:
+        none = f"{a[1]} < 0 OR {a[2]} = '' OR {_too_long(a)}"
+        return null_where(none, f"{function}({', '.join(a)})")
+
+    return _texts_only(sql)
+
+
+def _too_long(a: Sequence[str], _r: Resolution | None = None) -> str:
+    """Whether padding makes more bytes than a value may have."""
+    copies = f"(CAST({a[1]} AS BIGINT) - char_length({a[0]})) DIV nullif(char_length({a[2]}), 0)"
+    size = f"octet_length({a[0]}) + {copies} * octet_length({a[2]})"
+    large = f"({a[1]} > {VALUE_BYTES_MAX} OR {a[1]} > {VALUE_BYTES_MAX // 4} AND {size} > {VALUE_BYTES_MAX})"
+    return f"({a[0]} IS NOT NULL AND {a[2]} <> '' AND {large})"
+
+
 for _name, _pad, _shown in (("LPAD", pad_left, "'xxxab'"), ("RPAD", pad_right, "'abxxx'")):
     scalar(
         _name,
@@ -285,6 +338,8 @@ for _name, _pad, _shown in (("LPAD", pad_left, "'xxxab'"), ("RPAD", pad_right, "
         by=_pad,
         duckdb=_padding(_name.lower()),
         declines=lambda a, _r: f"({a[1]} NOT BETWEEN 0 AND 100000 OR {a[2]} = '')",
+        spark=_padded_on_spark(_name.lower()),
+        spark_fails=_too_long,
         summary="The text cut or padded to a length.",
         example=f"{_name}('ab', 5, 'x') -> {_shown}",
     )
@@ -294,6 +349,7 @@ scalar(
     by=replace,
     duckdb=lambda a, _r: replace_sql(*a),
     declines=lambda a, _r: f"({a[1]} = '')",
+    spark=_texts_only(_replaced_on_spark),
     summary="The text with every occurrence of a part replaced.",
     example="REPLACE('banana', 'an', '-') -> 'b--a'",
 )
@@ -304,6 +360,7 @@ scalar(
     takes(STRING, STRING, INT, INT, gives=INT),
     by=instr,
     duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)" if len(a) == 2 else "",
+    spark=lambda a, _r: f"instr({a[0]}, {a[1]})" if len(a) == 2 else "",
     summary="The position of a part in a text, 0 when it is not there; backwards from a negative position.",
     example="INSTR('corporate floor', 'or', -4, 2) -> 2",
 )
@@ -329,6 +386,7 @@ scalar(
     by=split,
     duckdb=_texts_only(lambda a: f"string_split({a[0]}, {a[1]})"),
     declines=_texts_only(lambda a: f"({a[1]} IS NULL OR {a[1]} = '')"),
+    spark=_texts_only(_split_on_spark),
     summary="The parts of a text between delimiters.",
     example="SPLIT('a.b', '.') -> ['a', 'b']",
 )
@@ -355,6 +413,7 @@ for _name, _test in (("STARTS_WITH", str.startswith), ("ENDS_WITH", str.endswith
         takes(STRING, STRING, gives=BOOLEAN),
         by=_test,
         duckdb=named(_name.lower()),
+        spark=named(_name.lower().replace("_", "")),
         summary="Whether the text has this beginning or end.",
         example=f"{_name}('aa', 'a') -> True",
     )
