@@ -106,7 +106,7 @@ STANDARD_HEAD = """\
 These operators differ from those above in the [standard dialect](statements.md). `WHERE`, `ON` and `HAVING` drop rows whose condition is
 NULL. `NULL` is a group of `GROUP BY`. A group is deleted with its last row. Intervals exist inside expressions only: select a time, a number
 (`EXTRACT(EPOCH FROM a - b)`) or a string. Statements may use `NOW()` and `CURRENT_DATE`; views only in
-[conditions on the current time](statements.md#conditions-on-the-present-moment).
+[conditions on the current time](statements/time-in-views.md#conditions-on-the-current-time).
 """
 ONLY_STANDARD = """\
 These functions are PostgreSQL's, or Flink's where PostgreSQL has none. [Functions that differ](/docs/reference/dialects.md#functions-that-differ)

@@ -21,13 +21,14 @@ Block = tuple[str, str, str]  # dialect, statements, where
 
 
 def blocks(page: str) -> list[Block]:
-    """The first of a page holds the sources of all others."""
+    """Those of a page. The first of `statements.md` holds the sources of its pages, as the first of `dialects.md` does."""
     text = (DOCS / page).read_text(encoding="utf-8")
     return [(m[1], m[2], f"{page}:{text.count(chr(10), 0, m.start()) + 1}") for m in BLOCK.finditer(text)]
 
 
-PAGES = [blocks("statements.md"), blocks("dialects.md")]
-BLOCKS = [(page[0][1], *block) for page in PAGES for block in page[1:]]
+STATEMENTS = [f"statements/{file.name}" for file in sorted((DOCS / "statements").glob("*.md"))]
+PAGES = [(page, blocks("statements.md")[0]) for page in STATEMENTS] + [("dialects.md", blocks("dialects.md")[0])]
+BLOCKS = [(sources[1], *block) for page, sources in PAGES for block in blocks(page) if block != sources]
 
 
 @pytest.mark.parametrize(("before", "info", "sql", "place"), BLOCKS, ids=[place for *_, place in BLOCKS])
