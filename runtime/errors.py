@@ -6,6 +6,7 @@
         LogCorrupt        recovery found what a crash cannot explain
           BatchDamaged    bytes of records are not what was written
           GenerationDamaged  records of a generation that is being built were damaged, and are left out, or are gone
+        LogHeld           another process commits, and does not come to the end of it
         LogFull           no space left; nothing of the transaction is visible
         LogIOError        a file of the log cannot be read or written just now
         InstanceRunning   another runtime holds the data directory
@@ -77,6 +78,18 @@ class LogCorrupt(LogError):
     """Recovery found what no crash explains."""
 
     code = "FQ4003"
+
+
+class LogHeld(LogError):
+    """A process holds the append lock and does not release it: it is suspended, or waits for a disk. pid: None if unknown."""
+
+    code = "FQ5140"
+    retriable = True
+
+    def __init__(self, path: str, pid: int | None, within_s: float) -> None:
+        self.path, self.pid = path, pid
+        holder = f"process {pid}" if pid is not None else "another process"
+        super().__init__(f"{holder} holds {path} and has not released it for {within_s:.0f} s")
 
 
 class BatchDamaged(LogCorrupt):

@@ -11,13 +11,13 @@ from flowql.backup.verify import problems
 from flowql.config.project import Target
 from flowql.doctor.finding import Finding, failed, ok, warning
 from flowql.errors import CommandError
-from flowql.runtime.errors import LogCorrupt, RuntimeFailure, StateDamaged
+from flowql.runtime.errors import LogCorrupt, LogHeld, RuntimeFailure, StateDamaged
 from flowql.runtime.log.embedded.named import damaged_redo, damages, held_still
 from flowql.runtime.log.embedded.state import LogState, ProducerState
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.state.layout import MARKER, RUN, decode_number
 from flowql.runtime.state.rocks import damage_in, open_rocks
-from flowql.server.running import process_of
+from flowql.server.running import RunningProcess, process_of
 
 SHOWN = 3
 REBUILT = "it is rebuilt from its inputs at the next start"
@@ -47,8 +47,21 @@ def examine_stored(name: str, target: Target, application_id: str) -> Iterator[F
             yield _state(f"{name}: state", target, log, application_id, restore)
     except LogCorrupt as error:
         yield failed(f"{name}: log", str(error), f"{restore}   # DIR: a backup")
+    except LogHeld as error:
+        yield _held(f"{name}: log", target, error)
     except (RuntimeFailure, OSError) as error:
         yield failed(f"{name}: log", str(error), "may this user read and write the data directory?")
+
+
+def _held(check: str, target: Target, error: LogHeld) -> Finding:
+    """The log cannot be examined meanwhile. Names the process that commits, and what it does instead."""
+    process = process_of(target.data_dir) if error.pid is None else RunningProcess(error.pid, None, None)
+    doing = process.doing() if process is not None else ""
+    return failed(
+        check,
+        f"not examined: {error}{f': {doing}' if doing else ''}",
+        f"flowql status -t {target.name}   # shows what the instance does;  flowql stop --force -t {target.name}  ends it",
+    )
 
 
 def examine_backup(folder: Path) -> Finding:

@@ -7,6 +7,7 @@ later writes and name changes any part may survive, a write even torn at any byt
 from __future__ import annotations
 
 import errno
+import math
 import os
 import random
 import threading
@@ -154,12 +155,15 @@ class SimulatedDisk:
         for file in files:
             file.fsync()
 
-    def lock(self, path: str, *, wait: bool) -> SimulatedLock | None:
+    def lock(self, path: str, *, wait: bool, within_s: float = math.inf) -> SimulatedLock | None:
         if path in self._locks:
-            assert not wait, f"{path} is locked for ever: there is one thread"
+            assert not wait or within_s < math.inf, f"{path} is locked for ever: there is one thread"
             return None
         self._locks.add(path)
         return SimulatedLock(self, path)
+
+    def holder(self, path: str) -> None:
+        return None
 
     def makedirs(self, path: str) -> None:
         self._dirs.add(path)

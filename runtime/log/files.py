@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import math
 import mmap
 import os
+import time
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
@@ -73,8 +75,12 @@ class Files(Protocol):
         """`fsync` of several files, in no particular order."""
         ...
 
-    def lock(self, path: str, *, wait: bool) -> Lock | None:
-        """Lock a file, made if missing; None when it is taken and `wait` is false."""
+    def lock(self, path: str, *, wait: bool, within_s: float = math.inf) -> Lock | None:
+        """Lock a file, made if missing; None when it is taken and `wait` is false, or is still taken after `within_s`."""
+        ...
+
+    def holder(self, path: str) -> int | None:
+        """The process that holds the lock on a file; None if none does, or the system does not tell (all but Linux)."""
         ...
 
     def makedirs(self, path: str) -> None:
@@ -117,6 +123,7 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _IOV_MAX = 512
 _SYNCERS = 8
+_LOCK_STEP_S = 0.02
 
 
 def size_of(files: Files, path: str) -> int:
@@ -126,6 +133,20 @@ def size_of(files: Files, path: str) -> int:
         return file.size()
     finally:
         file.close()
+
+
+def _locked_within(fd: int, within_s: float) -> bool:
+    """Tries it once at least. Polls, because flock(2) has no limit of time."""
+    limit = time.monotonic() + within_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= limit:
+                return False
+            time.sleep(_LOCK_STEP_S)
+        else:
+            return True
 
 
 class _Mapping:
@@ -238,17 +259,29 @@ class DiskFiles:
             for done in waits:
                 done.result()
 
-    def lock(self, path: str, *, wait: bool) -> DiskLock | None:
+    def lock(self, path: str, *, wait: bool, within_s: float = math.inf) -> DiskLock | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            os.close(fd)
-            return None
+            if wait and within_s == math.inf:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            elif not _locked_within(fd, within_s if wait else 0.0):
+                os.close(fd)
+                return None
         except BaseException:
             os.close(fd)
             raise
         return DiskLock(fd)
+
+    def holder(self, path: str) -> int | None:
+        try:
+            about = os.stat(path)
+            with open("/proc/locks") as locks:
+                held = [line.split() for line in locks]
+        except OSError:
+            return None
+        node = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+        # "1: FLOCK ADVISORY WRITE 17899 fe:00:10224448 0 EOF"; a process that waits has "->" as its second word
+        return next((int(words[4]) for words in held if words[1] == "FLOCK" and words[5] == node), None)
 
     def makedirs(self, path: str) -> None:
         if os.path.isdir(path):

@@ -62,7 +62,8 @@ DRIVERS = {
     "runtime/functions/shipping.py": {"threading"},  # tasks of Spark in one worker register the same functions
     "runtime/spark/stage/program.py": {"threading"},  # a call of an asynchronous function ends in another thread
     "runtime/functions/runs.py": {"threading"},  # threading.local: of the run of this thread
-    "runtime/log/files.py": {"threading"},  # a pool that waits for the disk: several files are made durable at once
+    # threading: a pool that waits for the disk, as several files are made durable at once; time: a lock is waited for with a limit
+    "runtime/log/files.py": {"threading", "time"},
     "runtime/spark/engine/thread.py": {"threading"},
     "runtime/spark/storage.py": {"threading"},  # a call into Java that may not come back for minutes
     "runtime/spark/store_check.py": {"socket"},  # whether a server listens, before Spark is started

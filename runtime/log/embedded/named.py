@@ -6,13 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flowql.runtime.errors import LogCorrupt
+from flowql.runtime.errors import LogCorrupt, LogHeld
 from flowql.runtime.log.embedded.journal import Journal, check_none_lost
 from flowql.runtime.log.embedded.records import Redo
 from flowql.runtime.log.embedded.segment import index_path
 from flowql.runtime.log.embedded.state import LogState
 from flowql.runtime.log.embedded.writer import read_redo, redo_path
-from flowql.runtime.log.files import Files
+from flowql.runtime.log.files import Files, Lock
+
+HELD_S = 5.0  # a commit takes milliseconds; a process that is suspended in one holds the lock until it goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,10 @@ def held_still(files: Files, directory: str, *, still: bool = True) -> Iterator[
 
     still: False does not wait for a process that commits, which may be suspended, and reads what is there.
 
-    Raises LogCorrupt if a record is damaged, or the commit log is missing or ends before what was committed. An incomplete last record, which a crash leaves, stays as it is.
+    Raises LogHeld if another process holds the append lock for HELD_S. Raises LogCorrupt if a record is damaged, or the commit log is missing or ends before what was committed. An incomplete last record, which a crash leaves, stays as it is.
     """
     path = f"{directory}/append.lock"
-    lock = files.lock(path, wait=True) if still and files.exists(path) else None
+    lock = _append_lock(files, path) if still and files.exists(path) else None
     try:
         journal = Journal.open(files, directory)
         if journal is None:
@@ -75,6 +77,13 @@ def held_still(files: Files, directory: str, *, still: bool = True) -> Iterator[
     finally:
         if lock is not None:
             lock.release()
+
+
+def _append_lock(files: Files, path: str) -> Lock:
+    lock = files.lock(path, wait=True, within_s=HELD_S)
+    if lock is None:
+        raise LogHeld(path, files.holder(path), HELD_S)
+    return lock
 
 
 def _mark(files: Files, path: str) -> bytes:

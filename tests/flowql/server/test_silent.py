@@ -19,6 +19,7 @@ from flowql.cli.monitoring.silent import silent_lines
 from flowql.config.load import load_project
 from flowql.deploy.settings import settings_of
 from flowql.runtime.app.beat_file import RUNNING, Activity, Snapshot
+from flowql.runtime.log.embedded import named
 from flowql.server import descriptors, ending, running
 from flowql.server.client import Client
 from flowql.server.running import RunningProcess, process_of
@@ -66,6 +67,7 @@ def test_an_instance_that_does_not_answer_is_not_called_stopped(
 
     monkeypatch.setattr(running, "HEALTH_S", 0.5)
     monkeypatch.setattr(ending, "TOLD_S", 0.5)
+    monkeypatch.setattr(named, "HELD_S", 0.5)
     os.kill(pid, signal.SIGSTOP)
     said = flowql("status", *at)
     assert said.code == 3
@@ -89,6 +91,10 @@ def test_an_instance_that_does_not_answer_is_not_called_stopped(
         ):
             refused = flowql(*words, *at)
             assert (refused.code, "error[FQ5312]" in refused.err) == (1, True), (words, refused.err)
+        examined = flowql("doctor", "-t", "default", *at)  # it waited for the lock for ever
+        assert examined.code == 1
+        holder = f"process {os.getpid()}" if sys.platform == "linux" else "another process"
+        assert f"not examined: {holder} holds {lock} and has not released it" in " ".join(examined.out.split())
 
     refused = flowql("stop", *at)
     assert (refused.code, "error[FQ5313]" in refused.err) == (1, True), refused.err

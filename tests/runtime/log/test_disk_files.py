@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,11 @@ def test_a_lock_is_held_by_one_opening_until_it_is_released(tmp_path: Path) -> N
     held.release()
     assert again is not None
     assert files.lock(path, wait=False) is None, "releasing once more releases nothing of others"
+    assert files.lock(path, wait=True, within_s=0.05) is None
+    assert files.holder(path) == (os.getpid() if sys.platform == "linux" else None)
     again.release()
+    assert files.holder(path) is None
+    assert files.lock(path, wait=True, within_s=5.0) is not None
 
 
 def test_folders_are_for_their_owner_alone_also_those_of_older_versions(tmp_path: Path) -> None:
