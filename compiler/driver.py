@@ -387,9 +387,9 @@ class PushQuery:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that were asked for; all columns of one relation of standard SQL in its order."""
+        """Names of the columns that were asked for; all columns of one relation in its order."""
         names = tuple(n for n in self.result.schema.names if not n.startswith(HIDDEN))
-        declared = self.reads[0].visible if len(self.reads) == 1 and self.reads[0].relation else ()
+        declared = self.reads[0].visible if len(self.reads) == 1 and self.reads[0].columns else ()
         return declared if set(declared) == set(names) else names
 
 

@@ -19,7 +19,7 @@ from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties,
 from flowql.compiler.analyze.query import BoundSelect, bind_query
 from flowql.compiler.analyze.registered import key_side, value_side, with_schema
 from flowql.compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
-from flowql.compiler.analyze.relations.records import as_records
+from flowql.compiler.analyze.relations.records import as_stream
 from flowql.compiler.analyze.relations.view import bind_view, consolidated, is_relational
 from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
@@ -62,7 +62,7 @@ from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 from flowql.compiler.functions.assignment import assigned
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.plan.expr import Column, Expr
-from flowql.compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Sink, walk_nodes
+from flowql.compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Scan, Sink, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
@@ -337,20 +337,28 @@ def _created(statement: CreateAs, node: Node, sink: SourceDef, properties: Prope
 def _create_view(
     statement: CreateView, tree: Query, catalog: Catalog, session: Mapping[str, str], at: Span
 ) -> BoundQuery:
-    """A view. Where each row is made from one record of a stream it is a stream; else a table, which keeps a row per row identity."""
+    """A view. Where rows of streams are only added it is a stream (`relations.records`); else a table, which keeps a row per row identity."""
     properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
     view, columns = bind_view(tree, statement.columns, catalog, at)
-    records = as_records(view)
+    records = as_stream(view)
     if records is not None:
         _refuse_system_columns(columns, at)
-        (read,) = sources_read(records)
-        sink = _sink_of_records(statement, records, catalog.sources[read], properties, catalog, session, at)
+        first = catalog.sources[_first_read(records)]
+        sink = _sink_of_records(statement, records, first, properties, catalog, session, at)
+        sink = replace(sink, columns=columns)
     else:
         _check_formats(properties, session, at)
         sink = _sink_of_relation(statement.name, view, columns, properties, session, at)
     text = f"CREATE {sink.kind.upper()} {statement.name} AS {query_sql(tree)}"
     node = consolidated(view) if records is None else records
     return _created(statement, node, replace(sink, statement=text), properties, at)
+
+
+def _first_read(node: Node) -> str:
+    """The leftmost source."""
+    while not isinstance(node.spec, Scan):
+        node = node.inputs[0]
+    return node.spec.source
 
 
 def _sink_of_relation(

@@ -236,14 +236,17 @@ class _Planner:
         return self._add(left.fragment, node, merged, Spread(renamed(columns[0], names), MEMCOMPARABLE))
 
     def _union(self, node: Node, inputs: Sequence[_Lowered]) -> _Lowered:
-        """Sources may have different numbers of partitions: all rows go to those of their identities."""
+        """Rows of sources with equal numbers of partitions stay where they are; all others go to the partitions of their identities."""
         name = self._names.upcoming(_role(node))
         keys = tuple(f.name for f in node.schema.key)
-        first, *others = (self._placed(i, keys, f"{name}-{n}") for n, i in enumerate(inputs, 1))
+        counts = {None if i.spread.origin is None else self._partitions.get(i.spread.origin) for i in inputs}
+        stay = len(counts) == 1 and None not in counts and not any(i.spread.moved for i in inputs)
+        first, *others = (i if stay else self._placed(i, keys, f"{name}-{n}") for n, i in enumerate(inputs, 1))
         merged = [first]
         for other in others:
             merged.append(self._together(first, other)[1])
-        return self._add(first.fragment, node, merged, Spread(keys, MEMCOMPARABLE))
+        spread = Spread(None, MEMCOMPARABLE, origin=first.spread.origin) if stay else Spread(keys, MEMCOMPARABLE)
+        return self._add(first.fragment, node, merged, spread)
 
     def _process(self, node: Node, inputs: Sequence[_Lowered]) -> _Lowered:
         """The partitions of equal numbers come together, whatever lies there; where results lie, only the processors know."""

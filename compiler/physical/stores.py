@@ -6,7 +6,7 @@
 - Join foreign-key: the left rows by foreign key and own key, the right rows by theirs.
 - Join stream-stream: the rows of both sides, by key and time; outer with a grace period also those nothing matched yet.
 - GroupAggregate: one row of accumulators per group; where values are needed, buckets of them per group and call.
-- EquiJoin: per side buckets of rows by join key. TemporalJoin: those of the right side, and left rows with what they gave.
+- EquiJoin: per side buckets of rows by join key. TemporalJoin: those of the right side, and left rows that may leave with what they gave.
 - VersionJoin: left rows that wait, by time; buckets of right rows by join key; join keys by the time when versions may be forgotten.
 - TopN: buckets of rows by partition, in their order.
 - Over: the same; unless it reads whole partitions, also the texts of large ones in the opposite order, to find the rows before one.
@@ -82,8 +82,8 @@ def _stores_of_changes(spec: Spec, name: str, inputs: Sequence[Schema], schema: 
         return (*kept, *(_open(name, ()) if any(spec.closing) else ()))
     if isinstance(spec, TemporalJoin):
         left, right = inputs
-        given = _table(f"{name}-left", left.key, (*left.fields, *right.fields))
-        return (*_buckets(f"{name}-right", _columns(right, spec.right_keys), right.fields), given)
+        given = () if spec.appends else (_table(f"{name}-left", left.key, (*left.fields, *right.fields)),)
+        return (*_buckets(f"{name}-right", _columns(right, spec.right_keys), right.fields), *given)
     if isinstance(spec, VersionJoin):
         left, right = inputs
         by, (time,) = _columns(right, spec.right_keys), _columns(right, (spec.right_time,))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relations.records import only_adds
 from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.user import is_users, plain_name
-from flowql.compiler.optimize.mark_appends import only_adds
 from flowql.compiler.plan.expr import Call, Expr, walk
 from flowql.compiler.plan.logical import Node, Project, Rekey, walk_nodes
 from flowql.compiler.plan.visit import exprs_of, functions_called, substitute

@@ -101,6 +101,7 @@ class TemporalJoin:
     left_keys: tuple[str, ...]
     right_keys: tuple[str, ...]
     residual: Expr | None = None
+    appends: bool = False  # the left rows
 
 
 @dataclass(frozen=True, slots=True)

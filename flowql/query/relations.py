@@ -112,9 +112,10 @@ class TopicRelation:
 
     @property
     def schema(self) -> Schema:
+        shown = self.source.shown if self.columns is None else self.columns
         if self.source.relation and self.columns is None:
-            return self.source.shown
-        return Schema((*self._all.fields, *self._rowtime()))
+            return shown
+        return Schema((*shown.fields, *self._rowtime()))
 
     @property
     def _all(self) -> Schema:

@@ -71,7 +71,7 @@ def rows_of(binder: Binding, common: CommonTable, table: t.Table) -> Rel:
 
 def in_place(binder: Binding, source: SourceDef, table: t.Table) -> Rel | None:
     """A view in the place of its name: its topic holds rows and no watermark, which a query that waits for one needs."""
-    query = _definition(source)
+    query = definition_of(source)
     if query is None:
         return None
     binder.count_inlined(table)
@@ -79,9 +79,9 @@ def in_place(binder: Binding, source: SourceDef, table: t.Table) -> Rel | None:
     return renamed_source(rel, source.name, source.visible) if has_watermark(rel.node) else None
 
 
-def _definition(source: SourceDef) -> t.Query | None:
-    """The query of a view over relations, from the text that the catalogue keeps; None for all else."""
-    if not source.relation or source.is_own_table:
+def definition_of(source: SourceDef) -> t.Query | None:
+    """The query of a view, from the text that the catalogue keeps; None for all else."""
+    if not source.columns or source.query is None or source.is_own_table:
         return None
     (statement,), mistakes = parse_trees(SourceText(f"definition of {source.name}", source.statement))
     assert not mistakes, "a view was made from this text"

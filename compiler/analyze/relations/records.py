@@ -1,8 +1,10 @@
-"""A view each of whose rows is made from one record of a stream: it is a stream, too, whose rows need no identity, as none ever changes.
+"""Which views are streams: those whose rows are only ever added, and are made of records of streams. Nothing is kept of such a row.
+
+A row is made of one record (filters, projections, UNNEST, UNION ALL), of one record and what it finds when it is joined (temporal joins),
+of a pair of records (inner joins), or of a window that is closed (EMIT ON WINDOW CLOSE). DISTINCT gives a table: a row for each value.
 
 before: Project(__0 := ROWOFFSET, a := v + 1, Filter(AppendOnly(Scan)))      after: Project(a := v + 1, Filter(Scan))
-
-Late rows of a stream with a watermark are left out by an operator that takes its rows for changes; a view over one is a table.
+before: Project(__0 := __l, __1 := __r, a, EquiJoin(L, R))                     after: Project(a, EquiJoin(L, R))
 """
 
 from __future__ import annotations
@@ -11,33 +13,72 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.relation import with_key_roles
+from flowql.compiler.analyze.relations.relation import column_of
+from flowql.compiler.plan.changes import Consolidate, EquiJoin, SetOperation, TemporalJoin, VersionJoin
 from flowql.compiler.plan.expr import ROWTIME, Column, columns_of
-from flowql.compiler.plan.logical import Explode, Filter, Node, Project, Scan
+from flowql.compiler.plan.logical import Explode, Filter, NamedExpr, Node, Project, Scan, Union, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.visit import exprs_of
-from flowql.compiler.plan.watermarks import AppendOnly
+from flowql.compiler.plan.watermarks import AppendOnly, EmitClosed
 
-_Origins = Mapping[str, str]  # of columns that are key columns of the stream, which they are
+_Keys = tuple[tuple[Field, ...], Mapping[str, int]]  # key columns of a stream, and which of them a column is
 
 
-def as_records(view: Node) -> Node | None:
-    """The rows of a view as those of a stream, and None where a row is made of several records.
+def only_adds(node: Node) -> bool:
+    """Whether no row that a node has given ever leaves again."""
+    match node.spec:
+        case AppendOnly() | EmitClosed():
+            return True
+        case TemporalJoin() | VersionJoin():  # a row looks once
+            return only_adds(node.inputs[0])
+        case EquiJoin(kind="inner"):
+            return all(map(only_adds, node.inputs))
+        case Consolidate() | SetOperation(kind="distinct", all=False):
+            return only_adds(node.inputs[0])
+        case Project() | Filter() | Explode() | Union():
+            return node.change == "retract" and all(map(only_adds, node.inputs))
+    return False
 
-    Its key columns are those of the stream, where the view has all of them as they are, and other columns besides.
+
+def is_stream(view: Node) -> bool:
+    """Whether a view is a stream: see the module."""
+    return only_adds(view) and _of_streams(view)
+
+
+def _of_streams(node: Node) -> bool:
+    """Whether the rows that a node adds are made of records of streams."""
+    match node.spec:
+        case AppendOnly():
+            (scan,) = node.inputs
+            return isinstance(scan.spec, Scan) and scan.spec.kind == "stream"
+        case EmitClosed():
+            return any(isinstance(n.spec, AppendOnly) and _of_streams(n) for n in walk_nodes(node))
+        case SetOperation():
+            return False
+        case TemporalJoin() | VersionJoin():
+            return _of_streams(node.inputs[0])
+    return all(map(_of_streams, node.inputs))
+
+
+def as_stream(view: Node) -> Node | None:
+    """The rows of a view as records of a stream, without their identity; None if it is no stream.
+
+    Its key columns are those of the streams that it reads, where all of them have the same, the view has all of them as they are, and
+    other columns besides.
     """
-    made = _records(view)
-    if made is None:
+    if not is_stream(view):
         return None
-    node, origins = made
-    scan = node
-    while scan.inputs:
-        (scan,) = scan.inputs
-    named = {
-        f.name: _called(f.name, [n for n in node.schema.names if origins.get(n) == f.name]) for f in scan.schema.key
-    }
-    keys = [name for name in named.values() if name]
-    whole = len(keys) == len(scan.schema.key) and len(keys) < len(node.schema.names)
-    return with_key_roles(node, keys if whole else [])
+    made = _of_one_stream(view) or _without_identity(view)
+    fields, found = _keys(view) or ((), {})
+    named = [_called(f.name, [n for n in made.schema.names if found.get(n) == at]) for at, f in enumerate(fields)]
+    whole = all(named) and len(named) < len(made.schema.names)
+    return with_key_roles(made, named if whole else [])
+
+
+def as_records(node: Node) -> Node | None:
+    """The rows of a node as records; None unless each is made from one record of a stream, and none is late."""
+    made = _of_one_stream(node)
+    return None if made is None or any(isinstance(n.spec, AppendOnly) for n in walk_nodes(made)) else made
 
 
 def _called(key: str, columns: Sequence[str]) -> str:
@@ -45,33 +86,51 @@ def _called(key: str, columns: Sequence[str]) -> str:
     return key if key in columns else next(iter(columns), "")
 
 
-def is_records(node: Node) -> bool:
-    """Whether each row is made from one record of a stream without a watermark."""
-    return _records(node) is not None
+def _without_identity(view: Node) -> Node:
+    values = [f for f in view.schema if f.role != "key"]
+    columns = tuple(NamedExpr(f.name, column_of(f)) for f in values)
+    return Node(Project(columns), (view,), Schema(tuple(Field(f.name, f.type) for f in values)), "append")
 
 
-def _records(node: Node) -> tuple[Node, _Origins] | None:
-    if isinstance(node.spec, AppendOnly):
-        (scan,) = node.inputs
-        is_stream = isinstance(scan.spec, Scan) and scan.spec.kind == "stream"
-        return (scan, {f.name: f.name for f in scan.schema.key}) if is_stream and node.spec.watermark is None else None
-    if not isinstance(node.spec, Project | Filter | Explode):
-        return None
-    found = _records(node.inputs[0])
-    if found is None:
-        return None
-    below, origins = found
+def _of_one_stream(node: Node) -> Node | None:
+    """Rows that are made of one record each, by operators over records; None for others, and if the identity of a row is read."""
     spec = node.spec
+    if isinstance(spec, AppendOnly) and _of_streams(node):
+        return node.inputs[0] if spec.watermark is None else replace(node, change="append")
+    if not isinstance(spec, Project | Filter | Explode):
+        return None
+    below = _of_one_stream(node.inputs[0])
+    if below is None:
+        return None
     if isinstance(spec, Project):
         identity = {f.name for f in node.schema.key}
         spec = replace(spec, columns=tuple(c for c in spec.columns if c.name not in identity))
         schema = Schema(tuple(Field(c.name, c.expr.type) for c in spec.columns))
-        passed = {c.name: c.expr.name for c in spec.columns if isinstance(c.expr, Column)}
-        origins = {name: origins[of] for name, of in passed.items() if of in origins}
     elif isinstance(spec, Explode):
         schema = Schema((*below.schema.fields, *(Field(f.name, f.expr.type) for f in spec.functions)))
     else:
         schema = below.schema
     if not columns_of(*exprs_of(spec)) <= {*below.schema.names, ROWTIME}:
-        return None  # it reads the identity of its rows
-    return Node(spec, (below,), schema, "append"), origins
+        return None
+    return Node(spec, (below,), schema, "append")
+
+
+def _keys(node: Node) -> _Keys | None:
+    """The key columns of the streams that rows are made of, and the columns that have their values; None where they differ."""
+    match node.spec:
+        case AppendOnly():
+            fields = node.inputs[0].schema.key
+            return fields, {f.name: at for at, f in enumerate(fields)}
+        case Filter() | Explode():
+            return _keys(node.inputs[0])
+        case Project(columns):
+            below = _keys(node.inputs[0])
+            passed = {c.name: c.expr.name for c in columns if isinstance(c.expr, Column)}
+            return below and (below[0], {name: below[1][of] for name, of in passed.items() if of in below[1]})
+        case Union():
+            first, *others = [_keys(i) for i in node.inputs]
+            if first is None or any(o is None or [f.type for f in o[0]] != [f.type for f in first[0]] for o in others):
+                return None
+            same = {n: at for n, at in first[1].items() if all(o is not None and o[1].get(n) == at for o in others)}
+            return first[0], same
+    return None

@@ -7,16 +7,17 @@ from dataclasses import replace
 
 from flowql.compiler.analyze.joins import UNBOUNDED_JOIN
 from flowql.compiler.analyze.mistakes import mistake
+from flowql.compiler.analyze.relation import sources_read
 from flowql.compiler.analyze.relations.array_queries import as_aggregates
 from flowql.compiler.analyze.relations.clock import with_clock
 from flowql.compiler.analyze.relations.closing import followed
-from flowql.compiler.analyze.relations.definitions import whole
+from flowql.compiler.analyze.relations.definitions import definition_of, whole
 from flowql.compiler.analyze.relations.expressions import Correlated, without_marks
 from flowql.compiler.analyze.relations.gap_fill import is_gap_fill
 from flowql.compiler.analyze.relations.grouping import with_own_aggregates
 from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.analyze.relations.query import QueryBinder
-from flowql.compiler.analyze.relations.records import is_records
+from flowql.compiler.analyze.relations.records import is_stream
 from flowql.compiler.analyze.relations.relation import column_of, projected, with_identity
 from flowql.compiler.analyze.relations.time_windows import is_time_window, source_of
 from flowql.compiler.catalog.catalog import Catalog
@@ -148,7 +149,7 @@ def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span)
                 "reserved",
                 help="choose another name",
             )
-    _refuse_unbounded(query, rel.node)
+    _refuse_unbounded(query, rel.node, catalog)
     node = with_identity(rel.node, binder.names)
     identity = [(Field(f"{HIDDEN}{n}", f.type, "key"), column_of(f)) for n, f in enumerate(node.schema.key)]
     values = [NamedExpr(n, c.expr()) for n, c in zip(names, rel.shown, strict=True)]
@@ -162,13 +163,17 @@ def consolidated(view: Node) -> Node:
     return Node(Consolidate(), (view,), view.schema, "retract")
 
 
-def _refuse_unbounded(query: t.Query, node: Node) -> None:
+def _refuse_unbounded(query: t.Query, node: Node, catalog: Catalog) -> None:
     """Both sides of a join of streams without watermarks grow for ever, and so would what it keeps of them. A join without ON, as by a
     comma or USING, has no place for a bound of time, and keeps its rows.
     """
     written = [n for n in t.walk(query) if isinstance(n, t.Join) and n.on is not None and n.kind in _PAIRING]
     for join in walk_nodes(node) if written else ():
-        if isinstance(join.spec, EquiJoin) and join.spec.kind in _PAIRING and all(map(is_records, join.inputs)):
+        if (
+            isinstance(join.spec, EquiJoin)
+            and join.spec.kind in _PAIRING
+            and all(_is_endless(i, catalog) for i in join.inputs)
+        ):
             raise mistake(
                 UNBOUNDED_JOIN,
                 "this join of two streams has no time bound",
@@ -178,3 +183,18 @@ def _refuse_unbounded(query: t.Query, node: Node) -> None:
                 help="declare WATERMARK FOR the times of both, and bound one by the other in ON;"
                 "  or write CREATE STREAM ... AS with  JOIN ... WITHIN 1 HOUR ON",
             )
+
+
+def _is_endless(node: Node, catalog: Catalog) -> bool:
+    """Whether its rows are records of streams, none of which has a watermark."""
+    if not is_stream(node):
+        return False
+    read = (catalog.sources.get(n) for n in sources_read(node))
+    return not any(_follows_watermark(s, catalog) for s in read if s is not None)
+
+
+def _follows_watermark(source: SourceDef, catalog: Catalog) -> bool:
+    """Whether its rows, or those that a view is made of, come with a watermark."""
+    query = definition_of(source)
+    read = [] if query is None else [s for n in relations_read(query) if (s := catalog.sources.get(n)) is not None]
+    return source.watermark is not None or any(_follows_watermark(s, catalog) for s in read)

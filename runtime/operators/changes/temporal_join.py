@@ -51,7 +51,8 @@ class TemporalJoinOperator:
     that comes is joined with those of that moment, and one that goes retracts its results.
 
     State: the right rows in buckets by join key, as an `EquiJoin` keeps them; and left identity -> (row..., row time, n, the shown
-    columns of n right rows) for each row of the identity. Of an inner join a left row without a match is not kept.
+    columns of n right rows) for each row of the identity. Of an inner join a left row without a match is not kept, and none where left rows
+    only come.
 
     Touches per run: the head of each join key; the entry of each changed right row; the other right rows of a key once, if a left
     row with that key comes; one row of state for each changed left identity, read and written. That row is as large as what
@@ -61,7 +62,9 @@ class TemporalJoinOperator:
     def __init__(self, plan: Operator, inputs: Sequence[Operator]) -> None:
         spec = plan.spec
         assert isinstance(spec, TemporalJoin)
-        assert len(plan.stores) == 3, "a temporal join keeps the right side, and what left rows have given"
+        assert len(plan.stores) == 3 - spec.appends, (
+            "a temporal join keeps the right side, and what left rows have given"
+        )
         self.plan = plan
         self._outer = spec.kind == "left"
         left, right = (i.schema for i in inputs)
@@ -85,11 +88,13 @@ class TemporalJoinOperator:
         steps = sorted(chain(_steps(right, RIGHT), _steps(left, LEFT)), key=lambda s: s[:2])
         if not steps:
             return None
-        heads, rows, given = (run.state.store(s.name) for s in self.plan.stores)
+        heads, rows, *given = (run.state.store(s.name) for s in self.plan.stores)
         keys = [self._keys[side](row) for _, side, _, row, _ in steps]
         there = _There(self._side, Buckets(heads, rows), steps, keys)
         identities = list(dict.fromkeys(self._left_identity.of(s[3]) for s in steps if s[1] == LEFT))
-        known = {i: self._read(p) for i, p in zip(identities, given.get_many(identities), strict=True)}
+        known: dict[Key, list[_Given]] = {i: [] for i in identities}
+        for store in given:
+            known = {i: self._read(p) for i, p in zip(identities, store.get_many(identities), strict=True)}
         candidates: list[_Candidate] = []
         for step, key in zip(steps, keys, strict=True):
             _, side, sign, row, time = step
@@ -104,7 +109,8 @@ class TemporalJoinOperator:
         for of in known.values():
             self._show(of, out)
         there.flush()
-        given.put_many(identities, [self._written(known[i]) for i in identities])
+        for store in given:
+            store.put_many(identities, [self._written(known[i]) for i in identities])
         return out_batch(self.plan.schema, out.rows())
 
     def _come(self, step: _Step, matches: Iterable[JoinRow], known: dict[Key, list[_Given]]) -> Iterator[_Candidate]:

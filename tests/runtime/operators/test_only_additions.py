@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from flowql.compiler.optimize.mark_appends import mark_appends, only_adds
+from flowql.compiler.analyze.relations.records import only_adds
+from flowql.compiler.optimize.mark_appends import mark_appends
 from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, GroupCall, SetOperation, SortKey, TopN
 from flowql.compiler.plan.logical import Filter, Node, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema

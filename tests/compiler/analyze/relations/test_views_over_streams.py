@@ -10,6 +10,8 @@ from flowql.compiler.driver import Compiled, compile_project
 SOURCES = """
 CREATE STREAM s (k TEXT KEY, v INT, a INT[]) WITH (kafka_topic='s', value_format='json');
 CREATE STREAM timed (v INT, ts TIMESTAMP, WATERMARK FOR ts AS ts) WITH (kafka_topic='timed', value_format='json');
+CREATE TABLE t (id INT PRIMARY KEY, n INT);
+CREATE TABLE added (id INT PRIMARY KEY, n INT) APPEND ONLY;
 """
 WINDOWS = "SELECT window_start, COUNT(*) AS n FROM TUMBLE({source}, {time}, INTERVAL '1' MINUTE) GROUP BY window_start"
 
@@ -31,12 +33,21 @@ def compiled(query: str) -> Compiled:
         ("SELECT k, v FROM (SELECT k, v FROM s WHERE v < 9) AS low", "stream", ["k"]),
         ("SELECT DISTINCT k FROM s", "table", None),
         ("SELECT k, COUNT(*) AS n FROM s GROUP BY k", "table", None),
-        ("SELECT v FROM timed", "table", None),
+        ("SELECT v FROM timed", "stream", []),
+        ("SELECT v, k FROM s UNION ALL SELECT v + 1, k FROM s", "stream", ["k"]),
+        ("SELECT v, k FROM s UNION ALL SELECT v, k || 'x' FROM s", "stream", []),
+        ("SELECT v FROM timed UNION SELECT v FROM s", "table", None),
+        ("SELECT a.v FROM timed AS a JOIN timed AS b ON a.v = b.v", "stream", []),
+        ("SELECT a.v FROM timed AS a LEFT JOIN timed AS b ON a.v = b.v", "table", None),
+        ("SELECT s.k, t.n FROM s LEFT JOIN t FOR SYSTEM_TIME AS OF PROCTIME() ON s.v = t.id", "stream", []),
+        ("SELECT s.k, t.n FROM s JOIN t ON s.v = t.id", "table", None),
+        ("SELECT v FROM timed WHERE ts > NOW() - INTERVAL '1' DAY", "table", None),
+        (f"{WINDOWS.format(source='timed', time='ts')} EMIT ON WINDOW CLOSE", "stream", []),
+        (WINDOWS.format(source="timed", time="ts"), "table", None),
+        ("SELECT n FROM added", "table", None),
     ],
 )
-def test_a_view_is_a_stream_where_each_row_is_made_from_one_record(
-    query: str, kind: str, key: list[str] | None
-) -> None:
+def test_a_view_is_a_stream_where_rows_of_streams_are_only_added(query: str, kind: str, key: list[str] | None) -> None:
     (made,) = (s for s in compiled(query).plan.sources if s.name == "made")
     assert made.kind == kind
     if key is not None:
