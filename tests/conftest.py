@@ -46,7 +46,7 @@ TURNS = {
     "files": 1,
     "kafka": 1,
     "load": 2,
-    "pages": 1,
+    "pages": 2,
     "plants": 1,
     "disks": 2,
     "stories": 4,

@@ -1,4 +1,4 @@
-"""The README and the guide to a first project, each typed in order in an empty folder: what comes out is what they show (`tests.docs.tour`)."""
+"""The README, typed in order in an empty folder: what comes out is what it shows (`tests.docs.tour`)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.mark.turns("pages")
 @pytest.mark.skipif(not PROGRAM.exists(), reason="needs .venv, which `make setup` makes")
-@pytest.mark.parametrize("page", PAGES)
-def test_the_tour_gives_what_the_page_shows(page: str, shell: Shell) -> None:
-    for block in tour.blocks(PAGES[page], "console"):
+def test_the_tour_gives_what_the_page_shows(shell: Shell) -> None:
+    for block in tour.blocks(README, "console"):
         for command, shown in commands(block):
             assert (command, equalised(shell.type(command))) == (command, equalised(shown))
 

@@ -1,4 +1,4 @@
-"""What the user of an application may do on the brokers, compared with what it needs: docs/guide/kafka.md, Permissions."""
+"""What the user of an application may do on the brokers, compared with what it needs: docs/guide/kafka-topics.md, Permissions."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def of_guide(world, source, result):
     names = {"SOURCE": source, "RESULT": result, "APP_ID": world.app}
     kinds = {"--topic": Kind.TOPIC, "--group": Kind.GROUP, "--transactional-id": Kind.TRANSACTIONAL_ID}
     made = []
-    for line in (ROOT / "docs/guide/kafka.md").read_text().splitlines():
+    for line in (ROOT / "docs/guide/kafka-topics.md").read_text().splitlines():
         if line.startswith("kafka-acls.sh"):
             words = line.split()
             options = list(pairwise(words))
@@ -292,7 +292,7 @@ def test_doctor_names_the_commands_that_give_what_is_missing(plain, wire, tmp_pa
 
     guide = "\n".join(
         line.replace("SOURCE", source).replace("RESULT", result).replace("APP_ID", world.app)
-        for line in (ROOT / "docs/guide/kafka.md").read_text().splitlines()
+        for line in (ROOT / "docs/guide/kafka-topics.md").read_text().splitlines()
         if line.startswith("kafka-acls.sh")
     )
     for future in world.admin.create_acls(others).values():
