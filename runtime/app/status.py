@@ -26,7 +26,7 @@ SWAPPING = "the commit with which it begins to serve is under way"
 
 
 def statuses(instance: Instance, *, detail: bool = False) -> list[dict[str, Any]]:
-    """An entry of `status` for each query (their fields are public: docs/guide/monitoring.md), by the ids that people use. detail: by
+    """An entry of `status` for each query (their fields are public: docs/reference/status.md), by the ids that people use. detail: by
     partition, and the classes of latencies, too.
 
     A generation that is being built stands in the entry of the one that serves; it counts as being built until interactive queries read it.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.tour import ROOT, Shell, blocks, commands, equalised, without_figures
+from tests.docs.tutorial import free_port
 
 GUIDE = ROOT / "docs" / "guide"
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in sorted(GUIDE.glob("*.md"))}
@@ -23,6 +24,7 @@ LONG = {
 LONG |= {"ksqldb.md", "querying.md", "streams.md", "testing.md", "troubleshooting.md"}
 OTHERS = {"python.md", "spark.md"} | LONG  # tests/docs/test_python.py, test_spark.py
 TYPED = [name for name, text in PAGES.items() if name not in {"python.md", "spark.md"} and blocks(text, "console")]
+PORT = "8327"  # of a page; it may be taken
 WORDS_MAX, WORDS_BEFORE_MAX = 1200, 120
 EXPLAINING = {"install.md", "concepts.md", "comparison.md"}  # nothing to type, or nothing before FlowQL is installed
 
@@ -47,7 +49,8 @@ def compared(command: str, output: str) -> str:
 @pytest.mark.turns("pages")
 @pytest.mark.parametrize("name", TYPED)
 def test_what_a_page_shows_is_what_comes_out(name: str, shell: Shell) -> None:
-    for block in blocks(PAGES[name], "console"):
+    page = PAGES[name].replace(PORT, str(free_port()))
+    for block in blocks(page, "console"):
         for command, shown in commands(block):
             assert (command, compared(command, shell.type(command))) == (command, compared(command, shown))
 

@@ -1,13 +1,15 @@
-"""The lists of events and columns of the guide to monitoring are those of the code."""
+"""The lists of events, metrics and columns are those of the code."""
 
 from __future__ import annotations
 
 import re
 
 from flowql.cli.monitoring.columns import COLUMNS
-from tests.docs.tour import ROOT
+from tests.docs.tour import ROOT, Shell, blocks, commands
 
 PAGE = (ROOT / "docs" / "guide" / "monitoring.md").read_text(encoding="utf-8")
+EVENTS = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+METRICS = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 SAY = re.compile(r'say\(\s*\w+,\s*("[a-z_.]+"(?: if .*? else "[a-z_.]+")?)')
 
 
@@ -20,7 +22,7 @@ def test_every_event_is_listed() -> None:
         for event in re.findall(r'"([a-z_.]+)"', found)
     }
     assert len(said) > 10
-    listed = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+|dead_letters)`", PAGE))
+    listed = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)+|dead_letters)`", EVENTS))
     assert said - {"commit"} <= listed, "commit is said at level debug only"
 
 
@@ -28,3 +30,9 @@ def test_every_column_is_explained() -> None:
     explained = {h for row in re.findall(r"^\| ([A-Z/0-9, ]+) \|", PAGE, re.MULTILINE) for h in row.split(", ")}
     assert {c.heading for c in COLUMNS} - explained == {"QUERY", "PRIORITY", "WEIGHT"}
     assert explained <= {c.heading for c in COLUMNS}
+
+
+def test_every_metric_is_listed(shell: Shell) -> None:
+    (block,) = blocks(METRICS, "console")
+    ((command, shown),) = commands(block)
+    assert shell.type(command) == shown

@@ -35,7 +35,7 @@ def type_page(
     (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n')
     (programs / "python").chmod(0o755)
     (folder / "wheel.txt").write_text(f"flowql @ {wheel.as_uri()}\n")  # whatever the index has of that name
-    (folder / "page.md").write_text(PAGE.read_text(encoding="utf-8").replace(PORT, str(_free_port())), encoding="utf-8")
+    (folder / "page.md").write_text(PAGE.read_text(encoding="utf-8").replace(PORT, str(free_port())), encoding="utf-8")
     [setup] = blocks(PAGE.read_text(encoding="utf-8"), "console")
     *typed, session = commands(setup)
     assert session == ("python", "")
@@ -59,6 +59,6 @@ def _passed(output: str) -> bool:
     return output.startswith("TestResults(failed=0, attempted=") and "attempted=0" not in output
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])

@@ -11,7 +11,7 @@ SHOWN = 8  # threads
 
 
 def silent_status(process: RunningProcess, engine: str) -> dict[str, Any]:
-    """The public JSON of `status` (docs/guide/monitoring.md). Queries are not listed: what they do is not known from outside."""
+    """The public JSON of `status` (docs/reference/status.md). Queries are not listed: what they do is not known from outside."""
     seen = process.seen
     instance: dict[str, Any] = {
         "pid": process.pid,
