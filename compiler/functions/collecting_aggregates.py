@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.functions.aggregates import Add, Init, ordered_types
+from flowql.compiler.functions.aggregate_forms import Add, Init
+from flowql.compiler.functions.aggregates import ordered_types
 from flowql.compiler.functions.comparison import distinct
 from flowql.compiler.functions.distinct_values import with_value
 from flowql.compiler.functions.registry import AggregateFunction, register_aggregate

@@ -10,9 +10,8 @@ from __future__ import annotations
 from flowql.compiler.functions import builtin
 from flowql.compiler.functions.arithmetic import SYMBOLS as ARITHMETIC
 from flowql.compiler.functions.comparison import SYMBOLS
-from flowql.compiler.functions.registry import NAMES
+from flowql.compiler.functions.registry import AGGREGATE_NAMES, NAMES
 from flowql.compiler.functions.sql_comparison import PREFIX
-from flowql.compiler.functions.sql_linear_aggregates import SAME, plan_name
 
 assert builtin.FAMILIES
 
@@ -24,7 +23,6 @@ _STANDARD = {
     "to_millis": "UNIX_TIMESTAMP",
     **NAMES,
 }
-_AGGREGATES = {"SUM": "sql_sum", "AVG": "sql_avg", **{n: plan_name(f) for n, f in SAME.items()}}
 
 
 def function_name(name: str, *, standard: bool) -> str:
@@ -38,4 +36,4 @@ def function_name(name: str, *, standard: bool) -> str:
 
 def aggregate_name(name: str, *, standard: bool) -> str:
     """The aggregate that `name` stands for in a dialect; aggregates are registered in upper case."""
-    return _AGGREGATES.get(name.upper(), name.upper()) if standard else name.upper()
+    return AGGREGATE_NAMES.get(name.upper(), name.upper()) if standard else name.upper()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flowql.compiler.functions.aggregate_forms import Add, Init, OverRelations
 from flowql.compiler.functions.argument_limits import limited
 from flowql.compiler.functions.bounds import bounded
 from flowql.compiler.functions.signatures import Overload, Pattern, Resolution, describe, not_accepted
@@ -352,6 +353,7 @@ class AggregateFunction:
     of_rows:  Resolution -> function (arguments of the rows) -> value: all of a group at once; None where there is none.
     add_many, result_many: `add` and `result` for many groups in one call, where a call has a price; None where it has none.
     add_runs: Resolution -> `add` for many rows of many groups, with arguments in columns; None where there is none.
+    relation: the forms of the same aggregate over relations and over rows that are all there; None where it has none.
     takes_null: NULL is a value like others to it, and not left out.
     duckdb_partial: SQL of the arguments -> list of (SQL aggregate expression, DuckDB type) computing a partial over rows of
               one group in row order (`seq` column available for ordering); None when it has no vector form.
@@ -360,31 +362,43 @@ class AggregateFunction:
 
     name: str
     resolve: Callable[[tuple[SqlType, ...], tuple[Any, ...]], Resolution]
-    initial: Callable[[Resolution, tuple[Any, ...]], Any]
-    add: Callable[[Resolution, tuple[Any, ...]], Callable[..., Any]]
+    initial: Callable[[Resolution, Init], Any]
+    add: Callable[[Resolution, Init], Add]
     result: Callable[[Resolution, tuple[Any, ...]], Callable[[Any], Any]]
-    undo: Callable[[Resolution, tuple[Any, ...]], Callable[..., Any]] | None = None
+    undo: Callable[[Resolution, Init], Add] | None = None
     merge: Callable[[Resolution, tuple[Any, ...]], Callable[[Any, Any], Any]] | None = None
     duckdb_partial: Callable[[Sequence[str], Resolution], list[str]] | None = None
-    from_partial: Callable[[Resolution, tuple[Any, ...]], Callable[..., Any]] | None = None
+    from_partial: Callable[[Resolution, Init], Add] | None = None
     constants: Callable[[int], int] = field(default=lambda n: 0)
     of_rows: Callable[[Resolution], Callable[[Iterable[tuple[Any, ...]]], Any]] | None = None
     add_many: AddMany | None = None
     result_many: ResultMany | None = None
     add_runs: Callable[[Resolution], AddRuns] | None = None
+    relation: OverRelations | None = None
     takes_null: bool = False
     summary: str = ""
     example: str = ""
 
 
 _AGGREGATES: dict[str, AggregateFunction] = {}
+# Of standard SQL: the name as written -> the aggregate over relations; and what plans of streams call it where they have it.
+OVER_RELATIONS: dict[str, OverRelations] = {}
+AGGREGATE_NAMES: dict[str, str] = {}
 
 
 def register_aggregate(function: AggregateFunction, *, replace: bool = False) -> AggregateFunction:
     if function.name in _AGGREGATES and not replace:
         raise ValueError(f"aggregate {function.name} is registered twice")
     _AGGREGATES[function.name] = function
+    if function.relation is not None:
+        register_relation(function.relation)
+        AGGREGATE_NAMES.update(dict.fromkeys(function.relation.names, function.name))
     return function
+
+
+def register_relation(relation: OverRelations) -> None:
+    """Add an aggregate that only relations have."""
+    OVER_RELATIONS.update(dict.fromkeys(relation.names, relation))
 
 
 def unregister_aggregate(name: str) -> None:

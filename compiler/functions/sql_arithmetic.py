@@ -28,8 +28,8 @@ from flowql.compiler.functions.numeric import (
 from flowql.compiler.functions.registry import Function, Lowering, Reference, register
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
 from flowql.compiler.functions.spark_text import least, null_where
-from flowql.compiler.functions.sql_aggregates import NUMERIC_SCALE
 from flowql.compiler.functions.sql_time_arithmetic import is_temporal, temporal_rule, temporal_types
+from flowql.compiler.functions.sums import NUMERIC_SCALE
 from flowql.compiler.plan.types import Kind, SqlType, decimal, duckdb_type, spark_type
 
 _INFINITE = "('Infinity', '-Infinity')"  # of Spark

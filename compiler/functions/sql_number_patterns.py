@@ -14,7 +14,7 @@ from functools import lru_cache
 from flowql.compiler.functions.numeric import MAX_PRECISION, WIDE, fit_decimal
 from flowql.compiler.functions.registry import Function, Reference, register, resolver, standard, takes
 from flowql.compiler.functions.signatures import DEC, Resolution
-from flowql.compiler.functions.sql_aggregates import NUMERIC_SCALE
+from flowql.compiler.functions.sums import NUMERIC_SCALE
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, decimal
 
 _DIGITS = ("9", "0")

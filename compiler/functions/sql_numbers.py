@@ -14,8 +14,8 @@ from typing import Any
 from flowql.compiler.functions.numeric import MAX_PRECISION, WIDE, NumericOverflow, fit_decimal
 from flowql.compiler.functions.registry import Lowering, Reference, Resolve, standard, takes
 from flowql.compiler.functions.signatures import DEC, Resolution, as_decimal, not_accepted
-from flowql.compiler.functions.sql_aggregates import NUMERIC_SCALE
 from flowql.compiler.functions.sql_arithmetic import RANGES, out_of_range
+from flowql.compiler.functions.sums import NUMERIC_SCALE
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal, duckdb_type
 
 _WIDEST = decimal(MAX_PRECISION, NUMERIC_SCALE)

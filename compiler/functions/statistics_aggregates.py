@@ -1,18 +1,28 @@
-"""STDDEV_SAMP, STDDEV_SAMPLE and CORRELATION, by running means (Welford), which can also be undone and merged.
+"""Variances, deviations and statistics of pairs, of both dialects.
 
-In ksqlDB STDDEV_SAMP gives the sample variance and STDDEV_SAMPLE its square root; both names keep that meaning.
+ksqlDB's STDDEV_SAMP, STDDEV_SAMPLE and CORRELATION go by running means (Welford), which can also be undone and merged. Its STDDEV_SAMP
+gives the sample variance and STDDEV_SAMPLE the square root; both names keep that meaning there.
+
+In standard SQL STDDEV_SAMP is the sample standard deviation. Its statistics keep sums without rounding before the last step, so what is added can be
+taken out again. Those of pairs are PostgreSQL's `f(y, x)`, pairs with a NULL left out: they keep the sums of x, y, their squares and their product.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
-from flowql.compiler.functions.aggregates import Add, Init
+from flowql.compiler.functions.aggregate_forms import Acc, Add, Asked, Init, Linear, OverRelations
+from flowql.compiler.functions.change_aggregates import linear_aggregate
+from flowql.compiler.functions.duckdb_sums import digits, finisher, whole_sql
+from flowql.compiler.functions.exact_sums import Scaled, plus, ratio, reduced, scaled, whole_of
 from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
-from flowql.compiler.plan.types import DOUBLE, SqlType
+from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType
 
 # (count, mean x, mean y, sum of dx², sum of dy², sum of dx·dy); one variable uses x = y.
 Moments = tuple[int, float, float, float, float, float]
@@ -90,3 +100,200 @@ def _register(name: str, count: int, result: Callable[[Any], float], summary: st
 _register("STDDEV_SAMP", 1, _variance, "The sample variance, 0.0 below two values (the name is ksqlDB's).")
 _register("STDDEV_SAMPLE", 1, lambda acc: math.sqrt(_variance(acc)), "The sample standard deviation.")
 _register("CORRELATION", 2, _correlation, "Pearson's correlation of two columns; NaN when undefined.")
+
+
+# --- standard SQL ---
+
+
+def _exact_variance(args: tuple[SqlType, ...], sample: bool, root: bool) -> Linear | None:
+    """Accumulator: (n, sum, sum of squares, values that are not finite), sums as m and e: nothing is rounded before the end."""
+    if len(args) != 1 or not args[0].is_numeric:
+        return None
+    t = args[0]
+    whole = whole_of(t) if t.kind is not Kind.DOUBLE else None
+    unit = Fraction(1, 10**t.scale) if t.kind is Kind.DECIMAL else Fraction(1)
+
+    def part(args: tuple[Any, ...], weight: int) -> Acc | None:
+        v = args[0]
+        if v is None:
+            return None
+        if whole is None and not math.isfinite(v):
+            return weight, 0, 0, 0, 0, weight
+        m, e = scaled(v) if whole is None else reduced(whole(v), 0)
+        return (weight, *reduced(m * weight, e), *reduced(m * m * weight, 2 * e), 0)
+
+    def add(a: Acc, b: Acc) -> Acc:
+        return (a[0] + b[0], *plus(a[1:3], b[1:3]), *plus(a[3:5], b[3:5]), a[5] + b[5])
+
+    def result(acc: Acc) -> Any:
+        n, m, e, m2, e2, odd = acc
+        if n <= sample:
+            return None
+        if odd:
+            return math.nan
+        squares = Fraction(m2) * Fraction(2) ** e2 - (Fraction(m) * Fraction(2) ** e) ** 2 / n
+        found = squares * unit * unit / (n - sample)
+        return _root(found) if root else ratio(found.numerator, 0, found.denominator)
+
+    return Linear((0, 0, 0, 0, 0, 0), part, add, result)
+
+
+def _root(value: Fraction) -> float:
+    """The square root, also of what is too small or too large for a double."""
+    half = (value.numerator.bit_length() - value.denominator.bit_length()) // 2
+    near_one = value / Fraction(4) ** half
+    return math.ldexp(math.sqrt(near_one), half)
+
+
+def _number(types: tuple[SqlType, ...]) -> SqlType | None:
+    return DOUBLE if all(t.is_numeric for t in types) else None
+
+
+def _asked_variance(function: str, linear: Callable[..., Linear | None], call: Asked) -> str | None:
+    """Of exact numbers: their squares are summed as whole numbers."""
+    if len(call.args) != 1 or call.types[0].kind not in (Kind.INT, Kind.BIGINT, Kind.DECIMAL):
+        return None
+    t, arg, over = call.types[0], call.args[0], call.over
+    whole = whole_sql(arg, t)
+    sums = [digits(over(f"sum({call.of}{x})")) for x in (whole, f"{whole} * {whole}")]
+    accumulator = lambda n, s, squares: (n, s, 0, squares, 0, 0)  # noqa: E731
+    finish = finisher(function, linear((t,), call.result), t, call.result, accumulator, 2)
+    return f'"{finish}"({over(f"count({call.of}{arg})")}, {", ".join(sums)})'
+
+
+def _register_variance(*names: str, sample: bool, root: bool, summary: str) -> None:
+    linear = lambda args, _result: _exact_variance(args, sample, root)  # noqa: E731
+    asked = partial(_asked_variance, names[0], linear)
+    linear_aggregate(
+        OverRelations(names, _number, linear=linear, asked=asked), summary=summary, takes="another argument"
+    )
+
+
+_register_variance(
+    "VAR_POP",
+    sample=False,
+    root=False,
+    summary="The population variance; NULLs are left out, NULL when there is nothing.",
+)
+_register_variance(
+    "VAR_SAMP", "VARIANCE", sample=True, root=False, summary="The sample variance; NULL below two values."
+)
+_register_variance(
+    "STDDEV_POP",
+    sample=False,
+    root=True,
+    summary="The population standard deviation; NULLs are left out, NULL when there is nothing.",
+)
+_register_variance(
+    "STDDEV_SAMP", "STDDEV", sample=True, root=True, summary="The sample standard deviation; NULL below two values."
+)
+
+Sums = tuple[int, ...]  # n, pairs that are not finite, then m and e of the five sums
+_NO_PAIRS: Sums = (0,) * 12
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """n pairs: their means, and the sums of the products of what each value differs from its mean."""
+
+    n: int
+    mean_x: Fraction
+    mean_y: Fraction
+    xx: Fraction
+    yy: Fraction
+    xy: Fraction
+
+
+def _pairs(args: Sequence[SqlType]) -> Callable[[tuple[Any, ...], int], Sums | None]:
+    """(y and x of a row, how many times it counts) -> its accumulator."""
+    y_of, x_of = map(_exact, args)
+
+    def part(row: tuple[Any, ...], weight: int) -> Sums | None:
+        if None in row:
+            return None
+        y, x = y_of(row[0]), x_of(row[1])
+        if y is None or x is None:
+            return (weight, weight, *_NO_PAIRS[2:])
+        sums = [x, y, _times(x, x), _times(y, y), _times(x, y)]
+        return (weight, 0, *(p for m, e in sums for p in reduced(m * weight, e)))
+
+    return part
+
+
+def _exact(t: SqlType) -> Callable[[Any], Scaled | None]:
+    """A number as m * 2**e, of a DECIMAL without its point; None for what is not finite."""
+    if t.kind is Kind.DOUBLE:
+        return lambda v: scaled(v) if math.isfinite(v) else None
+    whole = whole_of(t)
+    return lambda v: reduced(whole(v), 0)
+
+
+def _times(a: Scaled, b: Scaled) -> Scaled:
+    return a[0] * b[0], a[1] + b[1]
+
+
+def _added(a: Sums, b: Sums) -> Sums:
+    """The accumulator of both sets of rows."""
+    sums = (p for i in range(2, 12, 2) for p in plus((a[i], a[i + 1]), (b[i], b[i + 1])))
+    return (a[0] + b[0], a[1] + b[1], *sums)
+
+
+def _pairs_result(function: str, args: Sequence[SqlType]) -> Callable[[Sums], Any]:
+    """How the result is computed in the end."""
+    compute = _OF_PAIRS[function]
+    unit_y, unit_x = (Fraction(1, 10 ** (t.scale if t.kind is Kind.DECIMAL else 0)) for t in args)
+
+    def result(acc: Sums) -> Any:
+        n = acc[0]
+        if function == "REGR_COUNT":
+            return n
+        if not n:
+            return None
+        if acc[1]:
+            return math.nan
+        x, y, xx, yy, xy = (Fraction(acc[i]) * Fraction(2) ** acc[i + 1] for i in range(2, 12, 2))
+        x, y, xx, yy, xy = x * unit_x, y * unit_y, xx * unit_x**2, yy * unit_y**2, xy * unit_x * unit_y
+        found = compute(Pairs(n, x / n, y / n, xx - x * x / n, yy - y * y / n, xy - x * y / n))
+        return ratio(found.numerator, 0, found.denominator) if isinstance(found, Fraction) else found
+
+    return result
+
+
+def _corr(m: Pairs) -> float | None:
+    if not m.xx or not m.yy:
+        return None
+    square = m.xy * m.xy / (m.xx * m.yy)
+    return math.copysign(math.sqrt(square), m.xy) if m.xy else 0.0
+
+
+_OF_PAIRS: dict[str, Callable[[Pairs], Fraction | float | None]] = {
+    "CORR": _corr,
+    "COVAR_POP": lambda m: m.xy / m.n,
+    "COVAR_SAMP": lambda m: m.xy / (m.n - 1) if m.n > 1 else None,
+    "REGR_AVGX": lambda m: m.mean_x,
+    "REGR_AVGY": lambda m: m.mean_y,
+    "REGR_COUNT": lambda m: float(m.n),
+    "REGR_INTERCEPT": lambda m: m.mean_y - m.mean_x * m.xy / m.xx if m.xx else None,
+    "REGR_R2": lambda m: None if not m.xx else Fraction(1) if not m.yy else m.xy * m.xy / (m.xx * m.yy),
+    "REGR_SLOPE": lambda m: m.xy / m.xx if m.xx else None,
+    "REGR_SXX": lambda m: m.xx,
+    "REGR_SXY": lambda m: m.xy,
+    "REGR_SYY": lambda m: m.yy,
+}
+
+
+def _register_pairs(function: str) -> None:
+    def linear(args: tuple[SqlType, ...], _result: SqlType) -> Linear | None:
+        if len(args) != 2 or not all(t.is_numeric for t in args):
+            return None
+        return Linear(_NO_PAIRS, _pairs(args), _added, _pairs_result(function, args))
+
+    def result(types: tuple[SqlType, ...]) -> SqlType | None:
+        return BIGINT if function == "REGR_COUNT" and _number(types) else _number(types)
+
+    relation = OverRelations((function,), result, linear=linear, arguments=2)
+    linear_aggregate(relation, summary="The statistic over rows where neither is NULL.", takes="two numbers")
+
+
+for _function in _OF_PAIRS:
+    _register_pairs(_function)

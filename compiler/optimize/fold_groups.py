@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from flowql.compiler.analyze.relation import rekey
 from flowql.compiler.analyze.relations.records import as_records
-from flowql.compiler.functions.registry import lookup_aggregate
+from flowql.compiler.functions.registry import AGGREGATE_NAMES, lookup_aggregate
 from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.user import is_users
 from flowql.compiler.plan.changes import Consolidate, GroupAggregate, GroupCall
@@ -20,7 +20,6 @@ from flowql.compiler.plan.logical import Aggregate, AggregateCall, Filter, Named
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
 from flowql.compiler.plan.visit import map_nodes
 
-_FOLDED = {"COUNT": "COUNT", "MIN": "MIN", "MAX": "MAX", "SUM": "sql_sum", "AVG": "sql_avg"}
 # Equal keys have the same bytes in each format of a repartition.
 _KEYS = (Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.DATE, Kind.TIME, Kind.TIMESTAMP)
 _SUMMED_DIGITS = 20  # 10 ** 18 such numbers have a sum that fits
@@ -67,8 +66,8 @@ def _fold(node: Node, spec: GroupAggregate) -> Node:
 def _call(call: GroupCall, types: dict[str, SqlType]) -> AggregateCall | None:
     """The fold that gives the same; None if there is none."""
     own = is_users(call.function)
-    function = lookup_aggregate(call.function if own else _FOLDED.get(call.function, ""))
-    if function is None or call.distinct or (call.init and not own):
+    function = lookup_aggregate(AGGREGATE_NAMES.get(call.function, call.function))
+    if function is None or call.distinct or (not own and (call.init or function.from_partial is None)):
         return None
     args: tuple[Expr, ...] = tuple(Column(types[a], a) for a in call.args)
     if call.function in ("SUM", "AVG") and not _is_small(args[0].type):

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from flowql.compiler.functions.change_aggregates import names_of_best, needs_values
+from flowql.compiler.functions.change_aggregates import needs_values, shows_one
 from flowql.compiler.plan.asynchronous import AsyncMap
 from flowql.compiler.plan.changes import (
     Consolidate,
@@ -129,7 +129,7 @@ def keeps_values(spec: GroupAggregate) -> bool:
 
 def keeps_all_values(call: GroupCall, *, appends: bool) -> bool:
     """Whether a group has the values of a call. Where rows only come, the value that is shown is enough for MIN, MAX and their like."""
-    if appends and call.function in names_of_best():
+    if appends and shows_one(call.function, call.init):
         return False
     return call.distinct or needs_values(call.function)
 

@@ -10,8 +10,8 @@ import duckdb
 import pyarrow as pa
 
 from flowql.compiler.analyze.relations.asked import ShownColumn
-from flowql.compiler.functions.duckdb_aggregates import DECLINED
 from flowql.compiler.functions.duckdb_sql import quoted
+from flowql.compiler.functions.duckdb_sums import DECLINED
 from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import arrow_type

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowql.compiler.functions import duckdb_aggregates
-from flowql.compiler.functions.duckdb_aggregates import DECLINED
+from flowql.compiler.functions.aggregate_forms import Asked
+from flowql.compiler.functions.change_aggregates import asked_sql
 from flowql.compiler.functions.duckdb_sql import lower, quoted
+from flowql.compiler.functions.duckdb_sums import DECLINED
 from flowql.compiler.functions.registry import AggregateFunction, Function
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.changes import (
@@ -398,16 +399,8 @@ def _aggregate(c: GroupCall, schema: Schema) -> str:
         order = order_by(keys, schema)
     except NotRendered:
         order = ""
-    made = duckdb_aggregates.lowered(
-        c.function,
-        args,
-        types,
-        c.type,
-        c.init,
-        lambda call: call + _filtered(c.filter),
-        distinct=c.distinct,
-        order=order,
-    )
+    call = Asked(args, types, c.type, c.init, lambda call: call + _filtered(c.filter), c.distinct, order)
+    made = asked_sql(c.function, call)
     if made is None:
         raise NotRendered(c.function)
     return made
@@ -433,9 +426,8 @@ def _window(c: WindowCall, spec: Over, schema: Schema) -> str:
     if c.function in _AT:
         place = f", {_number(c.init[0])}" if c.function == "NTH_VALUE" else ""
         return f"CAST({c.function.lower()}({args[0]}{place}{nulls}){over} AS {to})"
-    made = duckdb_aggregates.lowered(
-        c.function, args, types, c.type, c.init, lambda call: call + _filtered(c.filter) + over, windowed=True
-    )
+    call = Asked(args, types, c.type, c.init, lambda call: call + _filtered(c.filter) + over, windowed=True)
+    made = asked_sql(c.function, call)
     if made is None:
         raise NotRendered(c.function)
     return made

@@ -15,7 +15,7 @@ from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
-from flowql.compiler.functions import builtin, change_aggregates, duckdb_aggregates, inline
+from flowql.compiler.functions import builtin, inline, sums
 from flowql.compiler.functions.registry import lookup, register
 from flowql.compiler.plan.expr import Literal
 from flowql.compiler.plan.types import Kind, duckdb_type
@@ -99,34 +99,34 @@ def _time_zone() -> None:
 
 def _guessed_type() -> None:
     """An interactive query takes the average of whole numbers for a whole number."""
-    make = duckdb_aggregates._sum
+    make = sums._asked
 
-    def whole(function: str, of: str, arg: str, t: Any, result: Any, over: Any) -> str:
-        made = make(function, of, arg, t, result, over)
-        is_guessed = function == "AVG" and t.kind in (Kind.INT, Kind.BIGINT)
-        return f"CAST(trunc({made}) AS {duckdb_type(result)})" if is_guessed else made
+    def whole(call: Any, *, mean: bool) -> str | None:
+        made = make(call, mean=mean)
+        is_guessed = mean and call.types[0].kind in (Kind.INT, Kind.BIGINT)
+        return f"CAST(trunc({made}) AS {duckdb_type(call.result)})" if is_guessed else made
 
-    _set(duckdb_aggregates, "_sum", whole)
+    _set(sums, "_asked", whole)
 
 
 def _empty_aggregate() -> None:
     """The sum of nothing is 0."""
-    make = change_aggregates._sum
+    make = sums._linear
 
-    def never_null(t: Any, result: Any, *, mean: bool) -> Any:
-        made = make(t, result, mean=mean)
-        return replace(made, result=lambda acc: made.result(acc) if acc[0] or mean else 0)
+    def never_null(args: Any, result: Any, *, mean: bool) -> Any:
+        made = make(args, result, mean=mean)
+        return made and replace(made, result=lambda acc: made.result(acc) if acc[0] or mean else 0)
 
-    _set(change_aggregates, "_sum", never_null)
+    _set(sums, "_linear", never_null)
 
 
 def _float_sum() -> None:
     """An interactive query adds doubles one after the other."""
 
-    def added(function: str, of: str, arg: str, over: Any) -> str:
-        return str(over(f"{function.lower()}({of}{arg})"))
+    def added(call: Any, *, mean: bool) -> str:
+        return str(call.over(f"{'avg' if mean else 'sum'}({call.of}{call.args[0]})"))
 
-    _set(duckdb_aggregates, "_sum_of_doubles", added)
+    _set(sums, "_asked_doubles", added)
 
 
 def _null_order() -> None:

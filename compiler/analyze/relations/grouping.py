@@ -20,12 +20,10 @@ from flowql.compiler.diagnostics.edits import Edit, behind
 from flowql.compiler.dialect.ast import Name
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
-from flowql.compiler.functions import change_statistics
 from flowql.compiler.functions.change_aggregates import aggregate, result_type
-from flowql.compiler.functions.change_aggregates import names as aggregate_names
 from flowql.compiler.functions.coercion import convert
 from flowql.compiler.functions.folding import folded
-from flowql.compiler.functions.registry import lookup_aggregate
+from flowql.compiler.functions.registry import OVER_RELATIONS, lookup_aggregate
 from flowql.compiler.functions.signatures import FunctionTypeError
 from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.changes import GroupAggregate, GroupCall
@@ -34,17 +32,8 @@ from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, JSONB, SPAN, STRING, Kind, SqlType
 
-_ALIASES = {
-    "STDDEV": "STDDEV_SAMP",
-    "VARIANCE": "VAR_SAMP",
-    "LISTAGG": "STRING_AGG",
-    "EVERY": "BOOL_AND",
-    "APPROX_COUNT_DISTINCT": "COUNT",
-}
+_ALIASES = {"LISTAGG": "STRING_AGG", "APPROX_COUNT_DISTINCT": "COUNT"}  # with arguments of their own
 _WITHIN_GROUP = ("PERCENTILE_CONT", "PERCENTILE_DISC", "MODE")
-_OF_BITS = ("BIT_AND", "BIT_OR", "BIT_XOR")
-_OF_PAIRS = tuple(change_statistics.FUNCTIONS)
-_DOUBLE_RESULTS = ("VAR_SAMP", "VAR_POP", "STDDEV_SAMP", "STDDEV_POP", "PERCENTILE_CONT")
 # Aggregates that PostgreSQL has and no operator over changes yet.
 _MISSING = ("JSONB_AGG", "JSON_AGG", "JSONB_OBJECT_AGG", "JSON_OBJECT_AGG", "APPROX_PERCENTILE")
 
@@ -54,8 +43,8 @@ def function_of(call: t.Call) -> str:
     if is_users(call.name[-1]):
         return call.name[-1]
     name = call.name[-1].upper()
-    name = _ALIASES.get(name, name)
-    return name if name in aggregate_names() or name in _MISSING else ""
+    found = OVER_RELATIONS.get(_ALIASES.get(name, name))
+    return found.names[0] if found is not None else name if name in _MISSING else ""
 
 
 def with_own_aggregates(query: t.Query, catalog: Catalog) -> t.Query:
@@ -209,7 +198,7 @@ class Aggregates:
             node.star or (len(args) == 1 and isinstance(args[0], Literal) and args[0].value is not None)
         ):
             args = []
-        elif len(args) != (wanted := 2 if function in _OF_PAIRS else 1) and (function != "STRING_AGG" or init):
+        elif len(args) != (wanted := OVER_RELATIONS[function].arguments) and (function != "STRING_AGG" or init):
             takes = "two numbers" if wanted == 2 else "one argument"
             help = "count rows of them:  COUNT(DISTINCT ROW(a, b))" if function == "COUNT" and args else ""
             if not args:
@@ -378,18 +367,11 @@ def _is_null(e: Expr) -> bool:
 
 
 def _result_type(function: str, args: tuple[SqlType, ...], node: t.Call) -> SqlType:
-    if function == "COUNT":
-        return BIGINT
-    if function in ("SUM", "AVG"):
-        found = lookup_aggregate(f"sql_{function.lower()}")
-        assert found is not None
-        try:
-            return found.resolve(args, ()).result
-        except FunctionTypeError as problem:
-            raise mistake(
-                "FQ2005", str(problem), node.span, f"got ({', '.join(map(str, args))})", help=problem.hint
-            ) from None
-    result = result_type(function, args)
+    try:
+        result = result_type(function, args)
+    except FunctionTypeError as problem:
+        got = f"got ({', '.join(map(str, args))})"
+        raise mistake("FQ2005", str(problem), node.span, got, help=problem.hint) from None
     if result is None:
         raise mistake(
             "FQ2005", f"{node.name[-1]}({', '.join(map(str, args))}) does not exist", node.span, f"got ({args[0]})"

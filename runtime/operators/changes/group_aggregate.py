@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flowql.compiler.functions.aggregate_forms import Linear, Ordered
 from flowql.compiler.functions.bounds import PART_BYTES
-from flowql.compiler.functions.change_aggregates import Linear, Ordered
 from flowql.compiler.functions.registry import FAILURES
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.changes import GroupAggregate

@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from flowql.compiler.functions.change_aggregates import Linear, Ordered, aggregate, names_of_best
+from flowql.compiler.functions.aggregate_forms import Linear, Ordered
+from flowql.compiler.functions.change_aggregates import aggregate
 from flowql.compiler.plan.changes import GroupCall
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import Kind, SqlType
@@ -104,7 +105,7 @@ def bind(call: GroupCall, place: int, source: Schema, *, appends: bool = False) 
         order_text(parts) if kept else None,
         order_text(opposite) if isinstance(kind, Ordered) and kind.reading == "place" else None,
         arg_types,
-        appends and call.function in names_of_best(),
+        appends and isinstance(kind, Ordered) and kind.reading in ("first", "last"),
     )
 
 

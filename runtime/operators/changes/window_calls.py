@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flowql.compiler.functions.change_aggregates import Linear, Ordered
+from flowql.compiler.functions.aggregate_forms import Linear, Ordered
 from flowql.compiler.plan.changes import Frame, GroupCall, SortKey, WindowCall
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.types import SqlType

@@ -15,13 +15,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given
 
-from flowql.compiler.functions import change_statistics
-from flowql.compiler.functions.change_aggregates import Linear, Ordered, OutOfRange, aggregate, names, needs_values
+from flowql.compiler.functions import builtin
+from flowql.compiler.functions.aggregate_forms import Linear, Ordered, OutOfRange
+from flowql.compiler.functions.change_aggregates import aggregate, names, needs_values
 from flowql.compiler.functions.exact_sums import divided
 from flowql.compiler.functions.numeric import NumericOverflow
+from flowql.compiler.functions.registry import OVER_RELATIONS
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, decimal
 
-PAIRS = change_statistics.FUNCTIONS
+assert builtin.FAMILIES
+PAIRS = {n for n, r in OVER_RELATIONS.items() if r.arguments == 2}
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SMALL = st.floats(-1e6, 1e6, allow_nan=False)
 

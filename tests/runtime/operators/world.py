@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-import flowql.compiler.functions.aggregates  # noqa: F401 - registers COUNT, SUM, ...
+import flowql.compiler.functions.builtin  # noqa: F401 - registers COUNT, SUM, ...
 from flowql.compiler.plan.expr import Column, Expr
 from flowql.compiler.plan.logical import (
     Aggregate,

@@ -1,0 +1,499 @@
+"""SUM and AVG of both dialects, and SUM_LIST. They are two entries each, as they mean different things:
+
+| | ksqlDB | standard SQL |
+|---|---|---|
+| SUM of INT, BIGINT | in the type of the argument; wraps | BIGINT, DECIMAL(38, 0); a row with which it overflows is an error of that row |
+| SUM of DECIMAL(p, s) | DECIMAL(p, s), which overflows | DECIMAL(38, s) |
+| SUM, AVG of DOUBLE | added one after the other: the last digits depend on the order | exact, rounded once |
+| AVG of INT, BIGINT | DOUBLE, of a sum in 64 bits | DECIMAL(38, 18) |
+| AVG of DECIMAL(p, s) | DOUBLE | DECIMAL(38, s), with 18 places at least |
+| of nothing | 0, 0.0 | NULL |
+
+An accumulator of standard SQL is (sum, number of values): it tells "no values" from zero, also after values were taken out again. Its fold keeps
+a sum of doubles as the parts of Shewchuk's expansion ("Adaptive Precision Floating-Point Arithmetic", 1997), beside the numbers of NaNs and infinities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+from flowql.compiler.functions.aggregate_forms import Acc, Add, Asked, Init, Linear, OutOfRange, OverRelations
+from flowql.compiler.functions.duckdb_sums import DECLINED, SUM_DIGITS, digits, finisher, whole_sql
+from flowql.compiler.functions.exact_sums import (
+    NO_DOUBLES,
+    add_doubles,
+    as_double,
+    divided,
+    double_part,
+    from_whole,
+    ratio,
+    reduced,
+    whole_of,
+)
+from flowql.compiler.functions.lazy_arrow import pa
+from flowql.compiler.functions.numeric import (
+    BIGINT_MAX,
+    BIGINT_MIN,
+    MAX_PRECISION,
+    WIDE,
+    NumericOverflow,
+    fit_decimal,
+    wrap32,
+    wrap64,
+)
+from flowql.compiler.functions.registry import AggregateFunction, ArrowCall, register_aggregate, register_columns
+from flowql.compiler.functions.signatures import Resolution, not_accepted
+from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType, arrow_type, decimal, duckdb_type
+
+NUMERIC_SCALE = 18  # of a bare NUMERIC, and of quotients
+_ZERO: dict[Kind, Any] = {Kind.INT: 0, Kind.BIGINT: 0, Kind.DOUBLE: 0.0}
+_INTEGERS = (Kind.INT, Kind.BIGINT)
+# (parts of the sum, NaNs, infinities, negative infinities) of doubles.
+_NO_PARTS: tuple[Any, ...] = ((), 0, 0, 0)
+_PLACES = 100  # binary, of a double that DuckDB adds
+
+
+# --- ksqlDB ---
+
+
+def _identity(_r: Resolution, _init: Init) -> Callable[[Any], Any]:
+    return lambda acc: acc
+
+
+def _number(name: str, result: Callable[[SqlType], SqlType]) -> Callable[[tuple[SqlType, ...], Init], Resolution]:
+    def resolve(types: tuple[SqlType, ...], _init: Init) -> Resolution:
+        if len(types) != 1 or not types[0].is_numeric:
+            raise not_accepted(name, types, f"{name} takes one number")
+        return Resolution(types, result(types[0]))
+
+    return resolve
+
+
+def zero_of(t: SqlType) -> Any:
+    return Decimal(0).scaleb(-t.scale) if t.kind is Kind.DECIMAL else _ZERO[t.kind]
+
+
+def summing(t: SqlType, sign: int = 1) -> Callable[[Any, Any], Any]:
+    """Accumulator ± value in the type: integers wrap, a DECIMAL that overflows is an error of this value."""
+    if t.kind is Kind.DOUBLE:
+        return (lambda acc, v: acc + v) if sign > 0 else (lambda acc, v: acc - v)
+    if t.kind is Kind.DECIMAL:
+        step = WIDE.add if sign > 0 else WIDE.subtract  # the operators would round to 28 digits
+        return lambda acc, v: fit_decimal(step(acc, v), t.precision, t.scale)
+    wrap = wrap32 if t.kind is Kind.INT else wrap64
+    return lambda acc, v: wrap(acc + sign * v)
+
+
+def _skip_null(step: Callable[[Any, Any], Any]) -> Add:
+    return lambda acc, v: acc if v is None else step(acc, v)
+
+
+def _sum_from_partial(r: Resolution, _init: Init) -> Add:
+    t = r.result
+
+    def run(total: Any) -> Any:
+        if total is None:
+            return zero_of(t)
+        if t.kind is Kind.DOUBLE:
+            return float(total)
+        return fit_decimal(total, t.precision, t.scale) if t.kind is Kind.DECIMAL else summing(t)(0, int(total))
+
+    return run
+
+
+register_aggregate(
+    AggregateFunction(
+        "SUM",
+        _number("SUM", lambda t: t),
+        initial=lambda r, _i: zero_of(r.result),
+        add=lambda r, _i: _skip_null(summing(r.result)),
+        undo=lambda r, _i: _skip_null(summing(r.result, -1)),
+        merge=lambda r, _i: summing(r.result),
+        result=_identity,
+        duckdb_partial=lambda args, _r: [f"sum({args[0]})"],
+        from_partial=_sum_from_partial,
+        summary="The sum in the type of the argument; NULLs are left out, 0 when there is nothing.",
+        example="SUM(x)",
+    )
+)
+
+
+def _avg_types(types: tuple[SqlType, ...], _init: Init) -> Resolution:
+    if len(types) != 1 or not types[0].is_numeric:
+        raise not_accepted("AVG", types, "AVG takes one number")
+    exact = types[0].kind in (Kind.INT, Kind.BIGINT)
+    return Resolution((BIGINT if exact else DOUBLE,), DOUBLE)
+
+
+def _average(_r: Resolution, _init: Init) -> Callable[[Any], Any]:
+    return lambda acc: acc[0] / acc[1] if acc[1] else 0.0
+
+
+def _avg_step(sign: int) -> Callable[[Resolution, Init], Add]:
+    def make(r: Resolution, _init: Init) -> Add:
+        step = summing(r.args[0], sign)
+        return lambda acc, v: acc if v is None else (step(acc[0], v), acc[1] + sign)
+
+    return make
+
+
+def _avg_merge(r: Resolution, _init: Init) -> Callable[[Any, Any], Any]:
+    step = summing(r.args[0])
+    return lambda a, b: (step(a[0], b[0]), a[1] + b[1])
+
+
+def _avg_from_partial(r: Resolution, _init: Init) -> Add:
+    t = r.args[0]
+    total_of = float if t.kind is Kind.DOUBLE else (lambda v: wrap64(int(v)))
+    return lambda total, n: (zero_of(t) if total is None else total_of(total), n or 0)
+
+
+register_aggregate(
+    AggregateFunction(
+        "AVG",
+        _avg_types,
+        initial=lambda r, _i: (zero_of(r.args[0]), 0),
+        add=_avg_step(1),
+        undo=_avg_step(-1),
+        merge=_avg_merge,
+        result=_average,
+        duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
+        from_partial=_avg_from_partial,
+        summary="The mean as a DOUBLE; NULLs are left out, 0.0 when there is nothing. Integers are summed in 64 bits.",
+        example="AVG(x)",
+    )
+)
+
+
+def _list_sum_types(types: tuple[SqlType, ...], _init: Init) -> Resolution:
+    if len(types) != 1 or types[0].kind is not Kind.ARRAY or not types[0].element.is_numeric:
+        raise not_accepted("SUM_LIST", types, "SUM_LIST takes an ARRAY of numbers")
+    return Resolution(types, types[0].element)
+
+
+def _list_sum(sign: int) -> Callable[[Resolution, Init], Add]:
+    def make(r: Resolution, _init: Init) -> Add:
+        step = summing(r.result, sign)
+
+        def run(acc: Any, items: list[Any] | None) -> Any:
+            for v in items or ():
+                acc = acc if v is None else step(acc, v)
+            return acc
+
+        return run
+
+    return make
+
+
+register_aggregate(
+    AggregateFunction(
+        "SUM_LIST",
+        _list_sum_types,
+        initial=lambda r, _i: zero_of(r.result),
+        add=_list_sum(1),
+        undo=_list_sum(-1),
+        merge=lambda r, _i: summing(r.result),
+        result=_identity,
+        summary="The sum of all elements of arrays; NULLs are left out.",
+        example="SUM_LIST(xs)",
+    )
+)
+
+
+# --- standard SQL: as a stream is folded ---
+
+
+def _sum_type(t: SqlType) -> SqlType:
+    if t.kind is Kind.DECIMAL:
+        return decimal(MAX_PRECISION, t.scale)
+    return {Kind.INT: BIGINT, Kind.BIGINT: decimal(MAX_PRECISION, 0)}.get(t.kind, DOUBLE)
+
+
+def _average_type(t: SqlType) -> SqlType:
+    return DOUBLE if t.kind is Kind.DOUBLE else decimal(MAX_PRECISION, max(t.scale, NUMERIC_SCALE))
+
+
+def _grown(parts: tuple[float, ...], v: float) -> tuple[float, ...]:
+    """The expansion with one value more: no part overlaps another, and together they are the sum, without rounding."""
+    rest = []
+    for part in parts:
+        large, small = (v, part) if abs(v) >= abs(part) else (part, v)
+        v = large + small
+        if lost := small - (v - large):
+            rest.append(lost)
+    if math.isinf(v):
+        raise NumericOverflow("the sum is out of the range of DOUBLE")
+    return (*rest, v) if v else tuple(rest)
+
+
+def _double_step(sign: int) -> Callable[[Any, float], Any]:
+    def step(total: Any, v: float) -> Any:
+        parts, nans, above, below = total
+        if math.isfinite(v):
+            return _grown(parts, sign * v), nans, above, below
+        if v != v:
+            return parts, nans + sign, above, below
+        return (parts, nans, above + sign, below) if v > 0 else (parts, nans, above, below + sign)
+
+    return step
+
+
+def _double_total(total: Any) -> float:
+    parts, nans, above, below = total
+    if nans or (above and below):
+        return math.nan
+    return math.inf if above else -math.inf if below else math.fsum(parts)
+
+
+def _double_mean(total: Any, n: int) -> float:
+    """The double nearest to the exact mean, which a rounded sum might miss."""
+    whole = _double_total(total)
+    if not math.isfinite(whole):
+        return whole
+    fractions = [part.as_integer_ratio() for part in total[0]]
+    below = max((d for _, d in fractions), default=1)  # all are powers of two
+    return sum(m * (below // d) for m, d in fractions) / (below * n)
+
+
+def _double_merge(a: Any, b: Any) -> Any:
+    parts = a[0]
+    for v in b[0]:
+        parts = _grown(parts, v)
+    return (parts, *(x + y for x, y in zip(a[1:], b[1:], strict=True)))
+
+
+def _exact_step(t: SqlType, sign: int) -> Callable[[Any, Any], Any]:
+    """Sum ± value of an argument of type `t`. Integers are exact at any size; decimals must fit their sum's type."""
+    if t.kind is Kind.DOUBLE:
+        return _double_step(sign)
+    if t.kind is Kind.DECIMAL:
+        exact = WIDE.add if sign > 0 else WIDE.subtract
+        return lambda total, v: fit_decimal(exact(total, v), MAX_PRECISION, t.scale)
+    if t.kind is Kind.INT:
+        return lambda total, v: _bigint(total + sign * v)
+    return lambda total, v: total + sign * v
+
+
+def _bigint(total: int) -> int:
+    if not BIGINT_MIN <= total <= BIGINT_MAX:
+        raise NumericOverflow("the sum is out of the range of BIGINT")
+    return total
+
+
+def _nothing(r: Resolution, _init: Init) -> Any:
+    t = r.args[0]
+    if t.kind is Kind.DOUBLE:
+        return _NO_PARTS, 0
+    return (Decimal(0).scaleb(-t.scale) if t.kind is Kind.DECIMAL else 0), 0
+
+
+def _exact_fold(sign: int) -> Callable[[Resolution, Init], Add]:
+    def make(r: Resolution, _init: Init) -> Add:
+        step = _exact_step(r.args[0], sign)
+        return lambda acc, v: acc if v is None else (step(acc[0], v), acc[1] + sign)
+
+    return make
+
+
+def _exact_merge(r: Resolution, _init: Init) -> Callable[[Any, Any], Any]:
+    t = r.args[0]
+    both = _double_merge if t.kind is Kind.DOUBLE else _exact_step(t, 1)
+    return lambda a, b: (both(a[0], b[0]), a[1] + b[1])
+
+
+def _exact_from_partial(r: Resolution, init: Init) -> Add:
+    """Of the sum and the number of a batch's values. A sum of doubles has been rounded by then."""
+    t, nothing = r.args[0], _nothing(r, init)
+    if t.kind is Kind.DOUBLE:
+        step = _double_step(1)
+        return lambda total, n: (step(_NO_PARTS, float(total)), n) if n else nothing
+    whole = int if t.kind in _INTEGERS else (lambda total: fit_decimal(total, MAX_PRECISION, t.scale))
+    return lambda total, n: (whole(total), n) if n else nothing
+
+
+def _total(r: Resolution, _init: Init) -> Callable[[Any], Any]:
+    if r.args[0].kind is Kind.DOUBLE:
+        return lambda acc: _double_total(acc[0]) if acc[1] else None
+    if r.args[0].kind is Kind.BIGINT:
+        return lambda acc: Decimal(acc[0]) if acc[1] else None
+    return lambda acc: acc[0] if acc[1] else None
+
+
+def _mean(r: Resolution, _init: Init) -> Callable[[Any], Any]:
+    if r.result.kind is Kind.DOUBLE:
+        return lambda acc: _double_mean(acc[0], acc[1]) if acc[1] else None
+    quantum = Decimal(1).scaleb(-r.result.scale)
+
+    def mean(acc: Any) -> Decimal | None:
+        if not acc[1]:
+            return None
+        exact = WIDE.divide(Decimal(acc[0]), Decimal(acc[1]))
+        return exact.quantize(quantum, rounding=ROUND_HALF_UP, context=WIDE)
+
+    return mean
+
+
+def _averaging(make: Callable[[Resolution, Init], Add]) -> Callable[[Resolution, Init], Add]:
+    """A step of AVG. Where the average may be out of its type's range, which is an error as of a sum, it is looked at."""
+
+    def averaging(r: Resolution, init: Init) -> Add:
+        step, mean = make(r, init), _mean(r, init)
+        limit = Decimal(10) ** (r.result.precision - r.result.scale)
+
+        def run(acc: Any, v: Any) -> Any:
+            made = step(acc, v)
+            if (value := mean(made)) is not None and abs(value) >= limit:
+                raise NumericOverflow(f"the average is out of the range of {r.result}")
+            return made
+
+        t = r.args[0]
+        narrower = t.kind is Kind.DECIMAL and t.precision - t.scale > r.result.precision - r.result.scale
+        return run if narrower else step
+
+    return averaging
+
+
+# --- standard SQL: over relations, and over rows that are all there ---
+
+
+def _linear(args: tuple[SqlType, ...], result: SqlType, *, mean: bool) -> Linear | None:
+    """Accumulator: (values that are not NULL, their sum as a whole number or as a `DoubleSum`)."""
+    if len(args) != 1 or not args[0].is_numeric:
+        return None
+    t = args[0]
+    if t.kind is Kind.DOUBLE:
+
+        def of_doubles(acc: Acc) -> Any:
+            return as_double(acc[1], acc[0] if mean else 1) if acc[0] else None
+
+        return Linear(
+            (0, *NO_DOUBLES),
+            lambda args, weight: None if args[0] is None else (weight, *double_part(args[0], weight)),
+            lambda a, b: (a[0] + b[0], *add_doubles(a[1:], b[1:])),
+            lambda acc: of_doubles((acc[0], acc[1:])),
+            of_sum=lambda n, m, e: (n, *reduced(m, e), 0, 0, 0),
+        )
+    whole = whole_of(t)
+    write = _whole_result(t, result)
+
+    def part(args: tuple[Any, ...], weight: int) -> Acc | None:
+        return None if args[0] is None else (weight, whole(args[0]) * weight)
+
+    return Linear(
+        (0, 0),
+        part,
+        lambda a, b: (a[0] + b[0], a[1] + b[1]),
+        lambda acc: write(acc[1], acc[0] if mean else 1) if acc[0] else None,
+        of_sum=(lambda n, m, _e: (n, m)) if t.kind in (Kind.INT, Kind.BIGINT) else None,
+    )
+
+
+def _whole_result(t: SqlType, result: SqlType) -> Callable[[int, int], Any]:
+    """(whole number in the scale of `t`, divisor) -> value of the result's type. Raises OutOfRange."""
+    scale = t.scale if t.kind is Kind.DECIMAL else 0
+    if result.kind is Kind.DOUBLE:
+        return lambda n, divisor: n / (divisor * 10**scale)
+    if result.kind is Kind.DECIMAL:
+        up = result.scale - scale
+        limit = 10**result.precision
+
+        def decimal(n: int, divisor: int) -> Any:
+            whole = divided(n * 10 ** max(up, 0), divisor * 10 ** max(-up, 0))
+            if abs(whole) >= limit:
+                raise OutOfRange(f"the result does not fit in {result}")
+            return from_whole(whole, result.scale)
+
+        return decimal
+    bits = 31 if result.kind is Kind.INT else 63
+
+    def integer(n: int, divisor: int) -> Any:
+        whole = divided(n, divisor * 10**scale)
+        if not -(1 << bits) <= whole < 1 << bits:
+            raise OutOfRange(f"the result does not fit in {result}")
+        return whole
+
+    return integer
+
+
+def _asked(call: Asked, *, mean: bool) -> str | None:
+    """Sums are whole numbers in DuckDB, and finished once for each group."""
+    if len(call.args) != 1 or not call.types[0].is_numeric:
+        return None
+    (t,), (arg,), result = call.types, call.args, call.result
+    if t.kind is Kind.DOUBLE:
+        return _asked_doubles(call, mean=mean)
+    if not mean and result.kind in (*_INTEGERS, Kind.DECIMAL) and result.scale == t.scale:
+        return f"CAST({call.over(f'sum({call.of}{arg})')} AS {duckdb_type(result)})"
+    finish = finisher("AVG" if mean else "SUM", _linear((t,), result, mean=mean), t, result, lambda n, s: (n, s))
+    return (
+        f'"{finish}"({call.over(f"count({call.of}{arg})")}, {digits(call.over(f"sum({call.of}{whole_sql(arg, t)})"))})'
+    )
+
+
+def _asked_doubles(call: Asked, *, mean: bool) -> str:
+    """Exact, by the whole parts and the fractions as whole numbers of 2**-100; declines rows of which one has more digits, and what is not finite."""
+    of, arg, over = call.of, call.args[0], call.over
+    whole = f"trunc({arg})"
+    fraction = f"(({arg} - {whole}) * {float(2**_PLACES)!r})"
+    odd = f"NOT isfinite({arg}) OR abs({arg}) >= {float(2**_PLACES)!r} OR {fraction} <> trunc({fraction})"
+    parts = [
+        digits(over(f"sum({of}CASE WHEN {odd} THEN error('{DECLINED}') ELSE CAST({part} AS HUGEINT) END)"))
+        for part in (whole, fraction)
+    ]
+    name = f"{'AVG' if mean else 'SUM'}@DOUBLES"
+
+    def finish(columns: Sequence[pa.Array]) -> pa.Array:
+        made = []
+        for n, m, f in zip(*(c.to_pylist() for c in columns), strict=True):
+            made.append(ratio((int(m) << _PLACES) + int(f), -_PLACES, n if mean else 1) if n else None)
+        return pa.array(made, arrow_type(DOUBLE))
+
+    register_columns(name, ArrowCall((BIGINT, SUM_DIGITS, SUM_DIGITS), DOUBLE, finish))
+    return f'"{name}"({over(f"count({of}{arg})")}, {", ".join(parts)})'
+
+
+register_aggregate(
+    AggregateFunction(
+        "sql_sum",
+        _number("SUM", _sum_type),
+        initial=_nothing,
+        add=_exact_fold(1),
+        undo=_exact_fold(-1),
+        merge=_exact_merge,
+        result=_total,
+        duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
+        from_partial=_exact_from_partial,
+        relation=OverRelations(
+            ("SUM",),
+            lambda types: _number("SUM", _sum_type)(types, ()).result,
+            linear=lambda args, result: _linear(args, result, mean=False),
+            asked=lambda call: _asked(call, mean=False),
+        ),
+        summary="The sum in a wider type; NULLs are left out, NULL when there is nothing.",
+        example="SUM(x)",
+    )
+)
+register_aggregate(
+    AggregateFunction(
+        "sql_avg",
+        _number("AVG", _average_type),
+        initial=_nothing,
+        add=_averaging(_exact_fold(1)),
+        undo=_averaging(_exact_fold(-1)),
+        merge=_averaging(_exact_merge),
+        result=_mean,
+        duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
+        from_partial=_exact_from_partial,
+        relation=OverRelations(
+            ("AVG",),
+            lambda types: _number("AVG", _average_type)(types, ()).result,
+            linear=lambda args, result: _linear(args, result, mean=True),
+            asked=lambda call: _asked(call, mean=True),
+        ),
+        summary="The mean, exact to 18 places of whole numbers and decimals; NULLs are left out, NULL when there is nothing.",
+        example="AVG(x)",
+    )
+)
