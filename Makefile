@@ -11,8 +11,8 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
   command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
   && echo $$p && break; done)
-# Many tests wait for processes they started: two at a time end in two thirds of the time. Tests of a file stay together.
-WORKERS ?= 2
+# Many tests wait for processes they started, so three at a time keep two processors busy. Tests of a file stay together.
+WORKERS ?= 3
 # Modules compiled once, not at each start of a process: tests and the quickstart start thousands.
 unexport PYTHONDONTWRITEBYTECODE
 # Of the longest tests some run each time, in turn: TURNS=all runs all of them, a number draws the same ones again.

@@ -13,12 +13,14 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, settings
 
 from flowql.runtime.app.threads import GC_THRESHOLD
+from tests.dealing import SERVICES, Dealing
 from tests.kafka_broker import kafka, kafka_broker, own_broker
 
 __all__ = ["kafka", "kafka_broker", "own_broker"]  # fixtures of all tests
@@ -36,8 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what the tests see into tests/golden")
 
 
-# What takes long begins first, or the last of it would be waited for by one worker alone.
-LONG = ("crash", "kafka", "spark", "sim", "slow")
+# What takes long begins first, or the last of it would be waited for by one worker alone: longest first.
+LONG = (*SERVICES, "crash", "sim", "slow")
 
 
 # How many of a group run each time.
@@ -76,8 +78,19 @@ def take_turns(items: list[pytest.Item], turns: str) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     take_turns(items, os.environ["TURNS"])
-    long = {i.path for i in items if any(i.get_closest_marker(m) for m in LONG)}
-    items.sort(key=lambda i: i.path not in long)
+    places = {i.path: len(LONG) for i in items}
+    for item in items:
+        places[item.path] = min(
+            [places[item.path], *(LONG.index(m.name) for m in item.iter_markers() if m.name in LONG)]
+        )
+    items.sort(key=lambda i: places[i.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getoption("dist") != "loadfile":
+        return None
+    return Dealing(config, log)
 
 
 def pytest_collection_finish() -> None:
