@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
-from flowql.compiler.analyze.relations.view import relations_read
+from flowql.compiler.analyze.relations.definitions import relations_read
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import (

@@ -13,8 +13,9 @@ from flowql.compiler.dialect.standard.tree import Query, TableFunction, walk
 from flowql.compiler.dialect.standard.view_statement import CreateView
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes
 from flowql.compiler.plan.topology import QueryPlan, SourceDef
+from flowql.compiler.plan.watermarks import AppendOnly
 
-LOST_WINDOWS, TIMELESS_TABLE, KEPT_WINDOWS = "FQ2120", "FQ2121", "FQ2091"
+LOST_WINDOWS, TIMELESS_TABLE, KEPT_WINDOWS, DAY_BEHIND = "FQ2120", "FQ2121", "FQ2091", "FQ2114"
 _DAY_MS = 86_400_000
 
 
@@ -25,6 +26,7 @@ def hints_about(
     said: set[str] = set()
     if isinstance(statement, CreateView) and statement.is_view and statement.tree is not None:
         yield from _kept_windows(query, statement.tree)
+        yield from _a_day_behind(query, sources, statement, span)
     for node in walk_nodes(query.logical):
         spec = node.spec
         if isinstance(spec, Aggregate) and spec.emit_final and spec.window is not None:
@@ -50,7 +52,28 @@ def _kept_windows(query: QueryPlan, tree: Query) -> Iterator[Diagnostic]:
             window.span,
             "no watermark says when a window is over",
             why="over a stream without a watermark no record is late, so each window may still get one",
-            help="declare WATERMARK FOR the time in CREATE STREAM: windows that are over are forgotten then, and their rows stay",
+            help="declare WATERMARK FOR the time in CREATE STREAM, or write  WITH (RETENTION = '7 DAYS')  behind the name of the view: windows that"
+            " are over are forgotten then, and their rows stay",
+            severity="hint",
+        )
+
+
+def _a_day_behind(
+    query: QueryPlan, sources: Mapping[str, SourceDef], statement: CreateView, span: Span
+) -> Iterator[Diagnostic]:
+    """A join that has a RETENTION though none is written."""
+    if any(p.name == "RETENTION" for p in statement.properties):
+        return
+    marked = (n for n in walk_nodes(query.logical) if isinstance(n.spec, AppendOnly) and n.spec.watermark is not None)
+    read = (n.inputs[0].spec.source for n in marked if isinstance(n.inputs[0].spec, Scan))
+    if any((found := sources.get(name)) is not None and found.watermark is None for name in read):
+        yield Diagnostic(
+            DAY_BEHIND,
+            f"{query.id} leaves out records that are more than a day behind",
+            span,
+            "a join of streams without a watermark",
+            why="rows are dropped when no record can meet them, and without a watermark any record might",
+            help="say how far behind records may be, with  WITH (RETENTION = '1 DAY')  behind the name of the view",
             severity="hint",
         )
 

@@ -42,9 +42,11 @@ _TIMES = {"EARLIEST_TIME", "LATEST_TIME", "MAX_AHEAD"}
 _RECORD = {"TIMESTAMP", "TIMESTAMP_FORMAT", "WRAP_SINGLE_VALUE", "VALUE_DELIMITER", "KEY_DELIMITER"}
 _QUERY = {"PRIORITY", "WEIGHT", "LATENCY_TARGET", "QUERY_ID", "ON_CHANGE"}
 _ON_CHANGE: tuple[OnChange, ...] = ("rebuild", "forward")
+_VIEW = {"RETENTION"}
 _SOURCE_ONLY = {"WINDOW_TYPE", "WINDOW_SIZE", "SOURCED_BY_CONNECTOR", "PARTITIONER"}
 FOR_SOURCE = frozenset(_TOPIC | _RECORD | _TIMES | _SOURCE_ONLY | set(_SCHEMA_PROPERTIES))
 FOR_SINK = frozenset(_TOPIC | _RECORD | _QUERY | set(_SCHEMA_PROPERTIES))
+FOR_VIEW = FOR_SINK | _VIEW
 FOR_INSERT = frozenset(_QUERY)
 
 
@@ -75,6 +77,7 @@ class Properties:
     value_delimiter: str | None = None
     window: KeyWindow | None = None
     options: QueryOptions = NO_OPTIONS
+    retention_ms: int | None = None
     key_schema: SideProperties = SideProperties()
     value_schema: SideProperties = SideProperties()
     spans: Mapping[str, Span] = field(default_factory=dict)
@@ -110,6 +113,7 @@ def read_properties(items: Sequence[Property], allowed: frozenset[str], fold: st
         value_delimiter=_delimiter(given, "VALUE_DELIMITER"),
         window=_window(given),
         options=_options(given),
+        retention_ms=_duration(given, "RETENTION", "7 DAYS"),
         key_schema=_side(given, "KEY"),
         value_schema=_side(given, "VALUE"),
         spans={p.name: p.value_span if p.value_span != NOWHERE else p.span for p in items},

@@ -15,11 +15,12 @@ from flowql.compiler.analyze.insert_row import check_writable, insert_row, known
 from flowql.compiler.analyze.ksql_limits import refuse_in_ksql
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.options import QueryOptions
-from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, Properties, read_properties
+from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, FOR_VIEW, Properties, read_properties
 from flowql.compiler.analyze.query import BoundSelect, bind_query
 from flowql.compiler.analyze.registered import key_side, value_side, with_schema
 from flowql.compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
 from flowql.compiler.analyze.relations.records import as_stream
+from flowql.compiler.analyze.relations.retention import Retention
 from flowql.compiler.analyze.relations.view import bind_view, consolidated, is_relational
 from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
@@ -338,8 +339,9 @@ def _create_view(
     statement: CreateView, tree: Query, catalog: Catalog, session: Mapping[str, str], at: Span
 ) -> BoundQuery:
     """A view. Where rows of streams are only added it is a stream (`relations.records`); else a table, which keeps a row per row identity."""
-    properties = read_properties(statement.properties, FOR_SINK, catalog.fold)
-    view, columns = bind_view(tree, statement.columns, catalog, at)
+    properties = read_properties(statement.properties, FOR_VIEW, catalog.fold)
+    retention = Retention(properties.retention_ms, properties.span("RETENTION"))
+    view, columns = bind_view(tree, statement.columns, catalog, at, retention)
     records = as_stream(view)
     if records is not None:
         _refuse_system_columns(columns, at)

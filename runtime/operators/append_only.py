@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.topology import Operator
 from flowql.compiler.plan.watermarks import AppendOnly
 from flowql.runtime.batch import DELETE, INSERT, Batch, Ints
@@ -55,6 +56,8 @@ class AppendOnlyOperator:
 
 def _times(batch: Batch, column: str) -> tuple[Ints, Bools]:
     """Values of a time column, and which of them there are."""
+    if column == ROWTIME:
+        return batch.rowtime, np.ones(len(batch), np.bool_)
     if not batch.is_columns:
         values = batch.column(column)
         known = np.array([v is not None for v in values], np.bool_)

@@ -174,6 +174,18 @@ class SqlSession:
         arrays = [pa.array([r[i] for r in rows], arrow_type(f.type)) for i, f in enumerate(fields)]
         return pa.Table.from_arrays(arrays, names=[f.name for f in fields])
 
+    def kept(self, view: str) -> int:
+        """Entries of the stores of its operators, without its own rows."""
+        (query,) = (q for q in self._instance.plan.queries if q.sink == view)
+        stores = [s.name for sub in query.subtopologies for op in sub.operators for s in op.stores if s.name != view]
+        with self._instance.snapshot() as snapshot:
+            return sum(1 for s in stores if not s.endswith("-consolidate-1") for _ in snapshot.scan(s))
+
+    def late(self, view: str) -> int:
+        """Records that its query left out as late since the instance began."""
+        (query,) = (q for q in self._instance.plan.queries if q.sink == view)
+        return self._instance.metrics.query(query.id).late_records
+
     def dead_letters(self) -> int:
         """How many records were dead letters since the queries were deployed."""
         return sum(self._instance.metrics.query(q).dead_letters for q in self._instance.queries)

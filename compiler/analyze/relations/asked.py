@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flowql.compiler.analyze.relations.array_queries import as_aggregates
+from flowql.compiler.analyze.relations.definitions import relations_read
 from flowql.compiler.analyze.relations.expressions import Correlated
 from flowql.compiler.analyze.relations.grouping import with_own_aggregates
 from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.analyze.relations.query import QueryBinder
-from flowql.compiler.analyze.relations.view import as_people_write, relations_read
+from flowql.compiler.analyze.relations.view import as_people_write
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import Span

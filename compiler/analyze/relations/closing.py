@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.relations.relation import WindowBound
-from flowql.compiler.analyze.relations.time_bounds import bounds_of
+from flowql.compiler.analyze.relations.time_bounds import bounds_of, time_passed
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.plan.changes import (
     EquiJoin,
@@ -29,7 +29,7 @@ from flowql.compiler.plan.changes import (
     VersionJoin,
     WindowCall,
 )
-from flowql.compiler.plan.expr import Column
+from flowql.compiler.plan.expr import ROWTIME
 from flowql.compiler.plan.logical import Explode, Filter, Node, Project, Union, walk_nodes
 from flowql.compiler.plan.types import Kind
 from flowql.compiler.plan.watermarks import AppendOnly, Closing, EmitClosed
@@ -50,6 +50,8 @@ def followed(node: Node, windows: Windows) -> tuple[Node, Following]:
     match node.spec:
         case AppendOnly(watermark):
             field = None if watermark is None else node.schema.get(watermark.column)
+            if watermark is not None and watermark.column == ROWTIME:
+                return node, {ROWTIME: 1}
             return node, {field.name: 1} if field is not None and field.type.kind is Kind.TIMESTAMP else NOTHING
         case GroupAggregate(keys):
             names = {k: f.name for k, f in zip(keys, node.schema.key, strict=True)}
@@ -76,8 +78,8 @@ def _through(node: Node, below: Sequence[Following], windows: Windows) -> Follow
             found: dict[str, int] = {}
             for c in columns:
                 bound = windows.get(c.name)
-                if isinstance(c.expr, Column) and c.expr.name in below[0]:
-                    found[c.name] = below[0][c.expr.name]
+                if (of := time_passed(c.expr)) is not None and of in below[0]:
+                    found[c.name] = below[0][of]
                 elif bound is not None and bound.column in below[0]:
                     found[c.name] = bound.last_ms + below[0][bound.column]
             return found

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from flowql.compiler.analyze.relations.closing import emitted, has_watermark
+from flowql.compiler.analyze.relations.gap_fill import is_gap_fill
 from flowql.compiler.analyze.relations.relation import Names, Rel, copied, renamed_source
+from flowql.compiler.analyze.relations.time_windows import is_time_window, source_of
+from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.parser import parse_trees
 from flowql.compiler.dialect.standard.refuse import unsupported
+from flowql.compiler.plan.logical import Node
 from flowql.compiler.plan.topology import SourceDef
 
 
@@ -46,13 +50,29 @@ class Binding(Protocol):
     def count_inlined(self, table: t.Table, times: int = 1) -> None: ...
 
 
-def whole(binder: Binding, query: t.Query) -> Rel:
-    """The relation of the query of a view."""
+def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Names in FROM, at any depth, that mean no common table expression. common: names that mean one here."""
+    if isinstance(node, t.Query):
+        for table in node.with_:  # each may name those before it
+            yield from relations_read(table.query, common | {table.name} if node.recursive else common)
+            common |= {table.name}
+    elif isinstance(node, t.TableFunction) and (is_time_window(node) or is_gap_fill(node)) and node.call.args:
+        yield from relations_read(source_of(node), common)
+    elif isinstance(node, t.Table) and not (len(node.name) == 1 and node.name[0] in common):
+        yield node.name[-1]
+    for child in t.children(node):
+        if not isinstance(child, t.With):
+            yield from relations_read(child, common)
+
+
+def whole(binder: Binding, query: t.Query, retained: Callable[[Node], Node] = lambda node: node) -> Rel:
+    """The relation of the query of a view. retained: gives its plan the RETENTION of the view."""
     if query.emit == "final":
         unsupported("EMIT FINAL of a view", query.span, "write  EMIT ON WINDOW CLOSE")
     closes = query.emit == "on window close"
     binder.follows_watermark |= closes
     rel = binder.query(replace(query, emit=None))
+    rel = replace(rel, node=retained(rel.node))
     return replace(rel, node=emitted(rel.node, binder.names.windows, query.span)) if closes else rel
 
 
@@ -87,3 +107,11 @@ def definition_of(source: SourceDef) -> t.Query | None:
     assert not mistakes, "a view was made from this text"
     assert isinstance(statement, st.CreateTable)
     return statement.query
+
+
+def is_plain(name: str, catalog: Catalog) -> bool:
+    """Whether it is no stream with a watermark, and no view of one."""
+    source = catalog.sources.get(name)
+    query = None if source is None else definition_of(source)
+    follows = source is not None and source.watermark is not None
+    return not follows and (query is None or all(is_plain(n, catalog) for n in relations_read(query)))

@@ -41,6 +41,7 @@ from flowql.compiler.analyze.relations.temporal import (
     temporally_joined,
     version_joined,
 )
+from flowql.compiler.analyze.relations.time_bounds import compares_times
 from flowql.compiler.analyze.relations.time_windows import (
     in_windows,
     is_session,
@@ -177,7 +178,7 @@ class FromBinder(ABC):
         elif isinstance(relation, t.Derived):
             self._derived(relation, given)
         else:
-            given.add(self._relation(relation, given.tables, given.outer))
+            given.add(self._relation(relation, given.tables, given.outer, given.where))
 
     def _function(self, function: t.TableFunction, given: _From) -> None:
         """A function of FROM may name the columns of all that stands before it."""
@@ -231,12 +232,12 @@ class FromBinder(ABC):
             help = "compare the times in ON, and declare WATERMARK FOR those of streams; or write  CREATE STREAM ... AS"
             unsupported("WITHIN in a view", join.at, help)
 
-    def _relation(self, relation: t.Relation, tables: Tables, outer: RelBinder | None) -> Rel:
+    def _relation(self, relation: t.Relation, tables: Tables, outer: RelBinder | None, where: Sequence[t.Expr]) -> Rel:
         match relation:
             case t.Table():
                 return self._table(relation, tables)
             case t.Join():
-                return self._outer_join(relation, tables, outer)
+                return self._outer_join(relation, tables, outer, where)
             case t.TableFunction() if is_time_window(relation) or is_gap_fill(relation):
                 source = source_of(relation)
                 if is_gap_fill(relation):
@@ -286,8 +287,8 @@ class FromBinder(ABC):
         rel = renamed_source(rel, alias, columns)
         return with_row(rel, alias, self.names) if alias in self.bare else rel
 
-    def _outer_join(self, join: t.Join, tables: Tables, outer: RelBinder | None) -> Rel:
-        """An outer join, or one with USING or NATURAL: both sides first, then their pairs."""
+    def _outer_join(self, join: t.Join, tables: Tables, outer: RelBinder | None, where: Sequence[t.Expr]) -> Rel:
+        """An outer join, or one with USING or NATURAL: both sides first, then their pairs. where: conditions of the query around."""
         self._check_join(join)
         if is_asof(join) and (
             is_temporal(join) or (join.on is not None and has_query(join.on)) or _depends(join.right)
@@ -326,6 +327,7 @@ class FromBinder(ABC):
                 conditions = all_conjuncts(binder.true_when(join.on))
         else:
             conditions = [equal(name, left, right, join, self.catalog) for name in using]
+            conditions += self._bounds(where, left, right, outer) if kind == "inner" else []
         if as_of is not None:
             time = self._binder(left.columns, "FOR SYSTEM_TIME AS OF", outer).bound(as_of)
             assert isinstance(join.right, t.Table)
@@ -338,6 +340,15 @@ class FromBinder(ABC):
         else:
             made = joined(kind, left, right, [*ties, *conditions], self.names)
         return merged_columns(kind, left, right, using, made, self.names) if using else made
+
+    def _bounds(self, where: Sequence[t.Expr], left: Rel, right: Rel, outer: RelBinder | None) -> list[Expr]:
+        """Conditions of WHERE that compare times of both sides: a join without ON has them nowhere else."""
+        binder = self._binder((*left.columns, *right.columns), "WHERE", outer)
+        found: list[Expr] = []
+        for part in (p for p in where if not has_query(p)):
+            with suppress(CompileError):  # it names other relations, or a column that is merged
+                found += [c for c in all_conjuncts(binder.true_when(part)) if compares_times(c)]
+        return [c for c in found if columns_of(c) & left.names and columns_of(c) & right.names]
 
     def _carrying(self, kind: str, left: Rel, right: Rel, outer: RelBinder | None, join: t.Join) -> tuple[Rel, Rel]:
         """Both sides, where the one that is kept is there once for each row of the domain, which ON names."""

@@ -38,6 +38,18 @@ def bounds_of(spec: EquiJoin, mine: Container[str], others: Container[str]) -> I
 _Time = tuple[str, int]  # column, and what is added to it in ms
 
 
+def time_passed(e: Expr | None) -> str | None:
+    """The column of milliseconds since 1970 that a time is, as a TIMESTAMP or a number; None if it is computed."""
+    if isinstance(e, Call) and e.name == "FROM_UNIXTIME" and len(e.args) == 1:
+        (e,) = e.args
+    return e.name if isinstance(e, Column) else None
+
+
+def compares_times(condition: Expr) -> bool:
+    """Whether it bounds a column of times by another one."""
+    return any(_ordered(condition))
+
+
 def _ordered(condition: Expr) -> Iterator[tuple[_Time, _Time]]:
     """(a, b) for a >= b."""
     if not isinstance(condition, Call) or len(condition.args) < 2:
@@ -52,9 +64,9 @@ def _ordered(condition: Expr) -> Iterator[tuple[_Time, _Time]]:
 
 
 def _time(e: Expr) -> _Time | None:
-    """A time column, with an interval of one length added or taken away."""
+    """A time column, with an interval of one length added or taken away. A column of milliseconds, such as ROWTIME, with a number."""
     if isinstance(e, Column):
-        return (e.name, 0) if e.type.kind is Kind.TIMESTAMP else None
+        return (e.name, 0) if e.type.kind in (Kind.TIMESTAMP, Kind.BIGINT) else None
     if not isinstance(e, Call) or len(e.args) != 2 or e.name not in (PREFIX + "add", PREFIX + "sub"):
         return None
     below, length = _time(e.args[0]), _length_ms(e.args[1])
@@ -66,10 +78,10 @@ def _time(e: Expr) -> _Time | None:
 
 
 def _length_ms(e: Expr) -> int | None:
-    if columns_of(e) or e.type.kind is not Kind.INTERVAL:
+    if columns_of(e) or e.type.kind not in (Kind.INTERVAL, Kind.INT, Kind.BIGINT):
         return None
     (value,) = compile_row([e], [])(())
-    if value is None:
-        return None
+    if value is None or isinstance(value, int):
+        return value
     months, days, micros = value
     return None if months or micros % 1000 else days * _DAY_MS + micros // 1000

@@ -85,7 +85,8 @@ def in_windows(function: t.TableFunction, rel: Rel, catalog: Catalog, names: Nam
     at = binder.bound(time)
     if at.type.kind is Kind.BIGINT:  # as ROWTIME counts
         binder.given = {_MARK: at}
-        at = binder.bind(Func("from_millis", (Name((_MARK,)),)))
+        computed = NamedExpr(names.fresh("__time"), binder.bind(Func("from_millis", (Name((_MARK,)),))))
+        rel, at = extended(rel, [computed]), Column(computed.expr.type, computed.name)
     if at.type.kind is not Kind.TIMESTAMP:
         raise mistake(
             "FQ2005",

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from flowql.compiler.analyze.joins import UNBOUNDED_JOIN
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.relation import sources_read
 from flowql.compiler.analyze.relations.array_queries import as_aggregates
 from flowql.compiler.analyze.relations.clock import with_clock
 from flowql.compiler.analyze.relations.closing import followed
-from flowql.compiler.analyze.relations.definitions import definition_of, whole
+from flowql.compiler.analyze.relations.definitions import relations_read, whole
 from flowql.compiler.analyze.relations.expressions import Correlated, without_marks
-from flowql.compiler.analyze.relations.gap_fill import is_gap_fill
 from flowql.compiler.analyze.relations.grouping import with_own_aggregates
 from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.analyze.relations.query import QueryBinder
-from flowql.compiler.analyze.relations.records import is_stream
 from flowql.compiler.analyze.relations.relation import column_of, projected, with_identity
-from flowql.compiler.analyze.relations.time_windows import is_time_window, source_of
+from flowql.compiler.analyze.relations.retention import Retention, with_retention
+from flowql.compiler.analyze.relations.time_windows import is_time_window
+from flowql.compiler.analyze.relations.unbounded import refuse_unbounded
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.edits import Edit, behind, quoted, renamed
@@ -27,29 +25,12 @@ from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.refuse import unsupported
 from flowql.compiler.functions.user import plain_names
-from flowql.compiler.plan.changes import Consolidate, EquiJoin
-from flowql.compiler.plan.logical import NamedExpr, Node, walk_nodes
+from flowql.compiler.plan.changes import Consolidate
+from flowql.compiler.plan.logical import NamedExpr, Node
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.tables import HIDDEN
 from flowql.compiler.plan.topology import NO_ROWS, SourceDef
 from flowql.compiler.schemas.ref import JSON_OBJECT
-
-_PAIRING = ("inner", "left", "right", "full")  # joins that give pairs
-
-
-def relations_read(node: t.Node, common: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Names in FROM, at any depth, that mean no common table expression. common: names that mean one here."""
-    if isinstance(node, t.Query):
-        for table in node.with_:  # each may name those before it
-            yield from relations_read(table.query, common | {table.name} if node.recursive else common)
-            common |= {table.name}
-    elif isinstance(node, t.TableFunction) and (is_time_window(node) or is_gap_fill(node)) and node.call.args:
-        yield from relations_read(source_of(node), common)
-    elif isinstance(node, t.Table) and not (len(node.name) == 1 and node.name[0] in common):
-        yield node.name[-1]
-    for child in t.children(node):
-        if not isinstance(child, t.With):
-            yield from relations_read(child, common)
 
 
 def is_relational(query: t.Query, catalog: Catalog, *, refused: bool) -> bool:
@@ -80,14 +61,16 @@ def _is_windowed(node: t.Node) -> bool:
     return isinstance(node, t.TableFunction) and is_time_window(node)
 
 
-def bind_view(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
+def bind_view(
+    query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span, retention: Retention
+) -> tuple[Node, tuple[str, ...]]:
     """The plan of a view: its rows with their identity, hidden in key columns, and its columns by their names, in order.
 
     columns: new names for the first ones. Raises CompileError.
     """
     query = as_aggregates(of_arrays(query))
     try:
-        return _bound(query, columns, catalog, span)
+        return _bound(query, columns, catalog, span, retention)
     except Correlated:
         unsupported("a correlated sub-query of this form", span, "write it as a join")
     except CompileError as error:
@@ -119,9 +102,15 @@ def _anchor(query: t.Query, catalog: Catalog) -> SourceDef:
     return next((s for s in found if s is not None and s.kind == "table" and s.schema.window is None), NO_ROWS)
 
 
-def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span) -> tuple[Node, tuple[str, ...]]:
+def _bound(
+    query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span, retention: Retention
+) -> tuple[Node, tuple[str, ...]]:
     binder = QueryBinder(catalog, _anchor(query, catalog))
-    rel = whole(binder, with_own_aggregates(query, catalog))
+
+    def retained(node: Node) -> Node:
+        return with_retention(node, binder.names.windows, retention, catalog)
+
+    rel = whole(binder, with_own_aggregates(query, catalog), retained)
     if not rel.shown:
         raise mistake(
             "FQ2024", "the view has no columns", query.span, "nothing is selected", help="write  SELECT * FROM ..."
@@ -149,52 +138,15 @@ def _bound(query: t.Query, columns: Sequence[str], catalog: Catalog, span: Span)
                 "reserved",
                 help="choose another name",
             )
-    _refuse_unbounded(query, rel.node, catalog)
     node = with_identity(rel.node, binder.names)
     identity = [(Field(f"{HIDDEN}{n}", f.type, "key"), column_of(f)) for n, f in enumerate(node.schema.key)]
     values = [NamedExpr(n, c.expr()) for n, c in zip(names, rel.shown, strict=True)]
     shown = projected(node, identity, values)
     shown, _ = followed(with_clock(shown, span), binder.names.windows)
+    refuse_unbounded(query, shown, catalog)
     return shown, names
 
 
 def consolidated(view: Node) -> Node:
     """The rows of a view as a table keeps them: one per row identity."""
     return Node(Consolidate(), (view,), view.schema, "retract")
-
-
-def _refuse_unbounded(query: t.Query, node: Node, catalog: Catalog) -> None:
-    """Both sides of a join of streams without watermarks grow for ever, and so would what it keeps of them. A join without ON, as by a
-    comma or USING, has no place for a bound of time, and keeps its rows.
-    """
-    written = [n for n in t.walk(query) if isinstance(n, t.Join) and n.on is not None and n.kind in _PAIRING]
-    for join in walk_nodes(node) if written else ():
-        if (
-            isinstance(join.spec, EquiJoin)
-            and join.spec.kind in _PAIRING
-            and all(_is_endless(i, catalog) for i in join.inputs)
-        ):
-            raise mistake(
-                UNBOUNDED_JOIN,
-                "this join of two streams has no time bound",
-                written[0].span,
-                "both inputs are unbounded",
-                why="every row would have to be kept forever",
-                help="declare WATERMARK FOR the times of both, and bound one by the other in ON;"
-                "  or write CREATE STREAM ... AS with  JOIN ... WITHIN 1 HOUR ON",
-            )
-
-
-def _is_endless(node: Node, catalog: Catalog) -> bool:
-    """Whether its rows are records of streams, none of which has a watermark."""
-    if not is_stream(node):
-        return False
-    read = (catalog.sources.get(n) for n in sources_read(node))
-    return not any(_follows_watermark(s, catalog) for s in read if s is not None)
-
-
-def _follows_watermark(source: SourceDef, catalog: Catalog) -> bool:
-    """Whether its rows, or those that a view is made of, come with a watermark."""
-    query = definition_of(source)
-    read = [] if query is None else [s for n in relations_read(query) if (s := catalog.sources.get(n)) is not None]
-    return source.watermark is not None or any(_follows_watermark(s, catalog) for s in read)
