@@ -22,9 +22,8 @@ from flowql.config.table import PROJECT
 HEAD = """\
 # flowql.yaml
 
-The keys of a project's file, written by `docs/reference/generate.py` from the table that reads them. Keys that do not exist are
-refused, with the one that was probably meant. `${NAME}` and `${NAME:-default}` stand for variables of `vars`, of `--var`, and of the
-environment. Editors complete and check the file with its [JSON Schema](/flowql/config/schema.json):
+Unknown keys are refused with a suggestion. `${NAME}` and `${NAME:-default}` are replaced by `--var`, `vars`, or the environment. Editors complete
+and check the file with its [JSON Schema](/flowql/config/schema.json):
 
 ```yaml
 # yaml-language-server: $schema=path/to/schema.json

@@ -62,11 +62,8 @@ CASTS: tuple[str, ...] = (
 HEAD = """\
 # Types
 
-The types of columns and values. This page is written by `docs/reference/generate.py`; what its examples give was computed, and a test
-computes it again.
-
-NULL is a value of every type. Names of types can be typed in lower case. `CREATE TYPE address AS STRUCT<city STRING, street STRING>`
-gives a type a name of its own.
+NULL is a value of every type. Type names ignore case. `CREATE TYPE address AS STRUCT<city STRING, street STRING>` names a type. All examples
+are tested.
 """
 
 
@@ -81,22 +78,22 @@ def _text() -> str:
             HEAD,
             _table(("type", "holds", "in JSON"), [(f"`{s}`", holds, in_json) for s, holds, in_json in TYPES]),
             "## Elsewhere\n",
-            "What a column of each type is in the state and in interactive queries (Arrow, DuckDB), on Spark, and in Avro:\n",
+            "The types of columns in state and interactive queries (Arrow, DuckDB), on Spark, and in Avro:\n",
             _table(("type", "Arrow", "DuckDB", "Spark", "Avro"), [_elsewhere(s) for s, _, _ in TYPES]),
             "## Literals\n",
             _examples(LITERALS),
-            "A number with a point is a DECIMAL of the digits it has, one with an exponent a DOUBLE. Elements of an array, and values of a\n"
-            "map, have one type, to which literals adapt. `INTERVAL '5' MINUTES` is a length of time, for windows of standard SQL.\n",
+            "A number with a point is a DECIMAL of its digits, one with an exponent a DOUBLE. Elements of an array and values of a map have one\n"
+            "type, to which literals adapt. `INTERVAL '5' MINUTES` is a duration, for windows of standard SQL.\n",
             "## Parts\n",
             _examples(ACCESS),
             "## Arithmetic\n",
-            "Numbers widen by themselves: INT to BIGINT to DECIMAL to DOUBLE.\n",
+            "Numbers widen from INT to BIGINT to DECIMAL to DOUBLE.\n",
             _examples(NUMBERS),
             "## Casts\n",
-            "`CAST(value AS type)`; what cannot be converted is NULL, and the record is noted in `DEAD_LETTERS`. A constant that cannot be\n"
-            "converted is refused, as is `n / 0`.\n",
+            "`CAST(value AS type)` of an invalid value is NULL, and the record is noted in `DEAD_LETTERS`. An invalid constant, and `n / 0`, are\n"
+            "refused.\n",
             _examples(CASTS),
-            "From each type in a row to those in the columns:\n",
+            "Allowed casts, from the type of the row to that of the column:\n",
             _cast_table(),
         ]
     )

@@ -18,7 +18,7 @@ CODE = re.compile(r"```[a-z]*\n(.*?)```|`(flowql [^`]+)`", re.DOTALL)
 
 def typed() -> Iterator[tuple[str, str]]:
     """Lines with a command, without what follows it: a remark, a pipe, an explanation after three blanks."""
-    for page in sorted((DOCS / "guide").glob("*.md")):
+    for page in sorted((DOCS / "guide").rglob("*.md")):
         for block, inline in CODE.findall(page.read_text(encoding="utf-8")):
             for line in (block or inline).splitlines():
                 text = line.removeprefix("$ ").strip()

@@ -18,7 +18,7 @@ ROWS_MIN = {"kip-28": 45, "kip-311": 12}
 @pytest.mark.parametrize("proposal", list(TESTS))
 def test_every_row_has_its_test(proposal: str) -> None:
     tests = "".join((ROOT / "tests" / name).read_text(encoding="utf-8") for name in TESTS[proposal])
-    lines = (ROOT / "docs" / "reference" / f"{proposal}.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "internals" / f"{proposal}.md").read_text(encoding="utf-8").splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     assert len(rows) > ROWS_MIN[proposal]
     for named, here, test in rows:

@@ -1,4 +1,4 @@
-"""The guide to Spark: its commands over files are typed."""
+"""The page about files on Spark: its commands are typed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.docs.tour import ROOT, Shell, blocks, commands, equalised
 from tests.spark_here import skip_without_spark
 
-PAGE = (ROOT / "docs" / "guide" / "spark.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "spark" / "files.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.spark

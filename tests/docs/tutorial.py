@@ -1,4 +1,4 @@
-"""The guide to Python, typed from its first line: an empty environment, `pip install`, a new project, and a session of Python."""
+"""The pages of the guide to Python, typed in their order from the first line: an empty environment, `pip install`, a new project, and a session of Python."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 
 from tests.docs.tour import ROOT, Shell, blocks, commands
 
-PAGE = ROOT / "docs" / "guide" / "python.md"
-PORT = "8321"  # of the page; it may be taken
+GUIDE = ROOT / "docs" / "guide"
+NAMES = ("python", "python/functions", "python/aggregates", "python/asynchronous", "python/processors", "python/remote")
+PAGES = "\n".join((GUIDE / f"{name}.md").read_text(encoding="utf-8") for name in NAMES)
+PORT = "8321"  # of the pages; it may be taken
 # Carried out in the new environment, which has neither the tests nor their packages. With -c, modules are found in the current folder, as in a session.
 SESSION = """
 import doctest, sys
@@ -27,7 +29,7 @@ def type_page(
     made: Callable[[Path], None] = lambda environment: None,
     variables: tuple[tuple[str, str], ...] = (),
 ) -> str:
-    """What comes out otherwise than the page shows; empty if nothing does.
+    """What comes out otherwise than the pages show; empty if nothing does.
 
     folder: empty. python: what environments are made with. made: called with the environment before anything is installed there. variables: of pip.
     """
@@ -35,8 +37,8 @@ def type_page(
     (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n')
     (programs / "python").chmod(0o755)
     (folder / "wheel.txt").write_text(f"flowql @ {wheel.as_uri()}\n")  # whatever the index has of that name
-    (folder / "page.md").write_text(PAGE.read_text(encoding="utf-8").replace(PORT, str(free_port())), encoding="utf-8")
-    [setup] = blocks(PAGE.read_text(encoding="utf-8"), "console")
+    (folder / "page.md").write_text(PAGES.replace(PORT, str(free_port())), encoding="utf-8")
+    [setup] = blocks(PAGES, "console")
     *typed, session = commands(setup)
     assert session == ("python", "")
     settings = dict(variables) | {"PIP_CONSTRAINT": str(folder / "wheel.txt"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}

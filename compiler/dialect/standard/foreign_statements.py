@@ -29,8 +29,8 @@ _VERBS = {
 }  # fmt: skip
 _KINDS_OF_VIEWS = ("CONTINUOUS", "DYNAMIC", "LIVE", "STREAMING", "INCREMENTAL", "FORCE")
 _OBJECTS = {
-    "SINK": _SINK, "SOURCE": _SOURCE, "FUNCTION": "functions are written in Python: docs/guide/python.md#functions",
-    "AGGREGATE": "aggregates are written in Python: docs/guide/python.md#functions", **dict.fromkeys(("SCHEMA", "DATABASE", "CATALOG"), _ONE_PROJECT),
+    "SINK": _SINK, "SOURCE": _SOURCE, "FUNCTION": "functions are written in Python: docs/guide/python/functions.md",
+    "AGGREGATE": "aggregates are written in Python: docs/guide/python/functions.md", **dict.fromkeys(("SCHEMA", "DATABASE", "CATALOG"), _ONE_PROJECT),
     "SEQUENCE": "write  GENERATED ALWAYS AS IDENTITY  behind a column", **dict.fromkeys(("CONNECTION", "CONNECTOR", "SECRET"), _SETTINGS),
     "SUBSCRIPTION": "follow a view with  flowql subscribe", "CLUSTER": "write  WITH (PRIORITY = 'high')  of a view",
     **dict.fromkeys(("USER", "ROLE", "EXTENSION", "DOMAIN", "TABLESPACE"), "leave it out"),

@@ -63,7 +63,7 @@ NAMED = {
     "CREATE SOURCE s FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON;": "KAFKA_TOPIC",
     "CREATE CONNECTION c TO KAFKA (BROKER 'b');": "flowql.yaml",
     "CREATE SECRET s AS 'x';": "flowql.yaml",
-    "CREATE FUNCTION f(int) RETURNS int LANGUAGE python AS 'f';": "docs/guide/python.md",
+    "CREATE FUNCTION f(int) RETURNS int LANGUAGE python AS 'f';": "docs/guide/python/functions.md",
     "CREATE DATABASE d;": "leave it out",
     "CREATE CATALOG c WITH ('type' = 'x');": "leave it out",
     "CREATE TABLE t (id INT, ts TIMESTAMP METADATA FROM 'timestamp') WITH ('connector' = 'kafka', 'topic' = 't', 'format' = 'json');": "ROWTIME",
