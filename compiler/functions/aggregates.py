@@ -10,7 +10,7 @@ from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Asked, Init, Linear, Ordered, OverRelations, Reading
 from flowql.compiler.functions.duckdb_sums import DECLINED
-from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
+from flowql.compiler.functions.registry import define_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.values import has_order, is_ordered, less_of
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, JSONB, Kind, SqlType, duckdb_type
@@ -43,23 +43,19 @@ def _count_sql(call: Asked) -> str | None:
     return call.over(f"count({call.of}{''.join(call.args) or '*'})") if len(call.args) < 2 else None
 
 
-register_aggregate(
-    AggregateFunction(
-        "COUNT",
-        _count_types,
-        initial=lambda _r, _i: 0,
-        add=lambda _r, _i: lambda acc, *args: acc + 1 if _counts(args) else acc,
-        undo=lambda _r, _i: lambda acc, *args: acc - 1 if _counts(args) else acc,
-        merge=lambda _r, _i: lambda a, b: a + b,
-        result=_identity,
-        duckdb_partial=lambda args, _r: [f"count({args[0]})" if args else "count(*)"],
-        from_partial=lambda _r, _i: lambda n: n or 0,
-        relation=OverRelations(
-            ("COUNT",), lambda _types: BIGINT, linear=lambda _args, _result: _COUNTED, asked=_count_sql
-        ),
-        summary="The number of rows, or of rows where the argument is not NULL.",
-        example="COUNT(*)",
-    )
+define_aggregate(
+    "COUNT",
+    _count_types,
+    initial=lambda _r, _i: 0,
+    add=lambda _r, _i: lambda acc, *args: acc + 1 if _counts(args) else acc,
+    undo=lambda _r, _i: lambda acc, *args: acc - 1 if _counts(args) else acc,
+    merge=lambda _r, _i: lambda a, b: a + b,
+    result=_identity,
+    duckdb_partial=lambda args, _r: [f"count({args[0]})" if args else "count(*)"],
+    from_partial=lambda _r, _i: lambda n: n or 0,
+    relation=OverRelations(("COUNT",), lambda _types: BIGINT, linear=lambda _args, _result: _COUNTED, asked=_count_sql),
+    summary="The number of rows, or of rows where the argument is not NULL.",
+    example="COUNT(*)",
 )
 
 
@@ -141,23 +137,21 @@ def _extreme(reading: Reading) -> Callable[[Init], Ordered]:
 
 for _name, _greatest in (("MIN", False), ("MAX", True)):
     _step = _better(_greatest)
-    register_aggregate(
-        AggregateFunction(
-            _name,
-            _extreme_types(_name),
-            initial=lambda _r, _i: None,
-            add=_step,
-            merge=_step,
-            result=_identity,
-            duckdb_partial=_extreme_partial(_name.lower()),
-            from_partial=lambda _r, _i: lambda v: v,
-            relation=OverRelations(
-                (_name,),
-                _extreme_type,
-                ordered=_extreme("last" if _greatest else "first"),
-                asked=_extreme_sql(_name.lower()),
-            ),
-            summary=f"The {'greatest' if _greatest else 'least'} value; NULLs are left out. Structs are compared field by field, NULL first.",
-            example=f"{_name}(x)",
-        )
+    define_aggregate(
+        _name,
+        _extreme_types(_name),
+        initial=lambda _r, _i: None,
+        add=_step,
+        merge=_step,
+        result=_identity,
+        duckdb_partial=_extreme_partial(_name.lower()),
+        from_partial=lambda _r, _i: lambda v: v,
+        relation=OverRelations(
+            (_name,),
+            _extreme_type,
+            ordered=_extreme("last" if _greatest else "first"),
+            asked=_extreme_sql(_name.lower()),
+        ),
+        summary=f"The {'greatest' if _greatest else 'least'} value; NULLs are left out. Structs are compared field by field, NULL first.",
+        example=f"{_name}(x)",
     )

@@ -23,7 +23,7 @@ from flowql.compiler.functions.numeric import (
     wrap32,
     wrap64,
 )
-from flowql.compiler.functions.registry import Function, Lowering, Reference, register, scalar, takes
+from flowql.compiler.functions.registry import Lowering, Reference, define, scalar, takes
 from flowql.compiler.functions.signatures import DEC, FunctionTypeError, Resolution, as_decimal, common_numeric
 from flowql.compiler.functions.spark_text import constant, kept_least, whole, wrapped_bigint, wrapped_int
 from flowql.compiler.plan.expr import Literal
@@ -222,18 +222,16 @@ def _zero_divisor(args: Sequence[str], r: Resolution) -> str:
 
 _EXAMPLES = {"add": "3", "sub": "-1", "mul": "2", "div": "0", "mod": "1"}
 for _op, _result in _EXAMPLES.items():
-    register(
-        Function(
-            _op,
-            _resolver(_op),
-            _reference(_op),
-            duckdb=_duckdb(_op),
-            declines=_declines(_op),
-            spark=_spark(_op),
-            spark_fails=_zero_divisor if _op in ("div", "mod") else None,
-            summary=f"The operator {SYMBOLS[_op]}.",
-            example=f"{_op}(1, 2) -> {_result}",
-        )
+    define(
+        _op,
+        _resolver(_op),
+        _reference(_op),
+        duckdb=_duckdb(_op),
+        declines=_declines(_op),
+        spark=_spark(_op),
+        spark_fails=_zero_divisor if _op in ("div", "mod") else None,
+        summary=f"The operator {SYMBOLS[_op]}.",
+        example=f"{_op}(1, 2) -> {_result}",
     )
 
 

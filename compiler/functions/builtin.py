@@ -1,6 +1,10 @@
 """Importing this module fills the catalogue with everything FlowQL has built in."""
 
+# ruff: noqa: F401 - a module registers its functions as it is imported
+
 from __future__ import annotations
+
+from types import ModuleType
 
 from flowql.compiler.functions import (
     aggregates,
@@ -60,60 +64,4 @@ from flowql.compiler.functions import (
     urls,
 )
 
-FAMILIES = (
-    arithmetic,
-    comparison,
-    logic,
-    casts,
-    constructors,
-    conditional,
-    strings,
-    masking,
-    regex,
-    numbers,
-    dates,
-    json_functions,
-    collections_functions,
-    lambdas,
-    bytes_functions,
-    urls,
-    table_functions,
-    aggregates,
-    collecting_aggregates,
-    logical_aggregates,
-    ordered_aggregates,
-    statistics_aggregates,
-    sums,
-    sql_arithmetic,
-    sql_arrays,
-    sql_array_parts,
-    sql_bits,
-    sql_byte_parts,
-    sql_format,
-    sql_whole_numbers,
-    sql_try,
-    sql_casts,
-    sql_comparison,
-    sql_degrees,
-    sql_text,
-    sql_text_casts,
-    sql_zone_functions,
-    sql_bytes,
-    sql_intervals,
-    sql_interval_functions,
-    sql_numbers,
-    sql_jsonb,
-    sql_jsonb_making,
-    sql_jsonb_order,
-    sql_number_patterns,
-    sql_patterns,
-    sql_regex,
-    sql_regex_counts,
-    sql_series,
-    sql_single_row,
-    sql_strings,
-    sql_times,
-    sql_from_char,
-    sql_to_char,
-    sql_unix_time,
-)
+FAMILIES = tuple(module for module in tuple(globals().values()) if isinstance(module, ModuleType))

@@ -22,7 +22,7 @@ from flowql.compiler.functions.numeric import (
     wrap32,
     wrap64,
 )
-from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.registry import Reference, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.spark_casts import spark_cast, spark_cast_fails
 from flowql.compiler.functions.sql_calendar import DAY_MAX, DAY_MIN, checked_micros
@@ -318,14 +318,12 @@ _DUCK: dict[Kind, Callable[[SqlType], str]] = {
     Kind.DECIMAL: lambda t: f"DECIMAL({t.precision}, {t.scale})",
 }
 
-register(
-    Function(
-        "cast",
-        _resolve,
-        _reference,
-        spark=lambda a, r: spark_cast(a[0], r.args[0], r.result),
-        spark_fails=lambda a, r: spark_cast_fails(a[0], r.args[0], r.result),
-        summary="Converts a value to another type.",
-        example="cast('12') -> 12",
-    )
+define(
+    "cast",
+    _resolve,
+    _reference,
+    spark=lambda a, r: spark_cast(a[0], r.args[0], r.result),
+    spark_fails=lambda a, r: spark_cast_fails(a[0], r.args[0], r.result),
+    summary="Converts a value to another type.",
+    example="cast('12') -> 12",
 )

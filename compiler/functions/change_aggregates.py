@@ -8,12 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Add, Asked, Init, Linear, Ordered, OverRelations
-from flowql.compiler.functions.registry import (
-    OVER_RELATIONS,
-    AddRuns,
-    AggregateFunction,
-    register_aggregate,
-)
+from flowql.compiler.functions.registry import OVER_RELATIONS, AddRuns, define_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.user import aggregate_in_plan, is_users
 from flowql.compiler.plan.types import Kind, SqlType
@@ -125,18 +120,16 @@ def linear_aggregate(relation: OverRelations, *, summary: str, takes: str) -> No
 
         return run
 
-    register_aggregate(
-        AggregateFunction(
-            f"sql_{name.lower()}",
-            resolve,
-            initial=lambda r, _i: linear(r).zero,
-            add=step(1),
-            undo=step(-1),
-            merge=lambda r, _i: linear(r).add,
-            result=lambda r, _i: linear(r).result,
-            add_runs=runs,
-            relation=relation,
-            summary=summary,
-            example=f"{name}({'y, x' if pairs else 'x'})",
-        )
+    define_aggregate(
+        f"sql_{name.lower()}",
+        resolve,
+        initial=lambda r, _i: linear(r).zero,
+        add=step(1),
+        undo=step(-1),
+        merge=lambda r, _i: linear(r).add,
+        result=lambda r, _i: linear(r).result,
+        add_runs=runs,
+        relation=relation,
+        summary=summary,
+        example=f"{name}({'y, x' if pairs else 'x'})",
     )

@@ -15,7 +15,7 @@ from flowql.compiler.functions.aggregate_forms import Add, Init
 from flowql.compiler.functions.aggregates import ordered_types
 from flowql.compiler.functions.comparison import distinct
 from flowql.compiler.functions.distinct_values import with_value
-from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
+from flowql.compiler.functions.registry import define_aggregate
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
 from flowql.compiler.functions.values import is_ordered, less
 from flowql.compiler.plan.types import BIGINT, STRING, Kind, SqlType, array, map_of, struct
@@ -82,44 +82,38 @@ def _merge_new(r: Resolution, init: Init) -> Callable[[Any, Any], Any]:
     return run
 
 
-register_aggregate(
-    AggregateFunction(
-        "COLLECT_LIST",
-        _one_argument("COLLECT_LIST", array),
-        initial=lambda _r, _i: (),
-        add=_append,
-        undo=lambda _r, _i: _without_last,
-        merge=lambda _r, init: lambda a, b: tuple([*a, *b][: _limit(init)]),
-        result=_as_list,
-        takes_null=True,
-        summary="The values in order of arrival, NULLs included, at most 1,000.",
-        example="COLLECT_LIST(x)",
-    )
+define_aggregate(
+    "COLLECT_LIST",
+    _one_argument("COLLECT_LIST", array),
+    initial=lambda _r, _i: (),
+    add=_append,
+    undo=lambda _r, _i: _without_last,
+    merge=lambda _r, init: lambda a, b: tuple([*a, *b][: _limit(init)]),
+    result=_as_list,
+    takes_null=True,
+    summary="The values in order of arrival, NULLs included, at most 1,000.",
+    example="COLLECT_LIST(x)",
 )
-register_aggregate(
-    AggregateFunction(
-        "COLLECT_SET",
-        _one_argument("COLLECT_SET", array),
-        initial=lambda _r, _i: (),
-        add=_append_new,
-        merge=_merge_new,
-        result=_as_list,
-        takes_null=True,
-        summary="The different values in order of arrival, NULL included, at most 1,000.",
-        example="COLLECT_SET(x)",
-    )
+define_aggregate(
+    "COLLECT_SET",
+    _one_argument("COLLECT_SET", array),
+    initial=lambda _r, _i: (),
+    add=_append_new,
+    merge=_merge_new,
+    result=_as_list,
+    takes_null=True,
+    summary="The different values in order of arrival, NULL included, at most 1,000.",
+    example="COLLECT_SET(x)",
 )
-register_aggregate(
-    AggregateFunction(
-        "COUNT_DISTINCT",
-        _one_argument("COUNT_DISTINCT", lambda _t: BIGINT),
-        initial=lambda _r, _i: (),
-        add=lambda _r, _i: lambda acc, v: acc if v is None else with_value(acc, v, _UNLIMITED, _equal),
-        merge=lambda r, _i: _merge_new(r, (-1,)),
-        result=lambda _r, _i: len,
-        summary="The number of different values, NULL left out. Exact: every different value is kept.",
-        example="COUNT_DISTINCT(x)",
-    )
+define_aggregate(
+    "COUNT_DISTINCT",
+    _one_argument("COUNT_DISTINCT", lambda _t: BIGINT),
+    initial=lambda _r, _i: (),
+    add=lambda _r, _i: lambda acc, v: acc if v is None else with_value(acc, v, _UNLIMITED, _equal),
+    merge=lambda r, _i: _merge_new(r, (-1,)),
+    result=lambda _r, _i: len,
+    summary="The number of different values, NULL left out. Exact: every different value is kept.",
+    example="COUNT_DISTINCT(x)",
 )
 
 
@@ -155,18 +149,16 @@ def _merge_tallies(r: Resolution, init: Init) -> Callable[[Any, Any], Any]:
     return run
 
 
-register_aggregate(
-    AggregateFunction(
-        "HISTOGRAM",
-        _histogram_types,
-        initial=lambda _r, _i: {},
-        add=_tally(1),
-        undo=_tally(-1),
-        merge=_merge_tallies,
-        result=lambda _r, _i: dict,
-        summary="How often each text came, at most 1,000 texts; NULLs are left out.",
-        example="HISTOGRAM(x)",
-    )
+define_aggregate(
+    "HISTOGRAM",
+    _histogram_types,
+    initial=lambda _r, _i: {},
+    add=_tally(1),
+    undo=_tally(-1),
+    merge=_merge_tallies,
+    result=lambda _r, _i: dict,
+    summary="How often each text came, at most 1,000 texts; NULLs are left out.",
+    example="HISTOGRAM(x)",
 )
 
 
@@ -184,19 +176,17 @@ def _merge_counts(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
     return a
 
 
-register_aggregate(
-    AggregateFunction(
-        "ATTR",
-        _one_argument("ATTR", lambda t: t),
-        initial=lambda _r, _i: (),
-        add=lambda _r, _i: lambda acc, v: _count_value(acc, v, 1),
-        undo=lambda _r, _i: lambda acc, v: _count_value(acc, v, -1),
-        merge=lambda _r, _i: _merge_counts,
-        result=lambda _r, _i: lambda acc: acc[0][0] if len(acc) == 1 else None,
-        takes_null=True,
-        summary="The value all rows share, NULL when they differ.",
-        example="ATTR(x)",
-    )
+define_aggregate(
+    "ATTR",
+    _one_argument("ATTR", lambda t: t),
+    initial=lambda _r, _i: (),
+    add=lambda _r, _i: lambda acc, v: _count_value(acc, v, 1),
+    undo=lambda _r, _i: lambda acc, v: _count_value(acc, v, -1),
+    merge=lambda _r, _i: _merge_counts,
+    result=lambda _r, _i: lambda acc: acc[0][0] if len(acc) == 1 else None,
+    takes_null=True,
+    summary="The value all rows share, NULL when they differ.",
+    example="ATTR(x)",
 )
 
 _SORT_FIELD = "sort_col"
@@ -255,18 +245,16 @@ def _topk_result(r: Resolution, _init: Init) -> Callable[[Any], Any]:
     return lambda acc: [dict(zip(names, row, strict=True)) for row in acc]
 
 
-register_aggregate(
-    AggregateFunction(
-        "TOPK",
-        _topk_types,
-        initial=lambda _r, _i: (),
-        add=_topk_add,
-        merge=_topk_merge,
-        result=_topk_result,
-        constants=lambda n: min(1, n),
-        summary="The k greatest values, greatest first; with more columns, structs of sort_col, col0, col1, ...",
-        example="TOPK(x, 3)",
-    )
+define_aggregate(
+    "TOPK",
+    _topk_types,
+    initial=lambda _r, _i: (),
+    add=_topk_add,
+    merge=_topk_merge,
+    result=_topk_result,
+    constants=lambda n: min(1, n),
+    summary="The k greatest values, greatest first; with more columns, structs of sort_col, col0, col1, ...",
+    example="TOPK(x, 3)",
 )
 
 
@@ -292,16 +280,14 @@ def _topk_distinct_types(types: tuple[SqlType, ...], init: Init) -> Resolution:
     return Resolution(one.args, array(one.result))
 
 
-register_aggregate(
-    AggregateFunction(
-        "TOPKDISTINCT",
-        _topk_distinct_types,
-        initial=lambda _r, _i: (),
-        add=_topk_distinct_add,
-        merge=_topk_distinct_merge,
-        result=_as_list,
-        constants=lambda n: min(1, n),
-        summary="The k greatest different values, greatest first.",
-        example="TOPKDISTINCT(x, 3)",
-    )
+define_aggregate(
+    "TOPKDISTINCT",
+    _topk_distinct_types,
+    initial=lambda _r, _i: (),
+    add=_topk_distinct_add,
+    merge=_topk_distinct_merge,
+    result=_as_list,
+    constants=lambda n: min(1, n),
+    summary="The k greatest different values, greatest first.",
+    example="TOPKDISTINCT(x, 3)",
 )

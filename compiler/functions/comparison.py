@@ -11,7 +11,7 @@ from typing import Any
 
 from flowql.compiler.functions.argument_limits import PARSED_CHARS_MAX
 from flowql.compiler.functions.patterns.like import like, like_pattern
-from flowql.compiler.functions.registry import Function, Lowering, Prepare, Reference, register
+from flowql.compiler.functions.registry import Lowering, Prepare, Reference, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
 from flowql.compiler.functions.spark_text import is_plain_text
 from flowql.compiler.functions.sql_micros import common_moment
@@ -126,41 +126,35 @@ def _compared(op: str) -> Lowering:
 
 
 for _op, _symbol in SYMBOLS.items():
-    register(
-        Function(
-            _op,
-            _resolver(_op),
-            _constant(_false_on_null(_TESTS[_op])),
-            null_propagating=False,
-            duckdb=_compared(_op),
-            spark=_compared(_op),
-            summary=f"The comparison {_symbol}; FALSE when a side is NULL.",
-            example=f"{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
-        )
-    )
-register(
-    Function(
-        "is_distinct",
-        _resolver("is_distinct"),
-        _constant(distinct),
+    define(
+        _op,
+        _resolver(_op),
+        _constant(_false_on_null(_TESTS[_op])),
         null_propagating=False,
-        duckdb=exact(lambda a: f"({a[0]} IS DISTINCT FROM {a[1]})"),
-        spark=exact(lambda a: f"(NOT ({a[0]} <=> {a[1]}))"),
-        summary="Whether two values differ, NULL being a value.",
-        example="is_distinct(1, NULL) -> True",
+        duckdb=_compared(_op),
+        spark=_compared(_op),
+        summary=f"The comparison {_symbol}; FALSE when a side is NULL.",
+        example=f"{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
     )
+define(
+    "is_distinct",
+    _resolver("is_distinct"),
+    _constant(distinct),
+    null_propagating=False,
+    duckdb=exact(lambda a: f"({a[0]} IS DISTINCT FROM {a[1]})"),
+    spark=exact(lambda a: f"(NOT ({a[0]} <=> {a[1]}))"),
+    summary="Whether two values differ, NULL being a value.",
+    example="is_distinct(1, NULL) -> True",
 )
-register(
-    Function(
-        "is_not_distinct",
-        _resolver("is_not_distinct"),
-        _constant(lambda a, b: not distinct(a, b)),
-        null_propagating=False,
-        duckdb=exact(lambda a: f"({a[0]} IS NOT DISTINCT FROM {a[1]})"),
-        spark=exact(lambda a: f"({a[0]} <=> {a[1]})"),
-        summary="Whether two values are the same, NULL being a value.",
-        example="is_not_distinct(1, 1) -> True",
-    )
+define(
+    "is_not_distinct",
+    _resolver("is_not_distinct"),
+    _constant(lambda a, b: not distinct(a, b)),
+    null_propagating=False,
+    duckdb=exact(lambda a: f"({a[0]} IS NOT DISTINCT FROM {a[1]})"),
+    spark=exact(lambda a: f"({a[0]} <=> {a[1]})"),
+    summary="Whether two values are the same, NULL being a value.",
+    example="is_not_distinct(1, 1) -> True",
 )
 
 
@@ -195,17 +189,15 @@ def _range_sql(args: Sequence[str]) -> str:
 
 for _op, _negated in (("between", False), ("not_between", True)):
     _lowering = exact((lambda a: f"(NOT {_range_sql(a)})") if _negated else _range_sql)
-    register(
-        Function(
-            _op,
-            _between_types,
-            _constant((lambda v, low, high: not _between(v, low, high)) if _negated else _between),
-            null_propagating=False,
-            duckdb=_lowering,
-            spark=_lowering,
-            summary="Whether a value lies in a closed range.",
-            example=f"{_op}(2, 1, 3) -> {not _negated}",
-        )
+    define(
+        _op,
+        _between_types,
+        _constant((lambda v, low, high: not _between(v, low, high)) if _negated else _between),
+        null_propagating=False,
+        duckdb=_lowering,
+        spark=_lowering,
+        summary="Whether a value lies in a closed range.",
+        example=f"{_op}(2, 1, 3) -> {not _negated}",
     )
 
 
@@ -235,17 +227,15 @@ def _no_list_sql(args: Sequence[str]) -> str:
 
 for _op, _negated in (("in", False), ("not_in", True)):
     _lowering = exact(_no_list_sql if _negated else _list_sql)
-    register(
-        Function(
-            _op,
-            _in_types,
-            _constant((lambda v, *items: not _is_in(v, *items)) if _negated else _is_in),
-            null_propagating=False,
-            duckdb=_lowering,
-            spark=_lowering,
-            summary="Whether a value is one of a list; NULL is in no list.",
-            example=f"{_op}(1, 2, 1) -> {not _negated}",
-        )
+    define(
+        _op,
+        _in_types,
+        _constant((lambda v, *items: not _is_in(v, *items)) if _negated else _is_in),
+        null_propagating=False,
+        duckdb=_lowering,
+        spark=_lowering,
+        summary="Whether a value is one of a list; NULL is in no list.",
+        example=f"{_op}(1, 2, 1) -> {not _negated}",
     )
 
 
@@ -259,17 +249,15 @@ def _null_sql(test: str) -> Lowering:
 
 
 for _op, _symbol in (("is_null", "IS NULL"), ("is_not_null", "IS NOT NULL")):
-    register(
-        Function(
-            _op,
-            _one_of_any,
-            _constant((lambda v: v is None) if _op == "is_null" else (lambda v: v is not None)),
-            null_propagating=False,
-            duckdb=_null_sql(_symbol),
-            spark=_null_sql(_symbol),
-            summary=f"The test {_symbol}.",
-            example=f"{_op}(1) -> {_op == 'is_not_null'}",
-        )
+    define(
+        _op,
+        _one_of_any,
+        _constant((lambda v: v is None) if _op == "is_null" else (lambda v: v is not None)),
+        null_propagating=False,
+        duckdb=_null_sql(_symbol),
+        spark=_null_sql(_symbol),
+        summary=f"The test {_symbol}.",
+        example=f"{_op}(1) -> {_op == 'is_not_null'}",
     )
 
 
@@ -341,16 +329,14 @@ def _not_like_on_spark(args: Sequence[str], r: Resolution) -> str:
 
 
 for _op in ("like", "not_like"):
-    register(
-        Function(
-            _op,
-            _like_types,
-            _constant(like if _op == "like" else _not_like),
-            prepare=_prepared(negated=_op == "not_like"),
-            duckdb=_like_sql if _op == "like" else (lambda a, r: f"(NOT {_like_sql(a, r)})"),
-            declines=_like_declines,
-            spark=_like_on_spark if _op == "like" else _not_like_on_spark,
-            summary="Whether a text matches a pattern with % and _.",
-            example=f"{_op}('flow', 'f%w') -> {_op == 'like'}",
-        )
+    define(
+        _op,
+        _like_types,
+        _constant(like if _op == "like" else _not_like),
+        prepare=_prepared(negated=_op == "not_like"),
+        duckdb=_like_sql if _op == "like" else (lambda a, r: f"(NOT {_like_sql(a, r)})"),
+        declines=_like_declines,
+        spark=_like_on_spark if _op == "like" else _not_like_on_spark,
+        summary="Whether a text matches a pattern with % and _.",
+        example=f"{_op}('flow', 'f%w') -> {_op == 'like'}",
     )

@@ -7,10 +7,9 @@ from typing import Any
 
 from flowql.compiler.functions.comparison import EXACT_IN_DUCKDB, exact
 from flowql.compiler.functions.registry import (
-    Function,
     Lowering,
+    define,
     named,
-    register,
     same_for_all,
     scalar,
     takes,
@@ -142,17 +141,15 @@ def _of_some(function: str) -> Lowering:
 
 
 for _name, _f in (("GREATEST", _greatest), ("LEAST", _least)):
-    register(
-        Function(
-            _name,
-            _extreme_types(_name),
-            same_for_all(_f),
-            null_propagating=False,
-            duckdb=_if_exact(_name.lower()),
-            spark=_of_some(_name.lower()),
-            summary=f"The {_name.lower()} of its arguments; NULLs are left out.",
-            example=f"{_name}(2, NULL, 7) -> {7 if _name == 'GREATEST' else 2}",
-        )
+    define(
+        _name,
+        _extreme_types(_name),
+        same_for_all(_f),
+        null_propagating=False,
+        duckdb=_if_exact(_name.lower()),
+        spark=_of_some(_name.lower()),
+        summary=f"The {_name.lower()} of its arguments; NULLs are left out.",
+        example=f"{_name}(2, NULL, 7) -> {7 if _name == 'GREATEST' else 2}",
     )
 
 

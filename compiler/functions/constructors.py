@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.registry import Reference, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
 from flowql.compiler.functions.spark_text import is_plain, text
 from flowql.compiler.functions.values import map_key
@@ -75,39 +75,33 @@ def _array_on_spark(args: Sequence[str], r: Resolution) -> str:
     return f"array({', '.join(f'CAST({a} AS {element})' for a in args)})"
 
 
-register(
-    Function(
-        "array",
-        _array_types,
-        lambda _r: lambda *v: list(v),
-        null_propagating=False,
-        duckdb=lambda a, _r: f"[{', '.join(a)}]",
-        spark=_array_on_spark,
-        summary="An array of its operands.",
-        example="ARRAY[1, 2] -> [1, 2]",
-    )
+define(
+    "array",
+    _array_types,
+    lambda _r: lambda *v: list(v),
+    null_propagating=False,
+    duckdb=lambda a, _r: f"[{', '.join(a)}]",
+    spark=_array_on_spark,
+    summary="An array of its operands.",
+    example="ARRAY[1, 2] -> [1, 2]",
 )
-register(
-    Function(
-        "map",
-        _map_types,
-        _make_map,
-        null_propagating=False,
-        summary="A map of keys and values in turn.",
-        example="map('a', 1) -> {'a': 1}",
-    )
+define(
+    "map",
+    _map_types,
+    _make_map,
+    null_propagating=False,
+    summary="A map of keys and values in turn.",
+    example="map('a', 1) -> {'a': 1}",
 )
-register(
-    Function(
-        "struct",
-        _struct_types,
-        _make_struct,
-        null_propagating=False,
-        duckdb=_struct_sql,
-        spark=_struct_on_spark,
-        summary="A struct; the type of the call names its fields.",
-        example="struct(1, 'x') -> {'F0': 1, 'F1': 'x'}",
-    )
+define(
+    "struct",
+    _struct_types,
+    _make_struct,
+    null_propagating=False,
+    duckdb=_struct_sql,
+    spark=_struct_on_spark,
+    summary="A struct; the type of the call names its fields.",
+    example="struct(1, 'x') -> {'F0': 1, 'F1': 'x'}",
 )
 
 
@@ -118,15 +112,13 @@ def _field_types(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution(types, NULL)
 
 
-register(
-    Function(
-        "field",
-        _field_types,
-        lambda _r: lambda s, name: s[name],
-        duckdb=lambda a, _r: f"struct_extract({a[0]}, {a[1]})",
-        summary="A field of a struct; NULL of a NULL struct.",
-        example="field(struct(1, 'x'), 'F1') -> 'x'",
-    )
+define(
+    "field",
+    _field_types,
+    lambda _r: lambda s, name: s[name],
+    duckdb=lambda a, _r: f"struct_extract({a[0]}, {a[1]})",
+    summary="A field of a struct; NULL of a NULL struct.",
+    example="field(struct(1, 'x'), 'F1') -> 'x'",
 )
 
 
@@ -161,14 +153,12 @@ def _subscript_on_spark(args: Sequence[str], r: Resolution) -> str:
     return f"(CASE {forward} WHEN {inside} AND {index} < 0 THEN get({base}, array_size({base}) + {at}) END)"
 
 
-register(
-    Function(
-        "subscript",
-        _subscript_types,
-        _subscript,
-        duckdb=lambda a, _r: f"({a[0]})[{a[1]}]",
-        spark=_subscript_on_spark,
-        summary="An element of an array (from 1, negative from the end) or the value of a map's key; else NULL.",
-        example="subscript(ARRAY[5, 6], -1) -> 6",
-    )
+define(
+    "subscript",
+    _subscript_types,
+    _subscript,
+    duckdb=lambda a, _r: f"({a[0]})[{a[1]}]",
+    spark=_subscript_on_spark,
+    summary="An element of an array (from 1, negative from the end) or the value of a map's key; else NULL.",
+    example="subscript(ARRAY[5, 6], -1) -> 6",
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from flowql.compiler.functions import java_time
-from flowql.compiler.functions.registry import Function, Lowering, named, register, scalar, takes, text
+from flowql.compiler.functions.registry import Lowering, define, named, scalar, takes, text
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.spark_casts import date_has_text, instant_has_text, written_time
 from flowql.compiler.functions.spark_text import INSTANT_MAX, from_millis, is_plain_text, millis, wrapped_int
@@ -103,15 +103,13 @@ def _adder(name: str, t: SqlType, sign: int, example: str) -> None:
             return (value + sign * n * unit_ms(unit)) % DAY_MS
         return value + sign * n * unit_ms(unit) // DAY_MS
 
-    register(
-        Function(
-            name,
-            resolve,
-            lambda _r: moved,
-            spark=_moved_on_spark(sign),
-            summary=f"The {t.kind.value.lower()} moved by a number of units ({', '.join(UNIT_MS)}).",
-            example=example,
-        )
+    define(
+        name,
+        resolve,
+        lambda _r: moved,
+        spark=_moved_on_spark(sign),
+        summary=f"The {t.kind.value.lower()} moved by a number of units ({', '.join(UNIT_MS)}).",
+        example=example,
     )
 
 

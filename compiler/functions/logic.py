@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.registry import Function, Lowering, register
+from flowql.compiler.functions.registry import Lowering, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
 from flowql.compiler.plan.types import BOOLEAN, Kind, SqlType
 
@@ -50,31 +50,27 @@ def _negated(args: Sequence[str], _r: Resolution) -> str:
     return f"(NOT {args[0]})"
 
 
-register(
-    Function(
-        "and",
-        _booleans("and"),
-        lambda _r: _and,
-        null_propagating=False,
-        lazy=True,
-        duckdb=_joined("AND"),
-        spark=_joined("AND"),
-        summary="TRUE when all operands are; a FALSE operand ends the evaluation.",
-        example="and_(True, False) -> False",
-    )
+define(
+    "and",
+    _booleans("and"),
+    lambda _r: _and,
+    null_propagating=False,
+    lazy=True,
+    duckdb=_joined("AND"),
+    spark=_joined("AND"),
+    summary="TRUE when all operands are; a FALSE operand ends the evaluation.",
+    example="and_(True, False) -> False",
 )
-register(
-    Function(
-        "or",
-        _booleans("or"),
-        lambda _r: _or,
-        null_propagating=False,
-        lazy=True,
-        duckdb=_joined("OR"),
-        spark=_joined("OR"),
-        summary="TRUE when an operand is; a TRUE operand ends the evaluation.",
-        example="or_(True, False) -> True",
-    )
+define(
+    "or",
+    _booleans("or"),
+    lambda _r: _or,
+    null_propagating=False,
+    lazy=True,
+    duckdb=_joined("OR"),
+    spark=_joined("OR"),
+    summary="TRUE when an operand is; a TRUE operand ends the evaluation.",
+    example="or_(True, False) -> True",
 )
 
 
@@ -83,16 +79,14 @@ def _one_boolean(types: tuple[SqlType, ...]) -> Resolution:
     return _booleans("not")((t,))
 
 
-register(
-    Function(
-        "not",
-        _one_boolean,
-        lambda _r: lambda v: not v,
-        duckdb=_negated,
-        spark=_negated,
-        summary="The other truth value; NULL stays NULL.",
-        example="not_(True) -> False",
-    )
+define(
+    "not",
+    _one_boolean,
+    lambda _r: lambda v: not v,
+    duckdb=_negated,
+    spark=_negated,
+    summary="The other truth value; NULL stays NULL.",
+    example="not_(True) -> False",
 )
 
 
@@ -127,16 +121,14 @@ def _case_sql(args: Sequence[str], _r: Resolution) -> str:
     return f"(CASE {whens} ELSE {args[-1]} END)"
 
 
-register(
-    Function(
-        "case",
-        _case_types,
-        lambda _r: _case,
-        null_propagating=False,
-        lazy=True,
-        duckdb=_case_sql,
-        spark=_case_sql,
-        summary="The result of the first WHEN that is TRUE; only that result is computed.",
-        example="case(False, 1, True, 2, 3) -> 2",
-    )
+define(
+    "case",
+    _case_types,
+    lambda _r: _case,
+    null_propagating=False,
+    lazy=True,
+    duckdb=_case_sql,
+    spark=_case_sql,
+    summary="The result of the first WHEN that is TRUE; only that result is computed.",
+    example="case(False, 1, True, 2, 3) -> 2",
 )

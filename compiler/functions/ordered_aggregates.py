@@ -14,7 +14,7 @@ from typing import Any
 
 from flowql.compiler.functions.aggregate_forms import Add, Asked, Init, Ordered, OverRelations
 from flowql.compiler.functions.duckdb_text import quoted_text
-from flowql.compiler.functions.registry import AggregateFunction, register_aggregate, register_relation
+from flowql.compiler.functions.registry import define_aggregate, register_relation
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
 from flowql.compiler.plan.types import DOUBLE, JSONB, Kind, SqlType, array, duckdb_type
 
@@ -69,18 +69,16 @@ def _by_offset_result(name: str) -> Callable[[Resolution, Init], Callable[[Any],
 
 
 for _name, _which in (("LATEST_BY_OFFSET", "last"), ("EARLIEST_BY_OFFSET", "first")):
-    register_aggregate(
-        AggregateFunction(
-            _name,
-            _by_offset_types(_name),
-            initial=lambda _r, _i: (),
-            add=_by_offset_add(_name),
-            merge=_by_offset_merge(_name),
-            result=_by_offset_result(_name),
-            constants=lambda n: max(0, n - 1),
-            summary=f"The {_which} value in order of arrival, or the {_which} n as an array; NULLs left out unless FALSE.",
-            example=f"{_name}(x, 2, FALSE)",
-        )
+    define_aggregate(
+        _name,
+        _by_offset_types(_name),
+        initial=lambda _r, _i: (),
+        add=_by_offset_add(_name),
+        merge=_by_offset_merge(_name),
+        result=_by_offset_result(_name),
+        constants=lambda n: max(0, n - 1),
+        summary=f"The {_which} value in order of arrival, or the {_which} n as an array; NULLs left out unless FALSE.",
+        example=f"{_name}(x, 2, FALSE)",
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from flowql.compiler.functions.aggregate_forms import Add, Init, OverRelations
 from flowql.compiler.functions.argument_limits import limited
@@ -40,6 +40,8 @@ class RunTooLong(QueryFailure):
 FAILURES = (QueryFailure, AssertionError, NameError, ImportError, NotImplementedError)
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Reference = Callable[..., Any]
 # (types, arguments with None for the one that is no constant) -> the reference of that one alone; None: the usual one is to be called.
 Prepare = Callable[[Resolution, Sequence[Any]], Reference | None]
@@ -211,6 +213,16 @@ def all_functions() -> Mapping[str, Function]:
 
 # Short ways to register functions: the entry in the catalogue reads as one line per fact.
 
+
+def _registering(make: Callable[P, T], add: Callable[[T], T]) -> Callable[P, None]:
+    def defined(*args: P.args, **facts: P.kwargs) -> None:
+        add(make(*args, **facts))
+
+    return defined
+
+
+# Registers a function with the fields of `Function`.
+define = _registering(Function, register)
 Sql = Callable[..., str]
 Resolve = Callable[[tuple[SqlType, ...]], Resolution]
 # Of standard SQL: the name as written, in upper case -> that in the catalogue.
@@ -399,6 +411,10 @@ def register_aggregate(function: AggregateFunction, *, replace: bool = False) ->
 def register_relation(relation: OverRelations) -> None:
     """Add an aggregate that only relations have."""
     OVER_RELATIONS.update(dict.fromkeys(relation.names, relation))
+
+
+# Registers an aggregate with the fields of `AggregateFunction`.
+define_aggregate = _registering(AggregateFunction, register_aggregate)
 
 
 def unregister_aggregate(name: str) -> None:

@@ -25,7 +25,7 @@ from flowql.compiler.functions.numeric import (
     NumericOverflow,
     fit_decimal,
 )
-from flowql.compiler.functions.registry import Function, Lowering, Reference, register
+from flowql.compiler.functions.registry import Lowering, Reference, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, as_decimal, common_numeric
 from flowql.compiler.functions.spark_text import least, null_where
 from flowql.compiler.functions.sql_time_arithmetic import is_temporal, temporal_rule, temporal_types
@@ -239,19 +239,17 @@ def _double_fails(op: str, a: str, b: str) -> str:
 
 _EXAMPLES = {"add": "3", "sub": "-1", "mul": "2", "div": "0", "mod": "1"}
 for _op, _result in _EXAMPLES.items():
-    register(
-        Function(
-            f"sql_{_op}",
-            _resolver(_op),
-            _reference(_op),
-            duckdb=_duckdb(_op),
-            declines=_declines(_op),
-            spark=_spark(_op),
-            spark_fails=_spark_fails(_op),
-            summary=f"The operator {SYMBOLS[_op]}; a result out of range is an error"
-            f"{', and so is a zero divisor' if _op in ('div', 'mod') else ''}.",
-            example=f"sql_{_op}(1, 2) -> {_result}",
-        )
+    define(
+        f"sql_{_op}",
+        _resolver(_op),
+        _reference(_op),
+        duckdb=_duckdb(_op),
+        declines=_declines(_op),
+        spark=_spark(_op),
+        spark_fails=_spark_fails(_op),
+        summary=f"The operator {SYMBOLS[_op]}; a result out of range is an error"
+        f"{', and so is a zero divisor' if _op in ('div', 'mod') else ''}.",
+        example=f"sql_{_op}(1, 2) -> {_result}",
     )
 
 
@@ -297,16 +295,14 @@ def _negation_on_spark(args: Sequence[str], r: Resolution) -> str:
     return null_where(fails, f"-{args[0]}") if fails else f"(-{args[0]})"
 
 
-register(
-    Function(
-        "sql_neg",
-        _negated_type,
-        _negate,
-        duckdb=_negation_sql,
-        declines=_negation_declines,
-        spark=_negation_on_spark,
-        spark_fails=_negation_fails,
-        summary="The unary operator -; a result out of range is an error.",
-        example="sql_neg(5) -> -5",
-    )
+define(
+    "sql_neg",
+    _negated_type,
+    _negate,
+    duckdb=_negation_sql,
+    declines=_negation_declines,
+    spark=_negation_on_spark,
+    spark_fails=_negation_fails,
+    summary="The unary operator -; a result out of range is an error.",
+    example="sql_neg(5) -> -5",
 )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flowql.compiler.functions.registry import Function, Reference, lookup, register, standard, takes
+from flowql.compiler.functions.registry import Reference, define, lookup, standard, takes
 from flowql.compiler.functions.signatures import ArrayOf, Resolution, T
 from flowql.compiler.functions.sql_casts import cast_resolver, sql_cast
 from flowql.compiler.plan.types import BOOLEAN, INT, STRING, Kind, SqlType, array
@@ -106,14 +106,12 @@ def _to_array(r: Resolution) -> Reference:
     return lambda text: read(read_array(text))
 
 
-register(
-    Function(
-        "sql_to_array",
-        cast_resolver(array(STRING)),
-        _to_array,
-        summary="The array that a text names, in PostgreSQL's braces.",
-        example="sql_to_array('{a,\"b c\",NULL}') -> ['a', 'b c', None]",
-    )
+define(
+    "sql_to_array",
+    cast_resolver(array(STRING)),
+    _to_array,
+    summary="The array that a text names, in PostgreSQL's braces.",
+    example="sql_to_array('{a,\"b c\",NULL}') -> ['a', 'b c', None]",
 )
 
 

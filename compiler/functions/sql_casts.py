@@ -27,7 +27,7 @@ from typing import Any
 
 from flowql.compiler.functions.casts import Cast, can_cast
 from flowql.compiler.functions.numeric import WIDE, NumericOverflow
-from flowql.compiler.functions.registry import Function, Reference, lookup, register
+from flowql.compiler.functions.registry import Reference, define, lookup
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.spark_text import null_where
 from flowql.compiler.functions.sql_arithmetic import RANGES
@@ -144,18 +144,16 @@ def _to_integer_on_spark(args: Sequence[str], r: Resolution) -> str:
 
 
 for _t in (INT, BIGINT):
-    register(
-        Function(
-            _FUNCTIONS[_t.kind][0],
-            cast_resolver(_t),
-            _to_integer,
-            duckdb=_to_integer_sql,
-            declines=_is_lost,
-            spark=_to_integer_on_spark,
-            spark_fails=_out_of_range,
-            summary=f"The nearest {_t}, halves of decimals away from zero; a value out of range is an error.",
-            example=f"{_FUNCTIONS[_t.kind][0]}(2.5e0) -> 2",
-        )
+    define(
+        _FUNCTIONS[_t.kind][0],
+        cast_resolver(_t),
+        _to_integer,
+        duckdb=_to_integer_sql,
+        declines=_is_lost,
+        spark=_to_integer_on_spark,
+        spark_fails=_out_of_range,
+        summary=f"The nearest {_t}, halves of decimals away from zero; a value out of range is an error.",
+        example=f"{_FUNCTIONS[_t.kind][0]}(2.5e0) -> 2",
     )
 
 
@@ -181,17 +179,15 @@ def _boolean_declines(args: Sequence[str], r: Resolution) -> str:
     return "" if r.args[0].kind is Kind.INT else f"({args[0]} NOT IN ({listed((*TRUE, *FALSE))}))"
 
 
-register(
-    Function(
-        "sql_to_boolean",
-        cast_resolver(BOOLEAN),
-        lambda r: (lambda v: v != 0) if r.args[0].kind is Kind.INT else _read_boolean,
-        duckdb=_boolean_sql,
-        declines=_boolean_declines,
-        spark=lambda a, r: f"({a[0]} <> 0)" if r.args[0].kind is Kind.INT else "",  # texts go to the reference
-        summary="Whether a text says true, yes, on or 1; an error if it says neither that nor the contrary.",
-        example="sql_to_boolean('yes') -> True",
-    )
+define(
+    "sql_to_boolean",
+    cast_resolver(BOOLEAN),
+    lambda r: (lambda v: v != 0) if r.args[0].kind is Kind.INT else _read_boolean,
+    duckdb=_boolean_sql,
+    declines=_boolean_declines,
+    spark=lambda a, r: f"({a[0]} <> 0)" if r.args[0].kind is Kind.INT else "",  # texts go to the reference
+    summary="Whether a text says true, yes, on or 1; an error if it says neither that nor the contrary.",
+    example="sql_to_boolean('yes') -> True",
 )
 
 
@@ -207,16 +203,14 @@ def _checked(v: int, low: int, high: int) -> int:
     return v
 
 
-register(
-    Function(
-        "sql_in_range",
-        _in_range,
-        lambda _r: _checked,
-        duckdb=lambda a, _r: f"(CASE WHEN {a[0]} BETWEEN {a[1]} AND {a[2]} THEN {a[0]} END)",
-        declines=lambda a, _r: f"({a[0]} NOT BETWEEN {a[1]} AND {a[2]})",
-        summary="A number that is an error outside a range.",
-        example="sql_in_range(5, -32768, 32767) -> 5",
-    )
+define(
+    "sql_in_range",
+    _in_range,
+    lambda _r: _checked,
+    duckdb=lambda a, _r: f"(CASE WHEN {a[0]} BETWEEN {a[1]} AND {a[2]} THEN {a[0]} END)",
+    declines=lambda a, _r: f"({a[0]} NOT BETWEEN {a[1]} AND {a[2]})",
+    summary="A number that is an error outside a range.",
+    example="sql_in_range(5, -32768, 32767) -> 5",
 )
 
 
@@ -248,12 +242,10 @@ def _inside(source: SqlType, target: SqlType) -> Cast:
     return lambda v: {n: fields[n](v.get(n)) if n in fields else None for n, _ in target.fields}
 
 
-register(
-    Function(
-        "sql_to_nested",
-        _nested,
-        lambda r: _inside(r.args[0], r.result),
-        summary="An array, a map or a struct with its elements cast one by one.",
-        example="sql_to_nested(ARRAY[1, NULL]) -> [1, None]",
-    )
+define(
+    "sql_to_nested",
+    _nested,
+    lambda r: _inside(r.args[0], r.result),
+    summary="An array, a map or a struct with its elements cast one by one.",
+    example="sql_to_nested(ARRAY[1, NULL]) -> [1, None]",
 )

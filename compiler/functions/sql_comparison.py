@@ -11,7 +11,7 @@ from typing import Any
 
 from flowql.compiler.functions.comparison import NAMES, SYMBOLS, comparable, exact
 from flowql.compiler.functions.decimal_columns import compared
-from flowql.compiler.functions.registry import Function, Lowering, register, same_for_all
+from flowql.compiler.functions.registry import Lowering, define, same_for_all
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
 from flowql.compiler.functions.values import is_ordered, less, same
 from flowql.compiler.plan.types import BOOLEAN, STRING, Kind, SqlType
@@ -78,16 +78,14 @@ def _duckdb(sign: str) -> Lowering:
 
 
 for _op, _sign in SYMBOLS.items():
-    register(
-        Function(
-            PREFIX + _op,
-            _resolver(_op),
-            same_for_all(_TESTS[_op]),
-            duckdb=_duckdb(_sign),
-            spark=exact(sign_between(_sign)),
-            summary=f"The comparison {_sign}; unknown, which is NULL, when a side is NULL.",
-            example=f"{PREFIX}{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
-        )
+    define(
+        PREFIX + _op,
+        _resolver(_op),
+        same_for_all(_TESTS[_op]),
+        duckdb=_duckdb(_sign),
+        spark=exact(sign_between(_sign)),
+        summary=f"The comparison {_sign}; unknown, which is NULL, when a side is NULL.",
+        example=f"{PREFIX}{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
     )
 
 
@@ -115,15 +113,13 @@ def list_sql(args: Sequence[str]) -> str:
     return f"({args[0]} IN ({', '.join(args[1:])}))"
 
 
-register(
-    Function(
-        "sql_in",
-        _in_types,
-        same_for_all(_is_in),
-        null_propagating=False,
-        duckdb=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
-        spark=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
-        summary="Whether a value is one of a list; unknown for NULL, and where only a NULL of the list could be it.",
-        example="sql_in(1, 2, NULL) -> None",
-    )
+define(
+    "sql_in",
+    _in_types,
+    same_for_all(_is_in),
+    null_propagating=False,
+    duckdb=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
+    spark=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
+    summary="Whether a value is one of a list; unknown for NULL, and where only a NULL of the list could be it.",
+    example="sql_in(1, 2, NULL) -> None",
 )

@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from flowql.compiler.functions.numeric import BIGINT_MAX, INT_MAX, INT_MIN, NumericOverflow
-from flowql.compiler.functions.registry import Function, register
+from flowql.compiler.functions.registry import define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.plan.types import BIGINT, INT, INTERVAL, SPAN, Kind, SqlType
 
@@ -141,15 +141,13 @@ def _of_numbers(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((INT, INT, BIGINT), INTERVAL)
 
 
-register(
-    Function(
-        "sql_interval",
-        _of_numbers,
-        lambda _r: interval,
-        duckdb=lambda a, _r: interval_sql(*a),
-        summary="An interval of so many months, days and microseconds; only inside expressions.",
-        example="sql_interval_micros(sql_interval(1, 2, 3000)) -> 2764800003000",
-    )
+define(
+    "sql_interval",
+    _of_numbers,
+    lambda _r: interval,
+    duckdb=lambda a, _r: interval_sql(*a),
+    summary="An interval of so many months, days and microseconds; only inside expressions.",
+    example="sql_interval_micros(sql_interval(1, 2, 3000)) -> 2764800003000",
 )
 
 
@@ -159,19 +157,17 @@ def _one_interval(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((INTERVAL,), BIGINT)
 
 
-register(
-    Function(
-        "sql_interval_micros",
-        _one_interval,
-        lambda _r: total_micros,
-        duckdb=lambda a, _r: (
-            f"TRY(((date_part('year', {a[0]}) * 12 + date_part('month', {a[0]})) * {MONTH_DAYS} + date_part('day', {a[0]})) * {DAY_MICROS}"
-            f" + date_part('hour', {a[0]}) * 3600000000 + date_part('minute', {a[0]}) * 60000000 + date_part('microsecond', {a[0]}))"
-        ),
-        declines=lambda a, _r: f"(abs(date_part('year', {a[0]})) > 9000)",
-        summary="What an interval is compared by: its microseconds, with months of 30 days and days of 24 hours.",
-        example="sql_interval_micros(sql_interval(0, 1, 0)) -> 86400000000",
-    )
+define(
+    "sql_interval_micros",
+    _one_interval,
+    lambda _r: total_micros,
+    duckdb=lambda a, _r: (
+        f"TRY(((date_part('year', {a[0]}) * 12 + date_part('month', {a[0]})) * {MONTH_DAYS} + date_part('day', {a[0]})) * {DAY_MICROS}"
+        f" + date_part('hour', {a[0]}) * 3600000000 + date_part('minute', {a[0]}) * 60000000 + date_part('microsecond', {a[0]}))"
+    ),
+    declines=lambda a, _r: f"(abs(date_part('year', {a[0]})) > 9000)",
+    summary="What an interval is compared by: its microseconds, with months of 30 days and days of 24 hours.",
+    example="sql_interval_micros(sql_interval(0, 1, 0)) -> 86400000000",
 )
 
 
@@ -187,44 +183,36 @@ def _taken(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((SPAN,), INTERVAL)
 
 
-register(
-    Function(
-        "sql_interval_kept",
-        _kept,
-        lambda _r: interval_text,
-        summary="An interval as a column has it, which is its text.",
-        example="sql_interval_kept(sql_interval(14, 3, 3600000000)) -> '1 year 2 mons 3 days 01:00:00'",
-    )
+define(
+    "sql_interval_kept",
+    _kept,
+    lambda _r: interval_text,
+    summary="An interval as a column has it, which is its text.",
+    example="sql_interval_kept(sql_interval(14, 3, 3600000000)) -> '1 year 2 mons 3 days 01:00:00'",
 )
-register(
-    Function(
-        "sql_interval_taken",
-        _taken,
-        lambda _r: interval_of,
-        summary="The interval that a column has.",
-        example="sql_interval_micros(sql_interval_taken(sql_interval_kept(sql_interval(0, 1, 0)))) -> 86400000000",
-    )
+define(
+    "sql_interval_taken",
+    _taken,
+    lambda _r: interval_of,
+    summary="The interval that a column has.",
+    example="sql_interval_micros(sql_interval_taken(sql_interval_kept(sql_interval(0, 1, 0)))) -> 86400000000",
 )
 
 
 for _place, _name, _what in ((0, "months", "months"), (1, "days", "days"), (2, "rest", "microseconds")):
-    register(
-        Function(
-            f"sql_interval_{_name}",
-            _one_interval,
-            lambda _r, place=_place: lambda a: a[place],  # type: ignore[misc]
-            summary=f"The {_what} of the three numbers that an interval is.",
-            example=f"sql_interval_{_name}(sql_interval(1, 2, 3000)) -> {(1, 2, 3000)[_place]}",
-        )
+    define(
+        f"sql_interval_{_name}",
+        _one_interval,
+        lambda _r, place=_place: lambda a: a[place],  # type: ignore[misc]
+        summary=f"The {_what} of the three numbers that an interval is.",
+        example=f"sql_interval_{_name}(sql_interval(1, 2, 3000)) -> {(1, 2, 3000)[_place]}",
     )
-register(
-    Function(
-        "sql_interval_total",
-        _of_numbers,
-        lambda _r: lambda months, days, micros: (months, days, micros),
-        summary="The sum of intervals, of the sums of their months, days and microseconds.",
-        example="sql_interval_micros(sql_interval_total(0, 1, 0)) -> 86400000000",
-    )
+define(
+    "sql_interval_total",
+    _of_numbers,
+    lambda _r: lambda months, days, micros: (months, days, micros),
+    summary="The sum of intervals, of the sums of their months, days and microseconds.",
+    example="sql_interval_micros(sql_interval_total(0, 1, 0)) -> 86400000000",
 )
 
 
@@ -238,12 +226,10 @@ def _of_sum(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((INTERVAL, BIGINT), INTERVAL)
 
 
-register(
-    Function(
-        "sql_interval_average",
-        _of_sum,
-        lambda _r: average,
-        summary="The average of so many intervals, to a microsecond.",
-        example="sql_interval_micros(sql_interval_average(sql_interval(0, 1, 0), 2)) -> 43200000000",
-    )
+define(
+    "sql_interval_average",
+    _of_sum,
+    lambda _r: average,
+    summary="The average of so many intervals, to a microsecond.",
+    example="sql_interval_micros(sql_interval_average(sql_interval(0, 1, 0), 2)) -> 43200000000",
 )

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.functions.json_values import equality_text, keys_of, read_json
-from flowql.compiler.functions.registry import Function, register, standard, takes
+from flowql.compiler.functions.registry import define, standard, takes
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.plan.types import JSONB, STRING, Kind, SqlType
 
@@ -86,14 +86,12 @@ def _of_any(t: SqlType) -> Callable[[Any], Any]:
     return lambda v: None if v is None else make(v)
 
 
-register(
-    Function(
-        "sql_jsonb_equal",
-        lambda types: Resolution(types, types[0]),
-        lambda r: _maker(r.args[0]),
-        summary="The one text of all values of JSONB that are equal: 1.10 is 1.1.",
-        example="sql_jsonb_equal(sql_to_jsonb(TRUE)) -> 'true'",
-    )
+define(
+    "sql_jsonb_equal",
+    lambda types: Resolution(types, types[0]),
+    lambda r: _maker(r.args[0]),
+    summary="The one text of all values of JSONB that are equal: 1.10 is 1.1.",
+    example="sql_jsonb_equal(sql_to_jsonb(TRUE)) -> 'true'",
 )
 standard(
     "JSONB_ORDER",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.registry import Reference, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_calendar import checked_micros
 from flowql.compiler.plan.types import INT, MICROS, MICROSTZ, TIMESTAMP, TIMESTAMPTZ, Kind, SqlType
@@ -61,12 +61,10 @@ def _rounded_types(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution((types[0], INT), types[0])
 
 
-register(
-    Function(
-        "sql_rounded_moment",
-        _rounded_types,
-        lambda _r: rounded,
-        summary="A moment to so many digits of a second, which is CAST AS TIMESTAMP(0) to (5); halves go away from the year 2000.",
-        example="sql_date_part('second', sql_rounded_moment(sql_to_micros('2024-01-01 00:00:00.123456'), 4)) -> 0.1235",
-    )
+define(
+    "sql_rounded_moment",
+    _rounded_types,
+    lambda _r: rounded,
+    summary="A moment to so many digits of a second, which is CAST AS TIMESTAMP(0) to (5); halves go away from the year 2000.",
+    example="sql_date_part('second', sql_rounded_moment(sql_to_micros('2024-01-01 00:00:00.123456'), 4)) -> 0.1235",
 )

@@ -12,7 +12,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 
 from flowql.compiler.functions.numeric import MAX_PRECISION, WIDE, fit_decimal
-from flowql.compiler.functions.registry import Function, Reference, register, resolver, standard, takes
+from flowql.compiler.functions.registry import Reference, define, resolver, standard, takes
 from flowql.compiler.functions.signatures import DEC, Resolution
 from flowql.compiler.functions.sums import NUMERIC_SCALE
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, STRING, decimal
@@ -280,14 +280,12 @@ def _number(_r: Resolution) -> Reference:
     return lambda text, pattern: fit_decimal(read(text, pattern), _READ.precision, _READ.scale)
 
 
-register(
-    Function(
-        "sql_number_to_char",
-        resolver("TO_CHAR", *(takes(t, STRING, gives=STRING) for t in (INT, BIGINT, DEC, DOUBLE))),
-        lambda _r: written,
-        summary="A number as a text, by a pattern of PostgreSQL (`FM999,990.00`, with S, MI, SG or PR for its sign).",
-        example="sql_number_to_char(-1234, '9,999.00') -> '-1,234.00'",
-    )
+define(
+    "sql_number_to_char",
+    resolver("TO_CHAR", *(takes(t, STRING, gives=STRING) for t in (INT, BIGINT, DEC, DOUBLE))),
+    lambda _r: written,
+    summary="A number as a text, by a pattern of PostgreSQL (`FM999,990.00`, with S, MI, SG or PR for its sign).",
+    example="sql_number_to_char(-1234, '9,999.00') -> '-1,234.00'",
 )
 standard(
     "TO_NUMBER",

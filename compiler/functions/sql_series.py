@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from flowql.compiler.functions.bounds import check_elements
-from flowql.compiler.functions.registry import Function, Reference, register
+from flowql.compiler.functions.registry import Reference, define
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.sql_intervals import Interval, total_micros
 from flowql.compiler.functions.sql_micros import common_moment
@@ -73,14 +73,12 @@ def _checked(count: int) -> int:
     return count
 
 
-register(
-    Function(
-        "sql_series",
-        _series_types,
-        _series,
-        summary="The numbers or times from one to another, in steps; without a step 1. Written `generate_series` in FROM.",
-        example="sql_series(1, 7, 3) -> [1, 4, 7]",
-    )
+define(
+    "sql_series",
+    _series_types,
+    _series,
+    summary="The numbers or times from one to another, in steps; without a step 1. Written `generate_series` in FROM.",
+    example="sql_series(1, 7, 3) -> [1, 4, 7]",
 )
 
 
@@ -98,23 +96,19 @@ def _array_types(types: tuple[SqlType, ...]) -> Resolution:
     return Resolution(types, array(BIGINT))
 
 
-register(
-    Function(
-        "sql_places",
-        _array_types,
-        _places(kept=False),
-        null_propagating=False,
-        summary="The places of the longest of some arrays, from 1: the ordinality of UNNEST.",
-        example="sql_places(ARRAY['a', 'b'], ARRAY['c']) -> [1, 2]",
-    )
+define(
+    "sql_places",
+    _array_types,
+    _places(kept=False),
+    null_propagating=False,
+    summary="The places of the longest of some arrays, from 1: the ordinality of UNNEST.",
+    example="sql_places(ARRAY['a', 'b'], ARRAY['c']) -> [1, 2]",
 )
-register(
-    Function(
-        "sql_places_or_null",
-        _array_types,
-        _places(kept=True),
-        null_propagating=False,
-        summary="The places of the longest of some arrays, and one that is NULL if there are none: of LEFT JOIN UNNEST.",
-        example="sql_places_or_null(sql_string_to_array('', ',')) -> [None]",
-    )
+define(
+    "sql_places_or_null",
+    _array_types,
+    _places(kept=True),
+    null_propagating=False,
+    summary="The places of the longest of some arrays, and one that is NULL if there are none: of LEFT JOIN UNNEST.",
+    example="sql_places_or_null(sql_string_to_array('', ',')) -> [None]",
 )

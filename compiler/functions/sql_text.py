@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowql.compiler.functions.registry import Function, register, same_for_all
+from flowql.compiler.functions.registry import define, same_for_all
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.plan.types import BYTES, STRING, Kind, SqlType
 
@@ -20,14 +20,12 @@ def _resolve(types: tuple[SqlType, ...]) -> Resolution:
     raise FunctionTypeError(f"|| joins texts, not ({', '.join(map(str, types))})", "cast to text: CAST(x AS VARCHAR)")
 
 
-register(
-    Function(
-        "sql_concat",
-        _resolve,
-        same_for_all(lambda a, b: a + b),
-        duckdb=lambda a, r: f"({a[0]} || {a[1]})" if r.result.kind is Kind.STRING else "",
-        spark=lambda a, r: f"concat({a[0]}, {a[1]})" if r.result.kind is Kind.STRING else "",
-        summary="The texts (or bytes) one after the other; NULL where one is NULL.",
-        example="sql_concat('a', 'b') -> 'ab'",
-    )
+define(
+    "sql_concat",
+    _resolve,
+    same_for_all(lambda a, b: a + b),
+    duckdb=lambda a, r: f"({a[0]} || {a[1]})" if r.result.kind is Kind.STRING else "",
+    spark=lambda a, r: f"concat({a[0]}, {a[1]})" if r.result.kind is Kind.STRING else "",
+    summary="The texts (or bytes) one after the other; NULL where one is NULL.",
+    example="sql_concat('a', 'b') -> 'ab'",
 )

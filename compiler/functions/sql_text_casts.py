@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from flowql.compiler.functions.numeric import WIDE
-from flowql.compiler.functions.registry import Function, register, standard, takes
+from flowql.compiler.functions.registry import define, standard, takes
 from flowql.compiler.functions.signatures import Resolution, T
 from flowql.compiler.functions.sql_bytes import bytes_of_text, text_of_bytes
 from flowql.compiler.functions.sql_calendar import checked_micros
@@ -199,16 +199,14 @@ def _reads(
         form = f"NOT regexp_full_match({args[0]}, '{pattern}') OR starts_with({args[0]}, '0000')"
         return f"({form} OR {lowering(args, r)} IS NULL)"
 
-    register(
-        Function(
-            f"sql_to_{name or str(to).lower()}",
-            cast_resolver(to),
-            lambda _r: read,
-            duckdb=lowering if cast else None,
-            declines=declines if cast else None,
-            summary=summary,
-            example=example,
-        )
+    define(
+        f"sql_to_{name or str(to).lower()}",
+        cast_resolver(to),
+        lambda _r: read,
+        duckdb=lowering if cast else None,
+        declines=declines if cast else None,
+        summary=summary,
+        example=example,
     )
 
 
@@ -354,14 +352,12 @@ def _field(v: Any, write: Callable[[Any], str]) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '""') + '"' if quoted else text
 
 
-register(
-    Function(
-        "sql_to_text",
-        cast_resolver(STRING),
-        lambda r: text_writer(r.args[0]),
-        summary="A value as PostgreSQL writes it: a floating point number, a time, an array, a struct, ...",
-        example="sql_to_text(1e20) -> '1e+20'",
-    )
+define(
+    "sql_to_text",
+    cast_resolver(STRING),
+    lambda r: text_writer(r.args[0]),
+    summary="A value as PostgreSQL writes it: a floating point number, a time, an array, a struct, ...",
+    example="sql_to_text(1e20) -> '1e+20'",
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.functions.registry import FAILURES, Function, register, standard, takes
+from flowql.compiler.functions.registry import FAILURES, define, standard, takes
 from flowql.compiler.functions.signatures import Resolution, T
 
 NULL_IF_FAILED = "null_if_failed"
@@ -34,15 +34,13 @@ standard(
     example="sql_try(sql_to_boolean('maybe')) -> NULL",
 )
 
-register(
-    Function(
-        NULL_IF_FAILED,
-        lambda types: Resolution(types, types[0]),
-        lambda _r: _tried,
-        null_propagating=False,
-        lazy=True,
-        duckdb=lambda args, _r: args[0],  # a row for which it fails is declined by what it calls
-        summary="The value of a join's key, or NULL with a dead letter where it fails.",
-        example="null_if_failed(sql_to_boolean('yes')) -> True",
-    )
+define(
+    NULL_IF_FAILED,
+    lambda types: Resolution(types, types[0]),
+    lambda _r: _tried,
+    null_propagating=False,
+    lazy=True,
+    duckdb=lambda args, _r: args[0],  # a row for which it fails is declined by what it calls
+    summary="The value of a join's key, or NULL with a dead letter where it fails.",
+    example="null_if_failed(sql_to_boolean('yes')) -> True",
 )

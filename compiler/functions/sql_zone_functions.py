@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 
-from flowql.compiler.functions.registry import Function, Reference, register, resolver, standard, takes
+from flowql.compiler.functions.registry import Reference, define, resolver, standard, takes
 from flowql.compiler.functions.signatures import Resolution
 from flowql.compiler.functions.sql_intervals import Interval, interval_text
 from flowql.compiler.functions.sql_micros import on_ms
@@ -107,16 +107,14 @@ standard(
     summary="The moment when clocks, of UTC or of a zone, show a year, month, day, hour, minute and second.",
     example="sql_date_part('hour', sql_make_timestamptz(2024, 1, 1, 12, 0, 0, 'Europe/Oslo')) -> 11.0",
 )
-register(
-    Function(
-        "sql_date_trunc_in",
-        resolver(
-            "DATE_TRUNC",
-            takes(STRING, TIMESTAMPTZ, STRING, gives=TIMESTAMPTZ),
-            takes(STRING, MICROSTZ, STRING, gives=MICROSTZ),
-        ),
-        _truncated,
-        summary="The beginning of the unit of a zone's calendar that a moment is in: `DATE_TRUNC('day', t, 'Europe/Oslo')`.",
-        example="sql_date_part('hour', sql_date_trunc_in('day', sql_make_timestamptz(2024, 1, 1, 12, 0, 0), 'Europe/Oslo')) -> 23.0",
-    )
+define(
+    "sql_date_trunc_in",
+    resolver(
+        "DATE_TRUNC",
+        takes(STRING, TIMESTAMPTZ, STRING, gives=TIMESTAMPTZ),
+        takes(STRING, MICROSTZ, STRING, gives=MICROSTZ),
+    ),
+    _truncated,
+    summary="The beginning of the unit of a zone's calendar that a moment is in: `DATE_TRUNC('day', t, 'Europe/Oslo')`.",
+    example="sql_date_part('hour', sql_date_trunc_in('day', sql_make_timestamptz(2024, 1, 1, 12, 0, 0), 'Europe/Oslo')) -> 23.0",
 )

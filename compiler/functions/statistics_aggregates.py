@@ -20,7 +20,7 @@ from flowql.compiler.functions.aggregate_forms import Acc, Add, Asked, Init, Lin
 from flowql.compiler.functions.change_aggregates import linear_aggregate
 from flowql.compiler.functions.duckdb_sums import digits, finisher, whole_sql
 from flowql.compiler.functions.exact_sums import Scaled, plus, ratio, reduced, scaled, whole_of
-from flowql.compiler.functions.registry import AggregateFunction, register_aggregate
+from flowql.compiler.functions.registry import define_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType
 
@@ -82,18 +82,16 @@ def _step(f: Callable[[Moments, Any, Any], Moments], count: int) -> Callable[[Re
 
 
 def _register(name: str, count: int, result: Callable[[Any], float], summary: str) -> None:
-    register_aggregate(
-        AggregateFunction(
-            name,
-            _numbers(name, count),
-            initial=lambda _r, _i: _EMPTY,
-            add=_step(_add, count),
-            undo=_step(_undo, count),
-            merge=lambda _r, _i: lambda a, b: _merge(tuple(a), tuple(b)),
-            result=lambda _r, _i: result,
-            summary=summary,
-            example=f"{name}({'x' if count == 1 else 'x, y'})",
-        )
+    define_aggregate(
+        name,
+        _numbers(name, count),
+        initial=lambda _r, _i: _EMPTY,
+        add=_step(_add, count),
+        undo=_step(_undo, count),
+        merge=lambda _r, _i: lambda a, b: _merge(tuple(a), tuple(b)),
+        result=lambda _r, _i: result,
+        summary=summary,
+        example=f"{name}({'x' if count == 1 else 'x, y'})",
     )
 
 

@@ -44,7 +44,7 @@ from flowql.compiler.functions.numeric import (
     wrap32,
     wrap64,
 )
-from flowql.compiler.functions.registry import AggregateFunction, ArrowCall, register_aggregate, register_columns
+from flowql.compiler.functions.registry import ArrowCall, define_aggregate, register_columns
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType, arrow_type, decimal, duckdb_type
 
@@ -104,20 +104,18 @@ def _sum_from_partial(r: Resolution, _init: Init) -> Add:
     return run
 
 
-register_aggregate(
-    AggregateFunction(
-        "SUM",
-        _number("SUM", lambda t: t),
-        initial=lambda r, _i: zero_of(r.result),
-        add=lambda r, _i: _skip_null(summing(r.result)),
-        undo=lambda r, _i: _skip_null(summing(r.result, -1)),
-        merge=lambda r, _i: summing(r.result),
-        result=_identity,
-        duckdb_partial=lambda args, _r: [f"sum({args[0]})"],
-        from_partial=_sum_from_partial,
-        summary="The sum in the type of the argument; NULLs are left out, 0 when there is nothing.",
-        example="SUM(x)",
-    )
+define_aggregate(
+    "SUM",
+    _number("SUM", lambda t: t),
+    initial=lambda r, _i: zero_of(r.result),
+    add=lambda r, _i: _skip_null(summing(r.result)),
+    undo=lambda r, _i: _skip_null(summing(r.result, -1)),
+    merge=lambda r, _i: summing(r.result),
+    result=_identity,
+    duckdb_partial=lambda args, _r: [f"sum({args[0]})"],
+    from_partial=_sum_from_partial,
+    summary="The sum in the type of the argument; NULLs are left out, 0 when there is nothing.",
+    example="SUM(x)",
 )
 
 
@@ -151,20 +149,18 @@ def _avg_from_partial(r: Resolution, _init: Init) -> Add:
     return lambda total, n: (zero_of(t) if total is None else total_of(total), n or 0)
 
 
-register_aggregate(
-    AggregateFunction(
-        "AVG",
-        _avg_types,
-        initial=lambda r, _i: (zero_of(r.args[0]), 0),
-        add=_avg_step(1),
-        undo=_avg_step(-1),
-        merge=_avg_merge,
-        result=_average,
-        duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
-        from_partial=_avg_from_partial,
-        summary="The mean as a DOUBLE; NULLs are left out, 0.0 when there is nothing. Integers are summed in 64 bits.",
-        example="AVG(x)",
-    )
+define_aggregate(
+    "AVG",
+    _avg_types,
+    initial=lambda r, _i: (zero_of(r.args[0]), 0),
+    add=_avg_step(1),
+    undo=_avg_step(-1),
+    merge=_avg_merge,
+    result=_average,
+    duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
+    from_partial=_avg_from_partial,
+    summary="The mean as a DOUBLE; NULLs are left out, 0.0 when there is nothing. Integers are summed in 64 bits.",
+    example="AVG(x)",
 )
 
 
@@ -188,18 +184,16 @@ def _list_sum(sign: int) -> Callable[[Resolution, Init], Add]:
     return make
 
 
-register_aggregate(
-    AggregateFunction(
-        "SUM_LIST",
-        _list_sum_types,
-        initial=lambda r, _i: zero_of(r.result),
-        add=_list_sum(1),
-        undo=_list_sum(-1),
-        merge=lambda r, _i: summing(r.result),
-        result=_identity,
-        summary="The sum of all elements of arrays; NULLs are left out.",
-        example="SUM_LIST(xs)",
-    )
+define_aggregate(
+    "SUM_LIST",
+    _list_sum_types,
+    initial=lambda r, _i: zero_of(r.result),
+    add=_list_sum(1),
+    undo=_list_sum(-1),
+    merge=lambda r, _i: summing(r.result),
+    result=_identity,
+    summary="The sum of all elements of arrays; NULLs are left out.",
+    example="SUM_LIST(xs)",
 )
 
 
@@ -455,45 +449,41 @@ def _asked_doubles(call: Asked, *, mean: bool) -> str:
     return f'"{name}"({over(f"count({of}{arg})")}, {", ".join(parts)})'
 
 
-register_aggregate(
-    AggregateFunction(
-        "sql_sum",
-        _number("SUM", _sum_type),
-        initial=_nothing,
-        add=_exact_fold(1),
-        undo=_exact_fold(-1),
-        merge=_exact_merge,
-        result=_total,
-        duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
-        from_partial=_exact_from_partial,
-        relation=OverRelations(
-            ("SUM",),
-            lambda types: _number("SUM", _sum_type)(types, ()).result,
-            linear=lambda args, result: _linear(args, result, mean=False),
-            asked=lambda call: _asked(call, mean=False),
-        ),
-        summary="The sum in a wider type; NULLs are left out, NULL when there is nothing.",
-        example="SUM(x)",
-    )
+define_aggregate(
+    "sql_sum",
+    _number("SUM", _sum_type),
+    initial=_nothing,
+    add=_exact_fold(1),
+    undo=_exact_fold(-1),
+    merge=_exact_merge,
+    result=_total,
+    duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
+    from_partial=_exact_from_partial,
+    relation=OverRelations(
+        ("SUM",),
+        lambda types: _number("SUM", _sum_type)(types, ()).result,
+        linear=lambda args, result: _linear(args, result, mean=False),
+        asked=lambda call: _asked(call, mean=False),
+    ),
+    summary="The sum in a wider type; NULLs are left out, NULL when there is nothing.",
+    example="SUM(x)",
 )
-register_aggregate(
-    AggregateFunction(
-        "sql_avg",
-        _number("AVG", _average_type),
-        initial=_nothing,
-        add=_averaging(_exact_fold(1)),
-        undo=_averaging(_exact_fold(-1)),
-        merge=_averaging(_exact_merge),
-        result=_mean,
-        duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
-        from_partial=_exact_from_partial,
-        relation=OverRelations(
-            ("AVG",),
-            lambda types: _number("AVG", _average_type)(types, ()).result,
-            linear=lambda args, result: _linear(args, result, mean=True),
-            asked=lambda call: _asked(call, mean=True),
-        ),
-        summary="The mean, exact to 18 places of whole numbers and decimals; NULLs are left out, NULL when there is nothing.",
-        example="AVG(x)",
-    )
+define_aggregate(
+    "sql_avg",
+    _number("AVG", _average_type),
+    initial=_nothing,
+    add=_averaging(_exact_fold(1)),
+    undo=_averaging(_exact_fold(-1)),
+    merge=_averaging(_exact_merge),
+    result=_mean,
+    duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
+    from_partial=_exact_from_partial,
+    relation=OverRelations(
+        ("AVG",),
+        lambda types: _number("AVG", _average_type)(types, ()).result,
+        linear=lambda args, result: _linear(args, result, mean=True),
+        asked=lambda call: _asked(call, mean=True),
+    ),
+    summary="The mean, exact to 18 places of whole numbers and decimals; NULLs are left out, NULL when there is nothing.",
+    example="AVG(x)",
 )
