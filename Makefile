@@ -23,7 +23,7 @@ LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras 
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate \
   --extra dev --extra quickstart --extra plots --extra registry --extra spark --extra connect
 
-.PHONY: help setup quickstart test check format clean distclean lock
+.PHONY: help setup quickstart test check format docs clean distclean lock
 
 help: ## show the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -74,6 +74,12 @@ check: setup ## formatting, lint, types, import contracts, house rules
 format: setup ## rewrite the code as `make check` wants it
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
+
+# An environment of its own: mkdocs is no dependency of FlowQL or its tests.
+docs: setup ## build the documentation as a site with search into build/site; a dead link is an error
+	@test -x build/docs/bin/mkdocs || { $(PY) -m venv build/docs && build/docs/bin/pip install --quiet --disable-pip-version-check 'mkdocs>=1.6,<2'; }
+	@build/docs/bin/mkdocs build --strict --quiet
+	@echo "the first page: build/site/index.html"
 
 clean: ## remove caches, builds and the data of examples (keeps .venv)
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .flowql

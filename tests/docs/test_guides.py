@@ -22,8 +22,8 @@ LONG = {
     "priorities.md",
 }
 LONG |= {"ksqldb.md", "querying.md", "streams.md", "testing.md", "troubleshooting.md"}
-OTHERS = {"python.md", "spark.md"} | LONG  # tests/docs/test_python.py, test_spark.py
-TYPED = [name for name, text in PAGES.items() if name not in {"python.md", "spark.md"} and blocks(text, "console")]
+OTHERS = {"python.md", "spark.md"}  # tests/docs/test_python.py, test_spark.py
+TYPED = [name for name, text in PAGES.items() if name not in OTHERS and blocks(text, "console")]
 PORT = "8327"  # of a page; it may be taken
 WORDS_MAX, WORDS_BEFORE_MAX = 1200, 120
 EXPLAINING = {"install.md", "concepts.md", "comparison.md"}  # nothing to type, or nothing before FlowQL is installed

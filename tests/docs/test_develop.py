@@ -1,4 +1,4 @@
-"""The guide to querying: a test types its commands and goes through its loop of development on a terminal."""
+"""`flowql dev` on a terminal shows what its guide shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.docs.tour import ROOT, Shell, blocks, commands
 from tests.flowql.cli.terminal import Terminal
 
-PAGE = (ROOT / "docs" / "guide" / "querying.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guide" / "develop.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.turns("pages")
@@ -17,7 +17,7 @@ def test_a_saved_file_is_deployed_as_the_guide_shows(shell: Shell) -> None:
     for block in blocks(PAGE, "console")[:1]:
         for command, _ in commands(block):
             shell.type(command)
-    _, shown = blocks(PAGE, "text")  # the first one: `tests/flowql/cli/test_subscribe.py`
+    (shown,) = blocks(PAGE, "text")
     assert saved_in_dev(shell.folder / "shop") == sorted(shown.splitlines())
 
 
