@@ -33,7 +33,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links from the root of the repository become links from the root of the site; those of other files are made from there first."""
     if page.file.generated_by:
         markdown = re.sub(r"(!?\[[^\]]*\]\()(?![a-z]+:|[/#])([^)\s]+)", r"\1/\2", markdown)
-    return LINK.sub(lambda m: f"{m[1]}/{m[2].removeprefix('docs/') if m[2].startswith('docs/') else _place(m[2])}", markdown)
+    return LINK.sub(
+        lambda m: f"{m[1]}/{m[2].removeprefix('docs/') if m[2].startswith('docs/') else _place(m[2])}", markdown
+    )
 
 
 def _place(name: str) -> str:

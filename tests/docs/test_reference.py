@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(p for p in DOCS.rglob("*.md"))
@@ -36,3 +39,14 @@ def test_every_page_can_be_reached_from_the_index() -> None:
     while new := {p for page in new for p in links(page) if p in PAGES} - found:
         found |= new
     assert set(PAGES) <= found
+
+
+def test_the_site_shows_every_page() -> None:
+    """`make docs` checks the links of the site; here its contents, without mkdocs."""
+    site = yaml.safe_load((DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8"))
+    named = [str(page) for section in site["nav"] for pages in section.values() for page in _pages(pages)]
+    assert sorted(named) == [str(page.relative_to(DOCS)) for page in PAGES]
+
+
+def _pages(entry: Any) -> list[str]:
+    return [entry] if isinstance(entry, str) else [page for item in entry for page in item.values()]
