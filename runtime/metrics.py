@@ -30,9 +30,9 @@ class QueryMetrics:
 
 @dataclass(slots=True)
 class Metrics:
-    """All counters. Adding takes the lock; reading a number does not."""
+    """All counters. Adding takes the lock; reading a number does not. queries: of those that `query` was asked for."""
 
-    queries: dict[str, QueryMetrics] = field(default_factory=lambda: defaultdict(QueryMetrics))
+    queries: dict[str, QueryMetrics] = field(default_factory=dict)
     # topic -> records: each is counted once however many queries read it (shared fetch, shared decode)
     fetched: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     decoded: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -50,5 +50,8 @@ class Metrics:
             self.decoded[topic] += records
 
     def query(self, query_id: str) -> QueryMetrics:
+        """The counters of a query, the same ones for all threads."""
         with self.lock:
+            if query_id not in self.queries:
+                self.queries[query_id] = QueryMetrics()
             return self.queries[query_id]

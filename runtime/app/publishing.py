@@ -35,7 +35,7 @@ class EpochPublisher:
 
     def publish(self, task: Task, result: MicroBatchResult) -> None:
         """Moves a completed run into the epoch. The epoch lock is held."""
-        host, m = self._host, self._host.metrics.queries[task.id.query]
+        host, m = self._host, self._host.metrics.query(task.id.query)
         m.records_in += result.source_rows
         known = task.take_latency_samples()
         oldest = min((ms for ms, _ in known), default=None)
