@@ -98,3 +98,28 @@ class OverRelations:
     ordered: Callable[[Init], Ordered] | None = None
     asked: Callable[[Asked], str | None] = lambda _call: None
     arguments: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCall:
+    """A call as an aggregate of Spark. args: SQL texts. place: Spark SQL by which rows come one after the other.
+
+    kept: by a stream, whose state has no bound of rows and is read by later versions.
+    """
+
+    args: Sequence[str]
+    types: Sequence[SqlType]
+    place: str
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OnSpark:
+    """Spark SQL of an aggregate, cast to its type by whoever calls it.
+
+    reason: types of the arguments -> why Spark's is not the same; "" where it is. placed: goes by the order of rows, so they must come by it.
+    """
+
+    sql: Callable[[SparkCall], str]
+    reason: Callable[[Sequence[SqlType]], str] = lambda _types: ""
+    placed: bool = False

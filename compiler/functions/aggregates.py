@@ -5,15 +5,20 @@ They have partial forms: one statement folds a batch per group, `from_partial` m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from flowql.compiler.functions.aggregate_forms import Asked, Init, Linear, Ordered, OverRelations, Reading
+from flowql.compiler.functions.aggregate_forms import Asked, Init, Linear, OnSpark, Ordered, OverRelations, Reading
 from flowql.compiler.functions.duckdb_sums import DECLINED
 from flowql.compiler.functions.registry import define_aggregate
 from flowql.compiler.functions.signatures import Resolution, not_accepted
 from flowql.compiler.functions.values import has_order, is_ordered, less_of
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, JSONB, Kind, SqlType, duckdb_type
+
+_ON_SPARK = frozenset(
+    {Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES, Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS}
+    | {Kind.DOUBLE}
+)
 
 
 def _count_types(types: tuple[SqlType, ...], _init: Init) -> Resolution:
@@ -51,7 +56,11 @@ define_aggregate(
     undo=lambda _r, _i: lambda acc, *args: acc - 1 if _counts(args) else acc,
     merge=lambda _r, _i: lambda a, b: a + b,
     result=_identity,
-    duckdb_partial=lambda args, _r: [f"count({args[0]})" if args else "count(*)"],
+    arrow=("count",),
+    spark=OnSpark(
+        lambda call: f"count({call.args[0] if call.args else '*'})",
+        lambda types: "" if len(types) <= 1 else "COUNT of several columns",
+    ),
     from_partial=lambda _r, _i: lambda n: n or 0,
     relation=OverRelations(("COUNT",), lambda _types: BIGINT, linear=lambda _args, _result: _COUNTED, asked=_count_sql),
     summary="The number of rows, or of rows where the argument is not NULL.",
@@ -93,19 +102,17 @@ def _better(greatest: bool) -> Callable[[Resolution, Init], Callable[[Any, Any],
     return make
 
 
-def _extreme_partial(function: str) -> Callable[[Sequence[str], Resolution], list[str]]:
-    """Dates and timestamps leave DuckDB as the integers that stand for them.
+def _is_ordered_on_spark(t: SqlType) -> bool:
+    if t.kind is Kind.STRUCT:  # Spark too orders field by field, NULL first
+        return all(_is_ordered_on_spark(f) and f.kind is not Kind.DOUBLE for _, f in t.fields)
+    return t.kind in _ON_SPARK
 
-    Of structs only those whose fields are numbers and texts and never NULL: DuckDB puts NULL last.
-    """
 
-    def partial(args: Sequence[str], r: Resolution) -> list[str]:
-        value = f"{function}({args[0]})"
-        if r.result.kind in (Kind.TIMESTAMP, Kind.TIME, Kind.MICROS):
-            return [f"{'epoch_us' if r.result.kind is Kind.MICROS else 'epoch_ms'}({value})"]
-        return [f"CAST({value} - DATE '1970-01-01' AS INTEGER)" if r.result.kind is Kind.DATE else value]
-
-    return partial
+def _extreme_on_spark(name: str) -> OnSpark:
+    return OnSpark(
+        lambda call: f"{name.lower()}({call.args[0]})",
+        lambda types: "" if _is_ordered_on_spark(types[0]) else f"{name} of {types[0]}",
+    )
 
 
 def _extreme_type(types: tuple[SqlType, ...]) -> SqlType | None:
@@ -144,7 +151,8 @@ for _name, _greatest in (("MIN", False), ("MAX", True)):
         add=_step,
         merge=_step,
         result=_identity,
-        duckdb_partial=_extreme_partial(_name.lower()),
+        arrow=(_name.lower(),),
+        spark=_extreme_on_spark(_name),
         from_partial=lambda _r, _i: lambda v: v,
         relation=OverRelations(
             (_name,),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from decimal import Context, Decimal
 from typing import Any
 
+from flowql.compiler.functions.aggregate_forms import Acc, Linear, OutOfRange
 from flowql.compiler.functions.numeric import NumericOverflow
 from flowql.compiler.plan.types import Kind, SqlType
 
@@ -99,3 +100,62 @@ def divided(n: int, divisor: int) -> int:
     quotient, rest = divmod(abs(n), divisor)
     quotient += 2 * rest >= divisor
     return -quotient if n < 0 else quotient
+
+
+def linear_sum(args: tuple[SqlType, ...], result: SqlType, *, mean: bool) -> Linear | None:
+    """The sum or the mean of relations. Accumulator: (values that are not NULL, their sum as a whole number or as a `DoubleSum`)."""
+    if len(args) != 1 or not args[0].is_numeric:
+        return None
+    t = args[0]
+    if t.kind is Kind.DOUBLE:
+
+        def of_doubles(acc: Acc) -> Any:
+            return as_double(acc[1], acc[0] if mean else 1) if acc[0] else None
+
+        return Linear(
+            (0, *NO_DOUBLES),
+            lambda args, weight: None if args[0] is None else (weight, *double_part(args[0], weight)),
+            lambda a, b: (a[0] + b[0], *add_doubles(a[1:], b[1:])),
+            lambda acc: of_doubles((acc[0], acc[1:])),
+            of_sum=lambda n, m, e: (n, *reduced(m, e), 0, 0, 0),
+        )
+    whole = whole_of(t)
+    write = _whole_result(t, result)
+
+    def part(args: tuple[Any, ...], weight: int) -> Acc | None:
+        return None if args[0] is None else (weight, whole(args[0]) * weight)
+
+    return Linear(
+        (0, 0),
+        part,
+        lambda a, b: (a[0] + b[0], a[1] + b[1]),
+        lambda acc: write(acc[1], acc[0] if mean else 1) if acc[0] else None,
+        of_sum=(lambda n, m, _e: (n, m)) if t.kind in (Kind.INT, Kind.BIGINT) else None,
+    )
+
+
+def _whole_result(t: SqlType, result: SqlType) -> Callable[[int, int], Any]:
+    """(whole number in the scale of `t`, divisor) -> value of the result's type. Raises OutOfRange."""
+    scale = t.scale if t.kind is Kind.DECIMAL else 0
+    if result.kind is Kind.DOUBLE:
+        return lambda n, divisor: n / (divisor * 10**scale)
+    if result.kind is Kind.DECIMAL:
+        up = result.scale - scale
+        limit = 10**result.precision
+
+        def decimal(n: int, divisor: int) -> Any:
+            whole = divided(n * 10 ** max(up, 0), divisor * 10 ** max(-up, 0))
+            if abs(whole) >= limit:
+                raise OutOfRange(f"the result does not fit in {result}")
+            return from_whole(whole, result.scale)
+
+        return decimal
+    bits = 31 if result.kind is Kind.INT else 63
+
+    def integer(n: int, divisor: int) -> Any:
+        whole = divided(n, divisor * 10**scale)
+        if not -(1 << bits) <= whole < 1 << bits:
+            raise OutOfRange(f"the result does not fit in {result}")
+        return whole
+
+    return integer

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.aggregate_forms import Add, Asked, Init, Ordered, OverRelations
+from flowql.compiler.functions.aggregate_forms import Add, Asked, Init, OnSpark, Ordered, OverRelations, SparkCall
 from flowql.compiler.functions.duckdb_text import quoted_text
 from flowql.compiler.functions.registry import define_aggregate, register_relation
 from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, not_accepted
@@ -68,7 +68,15 @@ def _by_offset_result(name: str) -> Callable[[Resolution, Init], Callable[[Any],
     return make
 
 
-for _name, _which in (("LATEST_BY_OFFSET", "last"), ("EARLIEST_BY_OFFSET", "first")):
+def _on_spark(function: str) -> OnSpark:
+    def sql(call: SparkCall) -> str:
+        value = call.args[0]
+        return f"{function}({value}, CASE WHEN {value} IS NOT NULL THEN {call.place} END)"
+
+    return OnSpark(sql, placed=True)
+
+
+for _name, _which, _of_place in (("LATEST_BY_OFFSET", "last", "max_by"), ("EARLIEST_BY_OFFSET", "first", "min_by")):
     define_aggregate(
         _name,
         _by_offset_types(_name),
@@ -77,6 +85,7 @@ for _name, _which in (("LATEST_BY_OFFSET", "last"), ("EARLIEST_BY_OFFSET", "firs
         merge=_by_offset_merge(_name),
         result=_by_offset_result(_name),
         constants=lambda n: max(0, n - 1),
+        spark=_on_spark(_of_place),
         summary=f"The {_which} value in order of arrival, or the {_which} n as an array; NULLs left out unless FALSE.",
         example=f"{_name}(x, 2, FALSE)",
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from flowql.compiler.functions.aggregate_forms import Add, Init, OverRelations
+from flowql.compiler.functions.aggregate_forms import Add, Init, OnSpark, OverRelations
 from flowql.compiler.functions.argument_limits import limited
 from flowql.compiler.functions.bounds import bounded
 from flowql.compiler.functions.signatures import Overload, Pattern, Resolution, describe, not_accepted
@@ -366,9 +366,9 @@ class AggregateFunction:
     add_many, result_many: `add` and `result` for many groups in one call, where a call has a price; None where it has none.
     add_runs: Resolution -> `add` for many rows of many groups, with arguments in columns; None where there is none.
     relation: the forms of the same aggregate over relations and over rows that are all there; None where it has none.
+    spark: the same as an aggregate of Spark; None where the place or the order of rows makes a difference there.
     takes_null: NULL is a value like others to it, and not left out.
-    duckdb_partial: SQL of the arguments -> list of (SQL aggregate expression, DuckDB type) computing a partial over rows of
-              one group in row order (`seq` column available for ordering); None when it has no vector form.
+    arrow: the aggregations of Arrow that fold a batch per group: the partial results that `from_partial` takes; none where it has no vector form.
     from_partial: (Resolution, init) -> function (*partials) -> acc, to be combined with `merge`.
     """
 
@@ -379,7 +379,7 @@ class AggregateFunction:
     result: Callable[[Resolution, tuple[Any, ...]], Callable[[Any], Any]]
     undo: Callable[[Resolution, Init], Add] | None = None
     merge: Callable[[Resolution, tuple[Any, ...]], Callable[[Any, Any], Any]] | None = None
-    duckdb_partial: Callable[[Sequence[str], Resolution], list[str]] | None = None
+    arrow: tuple[str, ...] = ()
     from_partial: Callable[[Resolution, Init], Add] | None = None
     constants: Callable[[int], int] = field(default=lambda n: 0)
     of_rows: Callable[[Resolution], Callable[[Iterable[tuple[Any, ...]]], Any]] | None = None
@@ -387,6 +387,7 @@ class AggregateFunction:
     result_many: ResultMany | None = None
     add_runs: Callable[[Resolution], AddRuns] | None = None
     relation: OverRelations | None = None
+    spark: OnSpark | None = None
     takes_null: bool = False
     summary: str = ""
     example: str = ""

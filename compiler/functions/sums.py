@@ -18,21 +18,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from functools import partial
 from typing import Any
 
-from flowql.compiler.functions.aggregate_forms import Acc, Add, Asked, Init, Linear, OutOfRange, OverRelations
-from flowql.compiler.functions.duckdb_sums import DECLINED, SUM_DIGITS, digits, finisher, whole_sql
-from flowql.compiler.functions.exact_sums import (
-    NO_DOUBLES,
-    add_doubles,
-    as_double,
-    divided,
-    double_part,
-    from_whole,
-    ratio,
-    reduced,
-    whole_of,
+from flowql.compiler.functions.aggregate_forms import (
+    Add,
+    Asked,
+    Init,
+    OnSpark,
+    OverRelations,
+    SparkCall,
 )
+from flowql.compiler.functions.duckdb_sums import DECLINED, SUM_DIGITS, digits, finisher, whole_sql
+from flowql.compiler.functions.exact_sums import linear_sum, ratio
 from flowql.compiler.functions.lazy_arrow import pa
 from flowql.compiler.functions.numeric import (
     BIGINT_MAX,
@@ -46,6 +44,7 @@ from flowql.compiler.functions.numeric import (
 )
 from flowql.compiler.functions.registry import ArrowCall, define_aggregate, register_columns
 from flowql.compiler.functions.signatures import Resolution, not_accepted
+from flowql.compiler.functions.spark_text import text, wrapped_int
 from flowql.compiler.plan.types import BIGINT, DOUBLE, Kind, SqlType, arrow_type, decimal, duckdb_type
 
 NUMERIC_SCALE = 18  # of a bare NUMERIC, and of quotients
@@ -53,6 +52,8 @@ _ZERO: dict[Kind, Any] = {Kind.INT: 0, Kind.BIGINT: 0, Kind.DOUBLE: 0.0}
 _INTEGERS = (Kind.INT, Kind.BIGINT)
 # (parts of the sum, NaNs, infinities, negative infinities) of doubles.
 _NO_PARTS: tuple[Any, ...] = ((), 0, 0, 0)
+_DOUBLE_EXACT = 2**53  # up to here a whole number is a double
+_BEYOND = "the SUM of a group is beyond what is added exactly here: 2^35 rows, or a sum of 2^91. Group by more columns, or run the query on the runtime"
 _PLACES = 100  # binary, of a double that DuckDB adds
 
 
@@ -104,6 +105,40 @@ def _sum_from_partial(r: Resolution, _init: Init) -> Add:
     return run
 
 
+def _reason_against(name: str, types: Sequence[SqlType]) -> str:
+    if types[0].kind is Kind.DOUBLE or (name == "AVG" and types[0].kind is Kind.DECIMAL):
+        return f"{name} of DOUBLE depends on the order of addition in its last digits"
+    if types[0].kind is Kind.DECIMAL:
+        return "the record with which a SUM of DECIMAL overflows is a dead letter, and Spark does not say which it is"
+    return ""
+
+
+def _sum_on_spark(call: SparkCall) -> str:
+    """Integers wrap, as adding modulo 2^64 and cutting gives the same."""
+    if call.types[0].kind is Kind.INT:
+        return wrapped_int(f"coalesce(sum({call.args[0]}), 0L)")
+    return f"coalesce({_wrapping_sum(call.args[0])}, 0L)"
+
+
+def _wrapping_sum(sql: str) -> str:
+    """The low 64 bits of the sum of BIGINTs: ANSI mode ends the job where `sum` overflows, here after 2^31 rows of a group.
+
+    Elsewhere both halves wrap at 2^64, the lower one without harm: only its upper 32 bits are carried, which wrap as the result does.
+    """
+    high, low = f"sum(shiftright({sql}, 32))", f"sum(({sql}) & 4294967295L)"
+    return f"(shiftleft({high} + shiftrightunsigned({low}, 32), 32) | ({low} & 4294967295L))"
+
+
+def _average_on_spark(call: SparkCall) -> str:
+    """The double nearest to sum / count; where the sum is no double, by way of 18 decimal places."""
+    n = f"count({call.args[0]})"
+    total = f"sum({call.args[0]})" if call.types[0].kind is Kind.INT else _wrapping_sum(call.args[0])
+    near = f"CAST({total} AS DOUBLE) / CAST({n} AS DOUBLE)"
+    far = f"CAST(CAST({total} AS DECIMAL(20, 0)) / CAST({n} AS DECIMAL(17, 0)) AS DOUBLE)"
+    exact = f"{total} BETWEEN -{_DOUBLE_EXACT}L AND {_DOUBLE_EXACT}L"
+    return f"CASE WHEN {n} = 0 THEN 0D WHEN {exact} THEN {near} ELSE {far} END"
+
+
 define_aggregate(
     "SUM",
     _number("SUM", lambda t: t),
@@ -112,7 +147,8 @@ define_aggregate(
     undo=lambda r, _i: _skip_null(summing(r.result, -1)),
     merge=lambda r, _i: summing(r.result),
     result=_identity,
-    duckdb_partial=lambda args, _r: [f"sum({args[0]})"],
+    arrow=("sum",),
+    spark=OnSpark(_sum_on_spark, partial(_reason_against, "SUM")),
     from_partial=_sum_from_partial,
     summary="The sum in the type of the argument; NULLs are left out, 0 when there is nothing.",
     example="SUM(x)",
@@ -157,7 +193,8 @@ define_aggregate(
     undo=_avg_step(-1),
     merge=_avg_merge,
     result=_average,
-    duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
+    arrow=("sum", "count"),
+    spark=OnSpark(_average_on_spark, partial(_reason_against, "AVG")),
     from_partial=_avg_from_partial,
     summary="The mean as a DOUBLE; NULLs are left out, 0.0 when there is nothing. Integers are summed in 64 bits.",
     example="AVG(x)",
@@ -353,65 +390,6 @@ def _averaging(make: Callable[[Resolution, Init], Add]) -> Callable[[Resolution,
 # --- standard SQL: over relations, and over rows that are all there ---
 
 
-def _linear(args: tuple[SqlType, ...], result: SqlType, *, mean: bool) -> Linear | None:
-    """Accumulator: (values that are not NULL, their sum as a whole number or as a `DoubleSum`)."""
-    if len(args) != 1 or not args[0].is_numeric:
-        return None
-    t = args[0]
-    if t.kind is Kind.DOUBLE:
-
-        def of_doubles(acc: Acc) -> Any:
-            return as_double(acc[1], acc[0] if mean else 1) if acc[0] else None
-
-        return Linear(
-            (0, *NO_DOUBLES),
-            lambda args, weight: None if args[0] is None else (weight, *double_part(args[0], weight)),
-            lambda a, b: (a[0] + b[0], *add_doubles(a[1:], b[1:])),
-            lambda acc: of_doubles((acc[0], acc[1:])),
-            of_sum=lambda n, m, e: (n, *reduced(m, e), 0, 0, 0),
-        )
-    whole = whole_of(t)
-    write = _whole_result(t, result)
-
-    def part(args: tuple[Any, ...], weight: int) -> Acc | None:
-        return None if args[0] is None else (weight, whole(args[0]) * weight)
-
-    return Linear(
-        (0, 0),
-        part,
-        lambda a, b: (a[0] + b[0], a[1] + b[1]),
-        lambda acc: write(acc[1], acc[0] if mean else 1) if acc[0] else None,
-        of_sum=(lambda n, m, _e: (n, m)) if t.kind in (Kind.INT, Kind.BIGINT) else None,
-    )
-
-
-def _whole_result(t: SqlType, result: SqlType) -> Callable[[int, int], Any]:
-    """(whole number in the scale of `t`, divisor) -> value of the result's type. Raises OutOfRange."""
-    scale = t.scale if t.kind is Kind.DECIMAL else 0
-    if result.kind is Kind.DOUBLE:
-        return lambda n, divisor: n / (divisor * 10**scale)
-    if result.kind is Kind.DECIMAL:
-        up = result.scale - scale
-        limit = 10**result.precision
-
-        def decimal(n: int, divisor: int) -> Any:
-            whole = divided(n * 10 ** max(up, 0), divisor * 10 ** max(-up, 0))
-            if abs(whole) >= limit:
-                raise OutOfRange(f"the result does not fit in {result}")
-            return from_whole(whole, result.scale)
-
-        return decimal
-    bits = 31 if result.kind is Kind.INT else 63
-
-    def integer(n: int, divisor: int) -> Any:
-        whole = divided(n, divisor * 10**scale)
-        if not -(1 << bits) <= whole < 1 << bits:
-            raise OutOfRange(f"the result does not fit in {result}")
-        return whole
-
-    return integer
-
-
 def _asked(call: Asked, *, mean: bool) -> str | None:
     """Sums are whole numbers in DuckDB, and finished once for each group."""
     if len(call.args) != 1 or not call.types[0].is_numeric:
@@ -421,7 +399,7 @@ def _asked(call: Asked, *, mean: bool) -> str | None:
         return _asked_doubles(call, mean=mean)
     if not mean and result.kind in (*_INTEGERS, Kind.DECIMAL) and result.scale == t.scale:
         return f"CAST({call.over(f'sum({call.of}{arg})')} AS {duckdb_type(result)})"
-    finish = finisher("AVG" if mean else "SUM", _linear((t,), result, mean=mean), t, result, lambda n, s: (n, s))
+    finish = finisher("AVG" if mean else "SUM", linear_sum((t,), result, mean=mean), t, result, lambda n, s: (n, s))
     return (
         f'"{finish}"({call.over(f"count({call.of}{arg})")}, {digits(call.over(f"sum({call.of}{whole_sql(arg, t)})"))})'
     )
@@ -449,6 +427,53 @@ def _asked_doubles(call: Asked, *, mean: bool) -> str:
     return f'"{name}"({over(f"count({of}{arg})")}, {", ".join(parts)})'
 
 
+# --- standard SQL: on Spark ---
+
+
+def _reason_against_exact(name: str, types: Sequence[SqlType]) -> str:
+    """Sums of integers in a wider type never overflow (`exact_sum` has a bound)."""
+    if types[0].kind is Kind.DOUBLE:
+        return f"{name} of DOUBLE is exact, and Spark's depends on the order of addition"
+    if types[0].kind is Kind.DECIMAL:
+        return f"the record with which {name} of DECIMAL overflows is a dead letter, and Spark does not say which it is"
+    return ""
+
+
+def _exact_sum_on_spark(call: SparkCall) -> str:
+    """NULL of nothing."""
+    return f"sum({call.args[0]})" if call.types[0].kind is Kind.INT else _whole_sum_on_spark(call)
+
+
+def _whole_sum_on_spark(call: SparkCall) -> str:
+    """The DECIMAL(30, 0) sum of BIGINTs; of any number of them where it is kept."""
+    return f"sum(CAST({call.args[0]} AS DECIMAL(20, 0)))" if call.kept else exact_sum(call.args[0])
+
+
+def exact_sum(sql: str, low_bits: int = 28) -> str:
+    """The DECIMAL(30, 0) sum of BIGINTs by two sums of BIGINTs, in half the time of a sum of DECIMALs.
+
+    The lower bits are good for 2^(63 - low_bits) rows of a group, the upper ones until their own sum is beyond a BIGINT; by default for
+    2^35 rows and a sum of 2^91. All rows of the group are counted, as most queries count them anyway. The job ends with an error where one of
+    them is not good: `try_sum` is NULL then, in ANSI mode or not.
+    """
+    high, low, n = f"try_sum(shiftright({sql}, {low_bits}))", f"sum(({sql}) & {2**low_bits - 1}L)", "count(*)"
+    whole = f"CAST(CAST({high} AS DECIMAL(20, 0)) * {2**low_bits}BD + CAST({low} AS DECIMAL(20, 0)) AS DECIMAL(30, 0))"
+    beyond = f"{high} IS NULL OR {n} >= {2 ** (63 - low_bits)}L"
+    return f"CASE WHEN {low} IS NULL THEN NULL WHEN {beyond} THEN raise_error({text(_BEYOND)}) ELSE {whole} END"
+
+
+def _exact_average_on_spark(call: SparkCall) -> str:
+    """To 18 places, halves away from zero: the whole part and the rest of a division of integers, as Spark's own rounds earlier."""
+    n, all_ = f"CAST(count({call.args[0]}) AS DECIMAL(17, 0))", _whole_sum_on_spark(call)
+    whole = f"CAST({all_} DIV {n} AS DECIMAL(19, 0))"
+    rest = f"CAST({all_} - {whole} * {n} AS DECIMAL(17, 0))"
+    scaled = f"abs({rest}) * CAST('2000000000000000000' AS DECIMAL(19, 0))"
+    places = f"CAST(({scaled} + {n}) DIV ({n} * CAST(2 AS DECIMAL(1, 0))) AS DECIMAL(19, 0))"
+    fraction = f"CAST({places} * CAST('0.000000000000000001' AS DECIMAL(18, 18)) AS DECIMAL(19, 18))"
+    mean = f"{whole} + CASE WHEN {rest} < 0 THEN -{fraction} ELSE {fraction} END"
+    return f"CASE WHEN {n} = 0 THEN NULL ELSE {mean} END"
+
+
 define_aggregate(
     "sql_sum",
     _number("SUM", _sum_type),
@@ -457,12 +482,13 @@ define_aggregate(
     undo=_exact_fold(-1),
     merge=_exact_merge,
     result=_total,
-    duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
+    arrow=("sum", "count"),
+    spark=OnSpark(_exact_sum_on_spark, partial(_reason_against_exact, "SUM")),
     from_partial=_exact_from_partial,
     relation=OverRelations(
         ("SUM",),
         lambda types: _number("SUM", _sum_type)(types, ()).result,
-        linear=lambda args, result: _linear(args, result, mean=False),
+        linear=lambda args, result: linear_sum(args, result, mean=False),
         asked=lambda call: _asked(call, mean=False),
     ),
     summary="The sum in a wider type; NULLs are left out, NULL when there is nothing.",
@@ -476,12 +502,13 @@ define_aggregate(
     undo=_averaging(_exact_fold(-1)),
     merge=_averaging(_exact_merge),
     result=_mean,
-    duckdb_partial=lambda args, _r: [f"sum({args[0]})", f"count({args[0]})"],
+    arrow=("sum", "count"),
+    spark=OnSpark(_exact_average_on_spark, partial(_reason_against_exact, "AVG")),
     from_partial=_exact_from_partial,
     relation=OverRelations(
         ("AVG",),
         lambda types: _number("AVG", _average_type)(types, ()).result,
-        linear=lambda args, result: _linear(args, result, mean=True),
+        linear=lambda args, result: linear_sum(args, result, mean=True),
         asked=lambda call: _asked(call, mean=True),
     ),
     summary="The mean, exact to 18 places of whole numbers and decimals; NULLs are left out, NULL when there is nothing.",

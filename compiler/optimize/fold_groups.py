@@ -67,7 +67,7 @@ def _call(call: GroupCall, types: dict[str, SqlType]) -> AggregateCall | None:
     """The fold that gives the same; None if there is none."""
     own = is_users(call.function)
     function = lookup_aggregate(AGGREGATE_NAMES.get(call.function, call.function))
-    if function is None or call.distinct or (not own and (call.init or function.from_partial is None)):
+    if function is None or call.distinct or (not own and (call.init or not function.arrow)):
         return None
     args: tuple[Expr, ...] = tuple(Column(types[a], a) for a in call.args)
     if call.function in ("SUM", "AVG") and not _is_small(args[0].type):

@@ -186,7 +186,7 @@ class Fold:
 
 def mergeable(function: AggregateFunction) -> bool:
     """The function can be folded from partial results made by a vector kernel."""
-    return function.duckdb_partial is not None and function.from_partial is not None and function.merge is not None
+    return bool(function.arrow) and function.from_partial is not None and function.merge is not None
 
 
 def _step(functions: Sequence[Callable[..., Any]], bound: Sequence[BoundAggregate], source: Schema) -> Step:

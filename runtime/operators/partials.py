@@ -35,13 +35,6 @@ _NUMBERS = frozenset({Kind.INT, Kind.BIGINT, Kind.DOUBLE})
 _ORDERED = _NUMBERS | {Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.MICROS}
 _KEYS = frozenset({Kind.BOOLEAN, Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.STRING, Kind.BYTES}) | (_ORDERED - _NUMBERS)
 _SQL_SUMS = ("sql_sum", "sql_avg")
-_ARROW = dict.fromkeys(_SQL_SUMS, ("sum", "count")) | {
-    "SUM": ("sum",),
-    "AVG": ("sum", "count"),
-    "MIN": ("min",),
-    "MAX": ("max",),
-    "COUNT": ("count",),
-}
 _LISTED = "__listed_"
 _INTS = {Kind.DATE: pa.int32(), Kind.TIME: pa.int32(), Kind.TIMESTAMP: pa.int64(), Kind.MICROS: pa.int64()}
 
@@ -87,7 +80,7 @@ class _Part:
 
     def __init__(self, b: BoundAggregate, source: Schema) -> None:
         column = b.args[0].name if b.args and isinstance(b.args[0], Column) else None
-        names = _ARROW[b.call.function]
+        names = b.function.arrow
         self.aggregations: list[tuple[Any, str]] = [(column, n) for n in names]
         if column is None:
             self.aggregations = [([], "count_all")]
@@ -412,7 +405,7 @@ def _columnar(b: BoundAggregate, source: Schema) -> bool:
     if b.function.add_runs is not None:
         names = [a.name for a in b.args if isinstance(a, Column) and a.type.kind in _KEYS | _NUMBERS]
         return bool(names) and len(names) == len(b.args) and set(names) <= set(source.names)
-    if b.call.function not in _ARROW or not mergeable(b.function):
+    if not mergeable(b.function):
         return False
     if b.call.function == "COUNT":
         if not b.args or (isinstance(b.args[0], Literal) and b.args[0].value is not None):

@@ -111,13 +111,13 @@ def _guessed_type() -> None:
 
 def _empty_aggregate() -> None:
     """The sum of nothing is 0."""
-    make = sums._linear
+    make = sums.linear_sum
 
     def never_null(args: Any, result: Any, *, mean: bool) -> Any:
         made = make(args, result, mean=mean)
         return made and replace(made, result=lambda acc: made.result(acc) if acc[0] or mean else 0)
 
-    _set(sums, "_linear", never_null)
+    _set(sums, "linear_sum", never_null)
 
 
 def _float_sum() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from flowql.compiler.functions.registry import lookup_aggregate
 from flowql.compiler.functions.spark_sql import lower
 from flowql.compiler.functions.spark_text import quoted
 from flowql.compiler.plan.expr import ROWTIME
@@ -13,7 +14,7 @@ from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Schema
 from flowql.compiler.plan.types import Kind, SqlType
 from flowql.runtime.spark.frames.refusal import Refused, check_keys, sql_of
 from flowql.runtime.spark.frames.relation import CURRENT, Relation, any_present, images_of, key_of
-from flowql.runtime.spark.native.aggregates import aggregate_columns, reason_against
+from flowql.runtime.spark.native.aggregates import aggregate_columns, form_of, reason_against
 from flowql.runtime.spark.native.keys import constants
 from flowql.runtime.spark.native.windows import window_end, with_cumulated, with_starts
 from flowql.runtime.spark.outline import functions
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SESSION, _ROWS = "__session", "__rows"  # Spark's window, and the number of the rows of a group
-_OFFSETS = ("LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET")
-_OF_TABLES = ("COUNT", "SUM", "AVG", "sql_sum", "sql_avg")  # those that can be undone
 
 
 def aggregated(spec: Aggregate, node: Node, source: Schema, relation: Relation, *, place: str = "") -> Relation:
@@ -91,17 +90,27 @@ def check_aggregate(spec: Aggregate, source: Schema, relation: Relation, *, tabl
     if spec.window is not None and table:
         raise Refused("windows over a table")
     for call in spec.aggregates:
-        if table and call.function not in _OF_TABLES:
+        if table and not _can_be_undone(call):
             raise Refused(f"{call.function} over a table goes by changes that are gone")
         ordered = placed and not table and by_order(call)
         if not ordered and (reason := reason_against(call, bounded=placed, placed=placed)):
             raise Refused(reason)
         if call.function in ("MIN", "MAX") and call.args[0].type.kind is Kind.DOUBLE:
             raise Refused(f"{call.function} of DOUBLE: of 0.0 and -0.0 either may be shown")
-        if call.function in _OFFSETS and not all(map(_ordered, (a.type for a in call.args))):
+        if _is_placed(call) and not all(map(_ordered, (a.type for a in call.args))):
             raise Refused(f"{call.function} of {call.args[0].type}: rows of one time cannot be put in order")
         for arg in call.args:
             sql_of(arg, relation)
+
+
+def _can_be_undone(call: AggregateCall) -> bool:
+    function = lookup_aggregate(call.function)
+    return function is not None and function.undo is not None and function.spark is not None
+
+
+def _is_placed(call: AggregateCall) -> bool:
+    form = form_of(call)
+    return form is not None and form.placed
 
 
 def _ordered(t: SqlType) -> bool:
@@ -131,7 +140,7 @@ def _order(spec: Aggregate) -> str:
 
     So values of tied rows are not mixed: the last row of all is one row. Rows that are equal in this are equal in what is shown.
     """
-    found = [lower(a) for c in spec.aggregates if c.function in _OFFSETS for a in c.args]
+    found = [lower(a) for c in spec.aggregates if _is_placed(c) for a in c.args]
     return f"struct({', '.join([quoted(ROWTIME), *(x.sql for x in found if x is not None)])})"
 
 

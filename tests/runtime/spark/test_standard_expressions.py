@@ -12,11 +12,12 @@ import pytest
 
 from flowql.compiler.functions.registry import lookup_aggregate
 from flowql.compiler.functions.spark_sql import lower, lower_predicate
+from flowql.compiler.functions.sums import exact_sum
 from flowql.compiler.plan.expr import Column
 from flowql.compiler.plan.logical import AggregateCall
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, INT, arrow_type
 from flowql.runtime.batch import to_python
-from flowql.runtime.spark.native.aggregates import aggregate_columns, exact_sum, reason_against
+from flowql.runtime.spark.native.aggregates import aggregate_columns, reason_against
 from flowql.runtime.spark.native.frames import from_spark
 from tests.property.standard_expressions import answers, bound, rows, table, texts
 
