@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from flowql.compiler.analyze.assertions import Assertion
 from flowql.compiler.analyze.dependencies import Pending, in_order
@@ -24,9 +24,11 @@ from flowql.compiler.dialect.ast import CreateAs, Property, Query, SetProperty, 
 from flowql.compiler.dialect.parser import DialectName as DialectName  # re-exported
 from flowql.compiler.dialect.parser import declared_names, parse_query, parse_statements
 from flowql.compiler.dialect.request_size import check_request
-from flowql.compiler.dialect.standard.parser import parse_trees
+from flowql.compiler.dialect.standard.parser import parse_query_tree, parse_trees
 from flowql.compiler.dialect.standard.statement_tree import QueryStatement
+from flowql.compiler.dialect.standard.tree import Constant, Expr
 from flowql.compiler.dialect.standard.tree import Query as StandardQuery
+from flowql.compiler.dialect.standard.view_statement import CreateView
 from flowql.compiler.dialect.table_statements import is_row_statement
 from flowql.compiler.functions import builtin as _builtin  # noqa: F401 - fills the function catalogue
 from flowql.compiler.functions.registry import AggregateFunction, Function, Registered, register_of_project
@@ -35,9 +37,11 @@ from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
 from flowql.compiler.plan.verify import verify_plan
+from flowql.compiler.plan.visit import origin
 from flowql.compiler.processors.topology import TopologyEntry
 from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
+S = TypeVar("S", bound=Statement)
 _NO_PROPERTIES: Mapping[str, str] = {}
 _NO_OVERRIDES: Mapping[str, QueryOptions] = {}
 _NO_PARTITIONS: Mapping[str, int] = {}
@@ -52,7 +56,7 @@ class QueryDefinition:
     """
 
     name: str
-    query: Query
+    query: Query | StandardQuery
     kind: Literal["stream", "table"] | None = None
     options: QueryOptions = NO_OPTIONS
     properties: tuple[Property, ...] = ()
@@ -222,6 +226,16 @@ def _pending(
 
 
 def _statement(definition: QueryDefinition) -> CreateAs:
+    if isinstance(definition.query, StandardQuery):
+        return CreateView(
+            text="",
+            span=definition.span,
+            name=definition.name,
+            kind=definition.kind or "table",
+            tree=definition.query,
+            properties=definition.properties,
+            name_span=definition.span,
+        )
     return CreateAs(
         text="",
         span=definition.span,
@@ -233,8 +247,8 @@ def _statement(definition: QueryDefinition) -> CreateAs:
     )
 
 
-def _with_kind(statement: Statement, catalog: Catalog) -> Statement:
-    """A query that groups, or that reads a table first, gives a table."""
+def _with_kind(statement: S, catalog: Catalog) -> S:
+    """A query of ksqlDB's dialect that groups, or that reads a table first, gives a table."""
     if not isinstance(statement, CreateAs) or statement.query is None:
         return statement
     first = catalog.sources.get(statement.query.source.name)
@@ -377,20 +391,20 @@ class PushQuery:
     """A push query: it is not deployed, and its rows go to one client until that disconnects.
 
     plan: the query, what it reads, and its result. result: the stream or table of rows; hidden columns of it begin with
-    HIDDEN. reads: the sources it names. limit: rows after which it ends.
+    HIDDEN, or are those of a relation. keys: columns that show hidden key columns. reads: the sources it names. limit: rows
+    after which it ends.
     """
 
     plan: Plan
     result: SourceDef
     reads: tuple[SourceDef, ...]
     limit: int | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that were asked for; all columns of one relation in its order."""
-        names = tuple(n for n in self.result.schema.names if not n.startswith(HIDDEN))
-        declared = self.reads[0].visible if len(self.reads) == 1 and self.reads[0].columns else ()
-        return declared if set(declared) == set(names) else names
+        """Names of the columns that were asked for."""
+        return tuple(n for n in self.result.visible if not n.startswith(HIDDEN))
 
 
 def compile_push(
@@ -406,35 +420,62 @@ def compile_push(
     As for any query, except that LIMIT is allowed and that the key need not be selected.
     """
     check_request(source, standard=dialect == "standard")
-    query = parse_query(source, dialect)
     for entry in functions.values():
         register_of_project(entry)
     fold: Literal["upper", "lower"] = "lower" if dialect == "standard" else "upper"
     catalog = Catalog({s.name: s for s in sources}, functions=functions_among(functions), fold=fold)
+    if dialect == "standard":
+        tree = parse_query_tree(source)
+        with within_stack(tree.span):
+            view = CreateView(
+                "", tree.span, name=PUSH, kind="table", tree=replace(tree, limit=None), name_span=tree.span
+            )
+            return _push_query(_pushed(view, catalog, topic_partitions), _rows_max(tree.limit))
+    query = parse_query(source)
     try:
         with within_stack(query.span):
-            plan = _pushed(replace(query, limit=None), catalog, topic_partitions)
+            plan = _pushed(_named(query), catalog, topic_partitions)
     except CompileError as error:
         completed = complete(query, catalog) if {d.code for d in error.diagnostics} <= INCOMPLETE else None
         if completed is None:
             raise
         try:
-            plan = _pushed(replace(completed, limit=None), catalog, topic_partitions)
+            plan = _pushed(_named(completed), catalog, topic_partitions)
         except CompileError:
             raise error from None
+    return _push_query(plan, query.limit)
+
+
+def _push_query(plan: Plan, limit: int | None) -> PushQuery:
     (running,) = plan.queries
     result = plan.source(running.sink)
     assert result is not None
     read = {s.source for s in (n.spec for n in walk_nodes(running.logical)) if isinstance(s, Scan)}
     reads = tuple(s for s in plan.sources if s.name in read)
-    return PushQuery(replace(plan, sources=(*reads, result)), result, reads, query.limit)
+    shown = {origin(running.logical, n): n for n in reversed(result.visible)}
+    hidden = [f.name for f in result.schema.key if result.relation]
+    keys = {name: n for name in hidden if (n := shown.get(origin(running.logical, name)))}
+    return PushQuery(replace(plan, sources=(*reads, result)), result, reads, limit, keys)
 
 
-def _pushed(query: Query, catalog: Catalog, topic_partitions: Mapping[str, int]) -> Plan:
+def _rows_max(limit: Expr | None) -> int | None:
+    """LIMIT of a push query. Raises UnsupportedError for all but a whole number."""
+    if limit is None or (isinstance(limit, Constant) and limit.kind == "null"):
+        return None
+    if not isinstance(limit, Constant) or limit.kind != "number" or not limit.value.isdigit():
+        raise unsupported("LIMIT of an expression", limit.span, "not a number", help="write a whole number")
+    return int(limit.value[:18])
+
+
+def _named(query: Query) -> CreateAs:
+    query = replace(query, limit=None)
+    return CreateAs("", query.span, name=PUSH, query=query, name_span=query.span)
+
+
+def _pushed(statement: CreateAs, catalog: Catalog, topic_partitions: Mapping[str, int]) -> Plan:
     """The plan of a query whose result only the caller reads: in a format for any key."""
     builder = PlanBuilder(catalog, overrides=_NO_OVERRIDES, previous=None, topic_partitions=topic_partitions)
-    statement = _with_kind(CreateAs("", query.span, name=PUSH, query=query, name_span=query.span), catalog)
     formats = tuple(Property(f"{part}_FORMAT", "JSON") for part in ("KEY", "VALUE"))
-    with_formats = replace(statement, properties=formats) if isinstance(statement, CreateAs) else statement
+    with_formats = replace(_with_kind(statement, catalog), properties=formats)
     builder.apply(analyze(with_formats, catalog, _NO_PROPERTIES), NO_OPTIONS)
     return builder.plan(_NO_PROPERTIES)

@@ -239,8 +239,6 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
             "a table has no events",
             help="aggregate the stream instead",
         )
-    if query.window is not None and query.window.time is not None:
-        _check_time(query.window.time, relation)
     nested = not relation.sources[0].topic  # its rows come with what they replace, window by window
     if relation.node.schema.window is not None and relation.is_table and not nested:
         raise mistake(
@@ -275,22 +273,6 @@ def _check_source(query: Query, relation: Relation, collected: Collected) -> Non
                 why="a row between two sessions makes one of them",
                 help="a class of @udaf needs  def merge(self, accumulator, other)",
             )
-
-
-def _check_time(named: Name, relation: Relation) -> None:
-    """A window is over the time that records have; a source says with TIMESTAMP which column that is."""
-    source = relation.sources[0]
-    column = source.timestamp.column if source.timestamp is not None else None
-    if named.parts[-1] in ("ROWTIME", column):
-        return
-    time = f"the column {column}" if column else "the time of its records, ROWTIME"
-    raise mistake(
-        "FQ2011",
-        f"{named.parts[-1]} is not the time of {source.name}, which is {time}",
-        named.span,
-        "not the source's time",
-        help=f"write {column or 'ROWTIME'}, or WITH (TIMESTAMP='{named.parts[-1]}') at {source.name}",
-    )
 
 
 def _has(call: AggregateCall, part: OneOf["undo", "merge"]) -> bool:

@@ -8,7 +8,6 @@ from decimal import Decimal
 
 from flowql.compiler.analyze.literals import bind_literal, time_literal
 from flowql.compiler.analyze.mistakes import mistake, unsupported
-from flowql.compiler.analyze.modifiers import plain_aggregate
 from flowql.compiler.analyze.operators import (
     OPERATORS,
     STANDARD_OPERATORS,
@@ -148,8 +147,10 @@ class Binder:
     def _function(self, node: Func) -> Expr:
         if node.name in _MATCHING and self.standard:
             self._refuse_bare_pattern(node.args[1])
-        if node.distinct or node.filter is not None:
-            return self.bind(plain_aggregate(node, self._catalog.aggregate(node.name)))
+        if (node.distinct or node.filter is not None) and self._catalog.aggregate(node.name) is None:
+            word = "DISTINCT" if node.distinct else "FILTER"
+            title = f"{word} is for aggregates, and {node.name} is none"
+            raise mistake("FQ2020", title, node.span, "not an aggregate", help=f"leave {word} out")
         operator = self._operators.get(node.name)
         if operator is not None:
             outer, self._in_case = self._in_case, self._in_case or node.name == "case"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from flowql.compiler.analyze.mistakes import mistake
 from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.relations.definitions import relations_read
-from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
+from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import (
     Ast,
@@ -30,6 +30,8 @@ from flowql.compiler.dialect.ast import (
     TableRef,
     TypeRef,
 )
+from flowql.compiler.dialect.standard.tree import Query as StandardQuery
+from flowql.compiler.dialect.standard.tree import TypeName, walk
 from flowql.compiler.dialect.standard.view_statement import CreateView
 from flowql.compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, InsertSelect, UpdateRows
 from flowql.compiler.plan.topology import NO_ROWS
@@ -198,9 +200,8 @@ def _needed(statement: Statement) -> Iterator[str]:
         case CreateSource():
             for c in statement.columns:
                 yield from _types(c.type)
-        case CreateView() if statement.tree is not None:
-            yield from relations_read(statement.tree)
-            yield from _query_names(statement.query)
+        case CreateView():
+            yield from _tree_names(statement.tree)
         case CreateAs():
             yield from _query_names(statement.query)
         case InsertInto():
@@ -210,7 +211,8 @@ def _needed(statement: Statement) -> Iterator[str]:
             yield statement.target
         case InsertSelect():
             yield statement.target
-            yield from _query_names(_query_of(statement))
+            if statement.query is not None:
+                yield from _tree_names(statement.query)
         case CreateTable():
             for column in statement.columns:
                 yield from _types(column.type)
@@ -218,12 +220,10 @@ def _needed(statement: Statement) -> Iterator[str]:
             yield from _types(statement.type)
 
 
-def _query_of(statement: InsertSelect) -> Query | None:
-    """What it reads, as far as that can be told before its target is known."""
-    try:
-        return statement.as_query().query if statement.as_query is not None else None
-    except CompileError:
-        return None
+def _tree_names(query: StandardQuery) -> Iterator[str]:
+    """The relations that a query of standard SQL reads, and the types that it names."""
+    yield from relations_read(query)
+    yield from (_TYPE + n.name for n in walk(query) if isinstance(n, TypeName))
 
 
 def _types(ref: TypeRef) -> Iterator[str]:

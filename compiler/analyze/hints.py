@@ -24,7 +24,7 @@ def hints_about(
 ) -> Iterator[Diagnostic]:
     """In the order of the plan, each once. statement: that the query is of. span: of the statement."""
     said: set[str] = set()
-    if isinstance(statement, CreateView) and statement.is_view and statement.tree is not None:
+    if isinstance(statement, CreateView):
         yield from _kept_windows(query, statement.tree)
         yield from _a_day_behind(query, sources, statement, span)
     for node in walk_nodes(query.logical):

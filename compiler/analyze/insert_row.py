@@ -17,7 +17,6 @@ from flowql.compiler.dialect.ast import (
 )
 from flowql.compiler.plan.expr import Expr, Literal
 from flowql.compiler.plan.partitioners import MURMUR2
-from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.topology import InsertValues, SourceDef
 from flowql.compiler.schemas.ref import DEBEZIUM
 
@@ -32,7 +31,7 @@ def insert_row(statement: InsertRow, catalog: Catalog, at: Span) -> InsertValues
         )
     writable = [f for f in target.schema if f.role in ("key", "value")]
     names = statement.columns or tuple(f.name for f in writable)
-    _check_columns(statement, target, names, writable, at)
+    _check_columns(statement, target, names, at)
     binder = Binder(Scope((), ()), catalog, "VALUES")
     known = {f.name: f for f in writable}
     rowtime: int | None = None
@@ -56,22 +55,28 @@ def insert_row(statement: InsertRow, catalog: Catalog, at: Span) -> InsertValues
     return InsertValues(target.name, tuple(columns), tuple(values), rowtime)
 
 
-def _check_columns(
-    statement: InsertRow, target: SourceDef, names: Sequence[str], writable: Sequence[Field], at: Span
-) -> None:
-    known = {f.name for f in writable}
+def _check_columns(statement: InsertRow, target: SourceDef, names: Sequence[str], at: Span) -> None:
+    checked_columns([n for n in names if n != "ROWTIME"], target, at)
+    if names.count("ROWTIME") > 1:
+        raise mistake("FQ2004", f"the time of a record of {target.name} is given twice", at, "given twice")
+    if len(names) != len(statement.values):
+        title = f"expected {len(names)} values for {target.name} ({', '.join(names)}), got {len(statement.values)}"
+        raise mistake("FQ2040", title, at, "another number of values")
+
+
+def checked_columns(names: Sequence[str], target: SourceDef, at: Span) -> tuple[str, ...]:
+    """The columns of a stream or table that an INSERT names. Raises CompileError for one that cannot be given."""
+    known = {f.name for f in target.schema if f.role in ("key", "value")}
     for name in names:
         found = target.schema.get(name)
         if found is not None and found.role == "header":
             raise mistake("FQ2040", f"cannot insert into HEADER columns: {name}", at, "a header column")
-        if name not in known and name != "ROWTIME":
+        if name not in known:
             hint = did_you_mean(name, known) or f"columns are {listing(sorted(known))}"
             raise mistake("FQ2002", f"column {name} does not exist in {target.name}", at, "unknown column", help=hint)
     if len(set(names)) < len(names):
         raise mistake("FQ2004", f"a column of {target.name} is given twice", at, "given twice")
-    if len(names) != len(statement.values):
-        title = f"expected {len(names)} values for {target.name} ({', '.join(names)}), got {len(statement.values)}"
-        raise mistake("FQ2040", title, at, "another number of values")
+    return tuple(names)
 
 
 def _rowtime(e: Expr, node: Ast) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flowql.compiler.analyze.bind import Binder
 from flowql.compiler.analyze.mistakes import mistake
-from flowql.compiler.analyze.output_names import output_name
 from flowql.compiler.analyze.scope import Scope, ScopeColumn
 from flowql.compiler.analyze.sources import RESERVED
 from flowql.compiler.analyze.texts import text_of
@@ -54,7 +53,7 @@ def bind_items(
             items += _struct_fields(s.expr, s.expr.struct_of, binder, names)
         elif isinstance(s.expr, Star):
             whole = list(star) if star is not None and s.expr.source is None else _star(s.expr, scope)
-            items += [_with_own_name(i) for i in whole] if binder.standard else whole
+            items += whole
         else:
             items.append(_item(s, scope, binder, names))
     _check_names(items)
@@ -93,7 +92,7 @@ def _item(s: SelectItem, scope: Scope, binder: Binder, names: _Names) -> Item:
     expr = binder.bind(node)
     name = s.alias
     if name is None:
-        name = output_name(node) if binder.standard else _default_name(node, scope, names)
+        name = _default_name(node, scope, names)
     if _is_reserved(name, binder):
         title = f"reserved column name in select: `{name}`"
         raise mistake(
@@ -147,11 +146,6 @@ def item_of(c: ScopeColumn, scope: Scope, span: Span) -> Item:
     name = f"{c.source}_{c.name}" if scope.joined and c.source else c.name
     parts = (c.source, c.name) if c.source else (c.name,)
     return Item(name, c.expr(), Name(parts, span))
-
-
-def _with_own_name(item: Item) -> Item:
-    """Standard SQL puts no alias in front of the columns of a join."""
-    return replace(item, name=item.node.parts[-1]) if isinstance(item.node, Name) else item
 
 
 def _struct_fields(star: Star, base: Ast, binder: Binder, names: _Names) -> Iterable[Item]:

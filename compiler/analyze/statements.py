@@ -11,7 +11,7 @@ from flowql.compiler.analyze.certain_failures import refuse_failing_plan, refuse
 from flowql.compiler.analyze.dependencies import place_of, refuse_hidden
 from flowql.compiler.analyze.failed_rows import without_failed_rows
 from flowql.compiler.analyze.formats import describe, key_format, value_format
-from flowql.compiler.analyze.insert_row import check_writable, insert_row, known_target
+from flowql.compiler.analyze.insert_row import check_writable, checked_columns, insert_row, known_target
 from flowql.compiler.analyze.ksql_limits import refuse_in_ksql
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.options import QueryOptions
@@ -21,7 +21,8 @@ from flowql.compiler.analyze.registered import key_side, value_side, with_schema
 from flowql.compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
 from flowql.compiler.analyze.relations.records import as_stream
 from flowql.compiler.analyze.relations.retention import Retention
-from flowql.compiler.analyze.relations.view import bind_view, consolidated, is_relational
+from flowql.compiler.analyze.relations.streams import keyed, partitioned, split_keys, stream_of
+from flowql.compiler.analyze.relations.view import bind_view, consolidated
 from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
 from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unkept
@@ -47,9 +48,9 @@ from flowql.compiler.dialect.ast import (
     SetProperty,
     Statement,
 )
-from flowql.compiler.dialect.standard.tree import Query
 from flowql.compiler.dialect.standard.type_names import in_standard_words
 from flowql.compiler.dialect.standard.view_statement import CreateView
+from flowql.compiler.dialect.standard.write_expressions import quoted
 from flowql.compiler.dialect.standard.write_queries import query_sql
 from flowql.compiler.dialect.table_statements import (
     CreateTable,
@@ -62,7 +63,7 @@ from flowql.compiler.dialect.table_statements import (
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
 from flowql.compiler.functions.assignment import assigned
 from flowql.compiler.functions.coercion import convert
-from flowql.compiler.plan.expr import Column, Expr
+from flowql.compiler.plan.expr import Column, Expr, Literal
 from flowql.compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Scan, Sink, walk_nodes
 from flowql.compiler.plan.schema import Field, Schema
 from flowql.compiler.plan.tables import TableChange
@@ -254,6 +255,8 @@ def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
         raise mistake(
             "FQ2053", title, at, "created with SOURCE", why=why, help=f"write DROP {found.kind.upper()} {found.name}"
         )
+    if found is not None and found.query is not None and catalog.standard and statement.kind != "type":
+        return found.kind  # CREATE TABLE ... AS may give a stream, as CREATE VIEW
     if statement.kind != "view" or found is None:
         return "table" if statement.kind == "view" else statement.kind
     if found.query is None:
@@ -266,13 +269,9 @@ def _kind_to_drop(statement: Drop, catalog: Catalog, at: Span) -> str:
 
 
 def _create_as(statement: CreateAs, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
-    """A view is a relation, whatever it reads. CREATE STREAM and CREATE TABLE ... AS are ksqlDB's, where ksqlDB can say their query."""
-    if isinstance(statement, CreateView) and statement.tree is not None:
-        refusal = statement.refusal
-        if statement.is_view or is_relational(statement.tree, catalog, refused=refusal is not None):
-            return _create_view(statement, statement.tree, catalog, session, at)
-        if refusal is not None:
-            raise refusal
+    """A query of standard SQL is a relation, whatever it reads. All others are ksqlDB's, or streams in Python."""
+    if isinstance(statement, CreateView):
+        return _create_view(statement, catalog, session, at)
     return _create_query(statement, catalog, session, at)
 
 
@@ -335,23 +334,24 @@ def _created(statement: CreateAs, node: Node, sink: SourceDef, properties: Prope
     )
 
 
-def _create_view(
-    statement: CreateView, tree: Query, catalog: Catalog, session: Mapping[str, str], at: Span
-) -> BoundQuery:
+def _create_view(statement: CreateView, catalog: Catalog, session: Mapping[str, str], at: Span) -> BoundQuery:
     """A view. Where rows of streams are only added it is a stream (`relations.records`); else a table, which keeps a row per row identity."""
     properties = read_properties(statement.properties, FOR_VIEW, catalog.fold)
     retention = Retention(properties.retention_ms, properties.span("RETENTION"))
+    is_stream = statement.kind == "stream"
+    tree, by = split_keys(statement.tree) if is_stream else (statement.tree, ())
     view, columns = bind_view(tree, statement.columns, catalog, at, retention)
-    records = as_stream(view)
+    records = stream_of(view, tree, statement.name) if is_stream else as_stream(view)
     if records is not None:
         _refuse_system_columns(columns, at)
+        records = partitioned(records, tree, by, columns) if by else records
         first = catalog.sources[_first_read(records)]
         sink = _sink_of_records(statement, records, first, properties, catalog, session, at)
         sink = replace(sink, columns=columns)
     else:
         _check_formats(properties, session, at)
         sink = _sink_of_relation(statement.name, view, columns, properties, session, at)
-    text = f"CREATE {sink.kind.upper()} {statement.name} AS {query_sql(tree)}"
+    text = f"CREATE {sink.kind.upper()} {statement.name} AS {query_sql(statement.tree)}"
     node = consolidated(view) if records is None else records
     return _created(statement, node, replace(sink, statement=text), properties, at)
 
@@ -479,8 +479,7 @@ def _insert(
             help="leave it out",
         )
     if isinstance(statement, InsertSelect):
-        assert statement.as_query is not None
-        return _insert_query(statement.as_query(), catalog, session, at)
+        return _insert_relation(statement, target, catalog, at)
     rows = row_statements(statement)
     if rows is None:
         raise unsupported(
@@ -496,6 +495,20 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
     assert statement.query is not None
     properties = read_properties(statement.properties, FOR_INSERT)
     target = find_source(catalog, statement.target, at)
+    _check_insertable(target, at)
+    if not catalog.standard:
+        refuse_in_ksql(statement.query, catalog, properties, session)
+    bound = bind_query(statement.query, catalog, session, target.name)
+    if bound.node.change != "append":
+        title = f"INSERT INTO {target.name}: the SELECT gives a TABLE, not a STREAM"
+        raise mistake("FQ2040", title, statement.query.span, "the result is a table")
+    node = _fitted(bound.node, target, at, standard=catalog.standard)
+    text = statement_text(target.name, "", statement.query, insert=True)
+    return _inserting(node, target, properties, text, at)
+
+
+def _check_insertable(target: SourceDef, at: Span) -> None:
+    """Raises CompileError for what no query may insert into."""
     if target.kind == "table":
         raise mistake(
             "FQ2040", f"INSERT INTO can only be used to insert into a stream. {target.name} is a table.", at, "a table"
@@ -509,16 +522,55 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
             at,
             "has header columns",
         )
-    if not catalog.standard:
-        refuse_in_ksql(statement.query, catalog, properties, session)
-    bound = bind_query(statement.query, catalog, session, target.name)
-    if bound.node.change != "append":
-        title = f"INSERT INTO {target.name}: the SELECT gives a TABLE, not a STREAM"
-        raise mistake("FQ2040", title, statement.query.span, "the result is a table")
-    node = _fitted(bound.node, target, at, standard=catalog.standard)
-    node = with_sink(node, target, properties.partitions)
-    text = statement_text(target.name, "", statement.query, insert=True)
-    return BoundQuery(node, target, bound.reads, properties.options, False, sql=text, span=at)
+
+
+def _inserting(node: Node, target: SourceDef, properties: Properties, text: str, at: Span) -> BoundQuery:
+    reads = sources_read(node)
+    return BoundQuery(with_sink(node, target), target, reads, properties.options, False, sql=text, span=at)
+
+
+def _insert_relation(statement: InsertSelect, target: SourceDef, catalog: Catalog, at: Span) -> BoundQuery:
+    """A query of standard SQL that keeps running, and appends the rows of its relation."""
+    properties = read_properties(statement.properties, FOR_INSERT)
+    _check_insertable(target, at)
+    if statement.query is None:
+        title = "a sub-query in VALUES for a stream is not built yet"
+        raise unsupported(title, at, "not built yet", help="write  INSERT INTO stream SELECT ...")
+    view, columns = bind_view(statement.query, (), catalog, at, Retention())
+    records = stream_of(view, statement.query, target.name)
+    node = _assigned(records, columns, statement, target, at)
+    listed = f" ({', '.join(map(quoted, statement.columns))})" if statement.columns else ""
+    return _inserting(node, target, properties, f"INSERT INTO {target.name}{listed} {query_sql(statement.query)}", at)
+
+
+def _assigned(node: Node, columns: tuple[str, ...], statement: InsertSelect, target: SourceDef, at: Span) -> Node:
+    """The rows in the columns of a stream, by their places: those that are named, or the first ones. Others are NULL."""
+    wanted = {f.name: f for f in target.schema.fields if f.role in ("key", "value")}
+    names = checked_columns(statement.columns, target, at) or tuple(wanted)
+    if len(columns) > len(names) or (statement.columns and len(columns) < len(names)):
+        title = f"expected {len(names)} columns for {target.name} ({', '.join(names)}), got {len(columns)}"
+        raise mistake("FQ2040", title, at, "another number of columns", help="select one value for each column")
+    if target.schema.window is not None:
+        raise mistake("FQ2040", f"cannot insert into windowed stream {target.name}", at, "its key has a window")
+    moved = [(n, c) for n, c in zip(names, columns, strict=False) if n != c and c in wanted and not statement.columns]
+    if moved:
+        title = f"column {moved[0][1]} of the query stands at the place of {moved[0][0]} of {target.name}"
+        why = f"columns go by their places, which are {', '.join(names)}"
+        help = f"write  INSERT INTO {target.name} ({', '.join(columns)}) SELECT ..."
+        raise mistake("FQ2040", title, at, "at another place", why=why, help=help)
+    types = {f.name: f.type for f in node.schema}
+    given: dict[str, Expr] = {}
+    for name, column in zip(names, columns, strict=False):
+        e = assigned(Column(types[column], column), wanted[name].type)
+        if e is None:
+            title = (
+                f"column {name} of {target.name} is {wanted[name].type}, and {column} of the query is {types[column]}"
+            )
+            help = f"write  CAST({column} AS {wanted[name].type})"
+            raise mistake("FQ2040", title, at, "cannot be assigned", help=help)
+        given[name] = e
+    made = project(node, [NamedExpr(n, given.get(n, Literal(f.type, None))) for n, f in wanted.items()])
+    return keyed(made, [f.name for f in target.schema.key])
 
 
 def _fitted(node: Node, target: SourceDef, at: Span, *, standard: bool) -> Node:

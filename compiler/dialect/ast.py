@@ -143,10 +143,7 @@ class JoinClause:
 
 @dataclass(frozen=True, slots=True)
 class WindowClause:
-    """WINDOW of a grouped query, in ms. For sessions `size_ms` is the gap.
-
-    time: the time column that a window function names; None with a WINDOW clause.
-    """
+    """WINDOW of a grouped query, in ms. For sessions `size_ms` is the gap."""
 
     kind: Literal["tumbling", "hopping", "cumulating", "session"]
     size_ms: int
@@ -154,7 +151,6 @@ class WindowClause:
     grace_ms: int | None = None
     retention_ms: int | None = None
     span: Span = field(default=NOWHERE, compare=False)
-    time: Name | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,12 +89,12 @@ def parse_expression(source: SourceText, dialect: DialectName = "ksql") -> Ast:
     return standard.expression(source) if dialect == "standard" else _fragment(source, parse_expr)
 
 
-def parse_query(source: SourceText, dialect: DialectName = "ksql") -> Query:
-    """One SELECT, with or without a semicolon."""
-    return standard.query(source) if dialect == "standard" else _fragment(source, parse_select)
+def parse_query(source: SourceText) -> Query:
+    """One SELECT of ksqlDB's dialect, with or without a semicolon."""
+    return _fragment(source, parse_select)
 
 
-def parse_window(source: SourceText, dialect: DialectName = "ksql") -> WindowClause:
+def parse_window(source: SourceText) -> WindowClause:
     """`TUMBLING (SIZE 1 HOUR)`, with or without the word WINDOW before it; the same in both dialects."""
     return _fragment(source, parse_window_clause)
 
@@ -104,19 +104,19 @@ def parse_type(source: SourceText, dialect: DialectName = "ksql") -> TypeRef:
     return standard.type_ref(source) if dialect == "standard" else _fragment(source, parse_type_ref)
 
 
-def parse_table_ref(source: SourceText, dialect: DialectName = "ksql") -> TableRef:
+def parse_table_ref(source: SourceText) -> TableRef:
     """`orders`, `orders o` or `orders AS o`."""
-    return standard.table_ref(source) if dialect == "standard" else _fragment(source, parse_source)
+    return _fragment(source, parse_source)
 
 
-def parse_select_items(source: SourceText, dialect: DialectName = "ksql") -> tuple[SelectItem, ...]:
+def parse_select_items(source: SourceText) -> tuple[SelectItem, ...]:
     """A select list: `id, amount * 2 AS twice`."""
-    return standard.select_items(source) if dialect == "standard" else _fragment(source, parse_items)
+    return _fragment(source, parse_items)
 
 
-def parse_join(source: SourceText, dialect: DialectName = "ksql") -> JoinClause:
+def parse_join(source: SourceText) -> JoinClause:
     """`LEFT JOIN s WITHIN 1 HOUR ON s.id = o.id`."""
-    return standard.join(source) if dialect == "standard" else _fragment(source, parse_join_clause)
+    return _fragment(source, parse_join_clause)
 
 
 def _fragment(source: SourceText, rule: Callable[[Cursor], T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from flowql.compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Star, TableRef, WindowClause
+from flowql.compiler.dialect.ast import Ast, JoinClause, Query, SelectItem, Star, TableRef
 from flowql.compiler.dialect.cursor import Cursor
 from flowql.compiler.dialect.expressions import parse_expr, parse_select_expr, parse_value
 from flowql.compiler.dialect.refusals import (
@@ -16,10 +16,15 @@ from flowql.compiler.dialect.refusals import (
 )
 from flowql.compiler.dialect.time_windows import parse_window_clause, parse_within
 from flowql.compiler.dialect.tokens import Tok
-from flowql.compiler.dialect.window_functions import WINDOW_KEY, at_window_function, grouped, parse_window_function
 
 JoinKind = Literal["inner", "left", "right", "full"]
 _KINDS: dict[str, JoinKind] = {"LEFT": "left", "RIGHT": "right", "FULL": "full"}
+_WINDOWS = {
+    "TUMBLE": "TUMBLING (SIZE 1 HOUR)",
+    "HOP": "HOPPING (SIZE 1 HOUR, ADVANCE BY 5 MINUTES)",
+    "CUMULATE": "CUMULATING (SIZE 1 DAY, ADVANCE BY 1 HOUR)",
+    "SESSION": "SESSION (5 MINUTES)",
+}
 _CLAUSES = ("FROM", "WINDOW", "WHERE", "GROUP", "PARTITION", "HAVING", "EMIT", "LIMIT")
 
 
@@ -35,24 +40,18 @@ def parse_select(cur: Cursor) -> Query:
     if cur.tok.upper != "FROM":
         cur.expected("`,` or `FROM` after a select item", words=["FROM"])
     cur.next()
-    function: WindowClause | None = None
-    if at_window_function(cur):
-        source, function = _windowed_source(cur)
-    else:
-        source = parse_source(cur)
+    source = parse_source(cur)
     joins: list[JoinClause] = []
     refuse_join(cur)
     while _at_join(cur):
         joins.append(parse_join_clause(cur))
         refuse_join(cur)
     _refuse_other_sources(cur)
-    window = parse_window_clause(cur) if _at_window(cur) else function
+    window = parse_window_clause(cur) if _at_window(cur) else None
     where = parse_expr(cur) if cur.accept_words("WHERE") else None
     group_by = _keys(cur) if cur.accept_words("GROUP", "BY") else ()
     partition_by = _keys(cur) if cur.accept_words("PARTITION", "BY") else ()
     having = parse_expr(cur) if cur.accept_words("HAVING") else None
-    if function is not None:
-        items, group_by = grouped(function, items, group_by, cur.span_since(start), key=WINDOW_KEY.upper())
     emit = _emit(cur)
     limit = _limit(cur)
     _check_tail(cur)
@@ -113,18 +112,14 @@ def _alias(cur: Cursor) -> str | None:
     return None
 
 
-def _windowed_source(cur: Cursor) -> tuple[TableRef, WindowClause]:
-    start = cur.tok
-    name, window = parse_window_function(cur)
-    return TableRef(name, _alias(cur), None, cur.span_since(start)), window
-
-
 def _refuse_function(cur: Cursor, name: Tok) -> None:
+    window = _WINDOWS.get(name.text.upper())
+    called = f"call {name.text} in the select list: SELECT {name.text}(...) FROM source"
     cur.fail(
         "FQ1010",
         f"`{name.text}(...)` is a function call, and FROM takes the name of a stream or table",
         at=cur.span_of(name),
-        help=f"call {name.text} in the select list: SELECT {name.text}(...) FROM source",
+        help=f"write  FROM source WINDOW {window}" if window else called,
     )
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
-from flowql.compiler.dialect.ast import Ast, Check, InsertInto, InsertRow, Property, SelectItem, Statement, TypeRef
+from flowql.compiler.dialect.ast import Ast, Check, InsertRow, Property, SelectItem, Statement, TypeRef
+from flowql.compiler.dialect.standard.tree import Query
 from flowql.compiler.plan.tables import Identity, OnDuplicate
 from flowql.compiler.plan.watermarks import Watermark
 
@@ -85,19 +86,20 @@ class InsertRows(Statement):
 
 @dataclass(frozen=True, slots=True)
 class InsertSelect(Statement):
-    """INSERT INTO target [AS alias] [(columns)] query. select: the text of the query.
+    """INSERT INTO target [AS alias] [(columns)] [WITH (...)] query. select: the text of the query.
 
-    as_query: gives the statement of a query that keeps running, for a target that is a stream. Raises CompileError.
+    query: its tree, None for VALUES with sub-queries. Into a stream it is a query that keeps running.
     """
 
     target: str = ""
     columns: tuple[str, ...] = ()
     select: str = ""
-    as_query: Callable[[], InsertInto] | None = field(default=None, compare=False)
+    query: Query | None = None
     on_conflict: OnConflict | None = None
     name_span: Span = field(default=NOWHERE, compare=False)
     alias: str | None = None
     returning: tuple[SelectItem, ...] = ()
+    properties: tuple[Property, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

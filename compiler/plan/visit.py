@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from flowql.compiler.plan.asynchronous import AsyncMap
-from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, TemporalJoin
+from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, TemporalJoin
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, columns_of, walk
 from flowql.compiler.plan.logical import (
     Aggregate,
@@ -17,6 +17,7 @@ from flowql.compiler.plan.logical import (
     Node,
     Project,
     Rekey,
+    Sink,
     Spec,
     walk_nodes,
 )
@@ -24,6 +25,7 @@ from flowql.compiler.plan.processors import CALL, Process
 
 ExprRule = Callable[[Expr], Expr]
 NodeRule = Callable[[Node], Node]
+_PASSING = (Sink, Consolidate, Filter)  # they pass each column on
 
 
 def map_expr(e: Expr, rule: ExprRule) -> Expr:
@@ -106,3 +108,18 @@ def functions_called(root: Node) -> set[str]:
     calls = [call.function for node in nodes if isinstance(node.spec, AsyncMap) for call in node.spec.calls]
     asynchronous = {name.partition(CALL)[0] for name in calls}
     return {e.name for e in exprs if isinstance(e, Call)} | aggregates | topologies | asynchronous
+
+
+def origin(node: Node, column: str) -> tuple[int, str]:
+    """Where a column of the node comes from, as (depth, name): equal for columns that are always equal because one is the other."""
+    depth = 0
+    while node.inputs and len(node.inputs) == 1:
+        if isinstance(node.spec, Project):
+            e = next((c.expr for c in node.spec.columns if c.name == column), None)
+            if not isinstance(e, Column):
+                break
+            column = e.name
+        elif not isinstance(node.spec, _PASSING):
+            break
+        (node,), depth = node.inputs, depth + 1
+    return depth, column

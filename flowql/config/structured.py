@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
 from flowql.compiler.diagnostics.source import SourceText, Span
-from flowql.compiler.dialect.ast import Ast, JoinClause, Property, Query, SelectItem, Star, TableRef
+from flowql.compiler.dialect.ast import JoinClause, Property, Query, Star, TableRef
 from flowql.compiler.dialect.parser import (
     parse_expression,
     parse_join,
@@ -16,6 +16,8 @@ from flowql.compiler.dialect.parser import (
     parse_table_ref,
     parse_window,
 )
+from flowql.compiler.dialect.standard import tree as t
+from flowql.compiler.dialect.standard.parser import expression_tree, items_tree, join_tree, relation_tree
 from flowql.compiler.driver import DialectName, QueryDefinition
 from flowql.config.reader import Item
 
@@ -28,21 +30,20 @@ class _Fragments:
     """Parses the fragments of one query and keeps what is wrong with them."""
 
     items: Mapping[str, Item]
-    dialect: DialectName
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
-    def one(self, key: str, parse: Callable[[SourceText, DialectName], T]) -> T | None:
+    def one(self, key: str, parse: Callable[[SourceText], T]) -> T | None:
         item = self.items.get(key)
         return self._parsed(item, parse) if item is not None else None
 
-    def many(self, key: str, parse: Callable[[SourceText, DialectName], T]) -> tuple[T, ...]:
+    def many(self, key: str, parse: Callable[[SourceText], T]) -> tuple[T, ...]:
         item = self.items.get(key)
         parsed = [self._parsed(i, parse) for i in (item.value if item is not None else ())]
         return tuple(p for p in parsed if p is not None)
 
-    def _parsed(self, item: Item, parse: Callable[[SourceText, DialectName], T]) -> T | None:
+    def _parsed(self, item: Item, parse: Callable[[SourceText], T]) -> T | None:
         try:
-            return parse(item.value, self.dialect)
+            return parse(item.value)
         except CompileError as e:
             self.diagnostics.extend(e.diagnostics)
             return None
@@ -52,7 +53,7 @@ def structured_query(
     items: Mapping[str, Item], span: Span, dialect: DialectName
 ) -> tuple[QueryDefinition | None, list[Diagnostic]]:
     """The definition, None when a fragment is missing or wrong. span: of the whole entry."""
-    fragments = _Fragments(items, dialect)
+    fragments = _Fragments(items)
     into = items.get("into") or items.get("name")
     missing = [k for k in ("from", "select") if k not in items or items[k].value == []]
     if into is None:
@@ -60,8 +61,7 @@ def structured_query(
     for key in missing:
         title = f"this query has no `{key}`"
         fragments.diagnostics.append(Diagnostic("FQ3010", title, span, help=f"add  {key}: ..., or write it as `sql:`"))
-    source = fragments.one("from", parse_table_ref)
-    query = _query(fragments, source if source is not None else TableRef(""), span)
+    query = _tree(fragments, span) if dialect == "standard" else _query(fragments, span)
     if fragments.diagnostics or into is None:
         return None, fragments.diagnostics
     name = _folded(into, dialect)
@@ -69,31 +69,58 @@ def structured_query(
     return QueryDefinition(name, query, kind, properties=_properties(items, name), span=into.span), []
 
 
-def _query(fragments: _Fragments, source: TableRef, span: Span) -> Query:
+def _query(fragments: _Fragments, span: Span) -> Query:
+    source = fragments.one("from", parse_table_ref)
     joins: tuple[JoinClause, ...] = fragments.many("join", parse_join)
     select = tuple(s for items in fragments.many("select", parse_select_items) for s in items)
-    emit = fragments.items.get("emit")
-    first = fragments.items.get("from")
     return Query(
         select=select,
-        source=source,
+        source=source if source is not None else TableRef(""),
         joins=joins,
         where=fragments.one("where", parse_expression),
-        group_by=_keys(fragments, "group_by"),
-        partition_by=_keys(fragments, "partition_by"),
+        group_by=_keys(fragments, "group_by", parse_select_items),
+        partition_by=_keys(fragments, "partition_by", parse_select_items),
         window=fragments.one("window", parse_window),
         having=fragments.one("having", parse_expression),
-        emit=emit.value if emit is not None else None,
-        span=first.span if first is not None else span,
+        emit=_emit(fragments),
+        span=_place(fragments, span),
     )
 
 
-def _keys(fragments: _Fragments, key: str) -> tuple[Ast, ...]:
-    """The expressions of a list; an entry may hold several, separated by commas."""
-    found: list[Ast] = []
-    entries: list[SelectItem] = [s for items in fragments.many(key, parse_select_items) for s in items]
-    for s in entries:
-        if s.alias is not None or isinstance(s.expr, Star):
+def _tree(fragments: _Fragments, span: Span) -> t.Query:
+    """The query as the tree of standard SQL."""
+    source: t.Relation | None = fragments.one("from", relation_tree)
+    for join in fragments.many("join", join_tree):
+        source = replace(join, left=source) if source is not None else source
+    at = _place(fragments, span)
+    select = t.Select(
+        tuple(i for items in fragments.many("select", items_tree) for i in items),
+        source,
+        time_window=fragments.one("window", parse_window),
+        where=fragments.one("where", expression_tree),
+        group_by=_keys(fragments, "group_by", items_tree),
+        partition_by=_keys(fragments, "partition_by", items_tree),
+        having=fragments.one("having", expression_tree),
+        span=at,
+    )
+    return t.Query(select, emit=_emit(fragments), span=at)
+
+
+def _emit(fragments: _Fragments) -> Literal["changes", "final"] | None:
+    emit = fragments.items.get("emit")
+    return emit.value if emit is not None else None
+
+
+def _place(fragments: _Fragments, span: Span) -> Span:
+    first = fragments.items.get("from")
+    return first.span if first is not None else span
+
+
+def _keys(fragments: _Fragments, key: str, parse: Callable[[SourceText], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """The expressions of a list; an entry may hold several, separated by commas. parse: reads a select list."""
+    found: list[Any] = []
+    for s in (s for items in fragments.many(key, parse) for s in items):
+        if s.alias is not None or isinstance(s.expr, Star | t.Star):
             what = "an alias" if s.alias is not None else "`*`"
             title = f"`{key}` takes expressions, not {what}"
             fragments.diagnostics.append(Diagnostic("FQ3010", title, s.span, "not an expression"))

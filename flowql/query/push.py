@@ -163,11 +163,11 @@ class Subscription:
 
     def _changes(self) -> Iterator[Change]:
         """The new rows, which are then forgotten; without hidden columns."""
-        shown = set(self.columns)
+        shown, keys = set(self.columns), self.query.keys
         for reader, changes in self._tail.poll():
             self._log.own.drop_before(reader.tp, reader.position)
             for c in changes:
-                yield replace(c, row={n: v for n, v in c.row.items() if n in shown})
+                yield replace(c, row={m: v for n, v in c.row.items() if (m := keys.get(n, n)) in shown})
 
 
 def _is_stream(tp: TopicPartition, reads: tuple[SourceDef, ...]) -> bool:

@@ -229,7 +229,7 @@ class FromBinder(ABC):
         if join.variant and not is_asof(join):
             unsupported(f"{join.variant} JOIN", join.at)
         if join.within is not None:
-            help = "compare the times in ON, and declare WATERMARK FOR those of streams; or write  CREATE STREAM ... AS"
+            help = "compare the times in ON:  a.ts BETWEEN b.ts - INTERVAL '1' HOUR AND b.ts"
             unsupported("WITHIN in a view", join.at, help)
 
     def _relation(self, relation: t.Relation, tables: Tables, outer: RelBinder | None, where: Sequence[t.Expr]) -> Rel:
@@ -266,7 +266,8 @@ class FromBinder(ABC):
             return self._aliased(rel, alias, table.alias)
         source = find_source(self.catalog, name, table.span)
         if source.schema.window is not None:
-            unsupported("a table with windows in a view over relations", table.span, "make a table of it first")
+            help = "read it in a project of  dialect: ksql,  and write it to a topic without windows"
+            unsupported("a topic whose keys have windows", table.span, help)
         defined = in_place(self, source, table) if self.follows_watermark else None
         return self._aliased(defined or scanned(source, alias, self.names), alias, table.alias)
 

@@ -104,6 +104,9 @@ class QueryBinder(FromBinder):
             unsupported("WITH RECURSIVE", query.with_[0].span)
         known = dict(tables)
         for table in query.with_:
+            if any(table is not other and table.name == other.name for other in query.with_):
+                title, help = f"WITH defines {table.name} twice", "give one of them another name"
+                raise mistake("FQ2004", title, table.span, "called like another", help=help)
             known[table.name] = CommonTable(table, dict(known))
         return known
 

@@ -16,7 +16,6 @@ from flowql.compiler.analyze.relations.json_aggregates import of_arrays
 from flowql.compiler.analyze.relations.query import QueryBinder
 from flowql.compiler.analyze.relations.relation import column_of, projected, with_identity
 from flowql.compiler.analyze.relations.retention import Retention, with_retention
-from flowql.compiler.analyze.relations.time_windows import is_time_window
 from flowql.compiler.analyze.relations.unbounded import refuse_unbounded
 from flowql.compiler.catalog.catalog import Catalog
 from flowql.compiler.diagnostics.diagnostic import CompileError, Diagnostic
@@ -30,35 +29,6 @@ from flowql.compiler.plan.logical import NamedExpr, Node
 from flowql.compiler.plan.schema import Field
 from flowql.compiler.plan.tables import HIDDEN
 from flowql.compiler.plan.topology import NO_ROWS, SourceDef
-from flowql.compiler.schemas.ref import JSON_OBJECT
-
-
-def is_relational(query: t.Query, catalog: Catalog, *, refused: bool) -> bool:
-    """Whether the query is bound here: it reads a relation that changes, a table of another system, a stream with a watermark or nothing,
-    or it is one that queries over streams cannot say. Windows over streams without a watermark are theirs.
-    """
-    read = list(relations_read(query))
-    found = [s for n in read if (s := catalog.sources.get(n)) is not None]
-    if not read:
-        return True
-    if any(s.relation or s.watermark is not None or s.key_format.name == JSON_OBJECT for s in found):
-        return True
-    if not found or any(s.schema.window is not None for s in found):
-        return False
-    if not refused and not _aggregates_rows(query, found, catalog):
-        return False
-    return all(s.kind == "table" for s in found) or not any(_is_windowed(n) for n in t.walk(query))
-
-
-def _aggregates_rows(query: t.Query, found: Sequence[SourceDef], catalog: Catalog) -> bool:
-    """Whether it calls aggregates of the project that need the rows of a group: of tables, whose rows go, and for DISTINCT."""
-    own = [n for n in t.walk(query) if isinstance(n, t.Call) and len(n.name) == 1 and catalog.own_aggregate(n.name[0])]
-    ungrouped = isinstance(query.body, t.Select) and not query.body.group_by
-    return bool(own) and (ungrouped or any(n.distinct for n in own) or all(s.kind == "table" for s in found))
-
-
-def _is_windowed(node: t.Node) -> bool:
-    return isinstance(node, t.TableFunction) and is_time_window(node)
 
 
 def bind_view(

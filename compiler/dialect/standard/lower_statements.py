@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from flowql.compiler.diagnostics.diagnostic import UnsupportedError
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import (
     AlterSource,
@@ -16,13 +15,10 @@ from flowql.compiler.dialect.ast import (
     CreateType,
     Drop,
     OtherStatement,
-    Query,
     Statement,
 )
 from flowql.compiler.dialect.standard import statement_tree as st
-from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
-from flowql.compiler.dialect.standard.lower_queries import lower_query
 from flowql.compiler.dialect.standard.lower_tables import (
     is_own_table,
     limit_of,
@@ -54,20 +50,17 @@ def lower_statement(statement: st.Statement) -> list[Statement]:
 def _create_table(s: st.CreateTable) -> list[Statement]:
     name = plain_name(s.name, s)
     if s.query is not None:
-        query, refusal = _for_streams(s.query)
         return [
             CreateView(
                 s.text,
                 s.span,
                 name=name,
                 kind=s.kind,
-                query=query,
                 properties=s.properties,
                 or_replace=s.or_replace,
                 if_not_exists=s.if_not_exists,
                 name_span=s.name_span,
                 tree=s.query,
-                refusal=refusal,
             )
         ]
     if is_own_table(s):
@@ -133,25 +126,10 @@ def _create_view(s: st.CreateView) -> list[Statement]:
             or_replace=s.or_replace,
             if_not_exists=s.if_not_exists,
             name_span=s.name_span,
-            is_view=True,
             tree=s.query,
             columns=s.columns,
         )
     ]
-
-
-def _for_streams(query: t.Query) -> tuple[Query | None, UnsupportedError | None]:
-    """The query for the analyzer of streams, or why there is none."""
-    try:
-        return _persistent(query), None
-    except UnsupportedError as refusal:
-        return None, refusal
-
-
-def _persistent(query: t.Query) -> Query:
-    if query.limit is not None:
-        unsupported("LIMIT in a query that keeps running", query.limit.span, "limit the rows where they are read")
-    return lower_query(query)
 
 
 def _create_type(s: st.CreateType) -> list[Statement]:

@@ -8,11 +8,10 @@ from dataclasses import replace
 from flowql.compiler.diagnostics.edits import renamed
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.diagnostics.suggest import closest
-from flowql.compiler.dialect.ast import Ast, Check, InsertInto, SelectItem, Statement
+from flowql.compiler.dialect.ast import Ast, Check, SelectItem, Statement
 from flowql.compiler.dialect.standard import statement_tree as st
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
-from flowql.compiler.dialect.standard.lower_queries import lower_query
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
 from flowql.compiler.dialect.standard.names import plain_name
@@ -194,10 +193,11 @@ def lower_insert(s: st.Insert) -> list[Statement]:
     returning = _returned(s.returning)
     body = s.query.body if s.query is not None else None
     if s.query is not None and not isinstance(body, t.Values):
-        as_query = lambda: _insert_query(s, target)  # noqa: E731
-        at = s.name_span
+        at, given = s.name_span, s.properties
         return [
-            InsertSelect(s.text, s.span, target, s.columns, s.query_text, as_query, conflict, at, s.alias, returning)
+            InsertSelect(
+                s.text, s.span, target, s.columns, s.query_text, s.query, conflict, at, s.alias, returning, given
+            )
         ]
     rows: tuple[tuple[Ast | None, ...], ...] = ((),)
     if s.query is not None and isinstance(body, t.Values):
@@ -213,26 +213,10 @@ def _insert_asked(
     s: st.Insert, target: str, body: t.Values, conflict: OnConflict | None, returning: tuple[SelectItem, ...]
 ) -> InsertSelect:
     """Rows with values that sub-queries give: the rows of a query."""
-
-    def as_query() -> InsertInto:
-        unsupported("a sub-query in VALUES for a stream", s.span, "write  INSERT INTO stream SELECT ...")
-
     for value in (v for row in body.rows for v in row if isinstance(v, t.Default)):
         unsupported("DEFAULT beside a sub-query in VALUES", value.span, "leave the column out of the list of columns")
     query = " UNION ALL ".join(f"SELECT {', '.join(WRITER.expr(value) for value in row)}" for row in body.rows)
-    return InsertSelect(s.text, s.span, target, s.columns, query, as_query, conflict, s.name_span, s.alias, returning)
-
-
-def _insert_query(s: st.Insert, target: str) -> InsertInto:
-    """A query that keeps running and inserts into a stream."""
-    assert s.query is not None
-    if s.columns:
-        unsupported("a list of columns before the query of an INSERT", s.name_span, "select all columns of the target")
-    if s.query.limit is not None:
-        span = s.query.limit.span
-        unsupported("LIMIT in a query that keeps running", span, "limit the rows where they are read")
-    query = lower_query(s.query)
-    return InsertInto(s.text, s.span, target=target, query=query, properties=s.properties, name_span=s.name_span)
+    return InsertSelect(s.text, s.span, target, s.columns, query, None, conflict, s.name_span, s.alias, returning)
 
 
 def _refuse_clauses_of_values(query: t.Query) -> None:

@@ -7,14 +7,12 @@ from typing import TypeVar
 
 from flowql.compiler.diagnostics.diagnostic import Diagnostic, ParseError
 from flowql.compiler.diagnostics.source import SourceText
-from flowql.compiler.dialect.ast import Ast, JoinClause, SelectItem, TableRef, TypeRef
-from flowql.compiler.dialect.ast import Query as PlainQuery
+from flowql.compiler.dialect.ast import Ast, TypeRef
 from flowql.compiler.dialect.ast import Statement as Plain
 from flowql.compiler.dialect.limits import check_tokens
 from flowql.compiler.dialect.standard.calls import parse_window
 from flowql.compiler.dialect.standard.expressions import OTHER, parse_expr
 from flowql.compiler.dialect.standard.lower_expressions import lower_expr
-from flowql.compiler.dialect.standard.lower_queries import lower_items, lower_join, lower_query, lower_relation
 from flowql.compiler.dialect.standard.lower_statements import lower_statement
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.queries import parse_items, parse_order_items, parse_query
@@ -24,7 +22,7 @@ from flowql.compiler.dialect.standard.relations import parse_join_alone, parse_r
 from flowql.compiler.dialect.standard.statement_tree import Statement
 from flowql.compiler.dialect.standard.statements import parse_statement, verb_behind_tables
 from flowql.compiler.dialect.standard.tokens import tokenize
-from flowql.compiler.dialect.standard.tree import Node
+from flowql.compiler.dialect.standard.tree import Expr, Item, Join, Node, Query, Relation
 from flowql.compiler.dialect.standard.types import parse_type
 from flowql.compiler.dialect.tokens import Positions, Tok, read_statements, split_statements
 
@@ -50,11 +48,9 @@ def parse_lowered(
 ) -> tuple[list[Plain], list[Diagnostic]]:
     """As `parse_trees`, with the statements the analyzer reads; what it cannot do is refused by its name.
 
-    >>> statements, mistakes = parse_lowered(
-    ...     SourceText("a.sql", "CREATE VIEW v AS SELECT a FROM b UNION SELECT a FROM c")
-    ... )
+    >>> statements, mistakes = parse_lowered(SourceText("a.sql", "CREATE INDEX i ON b (a)"))
     >>> mistakes[0].title
-    'UNION is not supported yet'
+    'CREATE INDEX is not supported yet'
     """
     return _parse(source, variables, lower_statement)
 
@@ -129,26 +125,34 @@ def expression(source: SourceText) -> Ast:
     return lower_expr(parse_fragment(source, parse_expr))
 
 
-def query(source: SourceText) -> PlainQuery:
-    """One query."""
-    return lower_query(parse_fragment(source, parse_query))
-
-
 def type_ref(source: SourceText) -> TypeRef:
     """One type."""
     return lower_type(parse_fragment(source, parse_type))
 
 
-def table_ref(source: SourceText) -> TableRef:
-    """A source with its alias."""
-    return lower_relation(parse_fragment(source, parse_relation))
+# --- fragments as trees ---
 
 
-def select_items(source: SourceText) -> tuple[SelectItem, ...]:
+def parse_query_tree(source: SourceText) -> Query:
+    """One query."""
+    return parse_fragment(source, parse_query)
+
+
+def relation_tree(source: SourceText) -> Relation:
+    """A relation with its alias."""
+    return parse_fragment(source, parse_relation)
+
+
+def items_tree(source: SourceText) -> tuple[Item, ...]:
     """A select list."""
-    return lower_items(parse_fragment(source, parse_items))
+    return parse_fragment(source, parse_items)
 
 
-def join(source: SourceText) -> JoinClause:
-    """A join without its left side."""
-    return lower_join(parse_fragment(source, parse_join_alone))
+def join_tree(source: SourceText) -> Join:
+    """A join without its left side, which is a table without a name."""
+    return parse_fragment(source, parse_join_alone)
+
+
+def expression_tree(source: SourceText) -> Expr:
+    """One expression."""
+    return parse_fragment(source, parse_expr)

@@ -1,4 +1,4 @@
-"""Names of output columns without an alias, on the tree: PostgreSQL's (see `flowql.compiler.analyze.output_names`)."""
+"""Names of output columns without an alias: PostgreSQL's."""
 
 from __future__ import annotations
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from flowql.compiler.diagnostics.diagnostic import UnsupportedError
 from flowql.compiler.dialect.ast import CreateAs
 from flowql.compiler.dialect.standard.tree import Query
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateView(CreateAs):
-    """A view, or (is_view false) a stream or table, whose `query` says the same in the words of ksqlDB where they can; refusal: why not.
+    """A view; of the kind "stream" it has to be one. columns: names of its first columns."""
 
-    columns: names of its first columns.
-    """
-
-    is_view: bool = False
-    tree: Query | None = None
+    tree: Query
     columns: tuple[str, ...] = ()
-    refusal: UnsupportedError | None = field(default=None, compare=False)

@@ -70,7 +70,8 @@ def test_a_key_of_the_table_has_the_order_of_the_constraint() -> None:
 
 
 def test_a_plan_says_nothing_of_what_other_tables_do_not_have() -> None:
-    text = codec.dumps(plan(TABLES.split("APPEND ONLY;")[1].replace("MATERIALIZED VIEW", "TABLE")))
+    others = "CREATE VIEW made AS SELECT a, b + 1 AS c FROM s;"
+    text = codec.dumps(plan(TABLES.split("APPEND ONLY;")[1].split("CREATE MATERIALIZED")[0] + others))
     assert not any(f'"{word}"' in text for word in ("relation", "columns", "rules", "changes") if word != "columns")
     again = codec.loads(codec.dumps(plan()))
     assert again == plan()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowql.compiler.diagnostics.diagnostic import ParseError, UnsupportedError
+from flowql.compiler.diagnostics.diagnostic import ParseError
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.ast import JoinClause, Name, Query, Star, TableRef, WindowClause, WithinClause
 from flowql.compiler.dialect.parser import (
@@ -19,8 +19,8 @@ from flowql.compiler.dialect.parser import (
 from flowql.compiler.plan import types as t
 
 
-def query(text: str, dialect: str = "ksql") -> Query:
-    return parse_query(SourceText("q.sql", text), "ksql" if dialect == "ksql" else "standard")
+def query(text: str) -> Query:
+    return parse_query(SourceText("q.sql", text))
 
 
 def expr(text: str) -> object:
@@ -110,32 +110,9 @@ def test_types() -> None:
     assert parse_type(SourceText("", "DOUBLE PRECISION"), "standard").known == t.DOUBLE
 
 
-def test_standard_subquery_and_ksql_without() -> None:
-    source = query("SELECT a FROM (SELECT a FROM s) AS sub", "standard").source
-    assert source.alias == "sub"
-    assert source.query is not None
-    assert source.query.source == TableRef("s")
+def test_ksql_has_no_sub_queries() -> None:
     with pytest.raises(ParseError):
         query("SELECT a FROM (SELECT a FROM s) AS sub")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "WITH RECURSIVE x AS (SELECT 1 FROM s) SELECT * FROM x",
-        "SELECT DISTINCT a FROM s",
-        "SELECT a FROM s UNION ALL SELECT a FROM r",
-        "SELECT a FROM s ORDER BY a",
-        "SELECT a FROM s JOIN r FOR SYSTEM_TIME AS OF s.ts ON s.a = r.a",
-        "SELECT a FROM s GROUP BY GROUPING SETS ((a), (b))",
-        "SELECT a FROM s CROSS JOIN r",
-        "SELECT a FROM s WHERE a IN (SELECT b FROM r)",
-    ],
-)
-def test_understood_and_not_built(text: str) -> None:
-    with pytest.raises(UnsupportedError) as caught:
-        query(text, "standard")
-    assert [(d.code, d.unsupported) for d in caught.value.diagnostics] == [("FQ1901", True)]
 
 
 def test_fragments_point_into_the_outer_file() -> None:

@@ -264,3 +264,27 @@ def test_expressions_mean_what_the_dialect_says() -> None:
         (running,) = query.plan.queries
         (condition,) = (n.spec.predicate for n in walk_nodes(running.logical) if isinstance(n.spec, Filter))
         assert [e.name for e in walk(condition) if isinstance(e, Call)] == ["not", named]
+
+
+@pytest.mark.parametrize(
+    ("query", "columns", "keys"),
+    [
+        ("SELECT * FROM t", ("id", "g"), {"id"}),
+        ("SELECT g AS h, COUNT(*) AS n FROM t GROUP BY g", ("h", "n"), {"h"}),
+        ("SELECT COUNT(*) AS n FROM t GROUP BY g", ("n",), set()),
+        ("SELECT g, id, id AS again FROM t WHERE g > 1", ("g", "id", "again"), {"id"}),
+        ("SELECT v, k FROM s", ("v", "k"), set()),
+    ],
+)
+def test_a_push_query_of_standard_sql_is_a_view(query: str, columns: tuple[str, ...], keys: set[str]) -> None:
+    """Of a deleted row its hidden identity is known, which is shown by the columns that have the same values."""
+    session = Session(dialect=STANDARD)
+    session.execute(
+        SourceText(
+            "",
+            "CREATE TABLE t (id INT PRIMARY KEY, g INT);"
+            "CREATE STREAM s (k INT KEY, v INT) WITH (kafka_topic = 's', value_format = 'json', partitions = 1);",
+        )
+    )
+    found = compile_push_query(f"{query} EMIT CHANGES LIMIT 2", session.plan, APPLICATION, {}, STANDARD)
+    assert (found.columns, set(found.keys.values()), found.limit) == (columns, keys, 2)
