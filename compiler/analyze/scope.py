@@ -112,14 +112,14 @@ def _refuse_part(scope: Scope, name: Name) -> None:
     aliased = len(name.parts) > 2 and name.parts[0] in scope.aliases
     parts = name.parts[aliased:]
     found = [c for c in scope.columns if c.name == parts[0] and (not aliased or c.source == name.parts[0])]
-    if len(parts) == 1 or not found or (not aliased and parts[0] in scope.aliases):
+    of = found[0].type if found else None
+    has_parts = of is not None and (of == JSONB or of.kind is Kind.STRUCT)
+    if len(parts) == 1 or of is None or not has_parts or (not aliased and parts[0] in scope.aliases):
         if len(name.parts) > 2:
             help = "write  alias.column"
             raise unsupported("a column name of more than two parts is not supported yet", name.span, help=help)
         return
-    base, of = ".".join(map(quoted, name.parts[: aliased + 1])), found[0].type
-    if of != JSONB and of.kind is not Kind.STRUCT:
-        return
+    base = ".".join(map(quoted, name.parts[: aliased + 1]))
     if of == JSONB:
         *path, last = ("'" + p.replace("'", "''") + "'" for p in parts[1:])
         text = "->".join((base, *path))
