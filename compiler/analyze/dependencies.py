@@ -30,10 +30,10 @@ from flowql.compiler.dialect.ast import (
     TableRef,
     TypeRef,
 )
+from flowql.compiler.dialect.standard.query_statements import CreateView, InsertSelect
 from flowql.compiler.dialect.standard.tree import Query as StandardQuery
 from flowql.compiler.dialect.standard.tree import TypeName, walk
-from flowql.compiler.dialect.standard.view_statement import CreateView
-from flowql.compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, InsertSelect, UpdateRows
+from flowql.compiler.dialect.table_statements import CreateTable, DeleteRows, InsertRows, UpdateRows
 from flowql.compiler.plan.topology import NO_ROWS
 
 _TYPE = "type "  # types have names of their own

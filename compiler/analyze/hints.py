@@ -9,8 +9,8 @@ from flowql.compiler.analyze.relations.time_windows import is_time_window
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Statement
+from flowql.compiler.dialect.standard.query_statements import CreateView
 from flowql.compiler.dialect.standard.tree import Query, TableFunction, walk
-from flowql.compiler.dialect.standard.view_statement import CreateView
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes
 from flowql.compiler.plan.topology import QueryPlan, SourceDef
 from flowql.compiler.plan.watermarks import AppendOnly

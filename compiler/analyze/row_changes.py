@@ -16,10 +16,10 @@ from flowql.compiler.catalog.catalog import Catalog, find_source
 from flowql.compiler.catalog.names import correction, did_you_mean, listing
 from flowql.compiler.diagnostics.source import Span
 from flowql.compiler.dialect.ast import Ast, Statement
+from flowql.compiler.dialect.standard.query_statements import InsertSelect
 from flowql.compiler.dialect.table_statements import (
     DeleteRows,
     InsertRows,
-    InsertSelect,
     OnConflict,
     RowsQuery,
     Setting,

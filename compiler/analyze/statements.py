@@ -48,15 +48,14 @@ from flowql.compiler.dialect.ast import (
     SetProperty,
     Statement,
 )
+from flowql.compiler.dialect.standard.query_statements import CreateView, InsertSelect
 from flowql.compiler.dialect.standard.type_names import in_standard_words
-from flowql.compiler.dialect.standard.view_statement import CreateView
 from flowql.compiler.dialect.standard.write_expressions import quoted
 from flowql.compiler.dialect.standard.write_queries import query_sql
 from flowql.compiler.dialect.table_statements import (
     CreateTable,
     DeleteRows,
     InsertRows,
-    InsertSelect,
     UpdateRows,
     row_statements,
 )

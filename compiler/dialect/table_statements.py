@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import Ast, Check, InsertRow, Property, SelectItem, Statement, TypeRef
-from flowql.compiler.dialect.standard.tree import Query
 from flowql.compiler.plan.tables import Identity, OnDuplicate
 from flowql.compiler.plan.watermarks import Watermark
 
@@ -85,24 +84,6 @@ class InsertRows(Statement):
 
 
 @dataclass(frozen=True, slots=True)
-class InsertSelect(Statement):
-    """INSERT INTO target [AS alias] [(columns)] [WITH (...)] query. select: the text of the query.
-
-    query: its tree, None for VALUES with sub-queries. Into a stream it is a query that keeps running.
-    """
-
-    target: str = ""
-    columns: tuple[str, ...] = ()
-    select: str = ""
-    query: Query | None = None
-    on_conflict: OnConflict | None = None
-    name_span: Span = field(default=NOWHERE, compare=False)
-    alias: str | None = None
-    returning: tuple[SelectItem, ...] = ()
-    properties: tuple[Property, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Beside:
     """A relation of FROM or USING. name: empty where it is not a relation with columns of its own name, as a sub-query."""
 
@@ -150,11 +131,6 @@ class DeleteRows(Statement):
     normal: str = field(default="", compare=False)
     query: RowsQuery | None = None
     returning: tuple[SelectItem, ...] = ()
-
-
-def is_row_statement(statement: Statement) -> bool:
-    """Whether it changes rows, and defines nothing."""
-    return isinstance(statement, InsertRow | InsertRows | InsertSelect | UpdateRows | DeleteRows)
 
 
 def row_statements(s: InsertRows) -> list[InsertRow] | None:

@@ -30,8 +30,8 @@ from flowql.compiler.dialect.standard.lower_tables import (
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
 from flowql.compiler.dialect.standard.names import plain_name
+from flowql.compiler.dialect.standard.query_statements import CreateView
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
-from flowql.compiler.dialect.standard.view_statement import CreateView
 
 _CONSTRAINTS = {
     "NOT NULL": "leave it out; a column may be NULL unless it is of the key",

@@ -15,6 +15,7 @@ from flowql.compiler.dialect.standard.lower_expressions import lower_expr
 from flowql.compiler.dialect.standard.lower_types import lower_type
 from flowql.compiler.dialect.standard.lower_watermarks import lower_watermark
 from flowql.compiler.dialect.standard.names import plain_name
+from flowql.compiler.dialect.standard.query_statements import InsertSelect
 from flowql.compiler.dialect.standard.refuse import fail, unsupported
 from flowql.compiler.dialect.standard.tree_names import tree_name
 from flowql.compiler.dialect.standard.write_expressions import dotted, quoted, write_type
@@ -25,7 +26,6 @@ from flowql.compiler.dialect.table_statements import (
     CreateTable,
     DeleteRows,
     InsertRows,
-    InsertSelect,
     OnConflict,
     RowsQuery,
     Setting,
