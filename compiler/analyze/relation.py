@@ -148,3 +148,8 @@ def filtered(node: Node, predicate: Expr) -> Node:
     """Rows that pass. Over a table the old values must be known, to retract only what was given out."""
     below = retracting(node)
     return Node(Filter(predicate), (below,), below.schema, below.change)
+
+
+def sink_schema(schema: Schema) -> Schema:
+    """What the catalogue says of a result: keys and values; window bounds are part of the key, not columns."""
+    return Schema(tuple(f for f in schema.fields if f.role in ("key", "value")), schema.window)

@@ -10,18 +10,19 @@ from flowql.compiler.analyze.assertions import Assertion, bind_assertion
 from flowql.compiler.analyze.certain_failures import refuse_failing_plan, refuse_failing_values
 from flowql.compiler.analyze.dependencies import place_of, refuse_hidden
 from flowql.compiler.analyze.failed_rows import without_failed_rows
-from flowql.compiler.analyze.formats import describe, key_format, value_format
-from flowql.compiler.analyze.insert_row import check_writable, checked_columns, insert_row, known_target
+from flowql.compiler.analyze.formats import key_format, value_format
+from flowql.compiler.analyze.insert_query import check_insertable, fitted, placed
+from flowql.compiler.analyze.insert_row import insert_row, known_target
 from flowql.compiler.analyze.ksql_limits import refuse_in_ksql
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.options import QueryOptions
 from flowql.compiler.analyze.properties import FOR_INSERT, FOR_SINK, FOR_VIEW, Properties, read_properties
 from flowql.compiler.analyze.query import BoundSelect, bind_query
 from flowql.compiler.analyze.registered import key_side, value_side, with_schema
-from flowql.compiler.analyze.relation import may_have_null_group, project, sources_read, times_of, with_key_roles
+from flowql.compiler.analyze.relation import may_have_null_group, sink_schema, sources_read, times_of
 from flowql.compiler.analyze.relations.records import as_stream
 from flowql.compiler.analyze.relations.retention import Retention
-from flowql.compiler.analyze.relations.streams import keyed, partitioned, split_keys, stream_of
+from flowql.compiler.analyze.relations.streams import partitioned, split_keys, stream_of
 from flowql.compiler.analyze.relations.view import bind_view, consolidated
 from flowql.compiler.analyze.row_changes import bind_delete, bind_insert, bind_insert_select, bind_update, refuse_view
 from flowql.compiler.analyze.sources import altered_source, bind_source, resolve_type, timestamp_of
@@ -29,7 +30,6 @@ from flowql.compiler.analyze.standard_limits import refuse_intervals, refuse_unk
 from flowql.compiler.analyze.tables import TOPIC_PREFIX, bind_table, with_limits
 from flowql.compiler.analyze.texts import statement_text
 from flowql.compiler.catalog.catalog import Catalog, find_source
-from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.diagnostic import CompileError
 from flowql.compiler.diagnostics.source import NOWHERE, Span
 from flowql.compiler.dialect.ast import (
@@ -60,14 +60,10 @@ from flowql.compiler.dialect.table_statements import (
     row_statements,
 )
 from flowql.compiler.dialect.words import SYSTEM_COLUMNS
-from flowql.compiler.functions.assignment import assigned
-from flowql.compiler.functions.coercion import convert
-from flowql.compiler.plan.expr import Column, Expr, Literal
-from flowql.compiler.plan.logical import ChangeKind, Format, NamedExpr, Node, Rekey, Scan, Sink, walk_nodes
-from flowql.compiler.plan.schema import Field, Schema
+from flowql.compiler.plan.logical import ChangeKind, Format, Node, Rekey, Scan, Sink, walk_nodes
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, SourceDef
-from flowql.compiler.plan.types import Kind, SqlType
+from flowql.compiler.plan.types import SqlType
 
 INTERACTIVE = ("SELECT", "SHOW", "LIST", "DESCRIBE", "EXPLAIN", "PRINT")
 
@@ -297,7 +293,7 @@ def _sink_of_records(
     at: Span,
 ) -> SourceDef:
     """A stream or table whose record keys are the key columns of the rows. source: gives the formats that are not said."""
-    schema = _sink_schema(node.schema)
+    schema = sink_schema(node.schema)
     topic = properties.topic or session.get(TOPIC_PREFIX, "") + statement.name
     null_group = may_have_null_group(node)
     keys = key_format(properties, session, schema.key, source.key_format, at)
@@ -419,11 +415,6 @@ def _check_kind(statement: CreateAs, bound: BoundSelect, at: Span) -> None:
         )
 
 
-def _sink_schema(schema: Schema) -> Schema:
-    """What the catalogue says of a result: keys and values; window bounds are part of the key, not columns."""
-    return Schema(tuple(f for f in schema.fields if f.role in ("key", "value")), schema.window)
-
-
 def with_sink(node: Node, sink: SourceDef, partitions: int | None = None) -> Node:
     """The plan of a query that writes the rows of `node`. partitions: of a topic that is created."""
     parts = len(node.schema.key) > 1 and node.change == "append" and any(_keeps_null(n) for n in walk_nodes(node))
@@ -494,33 +485,16 @@ def _insert_query(statement: InsertInto, catalog: Catalog, session: Mapping[str,
     assert statement.query is not None
     properties = read_properties(statement.properties, FOR_INSERT)
     target = find_source(catalog, statement.target, at)
-    _check_insertable(target, at)
+    check_insertable(target, at)
     if not catalog.standard:
         refuse_in_ksql(statement.query, catalog, properties, session)
     bound = bind_query(statement.query, catalog, session, target.name)
     if bound.node.change != "append":
         title = f"INSERT INTO {target.name}: the SELECT gives a TABLE, not a STREAM"
         raise mistake("FQ2040", title, statement.query.span, "the result is a table")
-    node = _fitted(bound.node, target, at, standard=catalog.standard)
+    node = fitted(bound.node, target, at, standard=catalog.standard)
     text = statement_text(target.name, "", statement.query, insert=True)
     return _inserting(node, target, properties, text, at)
-
-
-def _check_insertable(target: SourceDef, at: Span) -> None:
-    """Raises CompileError for what no query may insert into."""
-    if target.kind == "table":
-        raise mistake(
-            "FQ2040", f"INSERT INTO can only be used to insert into a stream. {target.name} is a table.", at, "a table"
-        )
-    check_writable(target, at, "insert into")
-    headers = [f.name for f in target.schema.fields if f.role == "header"]
-    if headers:
-        raise mistake(
-            "FQ2040",
-            f"cannot insert into {target.name} because it has header columns: {listing(headers)}",
-            at,
-            "has header columns",
-        )
 
 
 def _inserting(node: Node, target: SourceDef, properties: Properties, text: str, at: Span) -> BoundQuery:
@@ -531,78 +505,12 @@ def _inserting(node: Node, target: SourceDef, properties: Properties, text: str,
 def _insert_relation(statement: InsertSelect, target: SourceDef, catalog: Catalog, at: Span) -> BoundQuery:
     """A query of standard SQL that keeps running, and appends the rows of its relation."""
     properties = read_properties(statement.properties, FOR_INSERT)
-    _check_insertable(target, at)
+    check_insertable(target, at)
     if statement.query is None:
         title = "a sub-query in VALUES for a stream is not built yet"
         raise unsupported(title, at, "not built yet", help="write  INSERT INTO stream SELECT ...")
     view, columns = bind_view(statement.query, (), catalog, at, Retention())
     records = stream_of(view, statement.query, target.name)
-    node = _assigned(records, columns, statement, target, at)
+    node = placed(records, columns, statement.columns, target, at)
     listed = f" ({', '.join(map(quoted, statement.columns))})" if statement.columns else ""
     return _inserting(node, target, properties, f"INSERT INTO {target.name}{listed} {query_sql(statement.query)}", at)
-
-
-def _assigned(node: Node, columns: tuple[str, ...], statement: InsertSelect, target: SourceDef, at: Span) -> Node:
-    """The rows in the columns of a stream, by their places: those that are named, or the first ones. Others are NULL."""
-    wanted = {f.name: f for f in target.schema.fields if f.role in ("key", "value")}
-    names = checked_columns(statement.columns, target, at) or tuple(wanted)
-    if len(columns) > len(names) or (statement.columns and len(columns) < len(names)):
-        title = f"expected {len(names)} columns for {target.name} ({', '.join(names)}), got {len(columns)}"
-        raise mistake("FQ2040", title, at, "another number of columns", help="select one value for each column")
-    if target.schema.window is not None:
-        raise mistake("FQ2040", f"cannot insert into windowed stream {target.name}", at, "its key has a window")
-    moved = [(n, c) for n, c in zip(names, columns, strict=False) if n != c and c in wanted and not statement.columns]
-    if moved:
-        title = f"column {moved[0][1]} of the query stands at the place of {moved[0][0]} of {target.name}"
-        why = f"columns go by their places, which are {', '.join(names)}"
-        help = f"write  INSERT INTO {target.name} ({', '.join(columns)}) SELECT ..."
-        raise mistake("FQ2040", title, at, "at another place", why=why, help=help)
-    types = {f.name: f.type for f in node.schema}
-    given: dict[str, Expr] = {}
-    for name, column in zip(names, columns, strict=False):
-        e = assigned(Column(types[column], column), wanted[name].type)
-        if e is None:
-            title = (
-                f"column {name} of {target.name} is {wanted[name].type}, and {column} of the query is {types[column]}"
-            )
-            help = f"write  CAST({column} AS {wanted[name].type})"
-            raise mistake("FQ2040", title, at, "cannot be assigned", help=help)
-        given[name] = e
-    made = project(node, [NamedExpr(n, given.get(n, Literal(f.type, None))) for n, f in wanted.items()])
-    return keyed(made, [f.name for f in target.schema.key])
-
-
-def _fitted(node: Node, target: SourceDef, at: Span, *, standard: bool) -> Node:
-    """The result in the target's columns: same names, types equal or widened, in standard SQL assigned."""
-    result = _sink_schema(node.schema)
-    wanted = [f for f in target.schema.fields if f.role in ("key", "value")]
-    roles = [(f.name, f.role) for f in result]
-    values = [_stored(a, b, standard=standard) for a, b in zip(result.fields, wanted, strict=False)]
-    same = roles == [(f.name, f.role) for f in wanted] and None not in values
-    if not same or result.window != target.schema.window:
-        title = f"incompatible schema between results and sink {target.name}: result schema is {describe(result.fields)}; sink schema is {describe(wanted)}"
-        raise mistake(
-            "FQ2040", title, at, "other columns", help="select the columns of the sink, in its order and by its names"
-        )
-    if all(isinstance(e, Column) for e in values):
-        return node
-    stored = {f.name: e for f, e in zip(wanted, values, strict=True) if e is not None}
-    columns = [NamedExpr(f.name, stored.get(f.name, Column(f.type, f.name))) for f in node.schema.fields]
-    return with_key_roles(project(node, columns), [f.name for f in wanted if f.role == "key"])
-
-
-def _stored(given: Field, wanted: Field, *, standard: bool) -> Expr | None:
-    """A column of the result as one of the target; None if it needs a CAST."""
-    column = Column(given.type, given.name)
-    if standard:
-        return assigned(column, wanted.type)
-    return convert(column, wanted.type) if _widens(given.type, wanted.type) else None
-
-
-def _widens(a: SqlType, b: SqlType) -> bool:
-    order = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
-    if a == b:
-        return True
-    if a.kind is b.kind is Kind.DECIMAL:
-        return a.scale <= b.scale and a.precision - a.scale <= b.precision - b.scale
-    return a.kind in order and b.kind in order and a.kind is not b.kind and order.index(a.kind) < order.index(b.kind)
