@@ -18,7 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Of the longest tests some run each time, in turn: TURNS=all runs all of them, a number draws the same ones again.
 export TURNS
 # Quiet unless something is wrong: errors and warnings still show.
-PIP := $(PY) -m pip --disable-pip-version-check --no-input install --quiet --no-compile --require-hashes --no-build-isolation
+PIP := $(PY) -m pip --disable-pip-version-check --no-input --quiet
+HASHED := --require-hashes --no-build-isolation
 LOCK := $(VENV)/bin/pip-compile --generate-hashes --allow-unsafe --strip-extras \
   --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --no-annotate \
   --extra dev --extra quickstart --extra plots --extra registry --extra spark --extra connect
@@ -32,20 +33,23 @@ setup: $(READY) ## create .venv and install everything (quick when it is already
 	@:
 
 # Build tools first: the source distributions of the lock are built with them, without a second download. PySpark, the large
-# one, comes last and alone, so that it is clear what takes the time; pip keeps what it built for the next environment.
+# one, is downloaded and built beside the others; pip keeps what it built for the next environment.
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "FlowQL needs Python 3.11 or newer with venv; none was found (set PYTHON=...)" >&2; exit 1; }
 	@echo "== setup: Python environment in $(VENV)"
 	@test -x $(PY) && $(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@awk '/^[^ ]/ {take = /^(pip|setuptools|wheel|packaging)==/} take' requirements.lock > $(VENV)/build-tools.lock
-	@$(PIP) -r $(VENV)/build-tools.lock
+	@$(PIP) install --no-compile $(HASHED) -r $(VENV)/build-tools.lock
 	@awk '/^[^ ]/ {take = /^pyspark==/} take' requirements.lock > $(VENV)/pyspark.lock
 	@awk '/^[^ ]/ {take = !/^pyspark==/} take' requirements.lock > $(VENV)/others.lock
-	@echo "== setup: $$(grep -c == requirements.lock) packages of requirements.lock, hashes checked; about a minute the first time"
-	@$(PIP) -r $(VENV)/others.lock
-	@echo "== setup: PySpark, a download of 450 MB that is built here; a minute or two the first time"
-	@$(PIP) --no-deps -r $(VENV)/pyspark.lock
-	@PYTHONWARNINGS=ignore $(PY) -m pip --disable-pip-version-check --no-input install --quiet --no-deps --no-build-isolation --editable .
+	@echo "== setup: $$(grep -c == requirements.lock) packages of requirements.lock, hashes checked; PySpark is a download of 450 MB that is built here; two or three minutes the first time"
+	@rm -rf $(VENV)/built
+	@$(PIP) wheel $(HASHED) --no-deps -w $(VENV)/built -r $(VENV)/pyspark.lock & \
+	  built=$$!; \
+	  $(PIP) install --no-compile $(HASHED) -r $(VENV)/others.lock || { kill $$built; exit 1; }; \
+	  wait $$built
+	@$(PIP) install --no-compile --no-deps --no-index $(VENV)/built/*.whl && rm -r $(VENV)/built
+	@PYTHONWARNINGS=ignore $(PIP) install --no-deps --no-build-isolation --editable .
 	@echo "== setup: bytecode of the modules that commands load, so that they start quickly"
 	@$(PY) -m compileall -q -j 0 flowql compiler runtime
 	@$(PY) -c 'import flowql.cli.app as app, flowql.config.compile, flowql.query.session, flowql.server.at_rest; app.program()'
