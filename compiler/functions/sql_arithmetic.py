@@ -1,8 +1,8 @@
 """Arithmetic of standard SQL: as PostgreSQL's, a result that is out of its type's range is an error, and nothing wraps.
 
 Integers divide toward zero; a zero divisor is an error, of doubles too. Types widen as everywhere (INT < BIGINT < DECIMAL < DOUBLE). Decimals
-have as many digits as exact results need, up to 38; beyond that the scale gives way to the whole digits, but not below that of the operands
-(`result_decimal`). A quotient has 18 places at least.
+have as many digits as exact results need, up to 38; beyond that the scale of a product gives way to whole digits, at most to 20 of them and not
+below that of the operands (`result_decimal`). A quotient has 18 places at least.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from flowql.compiler.plan.types import Kind, SqlType, decimal, duckdb_type, spar
 
 _INFINITE = "('Infinity', '-Infinity')"  # of Spark
 SQL_ARITHMETIC = {f"sql_{op}": sign for op, sign in SYMBOLS.items()}
+WHOLE_DIGITS = 20  # of a product: more than a BIGINT has. Its places are kept, and a result with more whole digits than fit is an error
 RANGES = {Kind.INT: (INT_MIN, INT_MAX), Kind.BIGINT: (BIGINT_MIN, BIGINT_MAX)}
 
 
@@ -45,7 +46,7 @@ def result_decimal(op: str, a: SqlType, b: SqlType) -> SqlType:
         whole = max(whole_a, whole_b) + 1
     elif op == "mul":
         whole, least, scale = whole_a + whole_b + 1, scale, a.scale + b.scale
-        scale = max(min(scale, MAX_PRECISION - whole), min(scale, least))
+        scale = max(min(scale, MAX_PRECISION - min(whole, WHOLE_DIGITS)), min(scale, least))
     elif op == "div":
         whole, scale = whole_a + b.scale, max(a.scale, NUMERIC_SCALE)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.analyze.relations.asked import AskedQuery, Readable, names_read
@@ -13,7 +13,7 @@ from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.standard import tree as t
 from flowql.compiler.driver import asked_query, compile_asked
 from flowql.compiler.functions.duckdb_sql import quoted
-from flowql.compiler.functions.registry import register_of_project, registered
+from flowql.compiler.functions.registry import AggregateFunction, Function, register_of_project, registered
 from flowql.compiler.functions.user_rows import folded
 from flowql.compiler.plan.changes import GroupAggregate, Over, SortKey, WindowCall
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, walk
@@ -26,11 +26,12 @@ from flowql.compiler.plan.watermarks import AppendOnly
 from flowql.query.bound_plans import BoundPlan, KnownQuery
 from flowql.query.errors import QueryError
 from flowql.query.interactive import InteractiveQuery
-from flowql.query.over_snapshot import order_by, rendered
+from flowql.query.over_snapshot import Rendered, order_by, rendered
 from flowql.query.relations import Relation, StoreRelation, TopicRelation
 from flowql.query.statement import EXPLAIN, SHORT_ROWS_MAX, Condition, Literal, Statement, parse
 from flowql.query.views import ROWTIME
 from flowql.runtime.functions.interactive import InteractiveFunction
+from flowql.runtime.operators.kernels import calls_in
 
 
 class _Blank(dict[int, int | str]):
@@ -169,7 +170,7 @@ def bound(
         asked = compile_asked(query, readable, now_ms=now_ms, functions=own)
     except CompileError as error:
         raise as_query_error(error) from error
-    found = rendered(asked.node, [c.column for c in asked.columns], asked.order, {f.name: f for f in own.values()})
+    found = _rendered(asked, own.values())
     is_short = asked.limit is not None and asked.limit + asked.offset <= SHORT_ROWS_MAX
     return replace(
         statement,
@@ -184,6 +185,19 @@ def bound(
         is_plain=True,
         bind=None,
     )
+
+
+def _rendered(asked: AskedQuery, own: Iterable[Function | AggregateFunction]) -> Rendered:
+    return rendered(asked.node, [c.column for c in asked.columns], asked.order, {f.name: f for f in own})
+
+
+def bound_elsewhere(statement: Statement, functions: Mapping[str, InteractiveFunction]) -> None:
+    """Makes what a statement needs that another process has bound: functions of the project, and those over columns for its types."""
+    own = [f.entry() for f in functions.values()]
+    for f in own:
+        register_of_project(f)
+    if statement.asked is not None and any("@" in name for name in calls_in(statement.sql)):
+        _rendered(statement.asked, own)
 
 
 def over_rows(asked: AskedQuery) -> str:

@@ -13,7 +13,6 @@ from typing import IO
 
 import pyarrow as pa
 
-from flowql.compiler.functions.registry import register_of_project
 from flowql.compiler.plan.schema import Schema
 from flowql.compiler.plan.topology import Plan
 from flowql.query.answer import Answer, QueryEngine
@@ -129,8 +128,10 @@ class Server:
     def _read(self, request: WorkerRequest) -> Answer:
         commit = self._copied(request.copied) if request.copied is not None else self._sent(request)
         offered, statement = request.functions, request.statement
-        for f in offered.values() if statement is not None else ():
-            register_of_project(f.entry())
+        if statement is not None:
+            from flowql.query.asked import bound_elsewhere  # of standard SQL, whose parts are loaded for it alone
+
+            bound_elsewhere(statement, offered)
         engine: QueryEngine | None = "duckdb" if request.is_duckdbs else None
         return answer(
             request.sql,

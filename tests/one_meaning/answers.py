@@ -118,7 +118,7 @@ def difference(a: Answer, b: Answer, *, close: bool = False, types: bool = True)
         return ""
     if types and len(a.types) != len(b.types):
         return f"{len(a.types)} columns against {len(b.types)}"
-    left, right = _missing(a.rows, b.rows, close=close)
+    left, right = missing(a.rows, b.rows, close=close)
     if left or right:
         return _kind(left, right)
     if types and not close and a.types != b.types:
@@ -127,7 +127,8 @@ def difference(a: Answer, b: Answer, *, close: bool = False, types: bool = True)
     return ""
 
 
-def _missing(a: Sequence[Row], b: Sequence[Row], *, close: bool) -> tuple[list[Row], list[Row]]:
+def missing(a: Sequence[Row], b: Sequence[Row], *, close: bool) -> tuple[list[Row], list[Row]]:
+    """The rows of each that the other has not."""
     there, here = Counter(a), Counter(b)
     left, right = list((there - here).elements()), list((here - there).elements())
     if close:

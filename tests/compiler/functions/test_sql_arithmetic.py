@@ -17,6 +17,7 @@ from flowql.compiler.functions.builtin import FAMILIES
 from flowql.compiler.functions.evaluate import compile_row
 from flowql.compiler.functions.registry import AggregateFunction, lookup, lookup_aggregate
 from flowql.compiler.functions.signatures import Resolution
+from flowql.compiler.functions.sql_arithmetic import result_decimal
 from flowql.compiler.plan.expr import Column
 from flowql.compiler.plan.types import BIGINT, DOUBLE, INT, Kind, SqlType, decimal
 from tests.compiler.functions.texts import call
@@ -245,3 +246,13 @@ def test_an_average_out_of_range_is_an_error() -> None:
     function, r = of("sql_avg", decimal(38, 0))
     with pytest.raises(ArithmeticError, match="average"):
         function.add(r, ())(function.initial(r, ()), Decimal(10**30))
+
+
+def test_a_product_keeps_its_places_while_twenty_digits_stay_before_them() -> None:
+    """TPC-H's `sum(l_extendedprice * (1 - l_discount) * (1 + l_tax))` has six places, as in PostgreSQL."""
+    left, right = decimal(31, 4), decimal(16, 2)
+    a, b = Decimal("90000000000000.1234"), Decimal("1.07")
+    assert run("sql_mul", (left, right), (a, b)) == a * b
+    assert run("sql_mul", (left, right), (Decimal(10) ** 26, Decimal(10) ** 13)) == "error"
+    assert result_decimal("mul", left, right) == decimal(38, 6)
+    assert result_decimal("mul", decimal(38, 18), decimal(38, 18)) == decimal(38, 18)

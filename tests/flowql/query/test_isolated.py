@@ -103,6 +103,18 @@ def test_what_is_bounded_starts_no_process(world: QueryHarness) -> None:
         assert database.pool.memory() == (0, 0)
 
 
+def test_a_statement_of_standard_sql_has_its_functions_over_columns_there_too(world: QueryHarness) -> None:
+    """They are made for the types of a statement, by the process that binds it."""
+    sql = 'SELECT STRING_AGG("V", \',\' ORDER BY "V") AS m, AVG("D") AS a, SUM("D") - AVG("D") AS r FROM "S"'
+    settings = InteractiveQuerySettings(dialect="standard")
+    with closing(QueryDatabase(QueryLimits(settings=settings), isolating=False)) as here:
+        expected = evaluate(sql, world.commit, here)
+    with closing(QueryDatabase(QueryLimits(96 * MIB, settings))) as database:
+        assert evaluate(sql, world.commit, database) == expected
+        assert database.pool is not None
+        assert database.pool.memory() != (0, 0)
+
+
 def begun(world: QueryHarness, database: QueryDatabase, sql: str, failed: list[QueryError]) -> threading.Thread:
     """Asks in another thread, and returns once a process is at work."""
 
