@@ -103,7 +103,7 @@ scalar(
     takes(STRING, STRING, gives=BYTES),
     by=to_bytes,
     spark=lambda a, _r: f"CAST({a[0]} AS BINARY)" if _is_encoding(a, "utf8") else "",
-    summary="The bytes of a text in an encoding: hex, utf8, ascii or base64.",
+    summary="The bytes of a string in an encoding: hex, utf8, ascii or base64.",
     example="FROM_BYTES(TO_BYTES('21', 'hex'), 'utf8') -> '!'",
 )
 scalar(
@@ -111,14 +111,14 @@ scalar(
     takes(BYTES, STRING, gives=STRING),
     by=from_bytes,
     spark=lambda a, _r: f"hex({a[0]})" if _is_encoding(a, "hex") else "",
-    summary="The text of bytes in an encoding: hex, utf8, ascii or base64.",
+    summary="The string of bytes in an encoding: hex, utf8, ascii or base64.",
     example="FROM_BYTES(TO_BYTES('!', 'utf8'), 'hex') -> '21'",
 )
 scalar(
     "ENCODE",
     takes(STRING, STRING, STRING, gives=STRING),
     by=encode,
-    summary="A text from one encoding to another.",
+    summary="A string from one encoding to another.",
     example="ENCODE('4f4b', 'hex', 'ascii') -> 'OK'",
 )
 for _name, _type, _code, _size, _hex, _shown in (

@@ -157,7 +157,7 @@ define_aggregate(
     undo=_tally(-1),
     merge=_merge_tallies,
     result=lambda _r, _i: dict,
-    summary="How often each text came, at most 1,000 texts; NULLs are left out.",
+    summary="How often each string came, at most 1,000 strings; NULLs are left out.",
     example="HISTOGRAM(x)",
 )
 

@@ -272,7 +272,7 @@ scalar(
     by_types=_join,
     null_propagating=False,
     spark=_join_on_spark,
-    summary="The texts of the elements with a delimiter (a comma) between them.",
+    summary="The strings of the elements with a delimiter (a comma) between them.",
     example="ARRAY_JOIN(ARRAY[1, NULL], '-') -> '1-null'",
 )
 scalar(

@@ -337,6 +337,6 @@ for _op in ("like", "not_like"):
         duckdb=_like_sql if _op == "like" else (lambda a, r: f"(NOT {_like_sql(a, r)})"),
         declines=_like_declines,
         spark=_like_on_spark if _op == "like" else _not_like_on_spark,
-        summary="Whether a text matches a pattern with % and _.",
+        summary="Whether a string matches a pattern with % and _.",
         example=f"{_op}('flow', 'f%w') -> {_op == 'like'}",
     )

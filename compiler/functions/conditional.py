@@ -172,7 +172,7 @@ scalar(
     by=_elt,
     null_propagating=False,
     spark=lambda a, _r: null_where(f"{a[0]} < 1 OR {a[0]} >= {len(a)}", f"elt({', '.join(a)})"),
-    summary="The n-th of the texts that follow, NULL outside.",
+    summary="The n-th of the strings that follow, NULL outside.",
     example="ELT(2, 'a', 'b') -> 'b'",
 )
 scalar(

@@ -222,7 +222,7 @@ for _name, _type, _shown in (
         by=java_time.format_timestamp,
         spark=_timestamp_on_spark,
         spark_fails=lambda a, r: f"NOT ({instant_has_text(_instant_of(a, r)[0])})",
-        summary="The text of a timestamp by a java.time pattern, in UTC or a zone.",
+        summary="The string of a timestamp by a java.time pattern, in UTC or a zone.",
         example=f"{_name}({_shown}, 'yyyy-MM-dd HH:mm') -> '1970-01-01 00:00'",
     )
 for _name, _type, _wrap in (
@@ -234,7 +234,7 @@ for _name, _type, _wrap in (
         takes(STRING, STRING, gives=_type),
         takes(STRING, STRING, STRING, gives=_type),
         by=java_time.parse_timestamp,
-        summary="The timestamp a text gives by a java.time pattern, in UTC or a zone.",
+        summary="The timestamp a string gives by a java.time pattern, in UTC or a zone.",
         example=_wrap.format(f"{_name}('1970-01-02 00:00', 'yyyy-MM-dd HH:mm')") + " -> 86400000",
     )
 for _name, _type, _shown in (("FORMAT_DATE", DATE, "FROM_DAYS(0)"), ("DATETOSTRING", INT, "0")):
@@ -244,7 +244,7 @@ for _name, _type, _shown in (("FORMAT_DATE", DATE, "FROM_DAYS(0)"), ("DATETOSTRI
         by=java_time.format_date,
         spark=_date_on_spark,
         spark_fails=lambda a, r: f"NOT ({date_has_text(_date_of(a, r))})",
-        summary="The text of a date by a java.time pattern.",
+        summary="The string of a date by a java.time pattern.",
         example=f"{_name}({_shown}, 'dd/MM/yyyy') -> '01/01/1970'",
     )
 for _name, _type, _wrap in (("PARSE_DATE", DATE, "UNIX_DATE({})"), ("STRINGTODATE", INT, "{}")):
@@ -252,20 +252,20 @@ for _name, _type, _wrap in (("PARSE_DATE", DATE, "UNIX_DATE({})"), ("STRINGTODAT
         _name,
         takes(STRING, STRING, gives=_type),
         by=java_time.parse_date,
-        summary="The date a text gives by a java.time pattern.",
+        summary="The date a string gives by a java.time pattern.",
         example=_wrap.format(f"{_name}('02/01/1970', 'dd/MM/yyyy')") + " -> 1",
     )
 scalar(
     "FORMAT_TIME",
     takes(TIME, STRING, gives=STRING),
     by=java_time.format_time,
-    summary="The text of a time of day by a java.time pattern.",
+    summary="The string of a time of day by a java.time pattern.",
     example="FORMAT_TIME(PARSE_TIME('01:02', 'HH:mm'), 'HHmm') -> '0102'",
 )
 scalar(
     "PARSE_TIME",
     takes(STRING, STRING, gives=TIME),
     by=java_time.parse_time,
-    summary="The time of day a text gives by a java.time pattern.",
+    summary="The time of day a string gives by a java.time pattern.",
     example="FORMAT_TIME(PARSE_TIME('01:02 PM', 'hh:mm a'), 'HH:mm') -> '13:02'",
 )

@@ -171,7 +171,7 @@ scalar(
     "EXTRACTJSONFIELD",
     takes(STRING, STRING, gives=STRING),
     by=extract,
-    summary="The value at a JSON path such as $.a[0], as text.",
+    summary="The value at a JSON path such as $.a[0], as a string.",
     example="EXTRACTJSONFIELD('{\"a\": [1, 2.50]}', '$.a[1]') -> '2.50'",
 )
 scalar(
@@ -179,7 +179,7 @@ scalar(
     takes(STRING, gives=BOOLEAN),
     by=is_json,
     null_propagating=False,
-    summary="Whether a text is JSON; FALSE for NULL.",
+    summary="Whether a string is JSON; FALSE for NULL.",
     example="IS_JSON_STRING('[1, 2]') -> True",
 )
 scalar(
@@ -215,7 +215,7 @@ scalar(
     "JSON_RECORDS",
     takes(STRING, gives=map_of(STRING, STRING)),
     by=_records,
-    summary="The names and values of a JSON object, values as text.",
+    summary="The names and values of a JSON object, values as strings.",
     example="JSON_RECORDS('{\"a\": 1}') -> {'a': '1'}",
 )
 scalar(

@@ -55,7 +55,7 @@ scalar(
     takes(STRING, *_FOUR, gives=STRING),
     by=_masker("X", "x", "n", "-"),
     null_propagating=False,
-    summary="The text with letters, digits and other characters masked.",
+    summary="The string with letters, digits and other characters masked.",
     example="MASK('My Test $123') -> 'Xx-Xxxx--nnn'",
 )
 for _name, _keep, _shown in (
@@ -70,6 +70,6 @@ for _name, _keep, _shown in (
         takes(STRING, INT, *_FOUR, gives=STRING),
         by=_partial_mask(_keep),
         null_propagating=False,
-        summary="The text masked at one end.",
+        summary="The string masked at one end.",
         example=f"{_name}('My Test', 3) -> {_shown}",
     )

@@ -177,7 +177,7 @@ scalar(
     "REGEXP_REPLACE",
     takes(STRING, STRING, STRING, gives=STRING),
     **_replace,
-    summary="The text with every match of a pattern replaced; $1 and ${name} stand for a group.",
+    summary="The string with every match of a pattern replaced; $1 and ${name} stand for a group.",
     example="REGEXP_REPLACE('baababaa', '(ab)+', 'cat') -> 'bacataa'",
 )
 _split = pattern_calls("REGEXP_SPLIT_TO_ARRAY", split, array(STRING), (STRING, STRING))
@@ -185,7 +185,7 @@ scalar(
     "REGEXP_SPLIT_TO_ARRAY",
     takes(STRING, STRING, gives=array(STRING)),
     **_split,
-    summary="The parts of a text between matches of a pattern.",
+    summary="The parts of a string between matches of a pattern.",
     example="REGEXP_SPLIT_TO_ARRAY('a1b22c', '[0-9]+') -> ['a', 'b', 'c']",
 )
 _like = pattern_calls("REGEXP_LIKE", like, BOOLEAN, (STRING, STRING))
@@ -193,6 +193,6 @@ scalar(
     "REGEXP_LIKE",
     takes(STRING, STRING, gives=BOOLEAN),
     **_like,
-    summary="Whether a pattern matches somewhere in the text.",
+    summary="Whether a pattern matches somewhere in the string.",
     example="REGEXP_LIKE('stream', 'tr.a') -> True",
 )

@@ -110,7 +110,7 @@ define(
     "sql_to_array",
     cast_resolver(array(STRING)),
     _to_array,
-    summary="The array that a text names, in PostgreSQL's braces.",
+    summary="The array that a string names, in PostgreSQL's braces.",
     example="sql_to_array('{a,\"b c\",NULL}') -> ['a', 'b c', None]",
 )
 

@@ -76,7 +76,7 @@ standard(
     by_types=_joined,
     null_propagating=False,
     also=("ARRAY_JOIN",),
-    summary="The texts of the elements with a delimiter between them; NULLs are left out, or written as the third argument.",
+    summary="The strings of the elements with a delimiter between them; NULLs are left out, or written as the third argument.",
     example="sql_array_to_string(ARRAY['a', NULL, 'b'], '-') -> 'a-b'",
 )
 standard(
@@ -85,7 +85,7 @@ standard(
     takes(STRING, STRING, STRING, gives=ArrayOf(STRING)),
     by=_parts,
     null_propagating=False,
-    summary="The parts of a text between delimiters; those that are the third argument are NULL.",
+    summary="The parts of a string between delimiters; those that are the third argument are NULL.",
     example="sql_string_to_array('a,,b', ',', '') -> ['a', None, 'b']",
 )
 standard(

@@ -102,14 +102,14 @@ standard(
     "CONVERT_FROM",
     takes(BYTES, STRING, gives=STRING),
     by=lambda v, name: _without_nul(v.decode(_encoding(name))),
-    summary="The text that bytes are in an encoding.",
+    summary="The string that bytes are in an encoding.",
     example="sql_convert_from(sql_decode('e4', 'hex'), 'LATIN1') -> 'ä'",
 )
 standard(
     "CONVERT_TO",
     takes(STRING, STRING, gives=BYTES),
     by=lambda text, name: text.encode(_encoding(name)),
-    summary="A text as bytes in an encoding.",
+    summary="A string as bytes in an encoding.",
     example="sql_encode(sql_convert_to('ä', 'UTF8'), 'hex') -> 'c3a4'",
 )
 standard(

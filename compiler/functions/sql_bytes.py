@@ -98,14 +98,14 @@ standard(
     "ENCODE",
     takes(BYTES, STRING, gives=STRING),
     by=lambda value, name: _WRITE[known_format(name)](value),
-    summary="Bytes as a text in the format hex, base64 or escape.",
+    summary="Bytes as a string in the format hex, base64 or escape.",
     example="sql_encode(sql_decode('0aff', 'hex'), 'hex') -> '0aff'",
 )
 standard(
     "DECODE",
     takes(STRING, STRING, gives=BYTES),
     by=_decode,
-    summary="The bytes of a text in the format hex, base64 or escape.",
+    summary="The bytes of a string in the format hex, base64 or escape.",
     example="sql_decode('0aff', 'hex') -> b'\\x0a\\xff'",
 )
 standard(

@@ -186,7 +186,7 @@ define(
     duckdb=_boolean_sql,
     declines=_boolean_declines,
     spark=lambda a, r: f"({a[0]} <> 0)" if r.args[0].kind is Kind.INT else "",  # texts go to the reference
-    summary="Whether a text says true, yes, on or 1; an error if it says neither that nor the contrary.",
+    summary="Whether a string says true, yes, on or 1; an error if it says neither that nor the contrary.",
     example="sql_to_boolean('yes') -> True",
 )
 

@@ -399,7 +399,7 @@ standard(
     takes(STRING, STRING, gives=DATE),
     by=read_date,
     name="sql_to_date_by",
-    summary="The date that a text is by a pattern of PostgreSQL.",
+    summary="The date that a string is by a pattern of PostgreSQL.",
     example="sql_date_part('doy', sql_to_date_by('05 Feb 2024', 'DD Mon YYYY')) -> 36.0",
 )
 standard(
@@ -408,7 +408,7 @@ standard(
     takes(DOUBLE, gives=TIMESTAMPTZ),
     by_types=lambda r: read_moment if len(r.args) == 2 else seconds_to_moment,
     name="sql_to_timestamp_by",
-    summary="The moment that a text, in UTC, is by a pattern of PostgreSQL; or so many seconds after 1970.",
+    summary="The moment that a string, in UTC, is by a pattern of PostgreSQL; or so many seconds after 1970.",
     example="sql_date_part('hour', sql_to_timestamp_by('05.02.2024 17:30', 'DD.MM.YYYY HH24:MI')) -> 17.0",
 )
 scalar(

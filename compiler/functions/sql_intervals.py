@@ -187,7 +187,7 @@ define(
     "sql_interval_kept",
     _kept,
     lambda _r: interval_text,
-    summary="An interval as a column has it, which is its text.",
+    summary="An interval as a column has it, which is its string.",
     example="sql_interval_kept(sql_interval(14, 3, 3600000000)) -> '1 year 2 mons 3 days 01:00:00'",
 )
 define(

@@ -65,7 +65,7 @@ def _of_steps(give: Callable[[Any], str | None]) -> Callable[..., str | None]:
     return lambda text, *path: give(_at(read_json(text), path))
 
 
-for _gives, _give, _end, _what in ((JSONB, _as_json, "", "JSONB"), (STRING, _as_text, "_TEXT", "a text")):
+for _gives, _give, _end, _what in ((JSONB, _as_json, "", "JSONB"), (STRING, _as_text, "_TEXT", "a string")):
     _arrow = "->>" if _end else "->"
     standard(
         f"JSONB_FIELD{_end}",
@@ -79,14 +79,14 @@ for _gives, _give, _end, _what in ((JSONB, _as_json, "", "JSONB"), (STRING, _as_
         f"JSONB_PATH{_end}",
         takes(JSONB, TEXTS, gives=_gives),
         by=_of_path(_give),
-        summary=f"What is at a path of keys and places, as {_what}. Written `j #{_arrow[1:]} '{{a,0}}'`.",
+        summary=f"The value at a path of keys and places, as {_what}. Written `j #{_arrow[1:]} '{{a,0}}'`.",
         example=f"sql_jsonb_path{_end.lower()}(sql_to_jsonb(ARRAY[7, 8]), ARRAY['0']) -> '7'",
     )
     standard(
         f"JSONB_EXTRACT_PATH{_end}",
         takes_many(JSONB, STRING, gives=_gives),
         by=_of_steps(_give),
-        summary=f"What is at a path of keys and places, as {_what}.",
+        summary=f"The value at a path of keys and places, as {_what}.",
         example=f"sql_jsonb_extract_path{_end.lower()}(sql_to_jsonb(ARRAY[7, 8]), '0') -> '7'",
     )
 
@@ -141,7 +141,7 @@ standard(
     "JSONB_HAS",
     takes(JSONB, STRING, gives=BOOLEAN),
     by=lambda text, key: key in _texts(read_json(text)),
-    summary="Whether a text is a key of an object or an element of an array. Written `j ? 'a'`.",
+    summary="Whether a string is a key of an object or an element of an array. Written `j ? 'a'`.",
     example="sql_jsonb_has(sql_to_jsonb(ARRAY['a', 'b']), 'b') -> True",
 )
 for _name, _test, _sign, _what in (("JSONB_HAS_ANY", any, "?|", "one"), ("JSONB_HAS_ALL", all, "?&", "each")):
@@ -149,7 +149,7 @@ for _name, _test, _sign, _what in (("JSONB_HAS_ANY", any, "?|", "one"), ("JSONB_
         _name,
         takes(JSONB, TEXTS, gives=BOOLEAN),
         by=lambda text, keys, test=_test: _has(text, keys, test),
-        summary=f"Whether {_what} of several texts is a key of an object or an element of an array. Written `j {_sign} ARRAY['a', 'b']`.",
+        summary=f"Whether {_what} of several strings is a key of an object or an element of an array. Written `j {_sign} ARRAY['a', 'b']`.",
         example=f"sql_{_name.lower()}(sql_to_jsonb(ARRAY['a']), ARRAY['a', 'c']) -> {_test is any}",
     )
 standard(
@@ -205,10 +205,10 @@ def _values(text: str) -> list[Any]:
 
 for _name, _gives, _by, _summary, _example in (
     ("JSONB_ELEMENTS", array(JSONB), lambda text: [write_json(v) for v in _list(text, "get the elements")], "The elements of an array", "sql_to_jsonb(ARRAY[7, 8])) -> ['7', '8']"),
-    ("JSONB_ELEMENTS_TEXT", TEXTS, lambda text: [shown(v) for v in _list(text, "get the elements")], "The elements of an array as texts", "sql_to_jsonb(ARRAY['a', NULL])) -> ['a', None]"),
+    ("JSONB_ELEMENTS_TEXT", TEXTS, lambda text: [shown(v) for v in _list(text, "get the elements")], "The elements of an array as strings", "sql_to_jsonb(ARRAY['a', NULL])) -> ['a', None]"),
     ("JSONB_KEYS", TEXTS, lambda text: keys_of(_object(text, "get the keys")), "The keys of an object", "sql_jsonb_build_object('b', 1)) -> ['b']"),
     ("JSONB_VALUES", array(JSONB), lambda text: [write_json(v) for v in _values(text)], "The values of the fields of an object", "sql_jsonb_build_object('b', 1)) -> ['1']"),
-    ("JSONB_VALUES_TEXT", TEXTS, lambda text: [shown(v) for v in _values(text)], "The values of the fields of an object as texts", "sql_jsonb_build_object('b', 1)) -> ['1']"),
+    ("JSONB_VALUES_TEXT", TEXTS, lambda text: [shown(v) for v in _values(text)], "The values of the fields of an object as strings", "sql_jsonb_build_object('b', 1)) -> ['1']"),
 ):  # fmt: skip
     standard(
         _name,
@@ -330,6 +330,6 @@ standard(
     "JSONB_PRETTY",
     takes(JSONB, gives=STRING),
     by=_pretty,
-    summary="The text of a value over several lines.",
+    summary="The string of a value over several lines.",
     example="LENGTH(sql_jsonb_pretty(sql_to_jsonb(ARRAY[1]))) -> 9",
 )

@@ -125,7 +125,7 @@ standard(
     also=("TO_JSON", "ROW_TO_JSON"),
     resolve=_one,
     by_types=_to_jsonb,
-    summary="A value as JSONB: arrays, rows and maps with all that is in them, times as texts of ISO 8601.",
+    summary="A value as JSONB: arrays, rows and maps with all that is in them, times as strings of ISO 8601.",
     example="sql_to_jsonb(ARRAY[1, NULL]) -> '[1, null]'",
 )
 standard(
@@ -162,7 +162,7 @@ standard(
     takes(TEXTS, gives=JSONB),
     takes(TEXTS, TEXTS, gives=JSONB),
     by=_of_texts,
-    summary="An object of texts: keys and values by turns in one array, or in two arrays.",
+    summary="An object of strings: keys and values by turns in one array, or in two arrays.",
     example="sql_jsonb_object(ARRAY['a', '1']) -> '{\"a\": \"1\"}'",
 )
 standard(

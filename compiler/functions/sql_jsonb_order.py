@@ -90,13 +90,13 @@ define(
     "sql_jsonb_equal",
     lambda types: Resolution(types, types[0]),
     lambda r: _maker(r.args[0]),
-    summary="The one text of all values of JSONB that are equal: 1.10 is 1.1.",
+    summary="The one string of all values of JSONB that are equal: 1.10 is 1.1.",
     example="sql_jsonb_equal(sql_to_jsonb(TRUE)) -> 'true'",
 )
 standard(
     "JSONB_ORDER",
     takes(JSONB, gives=STRING),
     by=order_text,
-    summary="A text that values of JSONB are ordered by: the order of these texts is that of the values.",
+    summary="A string that values of JSONB are ordered by: the order of these strings is that of the values.",
     example="sql_jsonb_order(sql_to_jsonb(TRUE)) -> '0401'",
 )

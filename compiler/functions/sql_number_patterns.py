@@ -284,13 +284,13 @@ define(
     "sql_number_to_char",
     resolver("TO_CHAR", *(takes(t, STRING, gives=STRING) for t in (INT, BIGINT, DEC, DOUBLE))),
     lambda _r: written,
-    summary="A number as a text, by a pattern of PostgreSQL (`FM999,990.00`, with S, MI, SG or PR for its sign).",
+    summary="A number as a string, by a pattern of PostgreSQL (`FM999,990.00`, with S, MI, SG or PR for its sign).",
     example="sql_number_to_char(-1234, '9,999.00') -> '-1,234.00'",
 )
 standard(
     "TO_NUMBER",
     takes(STRING, STRING, gives=_READ),
     by_types=_number,
-    summary="The number that a text is by a pattern of PostgreSQL.",
+    summary="The number that a string is by a pattern of PostgreSQL.",
     example="LENGTH(sql_number_to_char(sql_to_number('1,234.5-', '9,999.99S'), 'S0000.0')) -> 7",
 )

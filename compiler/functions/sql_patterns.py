@@ -131,7 +131,7 @@ standard(
     takes(STRING, STRING, gives=BOOLEAN),
     takes(STRING, STRING, STRING, gives=BOOLEAN),
     by=ilike,
-    summary="Whether a text matches a pattern with % and _, whatever the case.",
+    summary="Whether a string matches a pattern with % and _, whatever the case.",
     example="sql_ilike('Flow', 'f%W') -> True",
 )
 standard(
@@ -139,7 +139,7 @@ standard(
     takes(STRING, STRING, gives=BOOLEAN),
     takes(STRING, STRING, STRING, gives=BOOLEAN),
     **pattern_calls("sql_similar", similar, BOOLEAN, *_TWO_OR_THREE),
-    summary="Whether a text matches a pattern with % and _ and the signs of regular expressions.",
+    summary="Whether a string matches a pattern with % and _ and the signs of regular expressions.",
     example="sql_similar('flow', '(x|f)%') -> True",
 )
 standard(
@@ -147,7 +147,7 @@ standard(
     takes(STRING, STRING, gives=BOOLEAN),
     takes(STRING, STRING, STRING, gives=BOOLEAN),
     **pattern_calls("sql_regexp_like", matches, BOOLEAN, *_TWO_OR_THREE),
-    summary="Whether a text contains what a POSIX regular expression describes; with the flag i whatever the case. Also `x ~ y`, `x ~* y`, `x !~ y`.",
+    summary="Whether a string contains what a POSIX regular expression describes; with the flag i whatever the case. Also `x ~ y`, `x ~* y`, `x !~ y`.",
     example="sql_regexp_like('flow', '^f.*w$') -> True",
 )
 standard(
@@ -163,6 +163,6 @@ standard(
     takes(STRING, STRING, STRING, gives=STRING),
     takes(STRING, STRING, STRING, STRING, gives=STRING),
     **pattern_calls("sql_regexp_replace", replaced, STRING, (STRING,) * 3, (STRING,) * 4),
-    summary="The text with the first match of a POSIX regular expression replaced, or with the flag g all; \\1 is a group.",
+    summary="The string with the first match of a POSIX regular expression replaced, or with the flag g all; \\1 is a group.",
     example="sql_regexp_replace('banana', 'a(.)', '<', 'g') -> 'b<<a'",
 )

@@ -50,14 +50,14 @@ standard(
     takes(STRING, STRING, gives=STRING),
     takes(STRING, STRING, INT, gives=STRING),
     **pattern_calls("sql_regexp_extract", _extract, STRING, (STRING, STRING), (STRING, STRING, INT)),
-    summary="The first match of a pattern in a text, or one of its groups; NULL when nothing matches.",
+    summary="The first match of a pattern in a string, or one of its groups; NULL when nothing matches.",
     example="sql_regexp_extract('big river', '(.*) (.*)', 2) -> 'river'",
 )
 standard(
     "REGEXP_EXTRACT_ALL",
     takes(STRING, STRING, INT, gives=array(STRING)),
     **pattern_calls("sql_regexp_extract_all", _extract_all, array(STRING), (STRING, STRING, INT)),
-    summary="One group of each match of a pattern in a text; 0 is the whole match. Where the group is left out systems differ: it must be given.",
+    summary="One group of each match of a pattern in a string; 0 is the whole match. Where the group is left out systems differ: it must be given.",
     example="sql_regexp_extract_all('abacad', 'a(.)', 1) -> ['b', 'c', 'd']",
 )
 standard(
@@ -65,6 +65,6 @@ standard(
     takes(STRING, STRING, gives=array(STRING)),
     takes(STRING, STRING, STRING, gives=array(STRING)),
     **pattern_calls("sql_regexp_split_to_array", _split, array(STRING), (STRING, STRING), (STRING, STRING, STRING)),
-    summary="The parts of a text between matches of a POSIX regular expression; with the flag i whatever the case.",
+    summary="The parts of a string between matches of a POSIX regular expression; with the flag i whatever the case.",
     example="sql_regexp_split_to_array('the fox', '') -> ['t', 'h', 'e', ' ', 'f', 'o', 'x']",
 )

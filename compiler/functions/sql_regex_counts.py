@@ -91,7 +91,7 @@ standard(
     "REGEXP_COUNT",
     *(takes(*form, gives=INT) for form in _COUNT),
     **pattern_calls("sql_regexp_count", _count, INT, *_COUNT),
-    summary="How often a POSIX regular expression matches a text, from a character on.",
+    summary="How often a POSIX regular expression matches a string, from a character on.",
     example="sql_regexp_count('banana', 'an') -> 2",
 )
 standard(

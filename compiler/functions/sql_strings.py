@@ -201,7 +201,7 @@ standard(
     by=len,
     also=("CHARACTER_LENGTH",),
     duckdb=lambda a, _r: f"CAST(length({a[0]}) AS INTEGER)",
-    summary="The number of characters of a text.",
+    summary="The number of characters of a string.",
     example="sql_char_length('flow') -> 4",
 )
 standard(
@@ -209,7 +209,7 @@ standard(
     *_ANY,
     by_types=_octets,
     duckdb=_octets_sql(""),
-    summary="The number of bytes: of a text in UTF-8.",
+    summary="The number of bytes: of a string in UTF-8.",
     example="sql_octet_length('é') -> 2",
 )
 standard(
@@ -217,7 +217,7 @@ standard(
     *_ANY,
     by_types=lambda r: lambda v: 8 * _octets(r)(v),
     duckdb=_octets_sql(" * 8"),
-    summary="The number of bits: of a text in UTF-8.",
+    summary="The number of bits: of a string in UTF-8.",
     example="sql_bit_length('ab') -> 16",
 )
 standard(
@@ -232,7 +232,7 @@ standard(
     duckdb=_substring_sql,
     declines=lambda a, r: (_DESCRIBED["declines"](a, r) if _by_pattern(r) else _substring_declines(a)),
     summary="So many characters (or bytes) from a position; places before the first one count and are empty. Also `SUBSTRING(x FROM 2 FOR 3)`. "
-    "Of a text, also the first match of a POSIX regular expression, or its first group: `SUBSTRING(x FROM 'a(.)')`.",
+    "For a string, also the first match of a POSIX regular expression, or its first group: `SUBSTRING(x FROM 'a(.)')`.",
     example="sql_substring('stream', 0, 3) -> 'st'",
 )  # fmt: skip
 standard(
@@ -240,7 +240,7 @@ standard(
     takes(STRING, STRING, INT, gives=STRING),
     takes(STRING, STRING, INT, INT, gives=STRING),
     by=overlay,
-    summary="A text with a part of it replaced. Also `OVERLAY(x PLACING y FROM 2 FOR 3)`.",
+    summary="A string with a part of it replaced. Also `OVERLAY(x PLACING y FROM 2 FOR 3)`.",
     example="sql_overlay('stream', 'lu', 3) -> 'stluam'",
 )
 standard(
@@ -248,7 +248,7 @@ standard(
     takes(STRING, STRING, gives=INT),
     by=lambda s, part: s.find(part) + 1,
     duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)",
-    summary="Where a part begins in a text, 0 when it is not there. Also `POSITION(part IN text)`.",
+    summary="Where a part begins in a string, 0 when it is not there. Also `POSITION(part IN string)`.",
     example="sql_strpos('stream', 're') -> 3",
 )
 for _name, _by, _summary in (
@@ -264,7 +264,7 @@ for _name, _by, _summary in (
         also=("TRIM",) if _name == "BTRIM" else (),
         duckdb=_strip_sql("trim" if _name == "BTRIM" else _name.lower()),
         declines=_strip_declines,
-        summary=f"The text without blanks, or without any of the given characters, at {_summary}.",
+        summary=f"The string without blanks, or without any of the given characters, at {_summary}.",
         example=f"sql_{_name.lower()}('xxaxx', 'x') -> {_by('xxaxx', 'x')!r}",
     )
 for _name, _side, _shown in (("LPAD", "left", "xxxab"), ("RPAD", "right", "abxxx")):
@@ -275,7 +275,7 @@ for _name, _side, _shown in (("LPAD", "left", "xxxab"), ("RPAD", "right", "abxxx
         by=_pad(left=_side == "left"),
         duckdb=_pad_sql(_name.lower()),
         declines=_pad_declines,
-        summary=f"The text cut to a length, or filled up to it at the {_side}, with blanks if nothing is given.",
+        summary=f"The string cut to a length, or filled up to it at the {_side}, with blanks if nothing is given.",
         example=f"sql_{_name.lower()}('ab', 5, 'x') -> {_shown!r}",
     )
 standard(
@@ -284,7 +284,7 @@ standard(
     by=split_part,
     duckdb=lambda a, _r: f"split_part({', '.join(a)})",
     declines=lambda a, _r: f"({a[1]} = '' OR {a[2]} NOT BETWEEN 1 AND 1000000000)",
-    summary="The n-th part of a text between delimiters, from the end when negative; empty when there is none.",
+    summary="The n-th part of a string between delimiters, from the end when negative; empty when there is none.",
     example="sql_split_part('a-b-c', '-', -1) -> 'c'",
 )
 standard(
@@ -293,14 +293,14 @@ standard(
     by=lambda s, a, b: replace(s, a, b) if a else s,
     duckdb=lambda a, _r: replace_sql(*a),
     declines=lambda a, _r: f"({a[1]} = '')",
-    summary="The text with every occurrence of a part replaced; with an empty part as it is.",
+    summary="The string with every occurrence of a part replaced; with an empty part as it is.",
     example="sql_replace('banana', 'an', '-') -> 'b--a'",
 )
 standard(
     "TRANSLATE",
     takes(STRING, STRING, STRING, gives=STRING),
     by=translate,
-    summary="The text with characters replaced by those at the same places of another list, or removed.",
+    summary="The string with characters replaced by those at the same places of another list, or removed.",
     example="sql_translate('12345', '143', 'ax') -> 'a2x5'",
 )
 standard(
@@ -319,7 +319,7 @@ standard(
         f"repeat({a[0]}, CASE WHEN {a[1]} BETWEEN 0 AND 1000 AND strlen({a[0]}) <= 10000 THEN {a[1]} WHEN {a[1]} < 0 THEN 0 END)"
     ),
     declines=lambda a, _r: f"({a[1]} > 1000 OR strlen({a[0]}) > 10000)",
-    summary="The text so many times.",
+    summary="The string so many times.",
     example="sql_repeat('ab', 3) -> 'ababab'",
 )
 for _name, _f in (("LEFT", left), ("RIGHT", right)):
@@ -336,7 +336,7 @@ standard(
     "INITCAP",
     takes(STRING, gives=STRING),
     by=initcap,
-    summary="The text with each word capitalised; words are runs of letters and digits.",
+    summary="The string with each word capitalised; words are runs of letters and digits.",
     example="sql_initcap('the fOx-hole') -> 'The Fox-Hole'",
 )
 standard(
@@ -344,7 +344,7 @@ standard(
     takes(STRING, gives=STRING),
     takes(STRING, STRING, gives=STRING),
     by=normalized,
-    summary="The text in a normal form of Unicode: NFC, NFD, NFKC or NFKD, written `NORMALIZE(x, NFKC)`.",
+    summary="The string in a normal form of Unicode: NFC, NFD, NFKC or NFKD, written `NORMALIZE(x, NFKC)`.",
     example="LENGTH(sql_normalize('é', 'NFD')) -> 2",
 )
 standard(
@@ -352,7 +352,7 @@ standard(
     takes(STRING, gives=INT),
     by=lambda s: ord(s[0]) if s else 0,
     duckdb=lambda a, _r: f"CAST(ascii({a[0]}) AS INTEGER)",
-    summary="The code point of the first character, 0 of an empty text.",
+    summary="The code point of the first character, 0 of an empty string.",
     example="sql_ascii('flow') -> 102",
 )
 standard(

@@ -214,7 +214,7 @@ _DATE_SQL = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _reads(
     TIMESTAMP,
     read_timestamp,
-    "The moment that a text names: a date, and behind a blank or a T a time of day.",
+    "The moment that a string names: a date, and behind a blank or a T a time of day.",
     "sql_to_timestamp('1970-01-01 00:00:01') -> 1000",
     _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,3})?",
     "CAST(TRY_CAST({} AS TIMESTAMP) AS TIMESTAMP_MS)",
@@ -222,13 +222,13 @@ _reads(
 _reads(
     TIMESTAMPTZ,
     read_timestamptz,
-    "The moment that a text names, at the offset from UTC that stands behind it.",
+    "The moment that a string names, at the offset from UTC that stands behind it.",
     "sql_date_part('hour', sql_to_timestamptz('2024-05-01 12:00:00+02')) -> 10.0",
 )
 _reads(
     MICROS,
     read_micros,
-    "The moment that a text names, to a microsecond.",
+    "The moment that a string names, to a microsecond.",
     "sql_date_part('microseconds', sql_to_micros('2024-05-01 12:00:00.123456')) -> 123456.0",
     _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?",
     "TRY_CAST({} AS TIMESTAMP)",
@@ -237,23 +237,23 @@ _reads(
 _reads(
     MICROSTZ,
     read_microstz,
-    "The moment that a text names, to a microsecond, at the offset from UTC that stands behind it.",
+    "The moment that a string names, to a microsecond, at the offset from UTC that stands behind it.",
     "sql_date_part('hour', sql_to_microstz('2024-05-01 12:00:00.123456+02')) -> 10.0",
     name="microstz",
 )
 _reads(
     DATE,
     read_date,
-    "The date that a text names.",
+    "The date that a string names.",
     "sql_date_part('doy', sql_to_date('2024-02-01')) -> 32.0",
     _DATE_SQL,
     "TRY_CAST({} AS DATE)",
 )
-_reads(TIME, read_time, "The time of day that a text names.", "sql_date_part('hour', sql_to_time('08:15')) -> 8.0")
+_reads(TIME, read_time, "The time of day that a string names.", "sql_date_part('hour', sql_to_time('08:15')) -> 8.0")
 _reads(
     DOUBLE,
     read_double,
-    "The number that a text names.",
+    "The number that a string names.",
     "sql_to_double('1e3') -> 1000.0",
     "-?[0-9]{1,15}([.][0-9]{1,15})?",
     "TRY_CAST({} AS DOUBLE)",
@@ -261,7 +261,7 @@ _reads(
 _reads(
     BYTES,
     bytes_of_text,
-    "The bytes that a text names: hexadecimal digits after \\\\x, or characters with octal escapes.",
+    "The bytes that a string names: hexadecimal digits after \\\\x, or characters with octal escapes.",
     "sql_encode(sql_to_bytes('ab'), 'hex') -> '6162'",
 )
 

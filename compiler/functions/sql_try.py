@@ -30,7 +30,7 @@ standard(
     by=_tried,
     null_propagating=False,
     lazy=True,
-    summary="The value, or NULL where it fails: a division by zero, a text that is no number. Also `TRY_CAST(x AS type)`.",
+    summary="The value, or NULL where it fails: a division by zero, a string that is no number. Also `TRY_CAST(x AS type)`.",
     example="sql_try(sql_to_boolean('maybe')) -> NULL",
 )
 

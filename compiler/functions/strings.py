@@ -224,7 +224,7 @@ scalar(
     aliases=("LENGTH",),
     duckdb=_texts_only(lambda a: f"CAST(length({a[0]}) AS INTEGER)"),
     spark=lambda a, r: f"{'char' if r.args[0].kind is Kind.STRING else 'octet'}_length({a[0]})",
-    summary="The number of characters of a text, or of bytes.",
+    summary="The number of characters of a string, or of bytes.",
     example="LEN('flow') -> 4",
 )
 scalar(
@@ -234,7 +234,7 @@ scalar(
     aliases=("UPPER",),
     **beyond_ascii("upper", upper),
     spark=named("upper"),  # of characters that came after Unicode 14 Spark knows more than Python
-    summary="The text in upper case.",
+    summary="The string in upper case.",
     example="UCASE('Flow') -> 'FLOW'",
 )
 scalar(
@@ -244,7 +244,7 @@ scalar(
     aliases=("LOWER",),
     **beyond_ascii("lower", lower),
     spark=named("lower"),
-    summary="The text in lower case.",
+    summary="The string in lower case.",
     example="LCASE('Flow') -> 'flow'",
 )
 scalar(
@@ -254,7 +254,7 @@ scalar(
     duckdb=text(lambda a: f"trim({a}, ' ')"),  # without characters it takes all spaces of Unicode
     declines=lambda a, _r: rf"regexp_matches({a[0]}, '[\x00-\x1f]')",
     spark=text(lambda a: f"trim(BOTH {constant_text(_CONTROLS)} FROM {a})"),
-    summary="The text without white space and control characters at its ends.",
+    summary="The string without white space and control characters at its ends.",
     example="TRIM('  a b ') -> 'a b'",
 )
 scalar(
@@ -265,7 +265,7 @@ scalar(
     null_propagating=False,
     duckdb=_texts_only(lambda a: f"concat({', '.join(a)})"),
     spark=_texts_only(lambda a: f"concat({', '.join(f'coalesce({x}, {chr(39) * 2})' for x in a)})"),
-    summary="The texts (or bytes) one after the other; NULLs are left out.",
+    summary="The strings (or bytes) one after the other; NULLs are left out.",
     example="CONCAT('a', NULL, 'b') -> 'ab'",
 )
 scalar(
@@ -276,7 +276,7 @@ scalar(
     null_propagating=False,
     duckdb=_texts_only(_concat_ws_sql),
     spark=_texts_only(_concat_ws_sql),
-    summary="The texts with a separator between them; NULLs are left out, a NULL separator gives NULL.",
+    summary="The strings with a separator between them; NULLs are left out, a NULL separator gives NULL.",
     example="CONCAT_WS('-', 'a', NULL, 'b') -> 'a-b'",
 )
 scalar(
@@ -294,7 +294,7 @@ scalar(
         + f" OR strlen({a[0]}) <> length({a[0]}))"
     ),
     spark=_texts_only(_substring_on_spark),
-    summary="A part of a text (or bytes) from a position, counted from 1 or from the end when negative.",
+    summary="A part of a string (or bytes) from a position, counted from 1 or from the end when negative.",
     example="SUBSTRING('stream', 2, 3) -> 'tre'",
 )
 scalar(
@@ -340,7 +340,7 @@ for _name, _pad, _shown in (("LPAD", pad_left, "'xxxab'"), ("RPAD", pad_right, "
         declines=lambda a, _r: f"({a[1]} NOT BETWEEN 0 AND 100000 OR {a[2]} = '')",
         spark=_padded_on_spark(_name.lower()),
         spark_fails=_too_long,
-        summary="The text cut or padded to a length.",
+        summary="The string cut or padded to a length.",
         example=f"{_name}('ab', 5, 'x') -> {_shown}",
     )
 scalar(
@@ -350,7 +350,7 @@ scalar(
     duckdb=lambda a, _r: replace_sql(*a),
     declines=lambda a, _r: f"({a[1]} = '')",
     spark=_texts_only(_replaced_on_spark),
-    summary="The text with every occurrence of a part replaced.",
+    summary="The string with every occurrence of a part replaced.",
     example="REPLACE('banana', 'an', '-') -> 'b--a'",
 )
 scalar(
@@ -361,7 +361,7 @@ scalar(
     by=instr,
     duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)" if len(a) == 2 else "",
     spark=lambda a, _r: f"instr({a[0]}, {a[1]})" if len(a) == 2 else "",
-    summary="The position of a part in a text, 0 when it is not there; backwards from a negative position.",
+    summary="The position of a part in a string, 0 when it is not there; backwards from a negative position.",
     example="INSTR('corporate floor', 'or', -4, 2) -> 2",
 )
 scalar(
@@ -369,14 +369,14 @@ scalar(
     takes(STRING, gives=STRING),
     by=lambda s: hashlib.md5(s.encode(), usedforsecurity=False).hexdigest(),
     duckdb=named("md5"),
-    summary="The MD5 hash of the text in hexadecimal digits.",
+    summary="The MD5 hash of the string in hexadecimal digits.",
     example="MD5('a') -> '0cc175b9c0f1b6a831c399e269772661'",
 )
 scalar(
     "INITCAP",
     takes(STRING, gives=STRING),
     by=initcap,
-    summary="The text with each word capitalised.",
+    summary="The string with each word capitalised.",
     example="INITCAP('the fOx') -> 'The Fox'",
 )
 scalar(
@@ -387,14 +387,14 @@ scalar(
     duckdb=_texts_only(lambda a: f"string_split({a[0]}, {a[1]})"),
     declines=_texts_only(lambda a: f"({a[1]} IS NULL OR {a[1]} = '')"),
     spark=_texts_only(_split_on_spark),
-    summary="The parts of a text between delimiters.",
+    summary="The parts of a string between delimiters.",
     example="SPLIT('a.b', '.') -> ['a', 'b']",
 )
 scalar(
     "SPLIT_TO_MAP",
     takes(STRING, STRING, STRING, gives=map_of(STRING, STRING)),
     by=split_to_map,
-    summary="A map from a text of entries and key-value pairs.",
+    summary="A map from a string of entries and key-value pairs.",
     example="SPLIT_TO_MAP('a:1/b:2', '/', ':') -> {'a': '1', 'b': '2'}",
 )
 scalar(
@@ -414,6 +414,6 @@ for _name, _test in (("STARTS_WITH", str.startswith), ("ENDS_WITH", str.endswith
         by=_test,
         duckdb=named(_name.lower()),
         spark=named(_name.lower().replace("_", "")),
-        summary="Whether the text has this beginning or end.",
+        summary="Whether the string has this beginning or end.",
         example=f"{_name}('aa', 'a') -> True",
     )

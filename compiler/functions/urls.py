@@ -77,13 +77,13 @@ scalar(
     "URL_ENCODE_PARAM",
     takes(STRING, gives=STRING),
     by=lambda s: quote_plus(s, safe="*-._"),
-    summary="A text encoded for the query of a URL.",
+    summary="A string encoded for the query of a URL.",
     example="URL_ENCODE_PARAM('a b&c') -> 'a+b%26c'",
 )
 scalar(
     "URL_DECODE_PARAM",
     takes(STRING, gives=STRING),
     by=unquote_plus,
-    summary="A text decoded from the query of a URL.",
+    summary="A string decoded from the query of a URL.",
     example="URL_DECODE_PARAM('a+b%26c') -> 'a b&c'",
 )

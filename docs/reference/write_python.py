@@ -118,7 +118,7 @@ def _signature(function: Callable[..., Any], *, bound: bool = False) -> str:
     overloads = typing.get_overloads(function)  # the last one has the options
     found = inspect.signature(overloads[-1] if overloads else function)
     parameters = list(found.parameters.values())[1 if bound else 0 :]
-    plain = [p.replace(annotation=_annotation(p.annotation, optional=p.default is None)) for p in parameters]
+    plain = [_plain(parameter) for parameter in parameters]
     text = str(found.replace(parameters=plain, return_annotation=inspect.Signature.empty))
     result = _annotation(found.return_annotation)
     return f"{text} -> {result}" if result is not inspect.Signature.empty and not overloads else text
@@ -131,11 +131,17 @@ class _Text(str):
         return str(self)
 
 
-def _annotation(annotation: Any, *, optional: bool = False) -> Any:
-    """optional: the default is None, which says so."""
-    if not isinstance(annotation, str):
-        return annotation
-    return _Text(annotation.removesuffix(" | None") if optional else annotation)
+def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Without the type, where the default shows it."""
+    if parameter.default is None and isinstance(parameter.annotation, str):
+        return parameter.replace(annotation=_Text(parameter.annotation.removesuffix(" | None")))
+    if parameter.default is inspect.Parameter.empty:
+        return parameter.replace(annotation=_annotation(parameter.annotation))
+    return parameter.replace(annotation=inspect.Parameter.empty)
+
+
+def _annotation(annotation: Any) -> Any:
+    return _Text(annotation) if isinstance(annotation, str) else annotation
 
 
 def _prose(value: Any) -> str:
