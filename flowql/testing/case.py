@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from flowql.compiler.diagnostics.source import NOWHERE, SourceText, Span
+from flowql.compiler.plan.types import SqlType
 
 Order = Literal["any", "exact"]
 Arrival = Literal["time", "any"]
@@ -16,7 +17,8 @@ Arrival = Literal["time", "any"]
 class Row:
     """A row of a source or a result. values: by column, as JSON or YAML has them; only those that were named.
 
-    rowtime_ms: None when it was not named. tombstone: the row of this key is deleted. raw: bytes in place of a value.
+    rowtime_ms: None when it was not named. tombstone: the row of this key is deleted. raw: bytes in place of a value. types: of the columns
+    of a row of a result, by which it is shown.
     """
 
     values: Mapping[str, Any]
@@ -24,6 +26,7 @@ class Row:
     tombstone: bool = False
     raw: bytes | None = None
     span: Span = field(default=NOWHERE, compare=False)
+    types: Mapping[str, SqlType] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -12,7 +13,7 @@ from flowql.compiler.catalog.names import listing
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.testing.case import Expected, Finding, Row
 from flowql.testing.run import RunResults
-from flowql.testing.times import is_time
+from flowql.testing.times import as_shown, is_time
 
 SHOWN_MAX = 12  # rows of a kind in a report
 _CLOSE = 1e-9  # of sums of DOUBLE, whose last digits depend on the order of rows
@@ -27,16 +28,23 @@ def findings(expect: Sequence[Expected], state: Sequence[Expected], outcome: Run
             found.append(_unknown(e, outcome.records, "result"))
             continue
         if name in outcome.views:
-            found += _of_view(e, outcome.final[name])
+            found += _of_view(_typed(e, outcome.final[name]), outcome.final[name])
             continue
         table = e.order == "any" and name in outcome.final
-        found += _compared(e, outcome.final[name] if table else outcome.records[name])
+        actual = outcome.final[name] if table else outcome.records[name]
+        found += _compared(_typed(e, actual), actual)
     for e in state:
         if e.name not in outcome.state:
             found.append(_unknown(e, outcome.state, "store"))
         else:
             found += _compared(e, outcome.state[e.name])
     return found
+
+
+def _typed(e: Expected, actual: Sequence[Row]) -> Expected:
+    """The expectation with the types of the result, so that both show times alike."""
+    types = actual[0].types if actual else {}
+    return replace(e, rows=tuple(replace(r, types=types) for r in e.rows))
 
 
 def _unknown(e: Expected, known: Mapping[str, Any], what: str) -> Finding:
@@ -103,7 +111,7 @@ def _nearest(want: Row, left: Sequence[Row]) -> Row | None:
 def _pair(want: Row, got: Row) -> list[str]:
     """Two rows that should be the same, and the columns in which they are not."""
     wrong = [
-        f"{c}: {_shown(v)} expected, {_found(got, c)}"
+        f"{c}: {_shown_as(want, c, v)} expected, {_found(got, c)}"
         for c, v in want.values.items()
         if not _same(v, _value(got, c)) or not _has(got, c)
     ]
@@ -132,7 +140,7 @@ def _has(row: Row, column: str) -> bool:
 
 def _found(got: Row, column: str) -> str:
     if got.tombstone or _has(got, column):
-        return f"{_shown(_value(got, column))} found"
+        return f"{_shown_as(got, column, _value(got, column))} found"
     hint = did_you_mean(column.upper(), got.values)
     return f"there is no such column{'; ' + hint if hint else ''}"
 
@@ -160,10 +168,16 @@ def text(row: Row) -> str:
     >>> text(Row({"K": 1}, tombstone=True))
     'K=1 deleted'
     """
-    parts = [f"{c}={_shown(v)}" for c, v in row.values.items()]
+    parts = [f"{c}={_shown_as(row, c, v)}" for c, v in row.values.items()]
     if row.rowtime_ms is not None:
         parts.append(f"ROWTIME={row.rowtime_ms}")
     return " ".join([*parts, "deleted"] if row.tombstone else parts)
+
+
+def _shown_as(row: Row, column: str, value: Any) -> str:
+    """A date or time as a text, as commands print it."""
+    type_ = row.types.get(column) or row.types.get(column.upper())
+    return _shown(value if type_ is None else as_shown(value, type_))
 
 
 def _shown(value: Any) -> str:

@@ -136,7 +136,8 @@ def _row(record: Mapping[str, object], reader: RecordReader, source: SourceDef) 
         key = {f.name: key for f in source.schema.key[:1]}
     value = orjson.loads(reader.value(record["value"]))  # type: ignore[arg-type]
     value = value if isinstance(value, dict) or value is None else {f.name: value for f in source.schema.value[:1]}
-    return Row({**key, **(value or {})}, int(record["timestamp"]), value is None)  # type: ignore[call-overload]
+    types = {f.name: f.type for f in source.schema}
+    return Row({**key, **(value or {})}, int(record["timestamp"]), value is None, types=types)  # type: ignore[call-overload]
 
 
 def _final(records: Iterable[Row], source: SourceDef) -> tuple[Row, ...]:

@@ -408,3 +408,25 @@ def test_rows_of_tables_of_ones_own_are_given_or_inserted(tmp_path: Path, capsys
     code, out, err = suite.run()
     assert code == 1
     assert "cities is a view over tables, which is compared by its rows at the end" in out + err
+
+
+def test_a_failed_test_shows_times_as_other_commands_do(suite: Suite) -> None:
+    """Milliseconds were shown for what the test had written as a time."""
+    (suite.folder / "flowql.yaml").write_text("name: shop\nsql: queries.sql\ndialect: standard\n")
+    (suite.folder / "queries.sql").write_text(
+        "CREATE TABLE orders (id INT PRIMARY KEY, at TIMESTAMP, days DATE[]);\n"
+        "CREATE VIEW seen AS SELECT id, at, days FROM orders;\n"
+    )
+    suite.write(
+        "times.yaml",
+        """
+        given:
+          orders: [{id: 1, at: '2024-01-02T03:04:05', days: ['2024-01-02']}]
+        expect:
+          seen: [{id: 1, at: '2024-01-02T03:04:06'}]
+        """,
+    )
+    code, out, err = suite.run()
+    assert code == 1, err
+    assert "at: 2024-01-02T03:04:06 expected, 2024-01-02T03:04:05.000 found" in out
+    assert 'at=2024-01-02T03:04:05.000 days=["2024-01-02"]' in out
