@@ -33,6 +33,8 @@ def assigned(node: Ast, binder: Binder, field: Field) -> Expr:
         return _in_ksql(binder.bind(node), field, node)
     if isinstance(node, Func) and node.name == "row" and field.type.kind is Kind.STRUCT:
         return _row(node, binder, field)
+    if isinstance(node, Func) and node.name == "array" and not node.args and field.type.kind is Kind.ARRAY:
+        return Call(field.type, "array", (), node.span)  # it has no element that tells its type
     e = kept(binder.bind(node)) if field.type == SPAN else binder.bind(node)
     if field.type == SPAN and isinstance(e, Literal) and isinstance(e.value, str):
         e = _interval(e, field)

@@ -12,6 +12,8 @@ from flowql.compiler.plan.expr import Literal
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
 from tests.compiler.sql import columns
+from tests.slt.rows import rendered
+from tests.slt.session import Shape, SqlSession
 
 TABLES = """
 CREATE TABLE t (a INT, b TEXT PRIMARY KEY, c NUMERIC(6, 2) NOT NULL DEFAULT 1.5);
@@ -197,3 +199,15 @@ def test_types_of_postgresql_that_are_missing_are_named_unless_the_user_declares
         assert (found.unsupported, name in found.title, help in found.help) == (True, True, True)
     own = plan("CREATE TYPE point AS STRUCT<x INT, y DOUBLE PRECISION>; CREATE TABLE x (a point);").sources[-1]
     assert str(own.schema.value[0].type) == "STRUCT<x INT, y DOUBLE>"
+
+
+def test_an_empty_array_has_the_type_of_its_column() -> None:
+    """It was refused as an array whose type is not known."""
+    world = SqlSession(Shape())
+    try:
+        world.execute("CREATE TABLE l (k INT PRIMARY KEY, a INT[])")
+        world.execute("INSERT INTO l VALUES (1, ARRAY[]), (2, ARRAY[3])")
+        world.execute("UPDATE l SET a = ARRAY[] WHERE k = 2")
+        assert sorted(rendered(world.ask("SELECT k, CARDINALITY(a) FROM l"))) == ["1 0", "2 0"]
+    finally:
+        world.close()
