@@ -50,7 +50,7 @@ TURNS = {
     "load": 2,
     "pages": 2,
     "plants": 1,
-    "disks": 2,
+    "disks": 3,
     "stories": 4,
     "sessions": 1,
     "processes": 2,

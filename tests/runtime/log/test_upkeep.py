@@ -174,6 +174,7 @@ def test_how_far_a_file_was_imported_keeps_no_tombstone():
     assert [r[2] for r in read_all(log, T0)] == [b"c"]
 
 
+@pytest.mark.turns("disks")
 def test_a_week_of_traffic_in_bounded_disk():
     """Two topics, one compacted, one kept for a day, maintained every hour."""
     rng = random.Random(1)
@@ -409,6 +410,7 @@ def named(log):
     return {s.path for t in log._state.topics.values() for p in t.partitions for s in p.segments}
 
 
+@pytest.mark.turns("disks")
 def test_power_loss_at_every_call_of_upkeep(small_files):
     assert power_loss() > 200
 
@@ -420,6 +422,7 @@ def test_a_compaction_that_is_not_durable_before_it_counts_is_caught(small_files
         power_loss()
 
 
+@pytest.mark.turns("disks")
 @pytest.mark.parametrize("full_for", [1, 4])
 def test_no_space_to_compact_changes_nothing(full_for, small_files):
     failures = 0
