@@ -22,6 +22,7 @@ from flowql.compiler.functions.registry import all_functions
 from flowql.compiler.plan.expr import Expr
 from flowql.compiler.plan.logical import Project, walk_nodes
 from flowql.compiler.plan.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, SqlType, array, decimal
+from flowql.compiler.plan.visit import substitute
 
 # column -> type, that of DuckDB, values
 VALUES: dict[str, tuple[SqlType, str, list[Any]]] = {
@@ -204,8 +205,10 @@ def bound(text: str) -> Expr:
     listed = ", ".join(f"{n} {t[0]}" for n, t in VALUES.items())
     session.execute(SourceText("s.sql", f"CREATE STREAM r ({listed}) WITH (kafka_topic='r', value_format='JSON');"))
     session.execute(SourceText("q.sql", f"CREATE STREAM q AS SELECT {text} AS x0 FROM r;"))
-    (project,) = [n.spec for n in walk_nodes(session.plan.queries[-1].logical) if isinstance(n.spec, Project)]
-    return project.columns[0].expr
+    made: dict[str, Expr] = {}
+    for project in [n.spec for n in walk_nodes(session.plan.queries[-1].logical) if isinstance(n.spec, Project)]:
+        made = {c.name: substitute(c.expr, made) for c in project.columns}  # what may ask the clock has one of its own
+    return made["x0"]
 
 
 def plain(v: Any) -> Any:
