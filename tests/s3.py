@@ -1,7 +1,7 @@
 """An S3 server of moto on this machine, and the properties of a Spark that reaches it as `s3a:`.
 
 FLOWQL_S3_JARS: a folder with hadoop-aws, software.amazon.awssdk:bundle and analyticsaccelerator-s3 (700 MB). FLOWQL_S3_PYTHON: a Python
-that has `moto[server]`. Tests are skipped without them. The versions that were tried are in docs/guide/cluster.md.
+that has `moto[server]`. Tests are skipped without them. The versions of the jars are in docs/guide/object-stores.md; moto 5.2.5 was tried.
 """
 
 from __future__ import annotations
