@@ -12,6 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
+FENCE = re.compile(r"^(```\w+) \w+$", re.MULTILINE)
 LINK = re.compile(r"(!?\[[^\]]*\]\()/([^)#\s]+)")
 
 
@@ -30,7 +31,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links from the root of the repository become links from the root of the site; those of other files are made from there first."""
+    """Links from the root of the repository become links from the root of the site; those of other files are made from there first.
+
+    The word behind the language of a block (`sql standard`) is for tests.
+    """
+    markdown = FENCE.sub(r"\1", markdown)
     if page.file.generated_by:
         markdown = re.sub(r"(!?\[[^\]]*\]\()(?![a-z]+:|[/#])([^)\s]+)", r"\1/\2", markdown)
     return LINK.sub(
