@@ -201,7 +201,7 @@ for _op, _negated in (("between", False), ("not_between", True)):
     )
 
 
-def _in_types(types: tuple[SqlType, ...]) -> Resolution:
+def in_types(types: tuple[SqlType, ...]) -> Resolution:
     """All of one type; `coercion.unify` brings mixed lists there first."""
     common = types[0]
     for t in types[1:]:
@@ -229,7 +229,7 @@ for _op, _negated in (("in", False), ("not_in", True)):
     _lowering = exact(_no_list_sql if _negated else _list_sql)
     define(
         _op,
-        _in_types,
+        in_types,
         _constant((lambda v, *items: not _is_in(v, *items)) if _negated else _is_in),
         null_propagating=False,
         duckdb=_lowering,

@@ -15,22 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from flowql.compiler.functions.bounds import CallTooLong
-from flowql.compiler.functions.temporal import DAY_MS, datetime_of, days_of, millis_of, zone_of
+from flowql.compiler.functions.temporal import DAY_MS, MONTHS, datetime_of, days_of, millis_of, zone_of
 
-_MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|(.)", re.DOTALL)
 _WAYS_MAX = 100_000  # `d/M/y H:m:s` has about 2,000
@@ -120,8 +106,8 @@ def _millis_of_day(d: dt.datetime) -> int:
 _FORMAT: dict[str, Callable[[dt.datetime, int], str]] = {
     "y": _year,
     "u": _year,
-    "M": _named(_MONTHS, lambda d: d.month - 1),
-    "L": _named(_MONTHS, lambda d: d.month - 1),
+    "M": _named(MONTHS, lambda d: d.month - 1),
+    "L": _named(MONTHS, lambda d: d.month - 1),
     "d": _padded(lambda d: d.day),
     "D": _padded(lambda d: d.timetuple().tm_yday),
     "H": _padded(lambda d: d.hour),
@@ -159,7 +145,7 @@ def _group(letter: str, n: int) -> str:
     if letter in "yu":
         return {1: r"([+-]?\d{1,9})", 2: r"(\d{2})"}.get(n, rf"([+-]?\d{{{n}}})")
     if letter in "ML" and n >= 3:
-        names = [m[:3] for m in _MONTHS] if n == 3 else _MONTHS
+        names = [m[:3] for m in MONTHS] if n == 3 else MONTHS
         return "(" + "|".join(names) + ")"
     if letter == "E":
         return "(" + "|".join(_DAYS if n == 4 else [d[:3] for d in _DAYS]) + ")"
@@ -241,7 +227,7 @@ def _store(f: _Fields, letter: str, n: int, value: str) -> None:
     if letter in "yu":
         f.year = int(value) + (2000 if n == 2 else 0)
     elif letter in "ML":
-        short = [m[:3].lower() for m in _MONTHS]
+        short = [m[:3].lower() for m in MONTHS]
         f.month = short.index(value[:3].lower()) + 1 if n >= 3 else int(value)
     elif letter == "S":
         f.micro = int(value.ljust(6, "0")[:6])

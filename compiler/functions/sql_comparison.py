@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowql.compiler.functions.comparison import NAMES, SYMBOLS, comparable, exact
+from flowql.compiler.functions.comparison import NAMES, SYMBOLS, comparable, exact, in_types
 from flowql.compiler.functions.decimal_columns import compared
 from flowql.compiler.functions.registry import Lowering, define, same_for_all
-from flowql.compiler.functions.signatures import FunctionTypeError, Resolution, common_numeric
+from flowql.compiler.functions.signatures import FunctionTypeError, Resolution
 from flowql.compiler.functions.values import is_ordered, less, same
 from flowql.compiler.plan.types import BOOLEAN, STRING, Kind, SqlType
 
@@ -89,17 +89,6 @@ for _op, _sign in SYMBOLS.items():
     )
 
 
-def _in_types(types: tuple[SqlType, ...]) -> Resolution:
-    """All of one type; `coercion.unify` brings mixed lists there first."""
-    common = types[0]
-    for t in types[1:]:
-        pair = comparable(common, t)
-        if pair is None:
-            raise FunctionTypeError(f"operator does not exist: {types[0]} = {t}", "add an explicit CAST")
-        common = pair[0] if pair[0] == pair[1] else (common_numeric(*pair) or pair[0])
-    return Resolution(tuple(common for _ in types), BOOLEAN)
-
-
 def _is_in(v: Any, *items: Any) -> bool | None:
     if v is None:
         return None
@@ -115,7 +104,7 @@ def list_sql(args: Sequence[str]) -> str:
 
 define(
     "sql_in",
-    _in_types,
+    in_types,
     same_for_all(_is_in),
     null_propagating=False,
     duckdb=exact(lambda a: list_sql(a) if len(a) > 1 else ""),

@@ -17,7 +17,8 @@ from flowql.compiler.functions.sql_calendar import checked_micros, civil, day_of
 from flowql.compiler.functions.sql_date_patterns import NAMES, Part, parts_of, separates
 from flowql.compiler.functions.sql_intervals import DAY_MICROS
 from flowql.compiler.functions.sql_micros import EPOCH_2000, rounded
-from flowql.compiler.functions.sql_to_char import DAYS, JULIAN, MONTHS, ROMAN
+from flowql.compiler.functions.sql_to_char import DAYS, JULIAN, ROMAN
+from flowql.compiler.functions.temporal import MONTHS
 from flowql.compiler.plan.types import DATE, DOUBLE, MICROSTZ, STRING, TIMESTAMPTZ
 
 _SPACES = " \t\n\r\v\f"

@@ -11,22 +11,9 @@ from flowql.compiler.functions.sql_calendar import civil, day_of, iso_week, show
 from flowql.compiler.functions.sql_date_patterns import Part, parts_of
 from flowql.compiler.functions.sql_intervals import DAY_MICROS
 from flowql.compiler.functions.sql_micros import by_unit
+from flowql.compiler.functions.temporal import MONTHS
 from flowql.compiler.plan.types import MICROS, MICROSTZ, STRING, TIMESTAMP, TIMESTAMPTZ
 
-MONTHS = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
 ROMAN = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"]
 JULIAN = 2_440_588  # the number of 1970-01-01
 DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]

@@ -8,6 +8,10 @@ from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
 DAY_MS = 86_400_000
+MONTHS = [
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+]
 _EPOCH_ORDINAL = dt.date(1970, 1, 1).toordinal()
 _UTC = dt.UTC
 _ISO_TIME = re.compile(r"(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
