@@ -132,7 +132,7 @@ class SourceDef:
     @property
     def shown(self) -> Schema:
         """The columns that can be seen, in order."""
-        if not self.columns:
+        if not self.relation and not self.columns:
             return self.schema
         return Schema(tuple(f for n in self.visible for f in self.schema if f.name == n), self.schema.window)
 
