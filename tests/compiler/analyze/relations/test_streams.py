@@ -92,7 +92,7 @@ def test_partition_by_makes_selected_columns_the_key() -> None:
         ("CREATE VIEW x AS SELECT id, name FROM s PARTITION BY name;", "FQ1901"),
         ("INSERT INTO r SELECT id, name, v FROM s PARTITION BY name;", "FQ1901"),
         ("INSERT INTO r SELECT id, name, v, 1 AS w FROM s;", "FQ2040"),
-        ("INSERT INTO r SELECT id, v, name FROM s;", "FQ2040"),  # by their names they belong elsewhere
+        ("INSERT INTO r SELECT v, name, id FROM s;", "FQ2040"),  # by their names they belong elsewhere
         ("INSERT INTO r (id, name) SELECT id FROM s;", "FQ2040"),
         ("INSERT INTO r (id, nome) SELECT id, name FROM s;", "FQ2002"),
         ("INSERT INTO r (id, v) SELECT id, name FROM s;", "FQ2040"),
