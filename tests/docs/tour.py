@@ -83,7 +83,8 @@ class Shell:
         self._bash.stdin.flush()
         lines = []
         for line in self._bash.stdout:
-            if line == f"{END}\n":
+            if line.endswith(f"{END}\n"):  # also behind a last line without an end
+                lines.append(line.removesuffix(f"{END}\n"))
                 if command.startswith(self._settle_after):
                     self._settle()
                 return "".join(lines)
