@@ -62,6 +62,10 @@ def literal(rng: Random, type_: str, values: int, edges: float = 0.1) -> str:
     match type_:
         case "double" if n % 2:  # no sum of them is exact
             return f"CAST({n / 10} AS DOUBLE PRECISION)"
+        case "double" if rng.random() < 0.5:  # rounded up, down, away from zero or to the even number
+            return f"CAST({rng.choice('+-')}{n}.5 AS DOUBLE PRECISION)"
+        case "text" if rng.random() < 0.15:
+            return tables.literal(rng, type_, values).upper()
         case "timestamptz":
             return f"TIMESTAMPTZ '2024-02-{27 + n % 3} {n % 24:02d}:00:00{('', '.25')[n % 2]}+0{n % 3}'"
         case "ints":
