@@ -20,13 +20,13 @@ TABLE = "CREATE TABLE orders (id INT PRIMARY KEY, customer TEXT, amount DOUBLE P
 KSQL = {
     "`SELECT DISTINCT`": "CREATE TABLE t AS SELECT DISTINCT customer FROM orders;",
     "`OVER`": "CREATE STREAM t AS SELECT id, COUNT(*) OVER (PARTITION BY customer) AS n FROM orders;",
-    "`UNION` and its like": "CREATE STREAM t AS SELECT id FROM orders UNION SELECT id FROM orders;",
+    "`UNION` and other set operations": "CREATE STREAM t AS SELECT id FROM orders UNION SELECT id FROM orders;",
     "`ORDER BY` with `LIMIT`": "CREATE STREAM t AS SELECT id, amount FROM orders ORDER BY amount LIMIT 3;",
     "`GROUPING SETS`": "CREATE TABLE t AS SELECT customer, COUNT(*) AS n FROM orders GROUP BY GROUPING SETS ((customer), ());",
     "sub-queries outside of FROM": "CREATE STREAM t AS SELECT id FROM orders WHERE id IN (SELECT id FROM orders);",
 }
 STANDARD = {
-    "(`NOW()`)": "CREATE VIEW t AS SELECT id, now() AS n FROM orders;",
+    "`NOW()` in views": "CREATE VIEW t AS SELECT id, now() AS n FROM orders;",
     "`WITH RECURSIVE`": "CREATE VIEW t AS WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r;",
     "`MATCH_RECOGNIZE`": "CREATE VIEW t AS SELECT * FROM orders MATCH_RECOGNIZE (ORDER BY id MEASURES a.id AS x PATTERN (a) DEFINE a AS amount > 1);",
 }
