@@ -18,11 +18,11 @@ from flowql.runtime.errors import RuntimeFailure
 
 
 class ProjectError(CompileError):
-    """`flowql.yaml`, or a file it names, is not as it must be."""
+    """`flowql.yaml`, or a file that it names, is wrong."""
 
 
 class CommandError(Exception):
-    """A command cannot do what it was asked. `help`: what to type instead. `span`: where in what was typed."""
+    """A command failed. `help`: what to type instead. `span`: the place in what was typed."""
 
     def __init__(self, title: str, *, code: str = "FQ5001", help: str = "", span: Span = NOWHERE) -> None:
         super().__init__(title)

@@ -14,11 +14,11 @@ from flowql.compiler.functions.user_types import DefinitionError
 
 
 def exponential(first: float = 0.5, *, factor: float = 2.0, longest: float = 60.0, attempts: int = 8) -> Retry:
-    """Retries of an asynchronous function with delays that grow.
+    """Retries of an asynchronous function with growing delays.
 
-    first: seconds before the second call; each further delay is `factor` times as long, and at most `longest` seconds. attempts: calls of a
-    row, the first included; when the last one fails, its record is a dead letter. Delays vary by a tenth, so that rows that failed together are
-    not tried again together. Raises DefinitionError.
+    first: seconds before the second call; each later delay is `factor` times as long, at most `longest` seconds, and
+    varies by a tenth, so that rows are not retried together. attempts: calls of a row, including the first; after the
+    last its record is a dead letter. Raises DefinitionError.
 
     >>> exponential(0.1, attempts=3).attempts
     3
@@ -31,7 +31,9 @@ def exponential(first: float = 0.5, *, factor: float = 2.0, longest: float = 60.
 
 
 def fixed(delay: float, *, attempts: int = 8) -> Retry:
-    """Retries of an asynchronous function after equal delays, in seconds. attempts: as for `exponential`. Raises DefinitionError."""
+    """Retries of an asynchronous function after equal delays, in seconds. attempts: as for `exponential`. Raises
+    DefinitionError.
+    """
     if delay <= 0:
         raise DefinitionError(f"delay={delay!r} is no number of seconds", "fixed(5)")
     return Retry(_attempts(attempts), float(delay), 1.0, float(delay))

@@ -160,32 +160,34 @@ def udf(
 ) -> Any:
     """Makes a Python function callable in SQL, for projects that name its module in `functions` of flowql.yaml.
 
-    Types come from the annotations: bool, int (BIGINT), float (DOUBLE), str, bytes, date, time, datetime (TIMESTAMP, without a zone),
-    list[...] (ARRAY), dict[str, ...] (MAP), and dataclasses and msgspec.Structs (STRUCT, whose fields are those of the class, whatever their case; an argument
-    may have more); Decimal takes every DECIMAL, and Annotated[Decimal, 12, 2] gives DECIMAL(12, 2). A row with
-    a NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception makes the value NULL and the
-    record a dead letter; in standard SQL the row contributes nothing then.
+    Types come from annotations: bool, int (BIGINT), float (DOUBLE), str, bytes, date, time, datetime (TIMESTAMP,
+    without a zone), list[...] (ARRAY), dict[str, ...] (MAP), dataclasses and msgspec.Structs (STRUCT with these fields
+    in any case; an argument may have more), Decimal (any DECIMAL) and Annotated[Decimal, 12, 2] (DECIMAL(12, 2)). A row
+    with a NULL argument gives NULL without a call, unless the parameter is annotated `... | None`. An exception makes
+    the value NULL and the record a dead letter; in standard SQL the row contributes nothing.
 
-    Functions run in processes of their own, one per module and thread that calls: what blocks for longer than `timeout` seconds, needs more
-    memory than `memory_mb` (the most that a function of the module asks for), crashes or ends its process fails as an exception does,
-    and the next call has another process. isolation="inline": in the engine's threads, which saves
-    a message to another process per call or batch; one that does not return takes a thread, one that crashes ends the instance.
+    isolation="process": each module and calling thread has a process. A call that takes longer than `timeout` seconds,
+    needs more than `memory_mb` (the largest of the module), or crashes fails like an exception; the next call has
+    another process. isolation="inline": in the engine's threads, without a message to a process per call or batch. A
+    call that does not return blocks a thread; a crash ends the instance.
 
-    vectorized: the function takes and gives Arrow arrays, of a batch of rows: pa.BooleanArray, Int64Array (BIGINT), DoubleArray, StringArray,
-    BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms), Annotated[pa.ListArray, list[float]] (ARRAY<DOUBLE>), Annotated[pa.MapArray, dict[str, float]] (MAP)
-    or Annotated[pa.StructArray, Point] with a dataclass or msgspec.Struct (STRUCT). Each value of the result depends on the values of its row alone; NULLs are
-    in the arrays. Where it fails for a batch, it is called for each row alone.
+    vectorized: takes and returns Arrow arrays of a batch: pa.BooleanArray, Int64Array (BIGINT), DoubleArray,
+    StringArray, BinaryArray, Date32Array, Time32Array (ms), TimestampArray (ms), Annotated[pa.ListArray, list[float]]
+    (ARRAY<DOUBLE>), Annotated[pa.MapArray, dict[str, float]] (MAP) or Annotated[pa.StructArray, Point] with a dataclass
+    or msgspec.Struct (STRUCT). Each result depends on its row alone; arrays contain NULLs. If a batch fails, it is
+    called for each row.
 
-    asynchronous: the function waits for something outside, such as a service; it is an `async def`, or a plain function that blocks, which is called
-    in threads. Rows do not wait for each other: up to `max_in_flight` calls of a task are under way at once. `timeout` is of one call. retry: when
-    a call that failed is made again (`flowql.exponential()`, `flowql.fixed(5)`); without it the record is a dead letter at once. The function raises
-    `flowql.RetryAfter(timedelta(minutes=5))` to be called again later for the same row. order: "key" keeps the order of rows with one
-    key, "input" that of all rows of a partition, "none" keeps none. Results are exactly once; the call itself is made at least once, and
-    again for rows that were under way when an instance ended.
+    asynchronous: an `async def`, or a plain function that blocks and runs in threads, such as a request to a service.
+    Up to `max_in_flight` calls of a task run at once, each for up to `timeout`. retry: of failed calls
+    (`flowql.exponential()`, `flowql.fixed(5)`); without it the record is a dead letter at once. Raise
+    `flowql.RetryAfter(timedelta(minutes=5))` to be called again later. order: "key" keeps the order of rows with one
+    key, "input" that of a partition, "none" keeps none. Results are exactly once; calls are at least once, and repeated
+    for rows that were under way when an instance ended.
 
-    name: in SQL, in capitals; default: the function's. deterministic: False if the same arguments may give another result, which is the default for
-    asynchronous functions; a rebuild then says so. version: of letters and digits; queries are rebuilt when it changes, in place of whenever the source of the
-    module or of one that it imports does. Raises DefinitionError.
+    name: in SQL, in capitals; default: the function's. deterministic: False if equal arguments may give different
+    results (default for asynchronous functions); a rebuild then says so. version: letters and digits; queries are
+    rebuilt when it changes, instead of when the source of the module or of an imported one changes. Raises
+    DefinitionError.
 
     >>> @udf
     ... def net(price: float, vat: float | None) -> float:
@@ -247,9 +249,9 @@ def udtf(
     timeout: float = TIMEOUT_S,
     memory_mb: int = MEMORY_MB,
 ) -> Any:
-    """Makes a Python function that gives several rows a table function in SQL. It is annotated `list[...]`, or `Iterator[...]` where it yields.
+    """Makes a Python function a table function in SQL. It is annotated `list[...]`, or `Iterator[...]` if it yields.
 
-    A row of the query becomes one for each value, at most a million, and none where there is none. The rest is as for `udf`.
+    Each value becomes one row (at most 1,000,000). An empty result gives no row. The rest is as for `udf`.
 
     >>> @udtf
     ... def words(line: str) -> Iterator[str]:

@@ -172,15 +172,16 @@ def udaf(
 ) -> Any:
     """Makes a Python class an aggregate in SQL, for projects that name its module in `functions` of flowql.yaml.
 
-    `init(self)` gives the accumulator of a group without rows; its annotation says what is kept, of bool, int, float, str, bytes, Decimal,
-    None, and list, dict, tuple, dataclasses and msgspec.Structs of them. `add(self, accumulator, ...)` takes the arguments of a row in and returns
-    the accumulator; it may also change the one it gets and return nothing, but for what cannot be changed. `result(self, accumulator)` is what SQL shows; without it, the
-    accumulator. Two methods are needed only by some queries, which are refused where one is missing: `undo(self, accumulator, ...)`,
-    which takes a row out again, over tables, and `merge(self, accumulator, other)` with session windows. Objects keep nothing themselves.
+    `init(self)` returns the accumulator of an empty group; its annotation is a bool, int, float, str, bytes, Decimal,
+    None, or a list, dict, tuple, dataclass or msgspec.Struct of them. `add(self, accumulator, ...)` adds a row's
+    arguments and returns the accumulator; it may change a mutable one and return nothing. `result(self, accumulator)`
+    is the value in SQL; default: the accumulator. Tables need `undo(self, accumulator, ...)`, which removes a row, and
+    session windows `merge(self, accumulator, other)`; queries without them are refused. Objects keep no state.
 
-    Types of arguments and results, NULL, failures, name and version are as for `udf`. Aggregates run in the engine's threads;
-    isolation="process" costs two messages to another process per batch of a stream, and over tables and in session windows one for
-    each row and each result. `timeout` and `memory_mb` are limits of a process; in interactive queries all have one. Raises DefinitionError.
+    Types, NULL, failures, name and version are as for `udf`. Aggregates run in the engine's threads;
+    isolation="process" costs two messages per batch of a stream, and over tables and in session windows one for each
+    row and result. `timeout` and `memory_mb` are limits of a process; in interactive queries all have one. Raises
+    DefinitionError.
 
     >>> @udaf
     ... class Spread:

@@ -83,8 +83,8 @@ class Cancellable(Protocol):
 
 
 class ProcessorContext(Protocol):
-    """The task that a processor runs in, and the record that it processes. Valid within `init`, `process`, `process_batch` and
-    `punctuate`, in the thread that calls these.
+    """The processor's task and its current record. Valid only inside `init`, `process`, `process_batch` and
+    `punctuate`, in the calling thread.
     """
 
     def forward(
@@ -96,62 +96,62 @@ class ProcessorContext(Protocol):
         timestamp: int | None = None,
         headers: Headers | None = None,
     ) -> None:
-        """Passes a record to the children of this processor, or to the child `to`, which process it before this call returns.
+        """Passes a record to the children, or to the child `to`, which process it before this call returns.
 
-        timestamp: its event time in ms; default: that of the record that is processed, or of the punctuation. headers: default: those of the
-        record that is processed. To a sink, `key` is the value of its key column, or a tuple of all of them, and `value` a dict by
-        column name, None for a deletion (or, in a stream, for a record without a value). Columns that are not given are NULL. Raises
-        TypeError, ValueError for what the columns cannot hold.
+        timestamp: event time in ms; default: that of the current record or punctuation. headers: default: those of the
+        current record. A sink takes as `key` the value of its key column, or a tuple of all, and as `value` a dict by
+        column name, or None for a deletion (in a stream, a record without a value). Missing columns are NULL. Raises
+        TypeError, ValueError for values that the columns cannot hold.
         """
 
     def send(
         self, sink: str, key: Any, value: Any, *, timestamp: int | None = None, headers: Headers | None = None
     ) -> None:
-        """As `forward`, to any sink of the topology: by its name, or that of the stream or table that it writes."""
+        """As `forward`, to any sink of the topology: by its name, or that of its stream or table."""
 
     def forward_batch(self, batch: pa.RecordBatch, *, to: str | None = None) -> None:
-        """Passes many records to the children, which are sinks: columns by name, key columns and ROWTIME (ms) among them. Without ROWTIME
-        they have the `timestamp` of this context.
+        """Passes records to children that are sinks: columns by name, with key columns and ROWTIME (ms; default:
+        `timestamp` of this context).
         """
 
     def schedule(
         self, every: timedelta | int, callback: Callable[[int], None] | None = None, *, clock: ClockKind = "stream"
     ) -> Cancellable:
-        """Calls `punctuate`, or another method of this processor, with the time in ms, again and again.
+        """Calls `punctuate`, or another method, with the time in ms, repeatedly, also after a restart.
 
-        every: in ms, or a timedelta. clock="stream": when stream time passes a multiple of it; several that have passed at once are one call.
-        clock="wall": that long after this call and after each punctuation, also when no records come. A schedule goes on after a restart.
+        every: in ms, or a timedelta. clock="stream": when stream time passes a multiple of it; several at once are one
+        call. clock="wall": that long after this call and after each punctuation, also without records.
         """
 
     def store(self, name: str) -> Any:
-        """A state store that the topology has given to this processor: KeyValueState, WindowState or SessionState."""
+        """A state store of this processor: KeyValueState, WindowState or SessionState."""
 
     def commit(self) -> None:
-        """Asks for a commit of all that the instance has done, this record included, as soon as possible. Returns at once."""
+        """Asks for a commit of the instance's work, including this record, as soon as possible. Returns at once."""
 
     @property
     def name(self) -> str:
-        """The name of this processor."""
+        """The processor's name."""
 
     @property
     def partition(self) -> int:
-        """The number of the task's partition, which is also that of the records it reads."""
+        """The partition of the task and its records."""
 
     @property
     def topic(self) -> str | None:
-        """The topic of the record that is processed; None in a punctuation."""
+        """The current record's topic; None in a punctuation."""
 
     @property
     def offset(self) -> int | None:
-        """The offset of the record that is processed; None in a punctuation."""
+        """The current record's offset; None in a punctuation."""
 
     @property
     def source(self) -> str | None:
-        """The stream or table that the record is from; None in a punctuation."""
+        """The current record's stream or table; None in a punctuation."""
 
     @property
     def timestamp(self) -> int:
-        """The event time of the record that is processed, in ms; in a punctuation its time."""
+        """The event time of the current record or punctuation, in ms."""
 
     @property
     def headers(self) -> Headers:
@@ -159,42 +159,41 @@ class ProcessorContext(Protocol):
 
     @property
     def previous(self) -> dict[str, Any] | None:
-        """Of a row of a table: its value before; None where there was none."""
+        """The previous value of a table's row, or None."""
 
     @property
     def stream_time(self) -> int | None:
-        """The latest event time that the task has processed, in ms; None before its first record."""
+        """The task's latest event time, in ms; None before its first record."""
 
     @property
     def wall_time(self) -> int:
-        """The time of the wall clock when this run began, in ms."""
+        """The wall-clock time when this micro-batch began, in ms."""
 
 
 class Processor(ABC):
-    """Processes the records of one task, one at a time. An object of its class, or of the factory that the topology names, is made for
-    each task.
+    """Processes the records of one task, one at a time. Each task has its own object.
 
-    What has to outlast a failure or a restart belongs into a state store: objects are made anew then, and attributes are lost. State,
-    outputs and positions are committed together, so each record takes effect once, whatever fails.
+    Keep state in a state store: after a failure or restart objects are made again, and attributes are lost. State,
+    outputs and positions are committed together, so each record takes effect once.
     """
 
     context: ProcessorContext
 
     def init(self, context: ProcessorContext) -> None:
-        """Called before the first record. The place for `context.store` and `context.schedule`."""
+        """Called before the first record. Call `context.store` and `context.schedule` here."""
         self.context = context
 
     @abstractmethod
     def process(self, key: Any, value: Any) -> None:
-        """A record. key: the value of the key column; a tuple where the key has several or is windowed (start and end in ms, behind them);
-        None without a key. value: a dict of the other columns by name; None for a record without a value, and for a deleted row. What
-        other processors forward comes as they give it.
+        """key: the value of the key column; a tuple of several, or of a windowed key and its start and end in ms; None
+        without a key. value: a dict of the other columns by name; None for a record without a value, and for a
+        deleted row. Records of other processors come as forwarded.
 
-        A record for which this raises becomes a dead letter, and nothing that it has done takes effect.
+        If this raises, the record becomes a dead letter without any other effect.
         """
 
     def punctuate(self, timestamp: int) -> None:  # noqa: B027  (most processors have none)
-        """A scheduled time has come, in ms. An exception fails the query, which is tried again: no record is to blame."""
+        """Called at a scheduled time, in ms. An exception fails the query, which is retried."""
 
     def close(self) -> None:  # noqa: B027  (most processors have none)
         """The task ends, or the object is replaced after a failure."""
@@ -208,17 +207,19 @@ class BatchProcessor(Processor):
 
     @abstractmethod
     def process_batch(self, batch: pa.RecordBatch) -> None:
-        """The next records of a source: its columns by name, ROWTIME (ms) and ROWOP ('insert', 'update', 'delete'). How many come
-        together differs from run to run. Its parents are sources. If it raises, it is called again with fewer, down to the one that becomes a dead letter.
+        """The next records of a source: its columns by name, ROWTIME (ms) and ROWOP ('insert', 'update', 'delete'), in
+        batches of varying size. Its parents are sources. If it raises, it is called again with fewer records, down
+        to the one that becomes a dead letter.
         """
 
 
 class AsyncProcessor(Processor):
-    """Asks something outside, such as a service, about each record before it processes it, of many records at once.
+    """Calls an outside service for many records at once, and then processes each.
 
-    `call` is awaited outside of the task; `process` gets what it returned, in the task, with its stores. Its parents are sources that read streams.
-    Attributes of the class say how calls are made: `max_in_flight` (100), `timeout` of one in seconds (30), `retry` (None, or
-    `flowql.exponential()`, `flowql.fixed(5)`), and `order`: "input" (the records of a partition are processed in their order) or "key" (those of one key are).
+    `call` is awaited outside of the task; `process` gets its result, in the task, with its stores. Its parents are
+    sources that read streams. Attributes of the class: `max_in_flight` (100), `timeout` of a call in seconds (30),
+    `retry` (None, or `flowql.exponential()`, `flowql.fixed(5)`), and `order`: "input" (keeps the order of a partition)
+    or "key" (of each key).
     """
 
     max_in_flight: int = IN_FLIGHT
@@ -228,11 +229,14 @@ class AsyncProcessor(Processor):
 
     @abstractmethod
     def call(self, key: Any, value: Any) -> Any:
-        """A coroutine, or a function that blocks. It runs in another thread, on an object of its own: of attributes it sees those that `__init__` has
-        set. What it returns has to be picklable. It is called at least once for a record, and again for records that were under way when an instance ended.
-        Raises `flowql.RetryAfter` to be called again later. If all attempts fail, the record is a dead letter, and is not processed.
+        """A coroutine, or a function that blocks. It runs in another thread, on another object, which has only the
+        attributes set by `__init__`. Its result must be picklable. It is called at least once for a record, and
+        again for calls that were under way when an instance ended. Raise `flowql.RetryAfter` to be called again
+        later. If all attempts fail, the record becomes a dead letter and is not processed.
         """
 
     @abstractmethod
     def process(self, key: Any, value: Any, result: Any = None) -> None:
-        """A record, as for other processors. result: what `call` returned for it; None for a record without a value, of which `call` is not asked."""
+        """As for other processors. result: what `call` returned; None for a record without a value, for which it is not
+        called.
+        """

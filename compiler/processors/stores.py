@@ -68,7 +68,9 @@ class KeyValueStore(StateStore):
 
 @dataclass(frozen=True)
 class WindowStore(StateStore):
-    """A value per key and start of a window. retention: how far behind stream time a start may be before the window is dropped."""
+    """A value per key and start of a window. retention: how far behind stream time a start may be before its window is
+    dropped.
+    """
 
     retention: timedelta = DAY
 
@@ -83,8 +85,8 @@ class WindowStore(StateStore):
 
 @dataclass(frozen=True)
 class SessionStore(StateStore):
-    """A value per session, which has a key, a start and an end. retention: how far behind stream time an end may be before the session is
-    dropped.
+    """A value per session (key, start and end). retention: how far behind stream time an end may be before its session
+    is dropped.
     """
 
     retention: timedelta = DAY

@@ -21,13 +21,14 @@ Factory = Callable[[], Processor]
 
 
 class Topology:
-    """Sources, processors and sinks, joined to a graph, that run as one query with tasks, state and commits like those of SQL.
+    """A graph of sources, processors and sinks that runs as one query.
 
-    Sources and sinks name streams and tables that the project's SQL declares, so topologies and SQL read each other's results. Projects
-    find a topology in the modules that `functions` of flowql.yaml names.
+    Sources and sinks name streams and tables of the project's SQL. Topologies belong in modules that `functions` of
+    flowql.yaml names.
 
-    name: of the query. priority, latency_target_ms, on_change: as in the WITH clause of a query. version: of letters and digits; results are
-    rebuilt when it changes, in place of whenever the source of the module or of one that it imports does. Raises DefinitionError.
+    name: of the query. priority, latency_target_ms, on_change: as in the WITH clause of a query. version: letters and
+    digits; results are rebuilt when it changes, instead of when the source of the module or of an imported one changes.
+    Raises DefinitionError.
 
     >>> class Large(Processor):
     ...     def process(self, key, value):
@@ -67,14 +68,16 @@ class Topology:
         setattr(self, MARK, UserTopology(self))  # found as what decorators have marked is
 
     def add_source(self, name: str, *relations: str) -> Topology:
-        """Reads streams and tables, by their names in SQL. All that a topology reads have the same number of partitions."""
+        """Reads streams and tables by their SQL names. All have the same number of partitions."""
         if not relations:
             raise DefinitionError(f"source {name} of {self.name} reads nothing", 'add_source("orders", "ORDERS")')
         self._add(ProcessorStep(name, "source", (), relations))
         return self
 
     def add_processor(self, name: str, factory: Factory, *parents: str) -> Topology:
-        """factory: a class derived from Processor, or what makes objects of such. parents: the sources and processors whose records it gets."""
+        """factory: a class derived from Processor, or a function that makes its objects. parents: sources and
+        processors whose records it gets.
+        """
         given: object = factory
         if not callable(given) or isinstance(given, Processor):
             hint = "give the class, not an object: each task has an object of its own"
@@ -89,12 +92,12 @@ class Topology:
         return self
 
     def add_sink(self, name: str, relation: str, *parents: str) -> Topology:
-        """Writes what its parents forward to a stream or table, by its name in SQL."""
+        """Writes the records of its parents to a stream or table by its SQL name."""
         self._add(ProcessorStep(name, "sink", self._known(name, parents), (relation,)))
         return self
 
     def add_state_store(self, store: StateStore, *processors: str) -> Topology:
-        """Gives a store to processors. Each task has one of its own, which holds what its partition needs."""
+        """Gives a store to processors. Each task has its own, with the state of its partition."""
         given: object = store
         if not isinstance(given, StateStore):
             title = f"{self.name} is given {type(given).__name__} as a store"

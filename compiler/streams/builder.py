@@ -18,13 +18,13 @@ from flowql.compiler.streams.stream import Stream, Table
 
 
 class StreamsBuilder:
-    """Streams and tables of a project in Python. Projects find it, under any name, in the modules that `functions` of flowql.yaml names.
+    """Streams and tables of a project in Python, in a module that `functions` of flowql.yaml names.
 
-    What is written with `to` and `through` runs as queries of SQL do, and is compiled with those: either reads what the other one writes.
+    Results of `to` and `through` run as queries; these and the project's SQL read each other's results.
 
-    name: in front of the names of what streams need beside their outputs. priority, latency_target_ms, on_change: of the queries, as in
-    their WITH clause. version: of letters and digits; queries with Python functions are rebuilt when it changes, in place of whenever the
-    source of the module or of one that it imports does. Raises DefinitionError.
+    name: prefix of the names of internal streams. priority, latency_target_ms, on_change: as in the WITH clause of a
+    query. version: letters and digits; queries with Python functions are rebuilt when it changes, instead of when the
+    source of the module or of an imported one changes. Raises DefinitionError.
 
     >>> streams = StreamsBuilder("LARGE")
     >>> orders = streams.stream("ORDERS")
@@ -63,8 +63,8 @@ class StreamsBuilder:
     ) -> Stream:
         """A stream by its name in SQL. With a `topic` it is declared here, as CREATE STREAM does.
 
-        key: types by name of a column. value: a dataclass or `msgspec.Struct`, whose objects functions get, or types by name of a column.
-        partitions, format, key_format, timestamp (the column of event time): as in the WITH clause.
+        key: types by column name. value: a dataclass or `msgspec.Struct`, whose objects functions get, or types by
+        column name. partitions, format, key_format, timestamp (the column of event time): as in the WITH clause.
         """
         properties = with_clause(
             topic=topic, partitions=partitions, format=format, key_format=key_format, timestamp=timestamp

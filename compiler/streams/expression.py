@@ -21,7 +21,7 @@ _INT_MAX, _BIGINT_MAX = 2**31 - 1, 2**63 - 1
 
 
 class Expression:
-    """An expression over the columns of a stream or table. It means what the same expression in the project's SQL means.
+    """An expression over columns, with the meaning of SQL.
 
     Operators: `+ - * / %`, comparisons, `&` (AND), `|` (OR), `~` (NOT), `[i]` (element of an ARRAY or MAP).
 
@@ -122,7 +122,7 @@ class Expression:
         return _operator("is_not_null", self)
 
     def is_distinct_from(self, other: Any) -> Expression:
-        """IS DISTINCT FROM: as `!=`, with NULL as a value like others."""
+        """IS DISTINCT FROM: as `!=`, with NULL as a value."""
         return _operator("is_distinct", self, other)
 
     def is_in(self, *values: Any) -> Expression:
@@ -140,7 +140,7 @@ class Expression:
         return _operator("between", self, low, high)
 
     def like(self, pattern: str) -> Expression:
-        """LIKE pattern: % is any text, _ any character."""
+        """LIKE: % is any string, _ any character."""
         return _operator("like", self, pattern)
 
     def field(self, name: str) -> Expression:
@@ -149,7 +149,7 @@ class Expression:
         return Expression(Func("field", (self.ast, Lit("string", name, at)), at))
 
     def cast(self, to: Any) -> Expression:
-        """CAST. to: a type as SQL writes it, or as annotations do (`float` is DOUBLE).
+        """CAST. to: a type in SQL, or an annotation (`float` is DOUBLE).
 
         >>> col("price").cast(int)
         CAST(PRICE AS BIGINT)
@@ -161,7 +161,7 @@ class Expression:
 
 
 def col(name: str) -> Expression:
-    """A column of the stream or table that the expression is used with. Names fold as in SQL, unless they are in back-ticks.
+    """A column. Names fold as in SQL, except in backticks.
 
     >>> col("price") / 2, col("`price`")
     (PRICE / 2, `price`)
@@ -172,7 +172,8 @@ def col(name: str) -> Expression:
 
 
 def lit(value: Any) -> Expression:
-    """A constant: None, bool, int, float, str, Decimal, date, datetime (without a zone), a list (ARRAY) or dict (STRUCT) of them.
+    """A constant: None, bool, int, float, str, Decimal, date, datetime (without a zone), or a list (ARRAY) or dict
+    (STRUCT) of them.
 
     >>> lit(["a", None])
     ARRAY['a', NULL]
@@ -181,7 +182,8 @@ def lit(value: Any) -> Expression:
 
 
 class Functions:
-    """Calls functions by their names in SQL, built in or of the project: `fn.ROUND(col("price"), 2)`, `fn("SCORE", col("price"))`.
+    """Calls functions by their SQL names, built in or of the project: `fn.ROUND(col("price"), 2)`, `fn("SCORE",
+    col("price"))`.
 
     Aggregates (`fn.SUM`, `fn.COUNT()`) are for `aggregate`. A Python lambda is a lambda of SQL, over expressions.
 

@@ -35,7 +35,7 @@ from flowql.compiler.streams.windows import HoppingWindow, SessionWindow, Tumbli
 
 
 class Stream(Relation):
-    """A stream: each row is an event of its own. Made by `StreamsBuilder.stream` and by methods, which leave the stream as it is.
+    """A stream: each row is an event. Methods return new streams.
 
     >>> streams = StreamsBuilder("SHOP")
     >>> orders = streams.stream("ORDERS")
@@ -57,8 +57,8 @@ class Stream(Relation):
         value: Any = None,
         **named: Any,
     ) -> Stream:
-        """Another key and other values: a function of (key, value) that returns (key, value), with the types of both; or `key`
-        as a column, a list of them or expressions by name, and values as for `map_values`.
+        """Another key and other values: a function of (key, value) that returns (key, value), with the types of both;
+        or `key` as a column, a list of them or expressions by name, and values as for `map_values`.
         """
         at, label = here(), self._graph.label("MAP")
         if callable(function) and not isinstance(function, Expression):
@@ -68,14 +68,14 @@ class Stream(Relation):
         return Stream(self._graph, step)
 
     def flat_map(self, function: Callable[..., Any], *, key: Any, value: Any) -> Stream:
-        """Any number of rows for each: a function of (key, value) that returns, or yields, pairs (key, value) with the types
+        """Several rows for each: a function of (key, value) that returns or yields pairs (key, value) of the types
         `key` and `value`.
         """
         return self._called(self._graph.label("FLAT_MAP"), here(), function, key, value, many=True)
 
     def flat_map_values(self, function: Callable[..., Any] | None = None, *, value: Any = None, **named: Any) -> Stream:
-        """Any number of rows under the same key: a function that returns, or yields, values; or one expression by name that
-        gives an ARRAY, of which each element becomes a row.
+        """Several rows under the same key: a function that returns or yields values; or one expression by name that
+        gives an ARRAY.
         """
         at, label = here(), self._graph.label("FLAT_MAP_VALUES")
         if function is not None:
@@ -93,13 +93,13 @@ class Stream(Relation):
         return Stream(self._graph, Call(label, at, (self._step,), made), row.made)
 
     def select_key(self, *key: str | Expression, **named: Any) -> Stream:
-        """Another key: columns, or expressions by name. All columns stay, the old key among them."""
+        """Another key: columns, or expressions by name. All columns stay."""
         at, label = here(), self._graph.label("SELECT_KEY")
         step = Rekey(label, at, (self._step,), columns(label, key, named, at))
         return Stream(self._graph, step, self._row)
 
     def branch(self, *conditions: Condition) -> list[Stream]:
-        """A stream per condition: a row is in that of the first one that is true of it, and in none if none is."""
+        """One stream per condition. A row goes to the first one whose condition is true, or is left out."""
         at, found = here(), []
         if not conditions:
             raise DefinitionError("branch without conditions", 'branch(col("n") > 10, lit(True))')
@@ -121,7 +121,7 @@ class Stream(Relation):
         return Stream(self._graph, Merge(label, at, (self._step, *(o._step for o in others))), row)
 
     def peek(self, function: Callable[..., Any]) -> Stream:
-        """Calls a function for each row, which goes on as it is. A row that is processed again after a failure is seen again."""
+        """Calls a function for each row and passes the row on. After a failure it may see a row again."""
         at, label = here(), self._graph.label("PEEK")
 
         def seen(*args: Any) -> bool:
@@ -147,10 +147,10 @@ class Stream(Relation):
         name: str | None = None,
         partitions: int | None = None,
     ) -> Stream:
-        """What a `Processor` forwards, which runs as a topology of its own, over a topic.
+        """The records that a `Processor` forwards. It runs as a separate topology, over a topic.
 
-        value, key: the columns of what it forwards, as for `map`; without `key` that of this stream. stores: its state stores.
-        name: of the stream that it writes.
+        value, key: the columns that it forwards, as for `map`; default of `key`: that of this stream. stores: its state
+        stores. name: of the stream that it writes.
         """
         at, label = here(), self._graph.label("PROCESS")
         source, sink = self._relation(f"{label}_INPUT", at), name or f"{label}_OUTPUT"
@@ -173,7 +173,7 @@ class Stream(Relation):
         return Stream(self._graph, Read(Label(f"{label}_READ", label.method), at, (), sink, "stream"), given.made)
 
     def window(self, size: timedelta) -> WindowedStream:
-        """For joins: for how long each row can be joined with rows that come later."""
+        """For joins: how long each row can be joined with later rows."""
         if isinstance(size, TumblingWindow | HoppingWindow | SessionWindow):
             hint = "group_by(...).window(...), or a timedelta for a join"
             raise DefinitionError(f"{type(size).__name__} is a window of an aggregation", hint)
@@ -197,12 +197,12 @@ class Stream(Relation):
         grace: timedelta | None = None,
         suffix: str = "_RIGHT",
     ) -> Stream:
-        """Rows with equal keys. The result has the columns of both sides, the key once; `suffix` goes behind names on the right
-        that the left side has.
+        """Rows with equal keys. The result has the columns of both sides, the key once; names on the right that the
+        left side has get `suffix`.
 
-        on: what is equal: a column of both sides, or (left, right); with a table, of the left side, to the table's key. Default: the
-        keys. within: with a stream, how far apart in time rows may be, or (how much earlier, how much later) the row of `other`
-        may be. grace: how late rows may come.
+        on: a column of both sides, or (left, right); with a table, a column of the left side that is the table's key.
+        Default: the keys. within: with a stream, how far apart in time rows may be, or (how much earlier, how much
+        later) the row of `other` may be. grace: how late rows may come.
         """
         return Stream(self._graph, self._join("inner", other, on, suffix, within, grace))
 
@@ -215,7 +215,7 @@ class Stream(Relation):
         grace: timedelta | None = None,
         suffix: str = "_RIGHT",
     ) -> Stream:
-        """As `join`, with rows of this side that match none; the other columns are NULL there."""
+        """As `join`, also with unmatched rows of this side; the other columns are NULL."""
         return Stream(self._graph, self._join("left", other, on, suffix, within, grace))
 
     def outer_join(
@@ -227,17 +227,17 @@ class Stream(Relation):
         grace: timedelta | None = None,
         suffix: str = "_RIGHT",
     ) -> Stream:
-        """As `join`, with rows of either side that match none."""
+        """As `join`, also with unmatched rows of either side."""
         return Stream(self._graph, self._join("full", other, on, suffix, within, grace))
 
     def join_prior(self, other: Stream, *, within: timedelta, on: On | None = None, suffix: str = "_RIGHT") -> Stream:
-        """As `join`, of rows of `other` that are older than the row of this side, by at most `within`."""
+        """As `join`, with rows of `other` that are older by at most `within`."""
         bounds = (within, timedelta())
         return Stream(self._graph, self._join("inner", other, on, suffix, bounds, prior=True))
 
     def to_table(self, name: str | None = None) -> Table:
-        """The latest row of each key; one without a value removes it. It reads the topic of the stream, which is written if there is
-        none. name: of the table.
+        """The latest row of each key; one without a value removes it. The table reads the stream's topic, which is
+        created if missing.
         """
         at, label = here(), self._graph.label("TO_TABLE")
         source = self._relation(f"{name or label}_ROWS", at)
@@ -246,7 +246,7 @@ class Stream(Relation):
 
 
 class WindowedStream:
-    """A stream whose rows can be joined with those of another one for a time (`Stream.window`).
+    """A stream whose rows can be joined for a time (`Stream.window`).
 
     >>> streams = StreamsBuilder("SHOP")
     >>> clicks = streams.stream("CLICKS").window(timedelta(minutes=30))
@@ -258,27 +258,27 @@ class WindowedStream:
         self._stream, self._size = stream, size
 
     def join(self, other: WindowedStream, *, on: On | None = None, suffix: str = "_RIGHT") -> Stream:
-        """Each row of either side with the rows of the other one, of equal keys, that came within the window of that side."""
+        """Rows of both sides with equal keys. Each row matches rows that come within the window of its side."""
         within = (other._size, self._size)
         return self._stream.join(other._stream, on=on, within=within, suffix=suffix)
 
     def left_join(self, other: WindowedStream, *, on: On | None = None, suffix: str = "_RIGHT") -> Stream:
-        """As `join`, with rows of this side that match none."""
+        """As `join`, also with unmatched rows of this side."""
         within = (other._size, self._size)
         return self._stream.left_join(other._stream, on=on, within=within, suffix=suffix)
 
     def outer_join(self, other: WindowedStream, *, on: On | None = None, suffix: str = "_RIGHT") -> Stream:
-        """As `join`, with rows of either side that match none."""
+        """As `join`, also with unmatched rows of either side."""
         within = (other._size, self._size)
         return self._stream.outer_join(other._stream, on=on, within=within, suffix=suffix)
 
     def join_prior(self, other: WindowedStream, *, on: On | None = None, suffix: str = "_RIGHT") -> Stream:
-        """As `join`, of rows of `other` that are older than the row of this side."""
+        """As `join`, with rows of `other` that are older."""
         return self._stream.join_prior(other._stream, on=on, within=other._size, suffix=suffix)
 
 
 class Table(Relation):
-    """A table: each row is the latest one of its key. Made by `StreamsBuilder.table`, by aggregations and by `Stream.to_table`.
+    """A table: each row is the latest one of its key.
 
     >>> streams = StreamsBuilder("SHOP")
     >>> customers, regions = streams.table("CUSTOMERS"), streams.table("REGIONS")
@@ -288,20 +288,20 @@ class Table(Relation):
     _kind: RelationKind = "table"
 
     def group_by(self, *key: str | Expression, **named: Any) -> Grouped:
-        """For aggregations: rows by columns, or by expressions by name. A row that changes leaves its group."""
+        """As for `Stream`. A changed row leaves its group."""
         at, label = here(), self._graph.label("GROUP_BY")
         return Grouped(self, columns(label, key, named, at))
 
     def join(self, other: Table, *, on: On | None = None, suffix: str = "_RIGHT") -> Table:
-        """Rows with equal keys; with `on`, each row with the one of `other` whose key that column is (a foreign key)."""
+        """Rows with equal keys; with `on`, that column contains keys of `other` (a foreign key)."""
         return self._joined("inner", other, on, suffix)
 
     def left_join(self, other: Table, *, on: On | None = None, suffix: str = "_RIGHT") -> Table:
-        """As `join`, with rows of this table that match none."""
+        """As `join`, also with unmatched rows of this table."""
         return self._joined("left", other, on, suffix)
 
     def outer_join(self, other: Table, *, suffix: str = "_RIGHT") -> Table:
-        """As `join`, with rows of either table that match none."""
+        """As `join`, also with unmatched rows of either table."""
         return self._joined("full", other, None, suffix)
 
     def _joined(self, kind: JoinKind, other: Table, on: On | None, suffix: str) -> Table:
@@ -310,7 +310,7 @@ class Table(Relation):
         return Table(self._graph, self._join(kind, other, on, suffix))
 
     def suppress(self) -> Table:
-        """Only the final row of each window, when the window is closed (EMIT FINAL), in place of every change."""
+        """Only the final row of each window, when it closes (EMIT FINAL)."""
         step = self._step
         if not isinstance(step, Aggregate) or step.window is None:
             hint = "orders.group_by_key().window(TumblingWindow(...)).count().suppress()"
@@ -319,7 +319,7 @@ class Table(Relation):
         return Table(self._graph, Aggregate(label, at, step.inputs, step.keys, step.values, step.window, final=True))
 
     def to_stream(self, name: str | None = None) -> Stream:
-        """The changes of the table as a stream, which reads its topic; the table is written if it is not there. name: of the stream."""
+        """The changes of the table as a stream over its topic, which is created if missing."""
         at, label = here(), self._graph.label("TO_STREAM")
         source = self._relation(f"{name or label}_ROWS", at)
         self._graph.declared.append(Declared(name or label, "stream", at, None, None, (), source))
@@ -329,7 +329,7 @@ class Table(Relation):
 
 
 class Grouped:
-    """Rows in groups, to be aggregated to a table.
+    """Groups of rows, to be aggregated to a table.
 
     >>> orders = StreamsBuilder("SHOP").stream("ORDERS")
     >>> hourly = orders.group_by("customer").window(TumblingWindow(timedelta(hours=1)))
@@ -341,7 +341,7 @@ class Grouped:
         self._rows, self._key, self._window = rows, key, window
 
     def window(self, window: Window) -> Grouped:
-        """Each group in windows of time. Aggregates can name their bounds: `start=col("WINDOWSTART")`."""
+        """Groups by time windows too. Aggregates can name the bounds: `start=col("WINDOWSTART")`."""
         if not isinstance(window, TumblingWindow | HoppingWindow | SessionWindow):
             raise DefinitionError(f"{window!r} is no window", "TumblingWindow(timedelta(minutes=1))")
         if self._rows._kind == "table":
@@ -363,9 +363,9 @@ class Grouped:
         merge: Callable[..., Any] | None = None,
         **named: Any,
     ) -> Table:
-        """Expressions over aggregates, by name (`total=fn.SUM(col("price"))`), or a function of (aggregate, value) that returns the
-        next aggregate, which is a row of type `value`. initial: makes the first one. undo: as the function, for rows that leave, over
-        tables. merge: of two aggregates, for sessions.
+        """Aggregates by name (`total=fn.SUM(col("price"))`), or a function of (aggregate, value) that returns the next
+        aggregate, a row of type `value`. initial: makes the first aggregate. undo: as the function, for rows that
+        leave a table. merge: of two aggregates, for sessions.
         """
         at = here()
         label = self._graph.label("AGGREGATE")
@@ -380,7 +380,7 @@ class Grouped:
         return self._table(label, made, row.made)
 
     def reduce(self, function: Callable[..., Any], *, undo: Callable[..., Any] | None = None) -> Table:
-        """A function of (a, b), two values of the group, that returns one; the first value of a group is as it comes. undo: as for
+        """A function of two values of the group that returns one. A group starts as its first value. undo: as for
         `aggregate`.
         """
         label = self._graph.label("REDUCE")

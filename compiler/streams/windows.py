@@ -15,9 +15,9 @@ Kind = Literal["tumbling", "hopping", "session"]
 
 @dataclass(frozen=True)
 class TumblingWindow:
-    """Windows of one size, one behind the other.
+    """Adjacent windows of one size.
 
-    grace: how much later than stream time a row may be before its window is closed. retention: for how long windows are kept.
+    grace: how far behind stream time a row may be before its window closes. retention: how long windows are kept.
 
     >>> TumblingWindow(timedelta(minutes=1)).clause().size_ms
     60000
@@ -33,7 +33,7 @@ class TumblingWindow:
 
 @dataclass(frozen=True)
 class HoppingWindow:
-    """Windows of one size that begin every `advance`, so that they overlap. grace, retention: as in TumblingWindow."""
+    """Windows of one size that begin every `advance` and overlap. grace, retention: as in TumblingWindow."""
 
     size: timedelta
     advance: timedelta
@@ -46,7 +46,7 @@ class HoppingWindow:
 
 @dataclass(frozen=True)
 class SessionWindow:
-    """Rows of a key with no more than `gap` between them. grace, retention: as in TumblingWindow."""
+    """Rows of a key with at most `gap` between them. grace, retention: as in TumblingWindow."""
 
     gap: timedelta
     grace: timedelta | None = None

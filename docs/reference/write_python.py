@@ -44,6 +44,13 @@ PARTS = {
     ),
     "Errors": ("ProjectError", "CompileError", "CommandError", "RuntimeFailure"),
 }
+# For the compiler and the engine, not for users.
+INNER = {
+    "Topology": {"steps", "calls", "store", "make", "check"},
+    "BatchProcessor": {"process"},
+    "WindowStore": {"spec"},
+    "SessionStore": {"spec"},
+}
 HEAD = """\
 # Python
 
@@ -89,8 +96,9 @@ def _class(name: str) -> Iterator[str]:
     shown = [f for f in dataclasses.fields(made) if not f.name.startswith("_")] if fields else []
     if shown:
         yield f"Fields: {', '.join(f'`{f.name}: {f.type}`' for f in shown)}\n"
+    left_out = fields | INNER.get(name, set())
     for member, value in vars(made).items():
-        if not (member.startswith("_") or member in fields or not inspect.getdoc(value)):
+        if not (member.startswith("_") or member in left_out or not inspect.getdoc(value)):
             yield from _member(member, value)
     if issubclass(made, Relation):
         yield from _common(name)

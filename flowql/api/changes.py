@@ -13,13 +13,12 @@ from flowql.server.following import Following
 
 
 class Subscription:
-    """Changes as they are committed, one after the other; blocks while there are none. Close it, or use it in a `with`.
+    """Changes as they are committed; blocks while there are none. Close it, or use it in a `with`.
 
-    A `Change` is `insert` of a row into a stream, `put` or `delete` of a row of a table (`delete`: its row has the key alone). `Rebuilt`
-    says that what was told so far was replaced, and that all rows of the new generation follow. It ends at its limit, when it
-    is closed, and when no instance runs any more and everything was told.
+    It gives a `Change` for each row, and `Rebuilt` before all rows of a new generation. It ends at its limit, when it
+    is closed, or after the last change when no instance runs.
 
-    One thread iterates it; any thread may close it. `async for` waits in a thread of its own.
+    One thread iterates it; any thread may close it. `async for` waits in another thread.
     """
 
     def __init__(self, changes: Generator[Change | Rebuilt], end: Callable[[], None]) -> None:
@@ -37,7 +36,7 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """Ends it, and gives nothing more. A thread that iterates releases what it holds."""
+        """Ends it. The iterating thread releases its resources."""
         self._closed = True
         self._end()
         if self._iterating.acquire(blocking=False):

@@ -41,16 +41,15 @@ def connect(
     target: str | None = None,
     variables: Mapping[str, str] = _NO_VARIABLES,
 ) -> Connection:
-    """A project: its running instance where there is one, else what its directory holds. Or an instance elsewhere, by its URL.
+    """Connects to a project's folder, with or without a running instance, or to an instance by its URL.
 
-    project: a folder in the project, or its `flowql.yaml`. Raises ProjectError with all mistakes of the file.
+    project: a folder in the project, its `flowql.yaml`, or the URL of an instance whose target has `api`. token: that
+    of `api`. certificate: a file of the certificates to trust for https, instead of the system's. target, variables: of
+    the projects that `deploy` is given; `execute` uses the variables too. Raises ProjectError with all mistakes of the
+    file, CommandError if no instance answers.
 
         >>> with flowql.connect("pipelines/quickstart") as project:  # doctest: +SKIP
         ...     delays = project.sql("SELECT CARRIER, AVG(DELAY) AS MEAN FROM DELAYS GROUP BY CARRIER").df()
-
-    Or the URL of an instance whose target has `api`; the instance answers, writes and computes. Raises CommandError if none answers there. token: that of
-    `api`. certificate: a file of the certificates to trust for https, in place of those of the system. target, variables: of the projects that
-    `deploy` is given; `execute` knows the variables, too.
 
         >>> with flowql.connect(
         ...     "http://shop.example.com:8321", token=os.environ["FLOWQL_TOKEN"]
@@ -72,10 +71,10 @@ def connect(
 
 
 class Connection:
-    """A project's results, changes, topics and deployments. Any thread may use it; close it, or use it in a `with`.
+    """A project's results, changes, topics and deployments. Thread-safe; close it, or use it in a `with`.
 
-    `title`, `code` and `help` of a CommandError say what is wrong and what to do. Over a URL the same methods give the same, computed by the
-    instance; a CommandError with the code FQ5302 says that it does not answer.
+    `title`, `code` and `help` of a CommandError say what is wrong and what to do. Over a URL the instance computes the
+    same results; FQ5302 says that it does not answer.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -94,39 +93,44 @@ class Connection:
 
     @property
     def project(self) -> Project:
-        """The one of the folder. CommandError over a URL."""
+        """The folder's project. CommandError over a URL."""
         return self._backend.project
 
     @property
     def settings(self) -> Settings:
-        """The settings of its target. Raises CommandError for a connection to a URL."""
+        """The target's settings. CommandError over a URL."""
         return self._backend.settings
 
     def sql(self, query: str, *, engine: QueryEngine | None = None) -> Result:
-        """The answer to one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit. engine: "duckdb" for DuckDB's own SQL over the same rows.
+        """The answer to one SELECT, WITH, DESCRIBE, EXPLAIN or SHOW, as of one commit. engine: "duckdb" for DuckDB's
+        own SQL over the same rows.
 
-        Raises QueryError for what is not SQL, is about something that is not there, or needs more than an interactive query may take.
+        Raises QueryError for malformed SQL, unknown names, or more than an interactive query may use.
         """
         with self._backend.answer(text(query, "query"), engine) as answer:
             return Result(answer.table())
 
     def batches(self, query: str, *, engine: QueryEngine | None = None) -> Iterator[pa.RecordBatch]:
-        """The answer in pieces as they are computed, for one that is too large for memory. Close the iterator to end it early. engine: as of `sql`."""
+        """The answer in batches as they are computed, for large answers. Close the iterator to end early. engine: as of
+        `sql`.
+        """
         with self._backend.answer(text(query, "query"), engine) as answer:
             yield from answer.batches
 
     def execute(self, statements: str) -> int:
-        """INSERT, UPDATE and DELETE, each as one transaction; the number of rows that were changed.
+        """INSERT, UPDATE and DELETE, each as one transaction; the number of changed rows.
 
-        Statements before one that fails stay done. Raises CompileError before anything is done, CommandError, RuntimeFailure.
+        Statements before a failing one stay done. Raises CompileError before anything is done, CommandError,
+        RuntimeFailure.
         """
         return self._backend.execute(text(statements, "statements"))
 
     def returning(self, statement: str) -> Result:
-        """INSERT, UPDATE or DELETE with RETURNING, as one transaction; the rows that it gives back, which are committed.
+        """INSERT, UPDATE or DELETE with RETURNING, as one transaction; the returned rows, after INSERT and UPDATE or
+        before DELETE.
 
-        Rows as they are after INSERT and UPDATE, and as they were before DELETE. Several statements are possible if one of them has RETURNING.
-        Raises CompileError or QueryError before anything is done, CommandError, RuntimeFailure.
+        Several statements are possible if one of them has RETURNING. Raises CompileError or QueryError before anything
+        is done, CommandError, RuntimeFailure.
         """
         return Result(self._backend.returning(text(statement, "statement")))
 
@@ -135,23 +139,24 @@ class Connection:
     ) -> Subscription:
         """New rows of a stream, changes of a table, or rows of `SELECT ... EMIT CHANGES`, as they are committed.
 
-        start: where to start reading streams. limit: end after so many changes. Computed in this process from the log; over a URL by the
-        instance, for 16 subscriptions at a time, and what the program does not take for ten minutes ends it.
-        Raises QueryError, also if no instance runs that could bring anything new. Over a URL, CommandError if the connection breaks off.
+        start: where to start reading streams. limit: end after so many changes. Over a URL an instance serves 16
+        subscriptions at a time, and ends one whose changes are not taken for ten minutes. Raises QueryError, also if no
+        instance runs that could add rows; over a URL CommandError if the connection breaks.
         """
         check_following(start, limit)
         return self._backend.subscribe(text(what, "what"), start, limit)
 
     def produce(self, name: str, rows: Any, *, timestamp: str | None = None) -> int:
-        """Write rows to the topic of a stream or table in one transaction; their number. The topic is created if missing.
+        """Write rows to the topic of a stream or table in one transaction; their number. The topic is created if
+        missing.
 
-        rows: dicts, or an Arrow table, a pandas or polars frame, or anything with Arrow's PyCapsule interface. Columns are found whatever their
-        case; missing ones are NULL. timestamp: the column with the event time; by default the column that the source declares, else the
-        present. In a table a row with nothing but its key deletes the row.
-        Raises CommandError, and writes nothing, if a row cannot be written.
+        rows: dicts, or an Arrow table, a pandas or polars frame, or anything with Arrow's PyCapsule interface. Column
+        names ignore case; missing columns are NULL. In a table a row with only its key deletes the row. timestamp: the
+        column with the event time; default: that of the source, else the present. Raises CommandError, and writes
+        nothing, if a row cannot be written.
 
-        Over a URL a frame of more than about 8 MB is written in several transactions. If the connection breaks off before the answer, it is not known
-        whether the rows were written: nothing is sent again by itself, as that could write them twice.
+        Over a URL a frame of more than about 8 MB is written in several transactions. If the connection breaks before
+        the answer, the rows may or may not be written; nothing is sent again.
         """
         column = None if timestamp is None else text(timestamp, "timestamp")
         return self._backend.produce(text(name, "name"), rows, column)
@@ -170,13 +175,14 @@ class Connection:
         dry_run: bool = False,
         warn: Warn | None = None,
     ) -> Document:
-        """Deploy the project to its instance, which is started if none runs; the document that `flowql deploy -o json` prints.
+        """Deploy the project, starting an instance if none runs; the document of `flowql deploy -o json`. The options
+        are those of `flowql deploy`.
 
-        The options are those of `flowql deploy`. Files are read anew. warn: receives the compiler's warnings. Returns as soon as every
-        query runs; `status` says how far what is rebuilt has come. Raises CompileError with all mistakes, CommandError.
+        warn: receives the compiler's warnings. Returns when every query runs; `status` shows the progress of rebuilds.
+        Raises CompileError with all mistakes, CommandError.
 
-        project: over a URL, the folder here of what is deployed there. It is compiled here; Python modules do not travel, so the instance must have the
-        same ones in its folder.
+        project: over a URL, the local folder to compile and deploy. The instance must have the same Python modules in
+        its folder.
         """
         found, topics_there = self._backend.read(project)
 
@@ -203,9 +209,10 @@ class Connection:
         accept_history: bool = False,
         dry_run: bool = False,
     ) -> Document:
-        """Deploy the plan of an earlier deployment, as `flowql deploy --rollback` does; the document that it prints. Files stay as they are.
+        """Deploy the plan of an earlier deployment; the document of `flowql deploy --rollback -o json`. Files stay as
+        they are.
 
-        number: of `deployments`; None for the one before. Raises CommandError.
+        number: of `deployments`; default: the previous one. Raises CommandError.
         """
 
         def decided(_: Record, _topics: Mapping[str, int]) -> tuple[Plan, DeployRequest]:
@@ -215,23 +222,23 @@ class Connection:
         return self._backend.carry_out(decided)
 
     def deployments(self) -> list[Document]:
-        """What `flowql deployments -o json` prints: the last 50 deployments, oldest first."""
+        """The document of `flowql deployments -o json`: the last 50 deployments, oldest first."""
         entries, record = self._backend.history()
         return [to_data(entry, entries, record) for entry in entries]
 
     def status(self) -> Document:
-        """What `flowql status -o json` prints: of the running instance, or of what its directory holds."""
+        """The document of `flowql status -o json`."""
         return self._backend.status()
 
     def pause(self, query: str, *others: str) -> list[str]:
-        """Pause queries, given their ids or sink names; returns the ids. State and positions are kept.
+        """Pause queries by id or result; their ids. State and positions are kept.
 
         A pause survives restarts and deployments, until `resume`. Raises CommandError, also if no instance runs.
         """
         return self._backend.pause(texts([query, *others], "the names"), paused=True)
 
     def resume(self, query: str, *others: str) -> list[str]:
-        """Resume paused queries where they stopped; their ids. Records that have come meanwhile are processed now.
+        """Resume paused queries where they stopped; their ids.
 
         Raises CommandError, also if no instance runs.
         """

@@ -22,13 +22,12 @@ _NO_VARIABLES: Mapping[str, str] = {}
 
 
 class Instance:
-    """The project of a folder, deployed and run by threads of this process: what `flowql run` does.
+    """A folder's project, deployed and run by threads of this process, as `flowql run` does.
 
         >>> with flowql.Instance("shop") as shop:  # doctest: +SKIP
         ...     shop.connection.sql("SELECT COUNT(*) AS N FROM ORDERS").one()
 
-    Other processes find it as they find any instance: `flowql query`, `flowql status` and `flowql deploy` work beside it. What it has
-    committed survives the process; the next start continues there. One thread starts and stops it.
+    Commands such as `flowql query`, `flowql status` and `flowql deploy` work beside it. One thread starts and stops it.
 
     project: a folder in the project, or its `flowql.yaml`. warn: receives the compiler's warnings.
     """
@@ -56,10 +55,10 @@ class Instance:
         self.stop()
 
     def start(self) -> Instance:
-        """Recovers, deploys the project, and processes from then on. Returns itself.
+        """Recovers, deploys and processes. Returns itself.
 
-        Raises CompileError with all mistakes, CommandError if the deployment is refused, RuntimeFailure if another process has its directory;
-        then nothing is left running.
+        Raises CompileError with all mistakes, CommandError if the deployment is refused, RuntimeFailure if another
+        process has its directory. Nothing is left running then.
         """
         if self._host is not None:
             return self
@@ -81,7 +80,7 @@ class Instance:
         return self
 
     def stop(self) -> None:
-        """Commits what was processed and ends its threads. Once is enough."""
+        """Commits what was processed and ends its threads."""
         self.connection.close()
         host, self._host = self._host, None
         if host is not None:
@@ -89,7 +88,7 @@ class Instance:
 
     @property
     def healthy(self) -> bool:
-        """Whether it runs: for the health check of a service."""
+        """Whether it runs, for a health check."""
         try:
             self.check()
         except CommandError:
@@ -97,6 +96,6 @@ class Instance:
         return self._host is not None
 
     def check(self) -> None:
-        """Raises CommandError with the reason if the engine has ended by itself."""
+        """Raises CommandError with the reason if the engine has ended."""
         if self._host is not None:
             self._host.wait(0)

@@ -20,9 +20,9 @@ SHOWN_ROWS = 20  # in a notebook
 
 
 class Result:
-    """The rows of an answer: all of one commit, in memory.
+    """The rows of an answer, of one commit, in memory.
 
-    Iterate it for rows as dicts of Python values: DECIMAL as `Decimal`, DATE and TIMESTAMP as `date` and `datetime`.
+    Iterate it for rows as dicts: DECIMAL as `Decimal`, DATE and TIMESTAMP as `date` and `datetime`.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -43,18 +43,18 @@ class Result:
 
     @property
     def commit(self) -> int | None:
-        """The number of the commit that the rows are of; None if nothing of the answer is of the state of an instance."""
+        """The number of the rows' commit; None if the answer reads no state."""
         found = self._said(SEQUENCE)
         return int(found) if found else None
 
     @property
     def note(self) -> str:
-        """What is missing, if the answer is about some partitions only, or why its rows may be of different moments; else empty."""
+        """Missing partitions, or why rows may be of different commits; else empty."""
         parts = [self._said(COVERAGE), self._said(MISSING), self._said(APART), self._said(MOMENTS)]
         return "; ".join(p for p in parts if p)
 
     def one(self) -> Any:
-        """The value of an answer of one row and one column. ValueError for another shape."""
+        """The value of an answer of one row and column; else ValueError."""
         if (shape := (self._table.num_rows, self._table.num_columns)) != (1, 1):
             raise ValueError(f"the answer has {shape[0]:,} rows and {shape[1]} columns, not one of each")
         try:
@@ -63,15 +63,15 @@ class Result:
             raise far_time() from error
 
     def arrow(self) -> pa.Table:
-        """The answer as an Arrow table, without a copy."""
+        """An Arrow table, without a copy."""
         return self._table
 
     def df(self) -> pandas.DataFrame:
-        """The answer as a pandas frame; pandas must be installed."""
+        """A pandas frame; pandas must be installed."""
         return self._table.to_pandas()
 
     def pl(self) -> polars.DataFrame:
-        """The answer as a polars frame; polars must be installed."""
+        """A polars frame; polars must be installed."""
         import polars
 
         found = polars.from_arrow(self._table)
@@ -79,7 +79,7 @@ class Result:
         return found
 
     def rel(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """The answer as a relation of a DuckDB connection, by default DuckDB's default connection."""
+        """A relation of a DuckDB connection, by default DuckDB's default connection."""
         import duckdb
 
         return duckdb.from_arrow(self._table) if connection is None else connection.from_arrow(self._table)

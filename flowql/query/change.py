@@ -13,9 +13,9 @@ Op = Literal["insert", "put", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row that came: `insert` into a stream, `put` into a table, `delete` from one (then only its key is there).
+    """A changed row: `insert` into a stream, `put` into a table, `delete` from one (with the key alone).
 
-    op: insert, put or delete. rowtime_ms: its event time, ms since 1970. row: the values by column.
+    rowtime_ms: event time, ms since 1970. row: values by column.
     """
 
     op: Op
@@ -25,9 +25,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What was told until here is of results that are replaced; all rows of the generations that serve now follow.
+    """Earlier changes are of replaced results; all rows of the serving generations follow.
 
-    result: what rows follow from here on, with these columns. generations: of the streams that were rebuilt, by name.
+    result, columns: of the rows that follow. generations: of the rebuilt streams, by name.
     """
 
     generations: Mapping[str, int]
