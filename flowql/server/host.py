@@ -13,7 +13,7 @@ from flowql.compiler.functions.user import finding
 from flowql.deploy.settings import Settings
 from flowql.errors import CommandError
 from flowql.runtime.app.beat_file import RUNNING, STOPPING
-from flowql.runtime.app.threads import collect_less
+from flowql.runtime.app.threads import collect_all, collect_less
 from flowql.runtime.budget import MemoryBudget
 from flowql.runtime.events import INFO, say
 from flowql.server.address import remove_address
@@ -122,4 +122,5 @@ class Host:
         finally:  # also where Ctrl-C breaks off the waiting: threads of the engine would go on, and nothing could end them
             with self._log:
                 self.engine.stop()
+                collect_all()
                 say(INFO, "instance.stopped", pid=os.getpid())

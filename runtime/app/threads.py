@@ -65,10 +65,15 @@ def share_interpreter(queries: int) -> None:
 
 
 def collect_less() -> None:
-    """Collect cycles less often, and without what is loaded by now."""
+    """Collect cycles less often, and without what is loaded by now, until `collect_all`."""
     gc.collect()
     gc.freeze()  # what the program loaded lives for ever: no use in visiting it at every collection
     gc.set_threshold(GC_THRESHOLD)
+
+
+def collect_all() -> None:
+    """What `collect_less` left out is collected again: native modules complain at exit of objects that were never freed."""
+    gc.unfreeze()
 
 
 def name_thread(name: str) -> None:
@@ -115,7 +120,7 @@ class ThreadGroup:
         for t in self._threads:
             if t.is_alive() and t is not threading.current_thread():
                 t.join(max(0.0, (limit_ns - self._clock.cost_ns()) / 1e9))
-        gc.unfreeze()  # or native modules complain at exit that their objects were never freed
+        collect_all()
         return [t.name for t in self._threads if t.is_alive()]
 
     def where(self, name: str) -> str:
