@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from flowql.compiler.plan.asynchronous import AsyncMap
+from flowql.compiler.plan.asynchronous import AsyncCall, AsyncMap
+from flowql.compiler.plan.changes import GroupAggregate, GroupCall, Over, SetOperation, WindowCall
 from flowql.compiler.plan.expr import Expr, columns_of
 from flowql.compiler.plan.logical import Aggregate, Explode, Join, Node, Project, Rekey, Scan
 from flowql.compiler.plan.processors import Process
@@ -52,12 +53,13 @@ class ColumnGraph:
 
 
 def of_plan(plan: Plan) -> ColumnGraph:
-    """The columns of all results. Several queries may write one: then a column comes from all of theirs."""
+    """The columns of all results that can be seen. Several queries may write one: then a column comes from all of theirs."""
     found: dict[Place, frozenset[Place]] = {}
     for query in plan.queries:
-        for column, origins in _origins(query.logical).items():
+        result, origins = plan.source(query.sink), _origins(query.logical)
+        for column in result.visible if result is not None else origins:
             place = (query.sink, column)
-            found[place] = found.get(place, NOTHING) | origins
+            found[place] = found.get(place, NOTHING) | origins.get(column, NOTHING)
     return ColumnGraph(found)
 
 
@@ -82,15 +84,34 @@ def _made(node: Node, below: list[Origins]) -> Origins:
             return {f.name: of([f.expr]) for f in functions}
         case Aggregate(aggregates):
             return {a.name: of(a.args) for a in aggregates}
+        case GroupAggregate(keys, calls):
+            grouped = {f.name: _named(below, k) for f, k in zip(node.schema.key, keys, strict=True)}
+            return grouped | _results(below, calls)
+        case Over(calls=calls) | AsyncMap(calls):
+            return _results(below, calls)
+        case SetOperation():
+            return _matched(node, below)
         case Join(key_name=key):
             sides = [i.schema.fields[0].name for i in node.inputs if i.schema.fields]
             return {key: _all(_named(below, side) for side in sides)}
-        case AsyncMap(calls):
-            return {c.name: _all(_named(below, a) for a in c.args) for c in calls}
         case Process():  # what code makes of a row is not known
             every = _all(places for b in below for places in b.values())
             return dict.fromkeys(node.schema.names, every)
     return {}
+
+
+def _results(below: list[Origins], calls: Iterable[GroupCall | WindowCall | AsyncCall]) -> Origins:
+    return {c.name: _all(_named(below, a) for a in c.args) for c in calls}
+
+
+def _matched(node: Node, below: list[Origins]) -> Origins:
+    """Columns of a set operation, by position. Rows of EXCEPT are those of its first input."""
+    spec = node.spec
+    inputs = node.inputs[:1] if isinstance(spec, SetOperation) and spec.kind == "except" else node.inputs
+    values = [[b[f.name] for f in i.schema.value] for i, b in zip(inputs, below, strict=False)]
+    origins = [_all(places) for places in zip(*values, strict=True)]
+    key, value = ([f.name for f in fields] for fields in (node.schema.key, node.schema.value))
+    return dict(zip(key, origins, strict=False)) | dict(zip(value, origins, strict=True))
 
 
 def _of(below: list[Origins], exprs: Iterable[Expr]) -> frozenset[Place]:

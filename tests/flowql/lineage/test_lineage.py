@@ -180,3 +180,55 @@ def test_a_name_that_is_not_there(flowql, project):
         shown = flowql("lineage", *project, *arguments)
         assert shown.code in (1, 2)
         assert said in shown.err
+
+
+STANDARD = """
+CREATE TABLE orders (customer TEXT, item TEXT, amount NUMERIC(10, 2), at TIMESTAMPTZ, WATERMARK FOR at AS at)
+  WITH (kafka_topic = 'orders', partitions = 1, value_format = 'JSON');
+CREATE MATERIALIZED VIEW tumbled AS SELECT customer, window_start, SUM(amount) AS spent, COUNT(*) AS n
+  FROM TUMBLE(orders, at, INTERVAL '1 hour') GROUP BY customer, window_start;
+CREATE MATERIALIZED VIEW hopped AS SELECT customer, window_start, SUM(amount) AS spent
+  FROM HOP(orders, at, INTERVAL '30 minutes', INTERVAL '1 hour') GROUP BY customer, window_start;
+CREATE MATERIALIZED VIEW cumulated AS SELECT customer, window_start, SUM(amount) AS spent
+  FROM CUMULATE(orders, at, INTERVAL '30 minutes', INTERVAL '1 hour') GROUP BY customer, window_start;
+CREATE MATERIALIZED VIEW sessions AS SELECT customer, window_start, SUM(amount) AS spent
+  FROM SESSION(TABLE orders PARTITION BY customer, DESCRIPTOR(at), INTERVAL '1' HOUR) GROUP BY customer, window_start;
+CREATE MATERIALIZED VIEW running AS SELECT customer, SUM(amount) OVER (PARTITION BY item ORDER BY at) AS spent FROM orders;
+CREATE MATERIALIZED VIEW words AS SELECT customer AS word FROM orders UNION SELECT item FROM orders;
+CREATE MATERIALIZED VIEW buyers AS SELECT customer AS word FROM orders EXCEPT SELECT item FROM orders;
+CREATE MATERIALIZED VIEW greatest AS SELECT customer, MAX(spent) AS spent FROM tumbled GROUP BY customer;
+"""
+
+
+@pytest.mark.parametrize(
+    ("column", "made_of"),
+    [
+        *((f"{view}.spent", {"orders.amount"}) for view in ("tumbled", "hopped", "cumulated", "sessions", "running")),
+        *((f"{view}.customer", {"orders.customer"}) for view in ("tumbled", "hopped", "cumulated", "sessions")),
+        *((f"{view}.window_start", {"orders.at"}) for view in ("tumbled", "hopped", "cumulated", "sessions")),
+        ("tumbled.n", set()),
+        ("words.word", {"orders.customer", "orders.item"}),
+        ("buyers.word", {"orders.customer"}),
+        ("greatest.spent", {"tumbled.spent", "orders.amount"}),
+    ],
+)
+def test_columns_of_standard_views_come_through_windows_groups_and_sets(flowql, tmp_path, column, made_of):
+    (tmp_path / "flowql.yaml").write_text("name: shop\nsql: [p.sql]\ndialect: standard\n")
+    (tmp_path / "p.sql").write_text(STANDARD)
+    found = json.loads(flowql("lineage", "-p", str(tmp_path), "-c", column, "-o", "json").out)
+    assert {".".join(place) for place in found["made_of"]} == made_of
+
+
+def test_hidden_keys_are_no_columns_of_a_view(flowql, tmp_path):
+    (tmp_path / "flowql.yaml").write_text("name: shop\nsql: [p.sql]\ndialect: standard\n")
+    (tmp_path / "p.sql").write_text(STANDARD)
+    shown = flowql("lineage", "-p", str(tmp_path), "-c", "orders.at").out.splitlines()
+    assert shown == [
+        "orders.at",
+        "",
+        "goes into",
+        *(
+            f"{b} {v}.window_start"
+            for b, v in zip(["├─", "├─", "├─", "└─"], ["cumulated", "hopped", "sessions", "tumbled"], strict=True)
+        ),
+    ]
