@@ -86,7 +86,7 @@ def _made(node: Node, below: list[Origins]) -> Origins:
             return {a.name: of(a.args) for a in aggregates}
         case GroupAggregate(keys, calls):
             grouped = {f.name: _named(below, k) for f, k in zip(node.schema.key, keys, strict=True)}
-            return grouped | _results(below, calls)
+            return {**grouped, **_results(below, calls)}
         case Over(calls=calls) | AsyncMap(calls):
             return _results(below, calls)
         case SetOperation():
