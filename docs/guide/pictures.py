@@ -21,7 +21,7 @@ import pexpect
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from flowql.bench.isolation import plan_of
+from benchmarks.isolation import plan_of
 from flowql.bench.nexmark_input import write_log
 from flowql.cli.monitoring.screen import Screen
 from flowql.cli.monitoring.table import View

@@ -30,7 +30,7 @@ from flowql.runtime.log.kafka.settings import KafkaSettings
 from flowql.runtime.spark.log_address import KafkaAddress
 from flowql.runtime.spark.settings import SparkSettings
 
-NEXMARK = Path(__file__).parents[2] / "pipelines" / "nexmark"  # the project with the queries
+NEXMARK = Path(__file__).parent / "queries"  # a project
 TICK_S = 0.01  # each look takes the interpreter lock from the threads that are measured
 TICKS_PER_SAMPLE = 50  # a sample reads all of /proc: 20 a second were in the way of what is measured
 SPARK_MEMORY_BYTES = 3 << 29  # of the driver

@@ -1,6 +1,6 @@
 """The one file layer of the log (rule R17): whatever the log does to a disk goes through `Files`.
 
-`DiskFiles` is the machine's file system; `flowql.runtime.log.faults.SimulatedDisk` loses power and runs full on demand.
+`DiskFiles` is the machine's file system; `SimulatedDisk` of the tests loses power and runs full on demand.
 Paths are absolute strings. Errors are OSErrors of the operating system.
 """
 

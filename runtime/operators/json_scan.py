@@ -8,7 +8,7 @@ with arithmetic on whole columns. A record that is equal to the shape in every l
 keys; any other record is *declined* (`ok` False) and read by `flowql.runtime.serde.json`, the reference. Up to `SHAPES_MAX` shapes
 per batch are tried, for records with optional fields.
 
-`python -m flowql.bench.kernels` measures it.
+`python -m benchmarks.kernels` measures it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A batch over complete history (`flowql.runtime.spark.history`) is native, or refused. Another query runs natively when every node may; else it
 runs exactly: the runtime's own tasks inside Spark, as all streams do where the target says `streams: exact`, for interactive queries cannot read what
 Spark keeps. In batches over topics records are decoded and encoded in Python either way, so there only an aggregation of one stream is worth the way to Java and back (see
-`flowql.bench.spark_overhead`), and what may fail stays with the runtime: dead letters are told in the pass that reads the records.
+`benchmarks.spark_overhead`), and what may fail stays with the runtime: dead letters are told in the pass that reads the records.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from statistics import median
 import numpy as np
 import psutil
 
-from flowql.bench.plots import plotted
+from benchmarks.plots import plotted
 from tests.attacks.target import Target, held_mb
 
 EVERY_S, SAMPLE_S, GROWTH_MAX = 15.0, 5.0, 1.2

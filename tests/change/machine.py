@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from flowql.runtime.errors import LogFull
 from flowql.runtime.log.base import TopicInfo, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.faults import SimulatedDisk
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.transaction import Transaction
 from tests.change.feed import FEEDER
 from tests.crash.simulated import LossyPhysical
+from tests.simulated_disk import SimulatedDisk
 
 
 class Killed(BaseException):

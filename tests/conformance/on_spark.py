@@ -78,7 +78,6 @@ def run_query(
     spark: SparkSession, plan: Plan, query: QueryPlan, topics: Mapping[str, list[Record]], ways: Counter[str]
 ) -> dict[str, list[Record]]:
     """The records a query writes, by topic, when it is run over these (topics have one partition)."""
-    from flowql.bench.packed_records import begun_of, reader_of
     from flowql.runtime.spark.choose import is_native
     from flowql.runtime.spark.errors import SparkUnsupported
     from flowql.runtime.spark.log_letters import FolderLetters
@@ -86,6 +85,7 @@ def run_query(
     from flowql.runtime.spark.shapes import DEAD, SINK, from_ipc
     from flowql.runtime.spark.stage.exact import exact_bounded
     from flowql.runtime.spark.stage.layout import layout_of
+    from tests.packed_records import begun_of, reader_of
 
     partitions = dict.fromkeys((s.topic for s in plan.sources), 1) | dict.fromkeys(topics, 1)
     packed = _packed(spark, topics)

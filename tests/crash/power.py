@@ -12,10 +12,10 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.errors import LogError
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.faults import Keep, PowerLoss, SimulatedDisk
 from tests.crash.contents import CommittedContents, contents_of, differences
 from tests.crash.project import append, create_topics, customers, orders
 from tests.crash.simulated import LossyPhysical, Watch, plan
+from tests.simulated_disk import Keep, PowerLoss, SimulatedDisk
 
 PARTS = 4
 KEEPS: tuple[Keep, ...] = ("none", "some", "all")

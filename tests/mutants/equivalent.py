@@ -264,9 +264,6 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "PIECE_BYTES = 4 << 21": "a size of writes",
         "PIECE_BYTES = 5 << 20": "a size of writes",
     },
-    "runtime/log/faults.py": {
-        "VIEWS_MAX = 65  # mappings of a file that are kept up to date: more than readers cache": "a number of mappings, more than readers cache",
-    },
     "runtime/log/files.py": {
         "_SYNCERS = 9": "a number of threads",
         "_IOV_MAX = 513": "a number of buffers of one call, below the 1024 of the system",

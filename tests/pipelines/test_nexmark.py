@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from flowql.bench.engines import Job
+from flowql.bench.engines import NEXMARK, Job
 from flowql.bench.nexmark import records
 from flowql.bench.nexmark_people import MAKERS, counts
 from flowql.bench.oracle import EXPECTED, columns_of, difference
@@ -24,7 +24,6 @@ from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 
-PROJECT = Path(__file__).resolve().parents[2] / "pipelines" / "nexmark"
 BIDS = 4_600
 SLOWER = 120  # a minute of events instead of half a second: windows close, sessions end
 PARTITIONS = 4
@@ -68,7 +67,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_query_gives_what_its_oracle_gives(folder: Path, query: str) -> None:
     instance = open_instance(folder / "log", folder / "state", InstanceConfig(application_id="nexmark", threads=2))
     driver = Driver(instance, seed=len(query))
-    instance.deploy(Job(folder, PROJECT, query, BIDS, 2).plan())
+    instance.deploy(Job(folder, NEXMARK, query, BIDS, 2).plan())
     driver.run_until_caught_up()
     inputs = {topic: pa.Table.from_batches([events(topic)]) for topic in EXPECTED[query].reads}
     found = result(instance.log, query)
@@ -82,7 +81,7 @@ def test_a_query_gives_what_its_oracle_gives(folder: Path, query: str) -> None:
 
 def test_the_target_for_comparisons_runs_one_query_on_given_topics() -> None:
     given = {"bootstrap": "host:1", "prefix": "n-", "output": "out", "app_id": "run-1"}
-    project = load_project(PROJECT, target="peers", variables=given, environment={"PEER_WORKDIR": "/scratch"})
+    project = load_project(NEXMARK, target="peers", variables=given, environment={"PEER_WORKDIR": "/scratch"})
     settings = settings_of(project)
     assert settings.kafka is not None
     assert (settings.kafka.bootstrap, settings.application_id) == ("host:1", "run-1")

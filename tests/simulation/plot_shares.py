@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from flowql.bench.plots import plotted
+from benchmarks.plots import plotted
 from tests.simulation.scheduler import Workload, simulate
 
 CLASSES = {"batch": 1, "normal": 4, "high": 16, "critical": 64}

@@ -33,7 +33,8 @@ QUERIES = [
 
 def written() -> list[str]:
     """Those above, of the examples, and of the error pages: right ones and wrong ones."""
-    examples = [p.read_text() for p in Path(__file__).parents[2].glob("pipelines/**/*.sql")]
+    root = Path(__file__).parents[2]
+    examples = [p.read_text() for d in ("pipelines", "flowql/bench") for p in (root / d).glob("**/*.sql")]
     single = [s + ";" for text in examples for s in text.split(";") if s.strip()]
     pages = [e for page in code_pages().values() for e in (page.wrong, page.right) if e]
     return [*QUERIES, *single, *pages]

@@ -21,7 +21,7 @@ PAGES = [p for p in own_files() if p.suffix == ".md" or p.name == "llms.txt"]
 CITING = [p for p in own_files() if p.suffix in (".py", ".md", ".c", ".sh") and p != RULES]
 
 CITATION = re.compile(r"\b[Rr]ules? (R\d+(?:(?:, | and | to |, and )R\d+)*)")
-NAMED_CODE = re.compile(r"`((?:compiler|runtime|flowql|tests)/[\w/]+\.py)(?:: ?([A-Za-z_][\w.]*))?`")
+NAMED_CODE = re.compile(r"`((?:compiler|runtime|flowql|benchmarks|tests)/[\w/]+\.py)(?:: ?([A-Za-z_][\w.]*))?`")
 NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```", re.M | re.S)

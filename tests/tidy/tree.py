@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("compiler", "runtime", "flowql")
+PACKAGES = ("compiler", "runtime", "flowql")  # what is installed
+CODE = (*PACKAGES, "benchmarks")
 
 
 @cache

@@ -4,5 +4,5 @@ Knows the logical plan, Spark, and the runtime's kernels that decode, encode and
 and stores. Whether a query may be native is for `flowql.runtime.spark.choose` to say.
 
 Topics are read exactly unless an aggregation follows: Spark folds before its shuffle, the runtime's tasks behind theirs. Ours beside
-a job by hand is measured by `python -m flowql.bench.spark_overhead`.
+a job by hand is measured by `python -m benchmarks.spark_overhead`.
 """

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from flowql.bench.engines import NEXMARK
 from flowql.bench.nexmark import bids, json_values
 from flowql.bench.nexmark_people import auctions, persons
 from flowql.bench.oracle import EXPECTED, columns_of, difference, rows_of_json
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.parser import parse_statements
 
-PROJECT = Path(__file__).resolve().parents[3] / "pipelines" / "nexmark"
 INPUTS = {
     "bid": pa.Table.from_batches(bids(5_000)).combine_chunks(),
     # Sparse in time, so that there are several windows, and sessions that end.
@@ -136,8 +135,8 @@ def test_rows_can_be_read_again_from_batches() -> None:
 
 @pytest.mark.parametrize("query", EXPECTED)
 def test_the_sql_names_the_columns_the_oracle_expects(query: str) -> None:
-    path = PROJECT / f"{query}.sql"
-    statements, mistakes = parse_statements(SourceText(str(path), path.read_text()), "standard")
+    path = NEXMARK / f"{query}.sql"
+    statements, mistakes = parse_statements(SourceText(str(path), path.read_text()), "ksql")
     assert not mistakes
     names = [item.alias or item.expr.parts[-1] for item in statements[-1].query.select]
     assert set(columns_of(query)) <= set(names)

@@ -8,9 +8,9 @@ from flowql.runtime.app.progress import query_status
 from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import InstanceConfig
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.faults import SimulatedDisk
 from flowql.runtime.state.memory import MemoryPhysical
 from tests.runtime.app.harness import InstanceHarness
+from tests.simulated_disk import SimulatedDisk
 
 SQL = """
 CREATE STREAM UPDATES (K BIGINT KEY, B BIGINT) WITH (KAFKA_TOPIC = 't', PARTITIONS = 1, VALUE_FORMAT = 'JSON');

@@ -9,10 +9,10 @@ from flowql.runtime.app.query_state import STOPPED
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.verify import Damage
-from flowql.runtime.log.faults import SimulatedDisk
 from flowql.runtime.task.dead_letters import staging_topic
 from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import CHAIN, as_from_the_beginning, same, sent
+from tests.simulated_disk import SimulatedDisk
 
 LETTERS = staging_topic("flowql", "CSAS_BIG@2")
 

@@ -11,12 +11,12 @@ from flowql.runtime.clock import VirtualClock
 from flowql.runtime.config import MIB, InstanceConfig, LetterRetention
 from flowql.runtime.log.base import EARLIEST, Log, TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.faults import SimulatedDisk
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.dead_letters import ensure_topic, topic_config, topic_name
 from tests.runtime.app.engine import APP, DOUBLED, make, produce
 from tests.runtime.log.records import produce as append
+from tests.simulated_disk import SimulatedDisk
 
 DAY = 86_400_000
 NOW = 1_900_000_000_000

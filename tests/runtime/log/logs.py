@@ -2,8 +2,8 @@
 
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.faults import SimulatedDisk
 from flowql.runtime.log.memory import MemoryLog
+from tests.simulated_disk import SimulatedDisk
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
 PATIENCE_S = 30.0

@@ -15,9 +15,9 @@ from flowql.runtime.log.base import RECORD_SCHEMA, Position, TopicPartition
 from flowql.runtime.log.embedded import checksum, journal, segment, writer
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.verify import Damage
-from flowql.runtime.log.faults import SimulatedDisk
 from tests.runtime.log.records import produce, read_all, values
 from tests.runtime.log.workload import A0, A1
+from tests.simulated_disk import SimulatedDisk
 
 
 def small_log() -> SimulatedDisk:

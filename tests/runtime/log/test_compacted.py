@@ -7,8 +7,8 @@ import pytest
 from flowql.runtime.log.base import Log, TopicPartition
 from flowql.runtime.log.compacted import removed_from
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.faults import SimulatedDisk
 from tests.runtime.log.records import produce
+from tests.simulated_disk import SimulatedDisk
 
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"}
 T0, T1 = TopicPartition("T", 0), TopicPartition("T", 1)

@@ -11,9 +11,9 @@ from flowql.runtime.errors import LogIOError
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded import ledger, segment, writer
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.faults import PowerLoss, SimulatedDisk
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
 from tests.runtime.log.workload import A0, A1, observe, steps
+from tests.simulated_disk import PowerLoss, SimulatedDisk
 
 T0 = TopicPartition("T", 0)
 COMPACT = {"cleanup.policy": "compact", "segment.bytes": "1", "min.cleanable.dirty.ratio": "0"}

@@ -17,9 +17,9 @@ from flowql.runtime.log.embedded import ledger, segment
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.records import decode, encode
 from flowql.runtime.log.embedded.state import LogState
-from flowql.runtime.log.faults import SimulatedDisk
 from tests.runtime.log.records import batch, numbered, produce, read_all, values
 from tests.runtime.log.workload import A0, A1, expected, observe, steps
+from tests.simulated_disk import SimulatedDisk
 
 SEED = int(os.environ.get("FLOWQL_SEED", time.time_ns() % 1_000_000))
 
@@ -436,7 +436,7 @@ def test_messages_in_pieces_are_what_arrow_serializes():
 
 def test_a_disk_that_is_full_behind_the_commit_point_takes_nothing_back(monkeypatch):
     """The mark beside the log is written after the commit: an error there was taken for one of the commit, which was made twice."""
-    from flowql.runtime.log.faults import SimulatedLock
+    from tests.simulated_disk import SimulatedLock
 
     log = EmbeddedLog("/log", SimulatedDisk())
     log.create_topic("A", 1)

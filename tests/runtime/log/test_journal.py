@@ -9,7 +9,7 @@ import pytest
 from flowql.runtime.errors import LogCorrupt
 from flowql.runtime.log.embedded.journal import _FRAME, _HEADER, InDoubt, Journal, find_generations, journal_path
 from flowql.runtime.log.embedded.records import DeleteTopic, Snapshot, encode
-from flowql.runtime.log.faults import SimulatedDisk
+from tests.simulated_disk import SimulatedDisk
 
 NOTHING = Snapshot(1, [], [], [], 0, 0)
 PATH = journal_path("/log", 3)

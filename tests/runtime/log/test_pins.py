@@ -11,9 +11,9 @@ from flowql.runtime.log.embedded import ledger, writer
 from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.named import damages, held_still
 from flowql.runtime.log.embedded.pins import pinned_files, pinned_folders
-from flowql.runtime.log.faults import SimulatedDisk
 from tests.runtime.log.records import produce, read_all
 from tests.runtime.log.test_upkeep import COMPACT, HOUR, rows
+from tests.simulated_disk import SimulatedDisk
 
 T, D, E = TopicPartition("T", 0), TopicPartition("D", 0), TopicPartition("E", 1)
 OLD = {"cleanup.policy": "delete", "retention.ms": str(3 * HOUR), "segment.bytes": "2000"}

@@ -13,9 +13,9 @@ from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.log.embedded import ledger, writer
 from flowql.runtime.log.embedded.journal import InDoubt
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.faults import PowerLoss, SimulatedDisk
 from tests.runtime.log.records import batch, produce, values
 from tests.runtime.log.workload import expected, observe, steps
+from tests.simulated_disk import PowerLoss, SimulatedDisk
 
 EXPECTED = expected()
 C0 = TopicPartition("C", 0)

@@ -36,7 +36,7 @@ from flowql.runtime.log.embedded.records import (
     decode,
     encode,
 )
-from flowql.runtime.log.faults import SimulatedDisk
+from tests.simulated_disk import SimulatedDisk
 
 SEGMENT = SegmentImage(1, 2, 3, 4, 5, 6, 7, 8, 9)
 ENCODED: list[tuple[Record, list[object]]] = [

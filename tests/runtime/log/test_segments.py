@@ -17,9 +17,9 @@ from flowql.runtime.log.embedded.log import EmbeddedLog
 from flowql.runtime.log.embedded.records import SegmentImage
 from flowql.runtime.log.embedded.segment import HEADER, SegmentFiles, _tight, encode, numbered
 from flowql.runtime.log.embedded.state import Segment, segment_path
-from flowql.runtime.log.faults import SimulatedDisk
 from flowql.runtime.log.policy import TopicPolicy
 from tests.runtime.log.records import batch, produce, values
+from tests.simulated_disk import SimulatedDisk
 
 A0 = TopicPartition("A", 0)
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from flowql.runtime.log.faults import Keep, PowerLoss, SimulatedDisk
+from tests.simulated_disk import Keep, PowerLoss, SimulatedDisk
 
 
 def content(disk: SimulatedDisk, path: str) -> bytes | None:

@@ -11,9 +11,9 @@ from flowql.runtime.errors import BatchDamaged, LogError, LogFull
 from flowql.runtime.log.base import EARLIEST, Position, TopicPartition
 from flowql.runtime.log.embedded import compaction, ledger, upkeep
 from flowql.runtime.log.embedded.log import EmbeddedLog
-from flowql.runtime.log.faults import PowerLoss, SimulatedDisk, SimulatedFile
 from flowql.runtime.log.policy import WRITERS_PREFIX
 from tests.runtime.log.records import produce, read_all
+from tests.simulated_disk import PowerLoss, SimulatedDisk, SimulatedFile
 
 T0 = TopicPartition("T", 0)
 HOUR = 3_600_000

@@ -11,10 +11,10 @@ from flowql.runtime.log.embedded.records import InitProducer
 from flowql.runtime.log.embedded.segment import HEADER
 from flowql.runtime.log.embedded.state import RUNS_MAX, ProducerState
 from flowql.runtime.log.embedded.verify import verify
-from flowql.runtime.log.faults import SimulatedDisk
 from tests.runtime.log.logs import IMPLEMENTATIONS, make
 from tests.runtime.log.records import batch, produce
 from tests.runtime.log.workload import A0, A1
+from tests.simulated_disk import SimulatedDisk
 
 
 def started(*commits: int) -> ProducerState:

@@ -14,12 +14,12 @@ from flowql.runtime.log.embedded.log import EmbeddedLog, incomplete, left_out, s
 from flowql.runtime.log.embedded.named import Named, damaged_redo, damages, named_files
 from flowql.runtime.log.embedded.segment import HEADER
 from flowql.runtime.log.embedded.verify import Damage
-from flowql.runtime.log.faults import SimulatedDisk
 from flowql.runtime.log.files import DiskFiles
 from flowql.runtime.log.memory import MemoryLog
 from flowql.runtime.log.murmur2 import partition_for
 from flowql.runtime.log.repartition import misplaced
 from tests.runtime.log.records import produce, read_all, values
+from tests.simulated_disk import SimulatedDisk
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
 

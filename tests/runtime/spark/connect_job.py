@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from flowql.bench.packed_records import begun_of
 from flowql.compiler.plan.topology import Plan
 from flowql.compiler.plan.types import Kind, SqlType, spark_type
 from flowql.runtime.spark.frames.lower import lower
 from flowql.runtime.spark.stage.exact import exact_bounded
 from flowql.runtime.spark.stage.layout import layout_of
+from tests.packed_records import begun_of
 from tests.runtime.spark.stage_world import Reference, comparable, events, packed_table, sink_of
 from tests.runtime.spark.test_native_share import PROJECTS, outside, plan_of
 

@@ -25,6 +25,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from flowql.bench.engines import NEXMARK
 from flowql.compiler.plan.topology import Plan, SourceDef
 from flowql.config.compile import compile_sources
 from flowql.config.load import load_project
@@ -51,7 +52,7 @@ from tests.spark_here import skip_without_spark
 from tests.tidy.tree import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-PIPELINES = ROOT / "pipelines"
+QUICKSTART = ROOT / "pipelines" / "quickstart"
 FLIGHTS, HOURS = 1_500, 300
 EMPTY: frozenset[str] = frozenset()  # results without rows over this input
 WAIT_S = 420
@@ -145,7 +146,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, kafka_broker: Broker) -> Ite
 def both(world: World, request: pytest.FixtureRequest) -> Path:
     """A project whose input is in both logs, and whose results the runtime has computed."""
     name: str = request.param
-    sql = sorted((PIPELINES / name).glob("*.sql"))
+    sql = sorted((NEXMARK if name == "nexmark" else QUICKSTART).glob("*.sql"))
     said = [f.name for f in sql], "ksql"
     folder = world.write(name, *said)
     for file in sql:
@@ -173,7 +174,7 @@ def both(world: World, request: pytest.FixtureRequest) -> Path:
 
 def _flights(folder: Path) -> None:
     """The first flights of the year, and what was known then."""
-    subprocess.run([PYTHON, str(PIPELINES / "quickstart" / "data.py"), str(folder)], check=True, capture_output=True)
+    subprocess.run([PYTHON, str(QUICKSTART / "data.py"), str(folder)], check=True, capture_output=True)
     tables = {"flights": ("CARRIER", "SCHED_DEP_TIME", FLIGHTS), "weather": ("STATION_HOUR", "TIME_HOUR", HOURS)}
     tables |= {"planes": ("TAILNUM", "LOADED_AT", 1 << 20), "airlines": ("CARRIER", "LOADED_AT", 1 << 20)}
     for topic, (key, at, rows) in tables.items():

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from flowql.bench.packed_records import reader_of
 from flowql.compiler.plan.topology import SourceDef
 from flowql.runtime.log.base import TopicPartition
 from flowql.runtime.operators.projections import EXPRESSION_FAILED
@@ -28,6 +27,7 @@ from flowql.runtime.spark.over_topics import native_bounded
 from flowql.runtime.spark.settings import SparkSettings
 from flowql.runtime.spark.shapes import DEAD, NOTE, to_ipc
 from flowql.runtime.task.dead_letters import IN_FILES
+from tests.packed_records import reader_of
 from tests.runtime.spark.stage_world import FAILS_TWICE, SHAPES, Event, Reference, dead_of, final, packed_table, sink_of
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from flowql.bench.engines import NEXMARK
 from flowql.compiler.plan.topology import Plan, QueryPlan, SourceDef
 from flowql.compiler.plan.types import spark_type
 from flowql.config.compile import compile_sources
@@ -16,18 +17,18 @@ from flowql.config.load import load_project
 from flowql.runtime.spark.choose import Mode, choose, is_native
 from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.settings import SparkSettings, TopicFiles
+from tests.tidy.tree import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PIPELINES = Path(__file__).resolve().parents[3] / "pipelines"
-PROJECTS = ("nexmark", "quickstart")
+PROJECTS = {"nexmark": NEXMARK, "quickstart": ROOT / "pipelines" / "quickstart"}
 # Nodes of a plan that run Python, as Spark names them.
 PYTHON = re.compile(r"\w*(?:Python|InArrow|InPandas|ArrowEval|TransformWithState)\w*")
 
 
 def plan_of(project: str) -> Plan:
-    return compile_sources(load_project(PIPELINES / project)).plan
+    return compile_sources(load_project(PROJECTS[project])).plan
 
 
 def queries() -> Iterator[tuple[Plan, QueryPlan]]:

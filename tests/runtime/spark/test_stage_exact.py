@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from flowql.bench.packed_records import begun_of
 from flowql.runtime.spark.shapes import EMITTED, PACKED_DDL
 from flowql.runtime.spark.stage.layout import layout_of
 from flowql.runtime.spark.stage.slots import hash_int
+from tests.packed_records import begun_of
 from tests.runtime.spark.stage_world import Reference, by_key, comparable, dead_of, events, packed_table, sink_of
 from tests.spark_here import run_to_its_end
 
