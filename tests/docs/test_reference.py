@@ -46,6 +46,8 @@ def test_the_site_shows_every_page() -> None:
     site = yaml.safe_load((DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8"))
     named = [str(page) for section in site["nav"] for pages in section.values() for page in _pages(pages)]
     assert sorted(named) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
+    listed = (DOCS / "llms.txt").read_text(encoding="utf-8")
+    assert [page for page in named if page != "README.md" and f"({page})" not in listed] == [], "docs/llms.txt"
 
 
 def _pages(entry: Any) -> list[str]:
