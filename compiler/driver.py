@@ -36,7 +36,7 @@ from flowql.compiler.plan.logical import Scan, walk_nodes
 from flowql.compiler.plan.tables import TableChange
 from flowql.compiler.plan.topology import InsertValues, Plan, SourceDef
 from flowql.compiler.plan.verify import verify_plan
-from flowql.compiler.plan.visit import origin
+from flowql.compiler.plan.visit import visible_keys
 from flowql.compiler.processors.topology import TopologyEntry
 from flowql.compiler.schemas.lookup import NO_SCHEMAS, SchemaLookup
 
@@ -451,9 +451,8 @@ def _push_query(plan: Plan, limit: int | None) -> PushQuery:
     assert result is not None
     read = {s.source for s in (n.spec for n in walk_nodes(running.logical)) if isinstance(s, Scan)}
     reads = tuple(s for s in plan.sources if s.name in read)
-    shown = {origin(running.logical, n): n for n in reversed(result.visible)}
     hidden = [f.name for f in result.schema.key if result.relation]
-    keys = {name: n for name in hidden if (n := shown.get(origin(running.logical, name)))}
+    keys = visible_keys(running.logical, hidden, result.visible)
     return PushQuery(replace(plan, sources=(*reads, result)), result, reads, limit, keys)
 
 

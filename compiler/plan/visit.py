@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from flowql.compiler.plan.asynchronous import AsyncMap
-from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, TemporalJoin
+from flowql.compiler.plan.changes import Consolidate, EquiJoin, GroupAggregate, SetOperation, TemporalJoin
 from flowql.compiler.plan.expr import Call, Column, Expr, Lambda, columns_of, walk
 from flowql.compiler.plan.logical import (
     Aggregate,
@@ -122,4 +122,13 @@ def origin(node: Node, column: str) -> tuple[int, str]:
         elif not isinstance(node.spec, _PASSING):
             break
         (node,), depth = node.inputs, depth + 1
+    if isinstance(node.spec, SetOperation):  # its key is the values of its columns
+        values = zip((f.name for f in node.schema.key), (f.name for f in node.schema.value), strict=False)
+        column = dict(values).get(column, column)
     return depth, column
+
+
+def visible_keys(node: Node, key: Iterable[str], visible: Sequence[str]) -> dict[str, str]:
+    """Hidden key columns of a view, each with the visible column that always equals it, where there is one. node: its root."""
+    shown = {origin(node, name): name for name in reversed(visible)}
+    return {name: n for name in key if (n := shown.get(origin(node, name)))}

@@ -17,8 +17,9 @@ from flowql.cli.render import note
 from flowql.cli.results import BINARY, destination, write_answer
 from flowql.compiler.diagnostics.suggest import did_you_mean
 from flowql.compiler.plan.schema import WINDOW_END, WINDOW_START, Field
-from flowql.compiler.plan.topology import Plan, StoreSpec
+from flowql.compiler.plan.topology import Plan, SourceDef, StoreSpec
 from flowql.compiler.plan.types import BIGINT, Kind
+from flowql.compiler.plan.visit import visible_keys
 from flowql.deploy.settings import Settings, settings_of
 from flowql.errors import CommandError
 from flowql.query.errors import UNKNOWN, QueryError
@@ -69,6 +70,9 @@ def get(
     scope = Scope.of(ctx, project=project, target=target, output=output, var=var)
     settings = settings_of(scope.load())
     place = _place(settings, store)
+    if not place.keys:
+        title, help = f"{place.name} shows no column of its key", f'flowql query "SELECT * FROM {place.name} WHERE ..."'
+        raise CommandError(title, code=BAD_KEY, help=help)
     if len(key) != len(place.keys):
         names = ", ".join(f.name for f in place.keys)
         raise CommandError(
@@ -189,7 +193,18 @@ def _keyed(plan: Plan, name: str) -> _KeyedRelation:
         raise QueryError(
             title, code=UNKNOWN, help=f"flowql topic consume {found.name}   # or: flowql subscribe {found.name}"
         )
-    return _KeyedRelation(found.name, found.schema.key, windowed=found.schema.window is not None)
+    return _KeyedRelation(found.name, _visible_key(plan, found), windowed=found.schema.window is not None)
+
+
+def _visible_key(plan: Plan, table: SourceDef) -> Sequence[Field]:
+    """The key of a table; of a view, whose own key is hidden, the columns that equal its parts."""
+    if not table.relation:
+        return table.schema.key
+    key = [f.name for f in table.schema.key]
+    query = next((q for q in plan.queries if q.id == table.query), None)
+    equal = {} if query is None else visible_keys(query.logical, key, table.visible)
+    names = dict.fromkeys(equal.get(name, name) for name in key)
+    return [f for name in names if name in table.visible and (f := table.shown.get(name))]
 
 
 def _equal(keys: Sequence[Field], given: Sequence[str]) -> list[str]:

@@ -142,3 +142,33 @@ def test_mistakes(state: State, arguments: list[str], code: str) -> None:
     said = state(*arguments)
     assert (said.code, said.out) == (1, "")
     assert code in said.err
+
+
+STANDARD = """
+CREATE TABLE orders (id INT PRIMARY KEY, customer TEXT, amount NUMERIC(10, 2), at TIMESTAMPTZ)
+  WITH (kafka_topic = 'orders', partitions = 1, value_format = 'JSON');
+CREATE MATERIALIZED VIEW hourly AS SELECT window_start AS hour, SUM(amount) AS spent, customer
+  FROM TUMBLE(orders, at, INTERVAL '1 hour') GROUP BY customer, window_start;
+CREATE MATERIALIZED VIEW spent AS SELECT customer, SUM(amount) AS spent FROM orders GROUP BY customer;
+CREATE MATERIALIZED VIEW sums AS SELECT SUM(amount) AS spent FROM orders GROUP BY customer;
+CREATE MATERIALIZED VIEW customers AS SELECT DISTINCT customer FROM orders;
+CREATE MATERIALIZED VIEW large AS SELECT amount, id FROM orders WHERE amount > 5;
+INSERT INTO orders VALUES
+  (1, 'ada', 3, '2026-01-01 09:10:00+00'), (2, 'ada', 9, '2026-01-01 10:00:00+00'), (3, 'eve', 4, '2026-01-01 09:00:00+00');
+"""
+
+
+def test_the_key_of_a_standard_view_is_the_columns_that_show_it(flowql: Program, tmp_path: Path) -> None:
+    (tmp_path / "flowql.yaml").write_text("name: shop\nsql: [p.sql]\ndialect: standard\n")
+    (tmp_path / "p.sql").write_text(STANDARD)
+    assert flowql("run", "--until-caught-up", "-p", str(tmp_path)).code == 0
+    state = State(flowql, tmp_path)
+    assert [float(str(r["spent"])) for r in state.rows("get", "spent", "ada")] == [12]
+    (at_nine,) = state.rows("get", "hourly", "ada", "2026-01-01T09:00:00Z")
+    assert (at_nine["customer"], float(str(at_nine["spent"]))) == ("ada", 3)
+    assert sorted(float(str(r["spent"])) for r in state.rows("scan", "hourly", "ada")) == [3, 9]
+    assert state.rows("get", "customers", "eve") == [{"customer": "eve"}]
+    assert [r["id"] for r in state.rows("get", "large", "2")] == [2]
+    assert "the key of hourly is customer, hour" in state("get", "hourly", "ada").err
+    assert "sums shows no column of its key" in state("get", "sums", "ada").err
+    assert "__0" not in state("scan", "sums", "ada").err
