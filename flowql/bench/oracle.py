@@ -117,13 +117,25 @@ def columns_of(query: str) -> dict[str, str]:
 
 
 def rows_of_json(query: str, values: Iterable[pa.Array]) -> Iterator[pa.RecordBatch]:
-    """The values of a query's output records (JSON as bytes) as rows."""
-    shape = json.dumps(columns_of(query)).replace("'", "''")
+    """The values of a query's output records (JSON as bytes) as rows of `schema_of_json`."""
+    shape = _shape(query)
     for array in values:
-        with duckdb.connect() as connection:
-            connection.register("records", pa.table({"v": array.cast(pa.string())}))
-            rows = connection.sql(f"SELECT unnest(from_json(v, '{shape}')) FROM records").to_arrow_table()
-        yield from rows.to_batches()
+        yield from _parsed(shape, array).to_batches()
+
+
+def schema_of_json(query: str) -> pa.Schema:
+    """It needs no row: a query may have no result."""
+    return _parsed(_shape(query), pa.array([], pa.binary())).schema
+
+
+def _shape(query: str) -> str:
+    return json.dumps(columns_of(query)).replace("'", "''")
+
+
+def _parsed(shape: str, values: pa.Array) -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.register("records", pa.table({"v": values.cast(pa.string())}))
+        return connection.sql(f"SELECT unnest(from_json(v, '{shape}')) FROM records").to_arrow_table()
 
 
 def _complete_rows(query: str, inputs: Mapping[str, Rows]) -> str:

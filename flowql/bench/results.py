@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from flowql.bench.nexmark_input import rows_of
-from flowql.bench.oracle import EXPECTED, Rows, difference, rows_of_json
+from flowql.bench.oracle import EXPECTED, Rows, difference, rows_of_json, schema_of_json
 from flowql.runtime.log.base import EARLIEST, Log, TopicPartition
 
 ROWS, BYTES = 100_000, 1 << 26  # read at once
@@ -25,11 +25,8 @@ def result(log: Log, query: str) -> Rows:
     def values() -> Iterator[pa.Array]:
         return _final(log, query) if EXPECTED[query].table else _all(log, query)
 
-    first = next(rows_of_json(query, values()), None)
-    schema = first.schema if first is not None else pa.schema([])
-
     def read() -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_batches(schema, rows_of_json(query, values()))
+        return pa.RecordBatchReader.from_batches(schema_of_json(query), rows_of_json(query, values()))
 
     return read
 

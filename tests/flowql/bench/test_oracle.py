@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +16,10 @@ from flowql.bench.engines import NEXMARK
 from flowql.bench.nexmark import bids, json_values
 from flowql.bench.nexmark_people import auctions, persons
 from flowql.bench.oracle import EXPECTED, columns_of, difference, rows_of_json
+from flowql.bench.results import result as written
 from flowql.compiler.diagnostics.source import SourceText
 from flowql.compiler.dialect.parser import parse_statements
+from flowql.runtime.log.embedded.log import EmbeddedLog
 
 INPUTS = {
     "bid": pa.Table.from_batches(bids(5_000)).combine_chunks(),
@@ -131,6 +135,14 @@ def test_rows_can_be_read_again_from_batches() -> None:
     assert "missing" in difference(
         "q0", plain, lambda: pa.RecordBatchReader.from_batches(schema, rows_of_json("q0", values[1:]))
     )
+
+
+def test_a_result_may_have_no_rows(tmp_path: Path) -> None:
+    """`flowql bench nexmark --queries q2 --events 500` said that the result has no column."""
+    with closing(EmbeddedLog(tmp_path)) as log:
+        log.admin().create_topic("q2", 1)
+        assert difference("q2", {"bid": INPUTS["bid"].slice(0, 0)}, written(log, "q2")) == ""
+        assert "rows missing" in difference("q2", INPUTS, written(log, "q2"))
 
 
 @pytest.mark.parametrize("query", EXPECTED)
