@@ -208,7 +208,8 @@ def _of_queries(states: States) -> list[str]:
 def _summary(states: States, committed: int, seconds: float) -> str:
     read_, written = (sum(s[k] for s in states) for k in ("records_in", "records_out"))
     commits = "1 commit" if committed == 1 else f"{committed:,} commits"
-    done = f"{read_:,} records in, {written:,} out, {commits} in {seconds:.1f} s"
+    records = "1 record" if read_ == 1 else f"{read_:,} records"
+    done = f"{records} in, {written:,} out, {commits} in {seconds:.1f} s"
     lost = [f"{s['id']}: {text}" for s in states if (text := lost_text(s))]
     more = [f"{len(lost) - LOST_SHOWN:,} more queries (flowql status)"] if len(lost) > LOST_SHOWN else []
     return "; ".join([done, *lost[:LOST_SHOWN], *more])

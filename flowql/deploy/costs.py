@@ -160,7 +160,7 @@ def _lost(topic: str, extent: Extent, deployed: Deployed) -> list[str]:
 
 def _compacted(query: QueryPlan, extent: Extent, writers: Sequence[QueryPlan]) -> str:
     said = f"{query.id} reads every record of {extent.compacted}, and compaction has removed some"
-    return f"{said}; --full-refresh {writers[0].sink} makes them anew" if writers else said
+    return f"{said}; --full-refresh {writers[0].sink} computes them again" if writers else said
 
 
 def shown_size(count: float) -> str:

@@ -16,7 +16,7 @@ from flowql.compiler.plan.topology import Plan, QueryPlan
 from flowql.compiler.plan.visit import functions_called
 
 # metadata: its priority, or how its text is written. compatible: what it reads has changed, and its state is still right.
-# forward: its new text is for what comes.
+# forward: its new text applies to new records.
 Class = Literal["unchanged", "metadata", "compatible", "added", "forward", "rebuilt", "removed"]
 _BUILDING = {"": "", "continued": "it is being built already", "dropped": "what was being built of it is dropped"}
 
@@ -58,7 +58,7 @@ def _fate_of(change: QueryChange, deployed: Deployed, plan: Plan, withheld: Coll
         )
         return Fate(change, "rebuilt", "; ".join((why, *_differs(old, new, deployed))), parent)
     if change.action == "forward":
-        return Fate(change, "forward", f"its new text is for what comes ({change.because})")
+        return Fate(change, "forward", f"its new text applies to new records ({change.because})")
     if change.action == "priority":
         return Fate(change, "metadata", f"{_priority(new)}, was {_priority(old)}")
     changed = _sources_changed(new, deployed.plan, plan)

@@ -6,8 +6,8 @@ writes every tree as text that reads back as the same tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -560,23 +560,25 @@ Body = Select | Values | SetOperation | Query
 N = TypeVar("N", bound=Node)
 
 
-def children(node: Node) -> Iterator[Node]:
+def children(node: Node) -> list[Node]:
     """The nodes right below a node, in the order of its fields."""
-    for f in fields(node):
-        yield from _nodes(getattr(node, f.name))
+    found: list[Node] = []
+    for name in node.__match_args__:
+        _add_nodes(getattr(node, name), found)
+    return found
 
 
-def _nodes(value: object) -> Iterator[Node]:
+def _add_nodes(value: object, to: list[Node]) -> None:
     if isinstance(value, Node):
-        yield value
+        to.append(value)
     elif isinstance(value, tuple):
         for v in value:
-            yield from _nodes(v)
+            _add_nodes(v, to)
 
 
 def with_children(node: N, by: Callable[[Any], Any]) -> N:
     """The node with `by` of each node right below it in that one's place; the node itself where nothing changes."""
-    changed = {f.name: v for f in fields(node) if (v := _changed(old := getattr(node, f.name), by)) is not old}
+    changed = {n: v for n in node.__match_args__ if (v := _changed(old := getattr(node, n), by)) is not old}
     return replace(node, **changed) if changed else node
 
 
@@ -589,10 +591,10 @@ def _changed(value: Any, by: Callable[[Any], Any]) -> Any:
     return value
 
 
-def walk(node: Node) -> Iterator[Node]:
-    """The node and everything below it, without recursion."""
-    waiting = [node]
+def walk(node: Node) -> list[Node]:
+    """The node and everything below it, a node before what is below it."""
+    found, waiting = [], [node]
     while waiting:
-        here = waiting.pop()
-        yield here
-        waiting.extend(reversed(list(children(here))))
+        found.append(here := waiting.pop())
+        waiting.extend(reversed(children(here)))
+    return found

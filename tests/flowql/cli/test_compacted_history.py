@@ -107,7 +107,7 @@ def test_a_compacted_result_is_made_anew_for_a_join_that_is_rebuilt(shop: Shop) 
     shop.compact("LATEST")
     shop.write(LATEST, SOLD.format(table="LATEST").replace("V, NAME", "V + 1 AS V, NAME"))
     refused = shop("deploy")
-    said = "CSAS_SOLD reads every record of LATEST-0, and compaction has removed some; --full-refresh LATEST makes them anew"
+    said = "CSAS_SOLD reads every record of LATEST-0, and compaction has removed some; --full-refresh LATEST computes them again"
     assert (refused.code, said in refused.err) == (1, True)
     assert not shop.deploy("--full-refresh", "LATEST")["lost_history"]
     assert shop.sold() == ALL

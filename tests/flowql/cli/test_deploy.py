@@ -322,7 +322,10 @@ def test_a_query_says_itself_that_it_goes_forward(site: Site) -> None:
     assert (change["class"], change["why"]) == ("metadata", "ON_CHANGE is forward, was rebuild")
     site.write(A, CHANGED.replace("BIG AS", "BIG WITH (ON_CHANGE = 'forward') AS"))
     _, change = site.deploy()["changes"]
-    assert (change["class"], change["why"]) == ("forward", "its new text is for what comes (ON_CHANGE = 'forward')")
+    assert (change["class"], change["why"]) == (
+        "forward",
+        "its new text applies to new records (ON_CHANGE = 'forward')",
+    )
 
 
 def test_a_dry_run_says_what_will_not_be_the_same_again(site: Site) -> None:

@@ -102,7 +102,7 @@ def test_where_a_stream_is_rebuilt_a_boundary_is_announced_and_all_of_it_follows
     new = SQL + BIG.format(over=0).replace("K, V FROM", "K, V, V + 1 AS W FROM")
     told = followed(host, folder, "BIG", start, lambda: host.service.deploy(plan_of(new)), 2)
     rows = [found.row if isinstance(found, Change) else str(found) for found in told]
-    said = "generation 2 of BIG: from here on all rows anew"
+    said = "generation 2 of BIG: all rows follow again"
     before = [{"K": "b", "V": 22}] if start == "earliest" else []
     assert rows == [*before, said, {"K": "a", "V": 1, "W": 2}, {"K": "b", "V": 22, "W": 23}]
 
@@ -166,4 +166,4 @@ def test_a_boundary_as_it_is_written(host: Host, folder: Path) -> None:
     writer.write([Change("insert", 0, {"K": "a", "V": 1})])
     writer.begin(boundary)
     writer.write([Change("insert", 0, {"K": "a", "W": 2})])
-    assert out.getvalue() == "K  V\na  1\n-- generation 2 of BIG: from here on all rows anew\nK  W\na  2\n"
+    assert out.getvalue() == "K  V\na  1\n-- generation 2 of BIG: all rows follow again\nK  W\na  2\n"
