@@ -35,6 +35,7 @@ from flowql.compiler.plan.types import (
     arrow_type,
     decimal,
 )
+from flowql.compiler.plan.visit import substitute
 
 COLUMNS = {"k": INT, "ts": TIMESTAMP, "tt": TIMESTAMP, "d": DATE, "e": DATE, "c": TIME, "s": STRING, "u": STRING, "n": INT, "x": DOUBLE, "m": decimal(12, 3)}  # fmt: skip
 
@@ -46,8 +47,11 @@ def bound(*texts: str) -> tuple[Expr, ...]:
     session.execute(SourceText("s.sql", f"CREATE STREAM r ({listed}) WITH (kafka_topic='r', value_format='JSON');"))
     items = ", ".join(f"{t} AS x{i}" for i, t in enumerate(texts))
     session.execute(SourceText("q.sql", f"CREATE STREAM q AS SELECT {items} FROM r;"))
-    (project,) = [n.spec for n in walk_nodes(session.plan.queries[-1].logical) if isinstance(n.spec, Project)]
-    return tuple(c.expr for c in project.columns)
+    made: dict[str, Expr] = {}
+    for node in walk_nodes(session.plan.queries[-1].logical):
+        if isinstance(node.spec, Project):
+            made = {c.name: substitute(c.expr, made) for c in node.spec.columns}
+    return tuple(made.values())
 
 
 def evaluated(exprs: Sequence[Expr], row: Sequence[Any] = (None,) * len(COLUMNS)) -> list[Any]:

@@ -166,4 +166,5 @@ def test_parts_of_records_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert codec.line(Deployed(plan)) == first
     assert encoded.count("QueryPlan") == 1
     assert isinstance(codec.loads_deployed(first).serving, topology.Plan)
-    assert codec.loads_deployed(first).serving.queries[0] is plan.queries[0]
+    assert codec.loads_deployed(first).serving.queries[0] == plan.queries[0]
+    assert codec.loads_deployed(first).serving.queries[0] is codec.loads_deployed(first).serving.queries[0]
