@@ -104,6 +104,13 @@ VIEWS: dict[str, tuple[str, str]] = {
         "SELECT a.id, b.id FROM a LEFT JOIN b ON a.k = b.k AND a.ts >= b.ts AND a.ts <= b.ts + INTERVAL '10' SECOND "
         "WHERE a.ts < low_both() OR b.ts + INTERVAL '10' SECOND < low_both()",
     ),
+    # Rows without a partner have no time in what is selected.
+    "left_times": (
+        "SELECT a.id, b.ts FROM a LEFT JOIN b ON a.k = b.k AND a.ts >= b.ts AND a.ts <= b.ts + INTERVAL '10' SECOND "
+        f"{CLOSE}",
+        "SELECT a.id, b.ts FROM a LEFT JOIN b ON a.k = b.k AND a.ts >= b.ts AND a.ts <= b.ts + INTERVAL '10' SECOND "
+        "WHERE a.ts < low_both() OR b.ts + INTERVAL '10' SECOND < low_both()",
+    ),
     "all_pairs": (
         "SELECT a.id, b.id AS other FROM a FULL JOIN b ON a.k = b.k AND a.ts BETWEEN b.ts - INTERVAL '10' SECOND AND b.ts",
         "SELECT a.id, b.id FROM a FULL JOIN b ON a.k = b.k AND a.ts BETWEEN b.ts - INTERVAL '10' SECOND AND b.ts",

@@ -135,12 +135,37 @@ def has_watermark(node: Node) -> bool:
     return any(isinstance(n.spec, AppendOnly) and n.spec.watermark is not None for n in walk_nodes(node))
 
 
+def _every_row_has_one(node: Node, times: frozenset[str], windows: Windows) -> bool:
+    """Whether one of the times is there in each row that has one in its source: an outer join leaves those of one side out.
+
+    A group, and a rank, whose time is left out is never closed; that is as in a source.
+    """
+    match node.spec:
+        case Project(columns):
+            of = (
+                time_passed(c.expr) or (b.column if (b := windows.get(c.name)) else None)
+                for c in columns
+                if c.name in times
+            )
+            return _every_row_has_one(node.inputs[0], frozenset(filter(None, of)), windows)
+        case EquiJoin(kind=kind):
+            left, right = (_every_row_has_one(i, times & set(i.schema.names), windows) for i in node.inputs)
+            return {"left": left, "right": right, "full": left and right, "inner": left or right}.get(kind, left)
+        case Filter() | Explode() | EmitClosed() | TemporalJoin() | VersionJoin():
+            return _every_row_has_one(node.inputs[0], times & set(node.inputs[0].schema.names), windows)
+        case Union():
+            return all(_every_row_has_one(i, times, windows) for i in node.inputs)
+    return bool(times)
+
+
 def emitted(node: Node, windows: Windows, at: Span) -> Node:
     """EMIT ON WINDOW CLOSE of a query: its rows when they are closed. Raises CompileError where they never are."""
     chain: list[Node] = []
     while True:
         _, following = followed(node, windows)
         own = {c: a for c, a in following.items() if c in node.schema.names}
+        if not _every_row_has_one(node, frozenset(own), windows):
+            own = {}
         if own or not isinstance(node.spec, (Project, Filter)):
             break
         chain.append(node)
