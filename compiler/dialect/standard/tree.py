@@ -7,7 +7,8 @@ writes every tree as text that reads back as the same tree.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal, TypeVar
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -560,10 +561,16 @@ Body = Select | Values | SetOperation | Query
 N = TypeVar("N", bound=Node)
 
 
+@cache
+def _parts(kind: type[Node]) -> tuple[str, ...]:
+    """The fields of a node, without its place."""
+    return tuple(f.name for f in fields(kind) if not f.kw_only)
+
+
 def children(node: Node) -> list[Node]:
     """The nodes right below a node, in the order of its fields."""
     found: list[Node] = []
-    for name in node.__match_args__:
+    for name in _parts(type(node)):
         _add_nodes(getattr(node, name), found)
     return found
 
@@ -578,7 +585,7 @@ def _add_nodes(value: object, to: list[Node]) -> None:
 
 def with_children(node: N, by: Callable[[Any], Any]) -> N:
     """The node with `by` of each node right below it in that one's place; the node itself where nothing changes."""
-    changed = {n: v for n in node.__match_args__ if (v := _changed(old := getattr(node, n), by)) is not old}
+    changed = {n: v for n in _parts(type(node)) if (v := _changed(old := getattr(node, n), by)) is not old}
     return replace(node, **changed) if changed else node
 
 
