@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from typing import Any, Literal, TypeVar
 
 from flowql.compiler.diagnostics.source import NOWHERE, Span
@@ -561,17 +560,11 @@ Body = Select | Values | SetOperation | Query
 N = TypeVar("N", bound=Node)
 
 
-@cache
-def _parts(kind: type[Node]) -> tuple[str, ...]:
-    """The fields of a node, without its place."""
-    return tuple(f.name for f in fields(kind) if not f.kw_only)
-
-
 def children(node: Node) -> list[Node]:
     """The nodes right below a node, in the order of its fields."""
     found: list[Node] = []
-    for name in _parts(type(node)):
-        _add_nodes(getattr(node, name), found)
+    for f in fields(node):
+        _add_nodes(getattr(node, f.name), found)
     return found
 
 
@@ -585,7 +578,7 @@ def _add_nodes(value: object, to: list[Node]) -> None:
 
 def with_children(node: N, by: Callable[[Any], Any]) -> N:
     """The node with `by` of each node right below it in that one's place; the node itself where nothing changes."""
-    changed = {n: v for n in _parts(type(node)) if (v := _changed(old := getattr(node, n), by)) is not old}
+    changed = {f.name: v for f in fields(node) if (v := _changed(old := getattr(node, f.name), by)) is not old}
     return replace(node, **changed) if changed else node
 
 
