@@ -39,7 +39,8 @@ def result_type(function: str, args: tuple[SqlType, ...]) -> SqlType | None:
 
 def needs_values(function: str) -> bool:
     """Whether an aggregate needs the values themselves."""
-    return is_users(function) or OVER_RELATIONS[function].ordered is not None
+    found = OVER_RELATIONS.get(function)
+    return is_users(function) or (found is not None and found.ordered is not None)
 
 
 def shows_one(function: str, init: Init) -> bool:

@@ -154,7 +154,7 @@ def _whole(value: Any) -> Any:
         ("SELECT g, COUNT(*) AS n FROM s WINDOW TUMBLING (SIZE 1 MINUTE) GROUP BY g", "FQ1901", "FROM TUMBLE("),
         ("SELECT g, COUNT(*) AS n FROM s GROUP BY g EMIT FINAL", "FQ1901", "EMIT ON WINDOW CLOSE"),
         ("SELECT k, v FROM s PARTITION BY v", "FQ1901", "CREATE STREAM ... AS"),
-        ("SELECT s.k, s.v FROM s JOIN s b WITHIN 1 HOUR ON s.k = b.k", "FQ1901", "WATERMARK FOR"),
+        ("SELECT s.k, s.v FROM s JOIN s b WITHIN 1 HOUR ON s.k = b.k", "FQ1901", "compare the times in ON"),
         ("SELECT g, COUNT(*) FILTER (WHERE v) AS a FROM s GROUP BY g", "FQ2007", ""),
         ("SELECT k, UPPER(DISTINCT t) AS a FROM s", "FQ2020", "leave DISTINCT out"),
         ("SELECT k, w FROM (SELECT k, v FROM s) q", "FQ2002", "v"),

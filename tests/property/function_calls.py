@@ -41,6 +41,7 @@ from flowql.compiler.plan.types import (
     map_of,
     struct,
 )
+from flowql.compiler.plan.visit import substitute
 
 EXACT = Context(prec=60)
 DEC, SMALL, WIDE = decimal(9, 3), decimal(4, 1), decimal(30, 6)
@@ -322,10 +323,12 @@ def _bound(texts: list[str], quote: str, session: Session) -> tuple[Expr, ...]:
     session.execute(SourceText("s.sql", f"CREATE STREAM S ({listed}) {with_};"))
     items = ", ".join(f"{t} AS X{i}" for i, t in enumerate(texts))
     session.execute(SourceText("q.sql", f"CREATE STREAM Q AS SELECT {items} FROM S;"))
-    specs = [n.spec for n in walk_nodes(session.plan.queries[-1].logical)]
-    (project,) = [s for s in specs if isinstance(s, Project)]
-    assert len(project.columns) == len(texts)
-    return tuple(c.expr for c in project.columns)
+    made: dict[str, Expr] = {}
+    for node in walk_nodes(session.plan.queries[-1].logical):
+        if isinstance(node.spec, Project):  # a value that differs each time has one of its own
+            made = {c.name: substitute(c.expr, made) for c in node.spec.columns}
+    assert len(made) == len(texts)
+    return tuple(made.values())
 
 
 def _sql(t: SqlType, quote: str) -> str:
