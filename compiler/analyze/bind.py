@@ -149,7 +149,7 @@ class Binder:
             self._refuse_bare_pattern(node.args[1])
         if (node.distinct or node.filter is not None) and self._catalog.aggregate(node.name) is None:
             word = "DISTINCT" if node.distinct else "FILTER"
-            title = f"{word} is for aggregates, and {node.name} is none"
+            title = f"{node.name} is not an aggregate and takes no {word}"
             raise mistake("FQ2020", title, node.span, "not an aggregate", help=f"leave {word} out")
         operator = self._operators.get(node.name)
         if operator is not None:

@@ -52,8 +52,8 @@ def _kept_windows(query: QueryPlan, tree: Query) -> Iterator[Diagnostic]:
             window.span,
             "no watermark says when a window is over",
             why="over a stream without a watermark no record is late, so each window may still get one",
-            help="declare WATERMARK FOR the time in CREATE STREAM, or write  WITH (RETENTION = '7 DAYS')  behind the name of the view: windows that"
-            " are over are forgotten then, and their rows stay",
+            help="declare WATERMARK FOR the time in CREATE STREAM, or write  WITH (RETENTION = '7 DAYS')  after the name of the view: it drops"
+            " the state of windows that are over, and keeps their rows",
             severity="hint",
         )
 
@@ -73,7 +73,7 @@ def _a_day_behind(
             span,
             "a join of streams without a watermark",
             why="rows are dropped when no record can meet them, and without a watermark any record might",
-            help="say how far behind records may be, with  WITH (RETENTION = '1 DAY')  behind the name of the view",
+            help="say how far behind records may be, with  WITH (RETENTION = '1 DAY')  after the name of the view",
             severity="hint",
         )
 

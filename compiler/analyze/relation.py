@@ -151,5 +151,5 @@ def filtered(node: Node, predicate: Expr) -> Node:
 
 
 def sink_schema(schema: Schema) -> Schema:
-    """What the catalogue says of a result: keys and values; window bounds are part of the key, not columns."""
+    """The columns of a result in the catalogue: keys and values. Window bounds are part of the key and are no columns."""
     return Schema(tuple(f for f in schema.fields if f.role in ("key", "value")), schema.window)

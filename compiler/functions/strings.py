@@ -147,7 +147,7 @@ def code_point(code: int) -> str | None:
 
 
 def escaped_code_point(code: str) -> str | None:
-    r"""The characters of `\uXXXX` escapes; NULL for anything else."""
+    r"""The characters of escapes such as `\u004B`; NULL for anything else."""
     units = code.split("\\u")
     if len(units) < 2 or units[0] or any(len(u) != 4 for u in units[1:]):
         return None
@@ -402,7 +402,7 @@ scalar(
     takes(INT, gives=STRING),
     takes(STRING, gives=STRING),
     by_types=lambda r: code_point if r.args[0].kind is Kind.INT else escaped_code_point,
-    summary="The character of a code point, or of \\\\uXXXX escapes.",
+    summary="The character of a code point, or the characters of Unicode escapes such as \\\\u004B.",
     example="CHR(75) -> 'K'",
 )
 

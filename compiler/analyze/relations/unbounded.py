@@ -46,7 +46,7 @@ def _is_endless(node: Node, catalog: Catalog) -> bool:
 def _place(query: t.Query, left: frozenset[str], right: frozenset[str]) -> Span:
     """The innermost join with a relation of each side on each side: the first one that lacks the bound."""
     found = [j for j in _joins(query) if _parts(j, left, right) or _parts(j, right, left)]
-    least = min(found, key=lambda j: len(list(t.walk(j))), default=None)
+    least = min(found, key=lambda j: len(t.walk(j)), default=None)
     return query.span if least is None else least.at
 
 
