@@ -1,7 +1,8 @@
 """Golden files: `golden(name, text)` compares with tests/golden/<name>; `pytest --update-golden` rewrites them.
 
-Tests that take turns: of a group of long tests from end to end a few run each time, others from run to run. `make test TURNS=all` runs
-all, a number as TURNS draws the same ones again. Whoever selects no more of a group than run each time gets all of what was selected.
+Tests that take turns: of a group of long tests from end to end a few run each time, others from commit to commit, so that a run can be
+repeated elsewhere. `make test TURNS=all` runs all, a number as TURNS draws others. Whoever selects no more of a group than run each time
+gets all of what was selected.
 Files that start a session of Spark (`sessions`) take turns as a whole.
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 import gc
 import os
 import random
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +62,15 @@ TURNS = {
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before the processes of pytest-xdist begin, which inherit it."""
-    os.environ["TURNS"] = os.environ.get("TURNS") or str(random.randrange(1 << 20))
+    os.environ["TURNS"] = os.environ.get("TURNS") or _commit() or str(random.randrange(1 << 20))
+
+
+def _commit() -> str:
+    """The commit that is checked out, or nothing where that cannot be told."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=8", "HEAD"]
+    with suppress(OSError):
+        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return ""
 
 
 def take_turns(items: list[pytest.Item], turns: str) -> None:

@@ -28,6 +28,13 @@ _FORMS: Mapping[str, str] = {
     "regexp_split_to_array": "ss",
     "regexp_like": "ss",
 }
+# Forms that ksqlDB does not have stay DuckDB's: a macro of the name would hide them.
+_OF_DUCKDB: Mapping[str, int] = {
+    "regexp_extract": 4,
+    "regexp_extract_all": 4,
+    "regexp_replace": 4,
+    "regexp_split_to_array": 3,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +83,7 @@ def offers(names: frozenset[str]) -> Iterator[tuple[str, Offer]]:
             over = function_over_columns(name.upper(), len(r.args))
             functions.append(PythonFunction(key, r.args, r.result, function.reference(r), over))
             bodies.append(f"({parameters}) AS {key}({parameters})")
+        if name in _OF_DUCKDB:
+            parameters = ", ".join(f"a{i}" for i in range(_OF_DUCKDB[name]))
+            bodies.append(f"({parameters}) AS system.main.{name}({parameters})")
         yield name, Offer(functions, f"CREATE OR REPLACE MACRO {name}{', '.join(bodies)}")

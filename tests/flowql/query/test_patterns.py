@@ -54,6 +54,19 @@ def test_a_query_gives_what_a_view_gives(world: QueryHarness) -> None:
     assert [r["C0"] for r in viewed[:3]] == ["cb", None, None]
 
 
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("regexp_replace(V, 'B', '-', 'gi')", "a-@c-"),
+        ("regexp_extract(V, '(B)(.)', 2, 'i')", "@"),
+        ("regexp_extract_all(V, 'B', 0, 'i')", ["b", "b"]),
+        ("regexp_split_to_array(V, 'B', 'i')", ["a", "@c", ""]),
+    ],
+)
+def test_forms_that_ksqldb_lacks_stay_those_of_duckdb(world: QueryHarness, form: str, expected: object) -> None:
+    assert world.ask(f"SELECT {form} AS r FROM S WHERE K = 'k0'") == [{"r": expected}]
+
+
 def test_like_of_a_query_has_the_escape_character_of_a_view() -> None:
     columns = ", ".join(f"{call} AS C{i}" for i, call in enumerate(LIKES))
     made = QueryHarness(f"{SOURCE} CREATE STREAM VIEWED AS SELECT K, {columns} FROM S;")
