@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from flowql.compiler.functions.user import plain_name
 from flowql.compiler.plan.asynchronous import AsyncMap
+from flowql.compiler.plan.changes import EquiJoin, GroupAggregate, Over, SetOperation, TemporalJoin, TopN, VersionJoin
 from flowql.compiler.plan.explain import duration
 from flowql.compiler.plan.logical import Aggregate, Explode, Filter, Join, Node, Rekey, Scan, Window, walk_nodes
 from flowql.compiler.plan.processors import Process
+from flowql.compiler.plan.temporal_filters import TemporalFilter
 from flowql.compiler.plan.topology import NO_ROWS, Plan, QueryPlan, SourceDef
+from flowql.compiler.plan.watermarks import EmitClosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +98,32 @@ def _words(node: Node) -> str:
     match node.spec:
         case Filter():
             return "filter"
-        case Join(shape=shape, kind=kind):
-            return f"{kind} join" if shape != "foreign-key" else f"{kind} foreign-key join"
+        case Join(shape="foreign-key", kind=kind):
+            return f"{kind} foreign-key join"
+        case Join(kind=kind) | EquiJoin(kind=kind):
+            return f"{kind} join"
+        case TemporalJoin(kind=kind) | VersionJoin(kind=kind):
+            return f"{kind} temporal join"
+        case SetOperation(kind=kind):
+            return kind
+        case TopN():
+            return "top rows"
+        case Over():
+            return "window functions"
+        case TemporalFilter():
+            return "filter by the clock"
+        case EmitClosed():
+            return "closed windows"
         case Explode():
             return "explode"
         case AsyncMap(calls):
             return f"calls of {', '.join(dict.fromkeys(plain_name(c.function) for c in calls))}"
         case Process(topology=topology):
             return f"processors of {topology.partition('@')[0]}"
-        case Aggregate(window=None):
-            return "aggregate"
         case Aggregate(window=window) if window is not None:
             return f"aggregate, {_window(window)}"
+        case Aggregate() | GroupAggregate():
+            return "aggregate"
         case Rekey():
             return "repartition"
     return ""

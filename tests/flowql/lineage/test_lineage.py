@@ -232,3 +232,28 @@ def test_hidden_keys_are_no_columns_of_a_view(flowql, tmp_path):
             for b, v in zip(["├─", "├─", "├─", "└─"], ["cumulated", "hopped", "sessions", "tumbled"], strict=True)
         ),
     ]
+
+
+def test_the_table_says_what_standard_views_do(flowql, tmp_path):
+    (tmp_path / "flowql.yaml").write_text("name: shop\nsql: [p.sql]\ndialect: standard\n")
+    more = """
+    CREATE TABLE items (name TEXT PRIMARY KEY, price INT);
+    CREATE VIEW priced AS SELECT o.customer, i.price FROM orders o LEFT JOIN items i ON o.item = i.name;
+    CREATE VIEW dearest AS SELECT name FROM items ORDER BY price DESC LIMIT 3;
+    CREATE VIEW closed AS SELECT window_start, COUNT(*) AS n FROM TUMBLE(orders, at, INTERVAL '1 hour') GROUP BY window_start EMIT ON WINDOW CLOSE;
+    CREATE VIEW recent AS SELECT customer FROM orders WHERE at > NOW() - INTERVAL '1' DAY;
+    """
+    (tmp_path / "p.sql").write_text(STANDARD + more)
+    data = json.loads(flowql("-o", "json", "lineage", "-p", str(tmp_path)).out)
+    found = {q["writes"]: q["does"] for q in data["queries"]}
+    wanted = {
+        "tumbled": ["aggregate"],
+        "running": ["window functions"],
+        "words": ["distinct"],
+        "buyers": ["except"],
+        "priced": ["left join"],
+        "dearest": ["top rows"],
+        "closed": ["aggregate", "closed windows"],
+        "recent": ["filter by the clock"],
+    }
+    assert {n: [d for d in found[n] if d != "filter"] for n in wanted} == wanted
