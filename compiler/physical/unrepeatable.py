@@ -14,15 +14,17 @@ from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.user import is_users, plain_name
 from flowql.compiler.plan.expr import Call, Expr, walk
 from flowql.compiler.plan.logical import Node, Project, Rekey, walk_nodes
-from flowql.compiler.plan.visit import exprs_of, functions_called, substitute
+from flowql.compiler.plan.visit import exprs_in, exprs_of, functions_called, substitute
 
 _HELP = "store the value: a column of a stream is computed once"
 
 
-def unrepeatable_calls(root: Node) -> tuple[str, ...]:
-    """Functions of the project that a plan calls and that give other values each time."""
-    calls = {name: lookup(name) for name in functions_called(root) if is_users(name)}
-    return tuple(sorted({plain_name(name) for name, f in calls.items() if f is not None and not f.deterministic}))
+def unrepeatable_calls(root: Node, *, builtin: bool = False) -> tuple[str, ...]:
+    """Functions of the project that a plan calls and that give other values each time. builtin: and those that are built in."""
+    found = {name for name in functions_called(root) if is_users(name) and _varies(name)}
+    if builtin:
+        found |= {call.name for e in exprs_in(root) for call in _calls(e)}
+    return tuple(sorted(map(plain_name, found)))
 
 
 def refuse_unrepeatable(root: Node) -> None:
@@ -58,8 +60,10 @@ def _keys(node: Node) -> Sequence[Expr]:
 def _calls(e: Expr) -> Iterator[Call]:
     """With arguments, UNIX_TIMESTAMP and its like are of these alone."""
     for call in walk(e):
-        function = lookup(call.name) if isinstance(call, Call) else None
-        if not isinstance(call, Call) or function is None or function.deterministic:
-            continue
-        if is_users(call.name) or not call.args:
+        if isinstance(call, Call) and (is_users(call.name) or not call.args) and _varies(call.name):
             yield call
+
+
+def _varies(name: str) -> bool:
+    function = lookup(name)
+    return function is not None and not function.deterministic

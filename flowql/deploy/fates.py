@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from flowql.compiler.functions.registry import lookup
 from flowql.compiler.functions.user import is_users, plain_name
+from flowql.compiler.physical.unrepeatable import unrepeatable_calls
 from flowql.compiler.plan.deployed import Deployed
 from flowql.compiler.plan.diff import QueryChange
 from flowql.compiler.plan.generations import runtime_name
@@ -103,15 +103,9 @@ def _differs(old: QueryPlan, new: QueryPlan, deployed: Deployed) -> list[str]:
     since = [f.deployment for f in deployed.forwards if f.query == runtime_name(old)]
     if since:
         found.append(f"all history with the newest text, which came forward in deployment {', '.join(map(str, since))}")
-    if functions := unrepeatable(new):
+    if functions := unrepeatable_calls(new.logical, builtin=True):
         found.append(f"{', '.join(functions)} will give other values")
     return found
-
-
-def unrepeatable(query: QueryPlan) -> list[str]:
-    """Functions of a query that give another value each time, sorted."""
-    calls = {name: lookup(name) for name in functions_called(query.logical)}
-    return sorted(plain_name(name) for name, f in calls.items() if f is not None and not f.deterministic)
 
 
 def _priority(query: QueryPlan) -> str:

@@ -335,3 +335,13 @@ def test_a_dry_run_says_what_will_not_be_the_same_again(site: Site) -> None:
     site.write(A, CHANGED.replace("K, V", "K, V, RANDOM() AS R, UUID() AS U"))
     _, change = site.deploy("--dry-run")["changes"]
     assert change["why"] == "its text has changed; RANDOM, UUID will give other values"
+
+
+def test_a_function_of_the_clock_over_an_argument_is_the_same_again(site: Site) -> None:
+    at = "K, V, UNIX_TIMESTAMP(FROM_UNIXTIME(V)) AS T"
+    site.write(A, BIG.replace("K, V", at))
+    site.deploy()
+    site.settle()
+    site.write(A, CHANGED.replace("K, V", at))
+    _, change = site.deploy("--dry-run")["changes"]
+    assert change["why"] == "its text has changed"
