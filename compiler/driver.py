@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from flowql.compiler.analyze.assertions import Assertion
 from flowql.compiler.analyze.dependencies import Pending, in_order
-from flowql.compiler.analyze.hints import hints_about
+from flowql.compiler.analyze.hints import hints_about, without_effect
 from flowql.compiler.analyze.mistakes import mistake, unsupported
 from flowql.compiler.analyze.options import NO_OPTIONS, QueryOptions
 from flowql.compiler.analyze.processors import bind_routes, bind_topology
@@ -119,6 +119,7 @@ def compile_project(
                 made = _applied(p, builder)
             if made.query is not None:
                 diagnostics += hints_about(made.query, builder.catalog.sources, p.statement, p.span)
+            diagnostics += without_effect(p.statement)
         except CompileError as error:
             diagnostics += in_python(p.statement, error.diagnostics)
             failed |= p.defines

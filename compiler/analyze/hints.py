@@ -8,7 +8,7 @@ from flowql.compiler.analyze.relations.closing import has_watermark
 from flowql.compiler.analyze.relations.time_windows import is_time_window
 from flowql.compiler.diagnostics.diagnostic import Diagnostic
 from flowql.compiler.diagnostics.source import Span
-from flowql.compiler.dialect.ast import Statement
+from flowql.compiler.dialect.ast import CreateAs, CreateSource, Statement
 from flowql.compiler.dialect.standard.query_statements import CreateView
 from flowql.compiler.dialect.standard.tree import Query, TableFunction, walk
 from flowql.compiler.plan.logical import Aggregate, Join, Node, Scan, Window, walk_nodes
@@ -16,6 +16,11 @@ from flowql.compiler.plan.topology import QueryPlan, SourceDef
 from flowql.compiler.plan.watermarks import AppendOnly
 
 LOST_WINDOWS, TIMELESS_TABLE, KEPT_WINDOWS, DAY_BEHIND = "FQ2120", "FQ2121", "FQ2091", "FQ2114"
+_WITHOUT_EFFECT = {
+    "REPLICAS": "set  replication  of the target in flowql.yaml, for all topics",
+    "RETENTION_MS": "flowql topic retention TOPIC '7 days'",
+    "CLEANUP_POLICY": "flowql topic retention TOPIC --compact",
+}
 _DAY_MS = 86_400_000
 
 
@@ -38,6 +43,15 @@ def hints_about(
                 if source is not None and source.query is None and source.timestamp is None and table not in said:
                     said.add(table)
                     yield _timeless(query, table, span)
+
+
+def without_effect(statement: Statement) -> Iterator[Diagnostic]:
+    """Properties of ksqlDB's topics that the statement gives and FlowQL does not use."""
+    given = statement.properties if isinstance(statement, CreateSource | CreateAs) else ()
+    for p in given:
+        if p.name in _WITHOUT_EFFECT:
+            title, help = f"{p.name} has no effect", _WITHOUT_EFFECT[p.name]
+            yield Diagnostic("FQ2122", title, p.span, "not used", help=help, severity="warning")
 
 
 def _kept_windows(query: QueryPlan, tree: Query) -> Iterator[Diagnostic]:

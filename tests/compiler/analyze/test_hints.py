@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowql.compiler.diagnostics.source import SourceText
+from flowql.compiler.dialect.parser import DialectName
 from flowql.compiler.driver import compile_project
 
 SOURCES = """
@@ -48,3 +49,16 @@ def test_a_join_with_a_table_whose_records_have_no_time_of_their_own_is_hinted_a
 def test_a_table_that_a_query_makes_is_nobodys_import() -> None:
     made = "CREATE TABLE n AS SELECT k, COUNT(*) AS n FROM s GROUP BY k;\n"
     assert said(f"{made}CREATE STREAM r AS SELECT s.k AS k, n FROM s JOIN n ON s.k = n.k;") == []
+
+
+@pytest.mark.parametrize("dialect", ["ksql", "standard"])
+@pytest.mark.parametrize("name", ["REPLICAS", "RETENTION_MS", "CLEANUP_POLICY"])
+def test_a_property_without_effect_is_named(name: str, dialect: DialectName) -> None:
+    given = f"WITH (KAFKA_TOPIC='t', VALUE_FORMAT='JSON', {name}=1)"
+    text = f"CREATE STREAM a (v INT) {given};\nCREATE STREAM b {given} AS SELECT v FROM a;"
+    text = text if dialect == "ksql" else text.replace(f"b {given}", "b")
+    compiled = compile_project([SourceText("q.sql", text)], dialect=dialect)
+    assert compiled.ok, compiled.diagnostics
+    found = [(d.severity, d.code, d.title, d.span.line) for d in compiled.diagnostics]
+    lines = (1, 2) if dialect == "ksql" else (1,)
+    assert found == [("warning", "FQ2122", f"{name} has no effect", line) for line in lines]
