@@ -230,7 +230,7 @@ for _op, _result in _EXAMPLES.items():
         declines=_declines(_op),
         spark=_spark(_op),
         spark_fails=_zero_divisor if _op in ("div", "mod") else None,
-        summary=f"The operator {SYMBOLS[_op]}.",
+        summary="Arithmetic.",
         example=f"{_op}(1, 2) -> {_result}",
     )
 
@@ -258,7 +258,7 @@ scalar(
     takes(DOUBLE, gives=DOUBLE),
     by_types=_negate,
     spark=_negated_on_spark,
-    summary="The unary operator -.",
+    summary="Arithmetic.",
     example="neg(5) -> -5",
     duckdb=lambda a, r: f"(-{a[0]})" if r.result.kind is Kind.DOUBLE else f"TRY(-{a[0]})",
     declines=lambda a, r: "" if r.result.kind is Kind.DOUBLE else f"(TRY(-{a[0]}) IS NULL AND {a[0]} IS NOT NULL)",

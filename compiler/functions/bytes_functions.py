@@ -103,7 +103,7 @@ scalar(
     takes(STRING, STRING, gives=BYTES),
     by=to_bytes,
     spark=lambda a, _r: f"CAST({a[0]} AS BINARY)" if _is_encoding(a, "utf8") else "",
-    summary="The bytes of a string in an encoding: hex, utf8, ascii or base64.",
+    summary="Bytes from a string in an encoding: hex, utf8, ascii or base64.",
     example="FROM_BYTES(TO_BYTES('21', 'hex'), 'utf8') -> '!'",
 )
 scalar(
@@ -111,14 +111,14 @@ scalar(
     takes(BYTES, STRING, gives=STRING),
     by=from_bytes,
     spark=lambda a, _r: f"hex({a[0]})" if _is_encoding(a, "hex") else "",
-    summary="The string of bytes in an encoding: hex, utf8, ascii or base64.",
+    summary="String from bytes in an encoding: hex, utf8, ascii or base64.",
     example="FROM_BYTES(TO_BYTES('!', 'utf8'), 'hex') -> '21'",
 )
 scalar(
     "ENCODE",
     takes(STRING, STRING, STRING, gives=STRING),
     by=encode,
-    summary="A string from one encoding to another.",
+    summary="Converts a string from one encoding to another.",
     example="ENCODE('4f4b', 'hex', 'ascii') -> 'OK'",
 )
 for _name, _type, _code, _size, _hex, _shown in (
@@ -131,7 +131,7 @@ for _name, _type, _code, _size, _hex, _shown in (
         takes(BYTES, gives=_type),
         takes(BYTES, STRING, gives=_type),
         by=_unpacker(_code, _size),
-        summary=f"The number in {_size} bytes, BIG_ENDIAN unless told.",
+        summary=f"Number in {_size} bytes, BIG_ENDIAN by default.",
         example=f"{_name}(TO_BYTES('{_hex}', 'hex')) -> {_shown}",
     )
 
@@ -154,6 +154,6 @@ scalar(
         if a
         else ""
     ),
-    summary="A new random UUID, or the one that 16 bytes are.",
+    summary="New random UUID, or the one in 16 bytes.",
     example="UUID(TO_BYTES('000102030405060708090a0b0c0d0e0f', 'hex')) -> '00010203-0405-0607-0809-0a0b0c0d0e0f'",
 )

@@ -133,7 +133,7 @@ for _op, _symbol in SYMBOLS.items():
         null_propagating=False,
         duckdb=_compared(_op),
         spark=_compared(_op),
-        summary=f"The comparison {_symbol}; FALSE when a side is NULL.",
+        summary="Comparison; FALSE if a side is NULL.",
         example=f"{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
     )
 define(
@@ -143,7 +143,7 @@ define(
     null_propagating=False,
     duckdb=exact(lambda a: f"({a[0]} IS DISTINCT FROM {a[1]})"),
     spark=exact(lambda a: f"(NOT ({a[0]} <=> {a[1]}))"),
-    summary="Whether two values differ, NULL being a value.",
+    summary="Whether two values differ; NULL is a value.",
     example="is_distinct(1, NULL) -> True",
 )
 define(
@@ -153,7 +153,7 @@ define(
     null_propagating=False,
     duckdb=exact(lambda a: f"({a[0]} IS NOT DISTINCT FROM {a[1]})"),
     spark=exact(lambda a: f"({a[0]} <=> {a[1]})"),
-    summary="Whether two values are the same, NULL being a value.",
+    summary="Whether two values are equal; NULL is a value.",
     example="is_not_distinct(1, 1) -> True",
 )
 
@@ -196,7 +196,7 @@ for _op, _negated in (("between", False), ("not_between", True)):
         null_propagating=False,
         duckdb=_lowering,
         spark=_lowering,
-        summary="Whether a value lies in a closed range.",
+        summary="Whether a value is in a range that includes both bounds.",
         example=f"{_op}(2, 1, 3) -> {not _negated}",
     )
 
@@ -234,7 +234,7 @@ for _op, _negated in (("in", False), ("not_in", True)):
         null_propagating=False,
         duckdb=_lowering,
         spark=_lowering,
-        summary="Whether a value is one of a list; NULL is in no list.",
+        summary="Whether a value is in a list; NULL is in no list.",
         example=f"{_op}(1, 2, 1) -> {not _negated}",
     )
 
@@ -256,7 +256,7 @@ for _op, _symbol in (("is_null", "IS NULL"), ("is_not_null", "IS NOT NULL")):
         null_propagating=False,
         duckdb=_null_sql(_symbol),
         spark=_null_sql(_symbol),
-        summary=f"The test {_symbol}.",
+        summary="Test for NULL.",
         example=f"{_op}(1) -> {_op == 'is_not_null'}",
     )
 
@@ -337,6 +337,6 @@ for _op in ("like", "not_like"):
         duckdb=_like_sql if _op == "like" else (lambda a, r: f"(NOT {_like_sql(a, r)})"),
         declines=_like_declines,
         spark=_like_on_spark if _op == "like" else _not_like_on_spark,
-        summary="Whether a string matches a pattern with % and _.",
+        summary="Matches a pattern with % and _.",
         example=f"{_op}('flow', 'f%w') -> {_op == 'like'}",
     )

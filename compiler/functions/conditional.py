@@ -42,7 +42,7 @@ scalar(
     lazy=True,
     duckdb=_coalesce_sql,
     spark=_coalesce_sql,
-    summary="The first argument that is not NULL.",
+    summary="First argument that is not NULL.",
     example="COALESCE(NULL, 2, 3) -> 2",
 )
 scalar(
@@ -53,7 +53,7 @@ scalar(
     lazy=True,
     duckdb=_coalesce_sql,
     spark=_coalesce_sql,
-    summary="The first argument, or the second where the first is NULL.",
+    summary="First argument, or the second if the first is NULL.",
     example="IFNULL(NULL, 5) -> 5",
 )
 scalar(
@@ -63,7 +63,7 @@ scalar(
     null_propagating=False,
     duckdb=lambda a, r: f"nullif({a[0]}, {a[1]})" if r.args[0].kind in EXACT_IN_DUCKDB else "",
     spark=exact(lambda a: f"(CASE WHEN {a[0]} = {a[1]} THEN NULL ELSE {a[0]} END)"),
-    summary="NULL where both arguments are equal, else the first.",
+    summary="NULL if both arguments are equal, else the first.",
     example="NULLIF(1, 1) -> NULL",
 )
 scalar(
@@ -73,7 +73,7 @@ scalar(
     null_propagating=False,
     duckdb=lambda a, _r: a[0],
     spark=lambda a, _r: a[0],
-    summary="Its argument: copies a key column into the value.",
+    summary="Copies a key column into the value.",
     example="AS_VALUE(1) -> 1",
 )
 
@@ -148,7 +148,7 @@ for _name, _f in (("GREATEST", _greatest), ("LEAST", _least)):
         null_propagating=False,
         duckdb=_if_exact(_name.lower()),
         spark=_of_some(_name.lower()),
-        summary=f"The {_name.lower()} of its arguments; NULLs are left out.",
+        summary=f"{_name.capitalize()} argument, ignoring NULLs.",
         example=f"{_name}(2, NULL, 7) -> {7 if _name == 'GREATEST' else 2}",
     )
 
@@ -172,7 +172,7 @@ scalar(
     by=_elt,
     null_propagating=False,
     spark=lambda a, _r: null_where(f"{a[0]} < 1 OR {a[0]} >= {len(a)}", f"elt({', '.join(a)})"),
-    summary="The n-th of the strings that follow, NULL outside.",
+    summary="The n-th of the following strings, NULL outside.",
     example="ELT(2, 'a', 'b') -> 'b'",
 )
 scalar(
@@ -181,6 +181,6 @@ scalar(
     by=_field,
     null_propagating=False,
     spark=_field_on_spark,
-    summary="The position of the first argument among the others, 0 when it is not there.",
+    summary="Position of the first argument among the others, 0 if missing.",
     example="FIELD('b', 'a', 'b') -> 2",
 )

@@ -108,7 +108,7 @@ def _adder(name: str, t: SqlType, sign: int, example: str) -> None:
         resolve,
         lambda _r: moved,
         spark=_moved_on_spark(sign),
-        summary=f"The {t.kind.value.lower()} moved by a number of units ({', '.join(UNIT_MS)}).",
+        summary=f"Moves a {t.kind.value.lower()} by a number of units ({', '.join(UNIT_MS)}).",
         example=example,
     )
 
@@ -128,7 +128,7 @@ scalar(
     deterministic=False,
     duckdb=lambda a, _r: f"epoch_ms({a[0]})" if a else "",
     spark=lambda a, _r: millis(a[0]) if a else "",
-    summary="Milliseconds since 1970 of a timestamp, or of now.",
+    summary="Milliseconds since 1970 of a timestamp, or of the current time.",
     example="UNIX_TIMESTAMP(FROM_UNIXTIME(5)) -> 5",
 )
 scalar(
@@ -138,7 +138,7 @@ scalar(
     duckdb=text(lambda a: f"CAST(TRY(epoch_ms({a})) AS TIMESTAMP_MS)"),
     declines=lambda a, _r: f"({a[0]} NOT BETWEEN -{_IN_RANGE} AND {_IN_RANGE})",
     spark=text(_instant_on_spark),
-    summary="The timestamp of milliseconds since 1970.",
+    summary="Timestamp from milliseconds since 1970.",
     example="UNIX_TIMESTAMP(FROM_UNIXTIME(5)) -> 5",
 )
 scalar(
@@ -159,14 +159,14 @@ scalar(
     duckdb=text(lambda a: f"TRY(DATE '1970-01-01' + {a})"),
     declines=lambda a, _r: f"({a[0]} NOT BETWEEN -700000 AND 2900000)",
     spark=named("date_from_unix_date"),
-    summary="The date of a number of days since 1970.",
+    summary="Date from days since 1970.",
     example="UNIX_DATE(FROM_DAYS(7)) -> 7",
 )
 scalar(
     "CONVERT_TZ",
     takes(TIMESTAMP, STRING, STRING, gives=TIMESTAMP),
     by=convert_tz,
-    summary="A timestamp of one time zone as it reads in another.",
+    summary="Converts a timestamp from one time zone to another.",
     example="UNIX_TIMESTAMP(CONVERT_TZ(FROM_UNIXTIME(100), '+0200', '+0500')) -> 10800100",
 )
 
@@ -222,7 +222,7 @@ for _name, _type, _shown in (
         by=java_time.format_timestamp,
         spark=_timestamp_on_spark,
         spark_fails=lambda a, r: f"NOT ({instant_has_text(_instant_of(a, r)[0])})",
-        summary="The string of a timestamp by a java.time pattern, in UTC or a zone.",
+        summary="Formats a timestamp by a java.time pattern, in UTC or a time zone.",
         example=f"{_name}({_shown}, 'yyyy-MM-dd HH:mm') -> '1970-01-01 00:00'",
     )
 for _name, _type, _wrap in (
@@ -234,7 +234,7 @@ for _name, _type, _wrap in (
         takes(STRING, STRING, gives=_type),
         takes(STRING, STRING, STRING, gives=_type),
         by=java_time.parse_timestamp,
-        summary="The timestamp a string gives by a java.time pattern, in UTC or a zone.",
+        summary="Parses a timestamp by a java.time pattern, in UTC or a time zone.",
         example=_wrap.format(f"{_name}('1970-01-02 00:00', 'yyyy-MM-dd HH:mm')") + " -> 86400000",
     )
 for _name, _type, _shown in (("FORMAT_DATE", DATE, "FROM_DAYS(0)"), ("DATETOSTRING", INT, "0")):
@@ -244,7 +244,7 @@ for _name, _type, _shown in (("FORMAT_DATE", DATE, "FROM_DAYS(0)"), ("DATETOSTRI
         by=java_time.format_date,
         spark=_date_on_spark,
         spark_fails=lambda a, r: f"NOT ({date_has_text(_date_of(a, r))})",
-        summary="The string of a date by a java.time pattern.",
+        summary="Formats a date by a java.time pattern.",
         example=f"{_name}({_shown}, 'dd/MM/yyyy') -> '01/01/1970'",
     )
 for _name, _type, _wrap in (("PARSE_DATE", DATE, "UNIX_DATE({})"), ("STRINGTODATE", INT, "{}")):
@@ -252,20 +252,20 @@ for _name, _type, _wrap in (("PARSE_DATE", DATE, "UNIX_DATE({})"), ("STRINGTODAT
         _name,
         takes(STRING, STRING, gives=_type),
         by=java_time.parse_date,
-        summary="The date a string gives by a java.time pattern.",
+        summary="Parses a date by a java.time pattern.",
         example=_wrap.format(f"{_name}('02/01/1970', 'dd/MM/yyyy')") + " -> 1",
     )
 scalar(
     "FORMAT_TIME",
     takes(TIME, STRING, gives=STRING),
     by=java_time.format_time,
-    summary="The string of a time of day by a java.time pattern.",
+    summary="Formats a time of day by a java.time pattern.",
     example="FORMAT_TIME(PARSE_TIME('01:02', 'HH:mm'), 'HHmm') -> '0102'",
 )
 scalar(
     "PARSE_TIME",
     takes(STRING, STRING, gives=TIME),
     by=java_time.parse_time,
-    summary="The time of day a string gives by a java.time pattern.",
+    summary="Parses a time of day by a java.time pattern.",
     example="FORMAT_TIME(PARSE_TIME('01:02 PM', 'hh:mm a'), 'HH:mm') -> '13:02'",
 )

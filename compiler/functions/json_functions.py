@@ -171,7 +171,7 @@ scalar(
     "EXTRACTJSONFIELD",
     takes(STRING, STRING, gives=STRING),
     by=extract,
-    summary="The value at a JSON path such as $.a[0], as a string.",
+    summary="Value at a JSON path such as $.a[0], as a string.",
     example="EXTRACTJSONFIELD('{\"a\": [1, 2.50]}', '$.a[1]') -> '2.50'",
 )
 scalar(
@@ -186,7 +186,7 @@ scalar(
     "JSON_ARRAY_LENGTH",
     takes(STRING, gives=INT),
     by=_length,
-    summary="The number of elements of a JSON array.",
+    summary="Length of a JSON array.",
     example="JSON_ARRAY_LENGTH('[1, 2]') -> 2",
 )
 scalar(
@@ -201,28 +201,28 @@ scalar(
     "JSON_ITEMS",
     takes(STRING, gives=array(STRING)),
     by=_items,
-    summary="The elements of a JSON array, each as JSON text.",
+    summary="Elements of a JSON array, as JSON strings.",
     example="JSON_ITEMS('[{\"a\": 1}, 2]') -> ['{\"a\":1}', '2']",
 )
 scalar(
     "JSON_KEYS",
     takes(STRING, gives=array(STRING)),
     by=_keys,
-    summary="The names in a JSON object.",
+    summary="Names in a JSON object.",
     example="JSON_KEYS('{\"a\": 1, \"b\": 2}') -> ['a', 'b']",
 )
 scalar(
     "JSON_RECORDS",
     takes(STRING, gives=map_of(STRING, STRING)),
     by=_records,
-    summary="The names and values of a JSON object, values as strings.",
+    summary="Names and values of a JSON object, values as strings.",
     example="JSON_RECORDS('{\"a\": 1}') -> {'a': '1'}",
 )
 scalar(
     "JSON_CONCAT",
     takes_many(STRING, gives=STRING),
     by=_concat,
-    summary="JSON objects merged into one, or values joined to one array.",
+    summary="Merges JSON objects, or joins values to one array.",
     example="JSON_CONCAT('[1]', '[2]') -> '[1,2]'",
 )
 scalar(
@@ -230,6 +230,6 @@ scalar(
     takes(T, gives=STRING),
     by_types=_to_json,
     null_propagating=False,
-    summary="A value as JSON text; NULL gives null.",
+    summary="Value as a JSON string; NULL gives null.",
     example="TO_JSON_STRING(ARRAY[1, 2]) -> '[1,2]'",
 )

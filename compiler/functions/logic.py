@@ -58,7 +58,7 @@ define(
     lazy=True,
     duckdb=_joined("AND"),
     spark=_joined("AND"),
-    summary="TRUE when all operands are; a FALSE operand ends the evaluation.",
+    summary="TRUE if all operands are; stops at FALSE.",
     example="and_(True, False) -> False",
 )
 define(
@@ -69,7 +69,7 @@ define(
     lazy=True,
     duckdb=_joined("OR"),
     spark=_joined("OR"),
-    summary="TRUE when an operand is; a TRUE operand ends the evaluation.",
+    summary="TRUE if an operand is; stops at TRUE.",
     example="or_(True, False) -> True",
 )
 
@@ -85,7 +85,7 @@ define(
     lambda _r: lambda v: not v,
     duckdb=_negated,
     spark=_negated,
-    summary="The other truth value; NULL stays NULL.",
+    summary="Negation; NULL stays NULL.",
     example="not_(True) -> False",
 )
 
@@ -129,6 +129,6 @@ define(
     lazy=True,
     duckdb=_case_sql,
     spark=_case_sql,
-    summary="The result of the first WHEN that is TRUE; only that result is computed.",
+    summary="Result of the first WHEN that is TRUE; the others are not computed.",
     example="case(False, 1, True, 2, 3) -> 2",
 )

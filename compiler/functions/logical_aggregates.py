@@ -65,7 +65,7 @@ def _register_bits(function: str) -> None:
         return Linear(_NO_BITS, _bits(args[0]), _added, _bits_result(function, args[0])) if _bits_type(args) else None
 
     relation = OverRelations((function,), _bits_type, linear=linear)
-    linear_aggregate(relation, summary="The bits of all values combined.", takes="another argument")
+    linear_aggregate(relation, summary="Combines the bits of all values.", takes="another argument")
 
 
 for _name in ("BIT_AND", "BIT_OR", "BIT_XOR"):
@@ -106,8 +106,6 @@ _register_booleans(
     "BOOL_AND",
     "EVERY",
     every=True,
-    summary="Whether all values are true; NULLs are left out, NULL when there is nothing.",
+    summary="Whether all values are true; ignores NULLs, NULL without values.",
 )
-_register_booleans(
-    "BOOL_OR", every=False, summary="Whether a value is true; NULLs are left out, NULL when there is nothing."
-)
+_register_booleans("BOOL_OR", every=False, summary="Whether any value is true; ignores NULLs, NULL without values.")

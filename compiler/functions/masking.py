@@ -55,7 +55,7 @@ scalar(
     takes(STRING, *_FOUR, gives=STRING),
     by=_masker("X", "x", "n", "-"),
     null_propagating=False,
-    summary="The string with letters, digits and other characters masked.",
+    summary="Masks letters, digits and other characters.",
     example="MASK('My Test $123') -> 'Xx-Xxxx--nnn'",
 )
 for _name, _keep, _shown in (
@@ -70,6 +70,6 @@ for _name, _keep, _shown in (
         takes(STRING, INT, *_FOUR, gives=STRING),
         by=_partial_mask(_keep),
         null_propagating=False,
-        summary="The string masked at one end.",
+        summary="Masks one end of the string.",
         example=f"{_name}('My Test', 3) -> {_shown}",
     )

@@ -190,7 +190,7 @@ scalar(
     by_types=_rounding(ROUND_HALF_UP, java_round),
     duckdb=lambda a, r: a[0] if len(a) == 1 and r.args[0].kind in (Kind.INT, Kind.BIGINT) else "",
     spark=_round_on_spark,
-    summary="The nearest number, half up; to a whole number or to a number of digits.",
+    summary="Rounds half up, to a whole number or a number of digits.",
     example="ROUND(2.25e0, 1) -> 2.3",
 )
 scalar(
@@ -198,7 +198,7 @@ scalar(
     *_ROUNDED,
     by_types=_rounding(ROUND_DOWN, _truncated),
     spark=_truncated_on_spark,
-    summary="The number cut towards zero, to a whole number or to a number of digits.",
+    summary="Cuts towards zero, to a whole number or a number of digits.",
     example="TRUNC(1.79e0, 1) -> 1.7",
 )
 scalar(
@@ -210,7 +210,7 @@ scalar(
         f"(TRY(abs({a[0]})) IS NULL AND {a[0]} IS NOT NULL)" if r.args[0].kind in (Kind.INT, Kind.BIGINT) else ""
     ),
     spark=_absolute_on_spark,
-    summary="The number without its sign.",
+    summary="Absolute value.",
     example="ABS(-3) -> 3",
 )
 
@@ -262,7 +262,7 @@ for _name, _f, _mode, _on_spark, _aliases, _shown in (
         aliases=_aliases,
         duckdb=_step_sql(f"{_name.lower()}({{}})".format),
         spark=_step_sql(_on_spark),
-        summary="The nearest whole number below (FLOOR) or above (CEIL), in the type of the argument.",
+        summary="Next whole number below (FLOOR) or above (CEIL), in the argument's type.",
         example=f"{_name}(-1.5e0) -> {_shown}",
     )
 scalar(
@@ -273,7 +273,7 @@ scalar(
     by=lambda v: (v > 0) - (v < 0),
     duckdb=text(lambda a: f"CAST(sign({a}) AS INTEGER)"),
     spark=text(lambda a: f"(CASE WHEN isnan(CAST({a} AS DOUBLE)) THEN 0 ELSE CAST(signum({a}) AS INT) END)"),
-    summary="-1, 0 or 1 for negative, zero and positive.",
+    summary="-1, 0 or 1 for negative, zero or positive.",
     example="SIGN(-7) -> -1",
 )
 
@@ -285,37 +285,37 @@ def _on_double(name: str, f: Callable[..., float], summary: str, example: str, *
 _on_double(
     "SQRT",
     _ieee(math.sqrt),
-    "The square root; NaN of a negative number.",
+    "Square root; NaN for a negative number.",
     "SQRT(9) -> 3.0",
     duckdb=named("sqrt"),
     spark=named("sqrt"),
 )
 # The other functions of analysis have no lowering: C libraries differ in the last digit.
-_on_double("EXP", _ieee(math.exp), "e to a power.", "EXP(0) -> 1.0")
-_on_double("LN", _ieee(_ln), "The natural logarithm.", "LN(1) -> 0.0")
-_on_double("CBRT", lambda v: math.cbrt(v), "The cube root.", "CBRT(-8) -> -2.0")
-_on_double("ACOS", _ieee(math.acos), "The inverse cosine, in radians.", "ACOS(1) -> 0.0")
-_on_double("ASIN", _ieee(math.asin), "The inverse sine, in radians.", "ASIN(0) -> 0.0")
-_on_double("ATAN", _ieee(math.atan), "The inverse tangent, in radians.", "ATAN(0) -> 0.0")
-_on_double("COS", _ieee(math.cos), "The cosine of radians.", "COS(0) -> 1.0")
-_on_double("SIN", _ieee(math.sin), "The sine of radians.", "SIN(0) -> 0.0")
-_on_double("TAN", _ieee(math.tan), "The tangent of radians.", "TAN(0) -> 0.0")
-_on_double("COT", _ieee(_cot), "The cotangent of radians.", "COT(0) -> 'Infinity'")
-_on_double("COSH", _ieee(math.cosh), "The hyperbolic cosine.", "COSH(0) -> 1.0")
-_on_double("SINH", _sinh, "The hyperbolic sine.", "SINH(0) -> 0.0")
-_on_double("TANH", _ieee(math.tanh), "The hyperbolic tangent.", "TANH(0) -> 0.0")
+_on_double("EXP", _ieee(math.exp), "e raised to a power.", "EXP(0) -> 1.0")
+_on_double("LN", _ieee(_ln), "Natural logarithm.", "LN(1) -> 0.0")
+_on_double("CBRT", lambda v: math.cbrt(v), "Cube root.", "CBRT(-8) -> -2.0")
+_on_double("ACOS", _ieee(math.acos), "Inverse cosine, in radians.", "ACOS(1) -> 0.0")
+_on_double("ASIN", _ieee(math.asin), "Inverse sine, in radians.", "ASIN(0) -> 0.0")
+_on_double("ATAN", _ieee(math.atan), "Inverse tangent, in radians.", "ATAN(0) -> 0.0")
+_on_double("COS", _ieee(math.cos), "Cosine of radians.", "COS(0) -> 1.0")
+_on_double("SIN", _ieee(math.sin), "Sine of radians.", "SIN(0) -> 0.0")
+_on_double("TAN", _ieee(math.tan), "Tangent of radians.", "TAN(0) -> 0.0")
+_on_double("COT", _ieee(_cot), "Cotangent of radians.", "COT(0) -> 'Infinity'")
+_on_double("COSH", _ieee(math.cosh), "Hyperbolic cosine.", "COSH(0) -> 1.0")
+_on_double("SINH", _sinh, "Hyperbolic sine.", "SINH(0) -> 0.0")
+_on_double("TANH", _ieee(math.tanh), "Hyperbolic tangent.", "TANH(0) -> 0.0")
 # Spark's own RADIANS and DEGREES multiply by a rounded quotient: the last digit would differ.
 _on_double(
     "RADIANS",
     lambda v: v / 180.0 * math.pi,
-    "Degrees in radians.",
+    "Degrees to radians.",
     "RADIANS(0) -> 0.0",
     spark=text(lambda a: f"({a} / 180D * {_PI_ON_SPARK})"),
 )
 _on_double(
     "DEGREES",
     lambda v: v * 180.0 / math.pi,
-    "Radians in degrees.",
+    "Radians to degrees.",
     "DEGREES(0) -> 0.0",
     spark=text(lambda a: f"({a} * 180D / {_PI_ON_SPARK})"),
 )
@@ -323,7 +323,7 @@ scalar(
     "ATAN2",
     takes(DOUBLE, DOUBLE, gives=DOUBLE),
     by=math.atan2,
-    summary="The angle of the point (x, y), given as y, x.",
+    summary="Angle of the point (x, y), given as y, x.",
     example="ATAN2(0, 1) -> 0.0",
 )
 scalar(
@@ -339,7 +339,7 @@ scalar(
     takes(DOUBLE, gives=DOUBLE),
     takes(DOUBLE, DOUBLE, gives=DOUBLE),
     by=_log,
-    summary="The natural logarithm, or LOG(base, x) to a base.",
+    summary="Natural logarithm, or LOG(base, x).",
     example="LOG(2, 8) -> 3.0",
 )
 scalar(
@@ -347,7 +347,7 @@ scalar(
     takes(DOUBLE, DOUBLE, gives=DOUBLE),
     by=_power,
     aliases=("POW",),
-    summary="A number to a power.",
+    summary="Power.",
     example="POWER(2, 10) -> 1024.0",
 )
 scalar(
@@ -355,7 +355,7 @@ scalar(
     takes(gives=DOUBLE),
     by=random,
     deterministic=False,
-    summary="A random number from 0 up to 1.",
+    summary="Random number from 0 up to 1.",
     example="RANDOM() < 1 -> True",
 )
 _EARTH_RADIUS = {"km": 6371.0, "mi": 3959.0}
@@ -386,6 +386,6 @@ scalar(
     "GEO_DISTANCE",
     *_geo_overloads(),
     by=geo_distance,
-    summary="The great-circle distance between two points given as latitude and longitude, in KM or MI.",
+    summary="Great-circle distance of two points given as latitude and longitude, in KM or MI.",
     example="ROUND(GEO_DISTANCE(0, 0, 0, 90)) -> 10008",
 )

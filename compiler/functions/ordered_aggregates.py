@@ -86,7 +86,7 @@ for _name, _which, _of_place in (("LATEST_BY_OFFSET", "last", "max_by"), ("EARLI
         result=_by_offset_result(_name),
         constants=lambda n: max(0, n - 1),
         spark=_on_spark(_of_place),
-        summary=f"The {_which} value in order of arrival, or the {_which} n as an array; NULLs left out unless FALSE.",
+        summary=f"{_which.capitalize()} value in order of arrival, or {_which} n as an array; ignores NULLs unless FALSE.",
         example=f"{_name}(x, 2, FALSE)",
     )
 

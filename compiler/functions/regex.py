@@ -160,7 +160,7 @@ scalar(
     takes(STRING, STRING, gives=STRING),
     takes(STRING, STRING, INT, gives=STRING),
     **_extract,
-    summary="The first match of a pattern, or one of its groups.",
+    summary="First match of a pattern, or one of its groups.",
     example="REGEXP_EXTRACT('(.*) (.*)', 'big river', 2) -> 'river'",
 )
 _extract_all = pattern_calls("REGEXP_EXTRACT_ALL", extract_all, array(STRING), *_ONE_GROUP, subject=1)
@@ -177,7 +177,7 @@ scalar(
     "REGEXP_REPLACE",
     takes(STRING, STRING, STRING, gives=STRING),
     **_replace,
-    summary="The string with every match of a pattern replaced; $1 and ${name} stand for a group.",
+    summary="Replaces every match of a pattern; $1 and ${name} are groups.",
     example="REGEXP_REPLACE('baababaa', '(ab)+', 'cat') -> 'bacataa'",
 )
 _split = pattern_calls("REGEXP_SPLIT_TO_ARRAY", split, array(STRING), (STRING, STRING))
@@ -185,7 +185,7 @@ scalar(
     "REGEXP_SPLIT_TO_ARRAY",
     takes(STRING, STRING, gives=array(STRING)),
     **_split,
-    summary="The parts of a string between matches of a pattern.",
+    summary="Splits at the matches of a pattern.",
     example="REGEXP_SPLIT_TO_ARRAY('a1b22c', '[0-9]+') -> ['a', 'b', 'c']",
 )
 _like = pattern_calls("REGEXP_LIKE", like, BOOLEAN, (STRING, STRING))
@@ -193,6 +193,6 @@ scalar(
     "REGEXP_LIKE",
     takes(STRING, STRING, gives=BOOLEAN),
     **_like,
-    summary="Whether a pattern matches somewhere in the string.",
+    summary="Whether a pattern matches a part of the string.",
     example="REGEXP_LIKE('stream', 'tr.a') -> True",
 )

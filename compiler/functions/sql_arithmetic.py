@@ -238,7 +238,7 @@ def _double_fails(op: str, a: str, b: str) -> str:
     return f"({' OR '.join(found)})"
 
 
-_EXAMPLES = {"add": "3", "sub": "-1", "mul": "2", "div": "0", "mod": "1"}
+_EXAMPLES = {"add": "9", "sub": "5", "mul": "14", "div": "3", "mod": "1"}
 for _op, _result in _EXAMPLES.items():
     define(
         f"sql_{_op}",
@@ -248,9 +248,8 @@ for _op, _result in _EXAMPLES.items():
         declines=_declines(_op),
         spark=_spark(_op),
         spark_fails=_spark_fails(_op),
-        summary=f"The operator {SYMBOLS[_op]}; a result out of range is an error"
-        f"{', and so is a zero divisor' if _op in ('div', 'mod') else ''}.",
-        example=f"sql_{_op}(1, 2) -> {_result}",
+        summary=f"Arithmetic; out of range{' and division by zero are errors' if _op in ('div', 'mod') else ' is an error'}.",
+        example=f"7 {SYMBOLS[_op]} 2 -> {_result}",
     )
 
 
@@ -304,6 +303,6 @@ define(
     declines=_negation_declines,
     spark=_negation_on_spark,
     spark_fails=_negation_fails,
-    summary="The unary operator -; a result out of range is an error.",
-    example="sql_neg(5) -> -5",
+    summary="Arithmetic; out of range is an error.",
+    example="-(2 + 3) -> -5",
 )

@@ -110,8 +110,8 @@ define(
     "sql_to_array",
     cast_resolver(array(STRING)),
     _to_array,
-    summary="The array that a string names, in PostgreSQL's braces.",
-    example="sql_to_array('{a,\"b c\",NULL}') -> ['a', 'b c', None]",
+    summary="Parses an array in PostgreSQL's braces.",
+    example="CAST('{a,\"b c\",NULL}' AS TEXT[]) -> ['a', 'b c', None]",
 )
 
 
@@ -163,24 +163,24 @@ standard(
     takes(_LIST, T, gives=_LIST),
     by=lambda values, v: [*(values or []), v],
     null_propagating=False,
-    summary="The array with a value behind it. Also `array || value`.",
-    example="sql_array_append(ARRAY[1, 2], 3) -> [1, 2, 3]",
+    summary="Appends a value. Also `array || value`.",
+    example="ARRAY_APPEND(ARRAY[1, 2], 3) -> [1, 2, 3]",
 )
 standard(
     "ARRAY_PREPEND",
     takes(T, _LIST, gives=_LIST),
     by=lambda v, values: [v, *(values or [])],
     null_propagating=False,
-    summary="The array with a value before it. Also `value || array`.",
-    example="sql_array_prepend(0, ARRAY[1, 2]) -> [0, 1, 2]",
+    summary="Prepends a value. Also `value || array`.",
+    example="ARRAY_PREPEND(0, ARRAY[1, 2]) -> [0, 1, 2]",
 )
 standard(
     "ARRAY_CAT",
     takes(_LIST, _LIST, gives=_LIST),
     by=lambda a, b: None if a is None and b is None else [*(a or []), *(b or [])],
     null_propagating=False,
-    summary="The elements of two arrays one after the other. Also `a || b`.",
-    example="sql_array_cat(ARRAY[1], ARRAY[2, 3]) -> [1, 2, 3]",
+    summary="Concatenates two arrays. Also `a || b`.",
+    example="ARRAY_CAT(ARRAY[1], ARRAY[2, 3]) -> [1, 2, 3]",
 )
 standard(
     "ARRAY_POSITION",
@@ -188,77 +188,77 @@ standard(
     takes(_LIST, T, INT, gives=INT),
     by=_place,
     null_propagating=False,
-    summary="The position of the first element that equals a value, from a position on; NULL if there is none.",
-    example="sql_array_position(ARRAY['a', 'b', 'a'], 'a', 2) -> 3",
+    summary="Position of the first equal element, from an optional position; NULL if missing.",
+    example="ARRAY_POSITION(ARRAY['a', 'b', 'a'], 'a', 2) -> 3",
 )
 standard(
     "ARRAY_POSITIONS",
     takes(_LIST, T, gives=ArrayOf(INT)),
     by=lambda values, v: None if values is None else [i for i, x in enumerate(values, 1) if x == v],
     null_propagating=False,
-    summary="The places of all elements that are equal to a value.",
-    example="sql_array_positions(ARRAY['a', 'b', 'a'], 'a') -> [1, 3]",
+    summary="Positions of all equal elements.",
+    example="ARRAY_POSITIONS(ARRAY['a', 'b', 'a'], 'a') -> [1, 3]",
 )
 standard(
     "ARRAY_REPLACE",
     takes(_LIST, T, T, gives=_LIST),
     by=lambda values, a, b: None if values is None else [b if x == a else x for x in values],
     null_propagating=False,
-    summary="The array with each element that equals a value replaced by another one.",
-    example="sql_array_replace(ARRAY[1, 2, 1], 1, 9) -> [9, 2, 9]",
+    summary="Replaces elements equal to a value.",
+    example="ARRAY_REPLACE(ARRAY[1, 2, 1], 1, 9) -> [9, 2, 9]",
 )
 standard(
     "ARRAY_REMOVE",
     takes(_LIST, T, gives=_LIST),
     by=lambda values, v: None if values is None else [x for x in values if x != v],
     null_propagating=False,
-    summary="The array without the elements that are equal to a value.",
-    example="sql_array_remove(ARRAY[1, 2, 1], 1) -> [2]",
+    summary="Removes elements equal to a value.",
+    example="ARRAY_REMOVE(ARRAY[1, 2, 1], 1) -> [2]",
 )
 standard(
     "ARRAY_REVERSE",
     takes(_LIST, gives=_LIST),
     by=lambda values: values[::-1],
-    summary="The elements in the opposite order.",
-    example="sql_array_reverse(ARRAY[1, 2]) -> [2, 1]",
+    summary="Reverses the array.",
+    example="ARRAY_REVERSE(ARRAY[1, 2]) -> [2, 1]",
 )
 standard(
     "ARRAY_FILL",
     takes(T, ArrayOf(INT), gives=_LIST),
     by=_filled,
     null_propagating=False,
-    summary="An array of equal elements with these sizes of its dimensions.",
-    example="sql_array_fill(7, ARRAY[3]) -> [7, 7, 7]",
+    summary="Array of equal elements, with a size for each dimension.",
+    example="ARRAY_FILL(7, ARRAY[3]) -> [7, 7, 7]",
 )
 standard(
     "TRIM_ARRAY",
     takes(_LIST, INT, gives=_LIST),
     by=_trimmed,
-    summary="The array without so many elements at its end.",
-    example="sql_trim_array(ARRAY[1, 2, 3], 2) -> [1]",
+    summary="Removes the last n elements.",
+    example="TRIM_ARRAY(ARRAY[1, 2, 3], 2) -> [1]",
 )
 for _name, _by, _summary, _example in (
-    ("ARRAY_LOWER", lambda values, d: 1 if d == 1 and values else None, "The first position of a dimension; NULL for an empty array.", "(ARRAY[7], 1) -> 1"),
-    ("ARRAY_UPPER", lambda values, d: len(values) if d == 1 and values else None, "The last position of a dimension; NULL for an empty array.", "(ARRAY[7, 8], 1) -> 2"),
+    ("ARRAY_LOWER", lambda values, d: 1 if d == 1 and values else None, "First position of a dimension; NULL if empty.", "(ARRAY[7], 1) -> 1"),
+    ("ARRAY_UPPER", lambda values, d: len(values) if d == 1 and values else None, "Last position of a dimension; NULL if empty.", "(ARRAY[7, 8], 1) -> 2"),
 ):  # fmt: skip
     standard(
         _name,
         takes(_LIST, INT, gives=INT),
         by=_by,
         summary=_summary,
-        example=f"sql_{_name.lower()}{_example}",
+        example=f"{_name}{_example}",
     )
 for _name, _by, _summary, _example in (
-    ("ARRAY_HAS_ALL", _has_all, "Whether an array has every element of another one. Written `a @> b`.", "(ARRAY[1, 2], ARRAY[2]) -> True"),
-    ("ARRAY_IS_IN", lambda a, b: _has_all(b, a), "Whether every element of an array is in another one. Written `a <@ b`.", "(ARRAY[2], ARRAY[1, 2]) -> True"),
-    ("ARRAY_HAS_ANY", _has_any, "Whether two arrays have an element in common. Written `a && b`.", "(ARRAY[1], ARRAY[2]) -> False"),
+    ("ARRAY_HAS_ALL", _has_all, "Whether the left array has every element of the right.", "ARRAY[1, 2] @> ARRAY[2] -> True"),
+    ("ARRAY_IS_IN", lambda a, b: _has_all(b, a), "Whether the right array has every element of the left.", "ARRAY[2] <@ ARRAY[1, 2] -> True"),
+    ("ARRAY_HAS_ANY", _has_any, "Whether two arrays have an element in common.", "ARRAY[1] && ARRAY[2] -> False"),
 ):  # fmt: skip
     standard(
         _name,
         takes(_LIST, _LIST, gives=BOOLEAN),
         by=_by,
         summary=_summary,
-        example=f"sql_{_name.lower()}{_example}",
+        example=_example,
     )
 
 
@@ -285,8 +285,8 @@ def _quantified(*, every: bool) -> Callable[..., bool | None]:
 
 
 for _name, _every, _summary, _example in (
-    ("ANY_ELEMENT", False, "Whether a comparison holds for an element of an array. Written `x = ANY (array)`.", "('=', 2, ARRAY[1, 2]) -> True"),
-    ("ALL_ELEMENT", True, "Whether a comparison holds for all elements of an array. Written `x < ALL (array)`.", "('<', 2, ARRAY[1, 3]) -> False"),
+    ("ANY_ELEMENT", False, "Whether a comparison holds for any element.", "2 = ANY (ARRAY[1, 2]) -> True"),
+    ("ALL_ELEMENT", True, "Whether a comparison holds for all elements.", "2 < ALL (ARRAY[1, 3]) -> False"),
 ):  # fmt: skip
     standard(
         _name,
@@ -294,7 +294,7 @@ for _name, _every, _summary, _example in (
         by=_quantified(every=_every),
         null_propagating=False,
         summary=_summary,
-        example=f"sql_{_name.lower()}{_example}",
+        example=_example,
     )
 
 
@@ -334,13 +334,13 @@ standard(
     "ARRAY_DIMS",
     takes(_LIST, gives=STRING),
     by_types=_dimensions,
-    summary="The bounds of an array, of each of its dimensions; NULL of an empty one.",
-    example="sql_array_dims(ARRAY[ARRAY[1, 2], ARRAY[3, 4]]) -> '[1:2][1:2]'",
+    summary="Bounds of each dimension; NULL if empty.",
+    example="ARRAY_DIMS(ARRAY[ARRAY[1, 2], ARRAY[3, 4]]) -> '[1:2][1:2]'",
 )
 standard(
     "ARRAY_NDIMS",
     takes(_LIST, gives=INT),
     by_types=_dimensions,
-    summary="The number of dimensions of an array; NULL of an empty one.",
-    example="sql_array_ndims(ARRAY[ARRAY[1, 2], ARRAY[3, 4]]) -> 2",
+    summary="Number of dimensions; NULL if empty.",
+    example="ARRAY_NDIMS(ARRAY[ARRAY[1, 2], ARRAY[3, 4]]) -> 2",
 )

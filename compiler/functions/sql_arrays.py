@@ -58,16 +58,16 @@ standard(
     takes(_LIST, INT, gives=T),
     by=_element,
     duckdb=lambda a, _r: f"(CASE WHEN {a[1]} >= 1 THEN {a[0]}[{a[1]}] END)",
-    summary="The element at a place, counted from 1; NULL where there is none. Written `a[2]`.",
-    example="sql_subscript(ARRAY[10, 20], 2) -> 20",
+    summary="Element at a position, from 1; NULL if missing.",
+    example="(ARRAY[10, 20])[2] -> 20",
 )
 standard(
     "SLICE",
     takes(_LIST, INT, INT, gives=_LIST),
     by=_slice,
     duckdb=_slice_sql,
-    summary="The elements from one place to another, counted from 1; what lies outside is left out. Also `a[2:3]`.",
-    example="sql_slice(ARRAY[1, 2, 3], 2, 9) -> [2, 3]",
+    summary="Elements between two positions, counted from 1. Also `SLICE(a, 2, 9)`.",
+    example="(ARRAY[1, 2, 3])[2:9] -> [2, 3]",
 )
 standard(
     "ARRAY_TO_STRING",
@@ -76,8 +76,8 @@ standard(
     by_types=_joined,
     null_propagating=False,
     also=("ARRAY_JOIN",),
-    summary="The strings of the elements with a delimiter between them; NULLs are left out, or written as the third argument.",
-    example="sql_array_to_string(ARRAY['a', NULL, 'b'], '-') -> 'a-b'",
+    summary="Joins elements with a delimiter; NULLs are omitted, or written as the third argument.",
+    example="ARRAY_TO_STRING(ARRAY['a', NULL, 'b'], '-') -> 'a-b'",
 )
 standard(
     "STRING_TO_ARRAY",
@@ -85,21 +85,21 @@ standard(
     takes(STRING, STRING, STRING, gives=ArrayOf(STRING)),
     by=_parts,
     null_propagating=False,
-    summary="The parts of a string between delimiters; those that are the third argument are NULL.",
-    example="sql_string_to_array('a,,b', ',', '') -> ['a', None, 'b']",
+    summary="Splits at delimiters; parts equal to the third argument become NULL.",
+    example="STRING_TO_ARRAY('a,,b', ',', '') -> ['a', None, 'b']",
 )
 standard(
     "ARRAY_CONTAINS",
     takes(_LIST, T, gives=BOOLEAN),
     by=lambda values, wanted: any(v is not None and same(v, wanted) for v in values),
     summary="Whether a value is an element.",
-    example="sql_array_contains(ARRAY[1, NULL], 2) -> False",
+    example="ARRAY_CONTAINS(ARRAY[1, NULL], 2) -> False",
 )
 standard(
     "ARRAY_LENGTH",
     takes(_LIST, gives=INT),
     takes(_LIST, INT, gives=INT),
     by=lambda values, *dimension: len(values) if not dimension or (dimension == (1,) and values) else None,
-    summary="The number of elements; in a dimension, of which only the first is known, NULL of an empty array.",
-    example="sql_array_length(ARRAY[1, 2], 1) -> 2",
+    summary="Number of elements; with a dimension (only the first is known) NULL if empty.",
+    example="ARRAY_LENGTH(ARRAY[1, 2], 1) -> 2",
 )

@@ -40,9 +40,9 @@ def _between(sign: str) -> Lowering:
 
 
 _PAIRS: tuple[tuple[str, Callable[[Resolution], Reference], Lowering, str, str], ...] = (
-    ("BITS_AND", _same(lambda a, b: a & b), _between("&"), "The bits that both numbers have. Written `a & b`.", "(6, 3) -> 2"),
-    ("BITS_OR", _same(lambda a, b: a | b), _between("|"), "The bits that one of the numbers has. Written `a | b`.", "(6, 3) -> 7"),
-    ("BITS_XOR", _same(lambda a, b: a ^ b), lambda a, _r: f"xor({a[0]}, {a[1]})", "The bits that just one of the numbers has. Written `a # b`.", "(6, 3) -> 5"),
+    ("BITS_AND", _same(lambda a, b: a & b), _between("&"), "Bitwise AND.", "6 & 3 -> 2"),
+    ("BITS_OR", _same(lambda a, b: a | b), _between("|"), "Bitwise OR.", "6 | 3 -> 7"),
+    ("BITS_XOR", _same(lambda a, b: a ^ b), lambda a, _r: f"xor({a[0]}, {a[1]})", "Bitwise exclusive OR.", "6 # 3 -> 5"),
 )  # fmt: skip
 for _name, _by, _sql, _summary, _example in _PAIRS:
     standard(
@@ -52,11 +52,11 @@ for _name, _by, _sql, _summary, _example in _PAIRS:
         by_types=_by,
         duckdb=_sql,
         summary=_summary,
-        example=f"sql_{_name.lower()}{_example}",
+        example=_example,
     )
 for _name, _by, _summary, _example in (
-    ("BITS_LEFT", _left, "The number with its bits moved to the left. Written `a << n`.", "(3, 2) -> 12"),
-    ("BITS_RIGHT", _right, "The number with its bits moved to the right, its sign kept. Written `a >> n`.", "(-12, 2) -> -3"),
+    ("BITS_LEFT", _left, "Shifts bits to the left.", "3 << 2 -> 12"),
+    ("BITS_RIGHT", _right, "Shifts bits to the right, keeping the sign.", "-12 >> 2 -> -3"),
 ):  # fmt: skip
     standard(
         _name,
@@ -64,7 +64,7 @@ for _name, _by, _summary, _example in (
         takes(BIGINT, INT, gives=BIGINT),
         by_types=_by,
         summary=_summary,
-        example=f"sql_{_name.lower()}{_example}",
+        example=_example,
     )
 standard(
     NOT,
@@ -72,6 +72,6 @@ standard(
     takes(BIGINT, gives=BIGINT),
     by=lambda v: ~v,
     duckdb=lambda a, _r: f"(~{a[0]})",
-    summary="The number with every bit turned over. Written `~a`.",
-    example="sql_bits_not(5) -> -6",
+    summary="Bitwise NOT.",
+    example="~5 -> -6",
 )

@@ -58,15 +58,15 @@ standard(
     by=lambda: str(uuid.UUID(int=random.getrandbits(128), version=4)),
     deterministic=False,
     also=("UUIDV4", "UUID_GENERATE_V4"),
-    summary="A new random UUID; not over rows that change.",
-    example="sql_char_length(sql_gen_random_uuid()) -> 36",
+    summary="New random UUID; not over rows that change.",
+    example="CHAR_LENGTH(GEN_RANDOM_UUID()) -> 36",
 )
 standard(
     "BIT_COUNT",
     takes(BYTES, gives=BIGINT),
     by=lambda v: int.from_bytes(v, "big").bit_count(),
-    summary="How many bits are set.",
-    example="sql_bit_count(sql_decode('0aff', 'hex')) -> 10",
+    summary="Number of bits that are set.",
+    example="BIT_COUNT(BYTEA '\\x0aff') -> 10",
 )
 standard(
     "GET_BIT",
@@ -74,48 +74,48 @@ standard(
     takes(BYTES, BIGINT, gives=INT),
     by=_bit,
     summary="One bit.",
-    example="sql_get_bit(sql_decode('02', 'hex'), 1) -> 1",
+    example="GET_BIT(BYTEA '\\x02', 1) -> 1",
 )
 standard(
     "GET_BYTE",
     takes(BYTES, INT, gives=INT),
     by=lambda v, n: v[_place(v, n, 1)],
     summary="One byte.",
-    example="sql_get_byte(sql_decode('0aff', 'hex'), 1) -> 255",
+    example="GET_BYTE(BYTEA '\\x0aff', 1) -> 255",
 )
 standard(
     "SET_BIT",
     takes(BYTES, INT, INT, gives=BYTES),
     takes(BYTES, BIGINT, INT, gives=BYTES),
     by=_with_bit,
-    summary="The bytes with another bit at a place.",
-    example="sql_encode(sql_set_bit(sql_decode('00', 'hex'), 3, 1), 'hex') -> '08'",
+    summary="Sets a bit.",
+    example="SET_BIT(BYTEA '\\x00', 3, 1) -> b'\\x08'",
 )
 standard(
     "SET_BYTE",
     takes(BYTES, INT, INT, gives=BYTES),
     by=_with_byte,
-    summary="The bytes with another byte at a place.",
-    example="sql_encode(sql_set_byte(sql_decode('0a0b', 'hex'), 1, 255), 'hex') -> '0aff'",
+    summary="Sets a byte.",
+    example="SET_BYTE(BYTEA '\\x0a0b', 1, 255) -> b'\\x0a\\xff'",
 )
 standard(
     "CONVERT_FROM",
     takes(BYTES, STRING, gives=STRING),
     by=lambda v, name: _without_nul(v.decode(_encoding(name))),
-    summary="The string that bytes are in an encoding.",
-    example="sql_convert_from(sql_decode('e4', 'hex'), 'LATIN1') -> 'ä'",
+    summary="Decodes bytes to a string.",
+    example="CONVERT_FROM(BYTEA '\\xe4', 'LATIN1') -> 'ä'",
 )
 standard(
     "CONVERT_TO",
     takes(STRING, STRING, gives=BYTES),
     by=lambda text, name: text.encode(_encoding(name)),
-    summary="A string as bytes in an encoding.",
-    example="sql_encode(sql_convert_to('ä', 'UTF8'), 'hex') -> 'c3a4'",
+    summary="Encodes a string to bytes.",
+    example="CONVERT_TO('ä', 'UTF8') -> b'\\xc3\\xa4'",
 )
 standard(
     "CRC32",
     takes(BYTES, gives=BIGINT),
     by=zlib.crc32,
-    summary="The checksum CRC-32.",
-    example="sql_crc32(sql_convert_to('123456789', 'UTF8')) -> 3421780262",
+    summary="CRC-32 checksum.",
+    example="CRC32(BYTEA '123456789') -> 3421780262",
 )

@@ -98,23 +98,23 @@ standard(
     "ENCODE",
     takes(BYTES, STRING, gives=STRING),
     by=lambda value, name: _WRITE[known_format(name)](value),
-    summary="Bytes as a string in the format hex, base64 or escape.",
-    example="sql_encode(sql_decode('0aff', 'hex'), 'hex') -> '0aff'",
+    summary="Bytes as a string in format hex, base64 or escape.",
+    example="ENCODE(BYTEA '\\x0aff', 'hex') -> '0aff'",
 )
 standard(
     "DECODE",
     takes(STRING, STRING, gives=BYTES),
     by=_decode,
-    summary="The bytes of a string in the format hex, base64 or escape.",
-    example="sql_decode('0aff', 'hex') -> b'\\x0a\\xff'",
+    summary="Bytes of a string in format hex, base64 or escape.",
+    example="DECODE('0aff', 'hex') -> b'\\x0a\\xff'",
 )
 standard(
     "MD5",
     takes(STRING, gives=STRING),
     takes(BYTES, gives=STRING),
     by=lambda v: hashlib.md5(v.encode() if isinstance(v, str) else v, usedforsecurity=False).hexdigest(),
-    summary="The MD5 hash in hexadecimal digits.",
-    example="sql_md5('a') -> '0cc175b9c0f1b6a831c399e269772661'",
+    summary="MD5 hash in hexadecimal digits.",
+    example="MD5('a') -> '0cc175b9c0f1b6a831c399e269772661'",
 )
 for _name, _hash in (
     ("SHA224", hashlib.sha224),
@@ -126,14 +126,14 @@ for _name, _hash in (
         _name,
         takes(BYTES, gives=BYTES),
         by=lambda v, hashed=_hash: hashed(v).digest(),
-        summary=f"The {_name} hash of bytes.",
-        example=f"sql_octet_length(sql_{_name.lower()}(sql_decode('', 'hex'))) -> {_hash(b'').digest_size}",
+        summary=f"{_name} hash of bytes.",
+        example=f"OCTET_LENGTH({_name}(BYTEA '')) -> {_hash(b'').digest_size}",
     )
 standard(
     "TO_HEX",
     takes(INT, gives=STRING),
     takes(BIGINT, gives=STRING),
     by_types=lambda r: lambda v: f"{v & (0xFFFF_FFFF if r.args[0] == INT else 0xFFFF_FFFF_FFFF_FFFF):x}",
-    summary="The number in hexadecimal digits; negative numbers as their two's complement.",
-    example="sql_to_hex(-1) -> 'ffffffff'",
+    summary="Hexadecimal digits; two's complement if negative.",
+    example="TO_HEX(-1) -> 'ffffffff'",
 )

@@ -152,8 +152,8 @@ for _t in (INT, BIGINT):
         declines=_is_lost,
         spark=_to_integer_on_spark,
         spark_fails=_out_of_range,
-        summary=f"The nearest {_t}, halves of decimals away from zero; a value out of range is an error.",
-        example=f"{_FUNCTIONS[_t.kind][0]}(2.5e0) -> 2",
+        summary=f"Rounds to {_t}, decimals half away from zero; out of range is an error.",
+        example=f"CAST(2.5 AS {_t}) -> 3",
     )
 
 
@@ -186,8 +186,8 @@ define(
     duckdb=_boolean_sql,
     declines=_boolean_declines,
     spark=lambda a, r: f"({a[0]} <> 0)" if r.args[0].kind is Kind.INT else "",  # texts go to the reference
-    summary="Whether a string says true, yes, on or 1; an error if it says neither that nor the contrary.",
-    example="sql_to_boolean('yes') -> True",
+    summary="Parses true, yes, on, 1 and their opposites; anything else is an error.",
+    example="CAST('yes' AS BOOLEAN) -> True",
 )
 
 
@@ -209,8 +209,8 @@ define(
     lambda _r: _checked,
     duckdb=lambda a, _r: f"(CASE WHEN {a[0]} BETWEEN {a[1]} AND {a[2]} THEN {a[0]} END)",
     declines=lambda a, _r: f"({a[0]} NOT BETWEEN {a[1]} AND {a[2]})",
-    summary="A number that is an error outside a range.",
-    example="sql_in_range(5, -32768, 32767) -> 5",
+    summary="An error outside the range of the type.",
+    example="CAST(5 AS SMALLINT) -> 5",
 )
 
 
@@ -246,6 +246,6 @@ define(
     "sql_to_nested",
     _nested,
     lambda r: _inside(r.args[0], r.result),
-    summary="An array, a map or a struct with its elements cast one by one.",
-    example="sql_to_nested(ARRAY[1, NULL]) -> [1, None]",
+    summary="Casts each element of an array, map or struct.",
+    example="CAST(ARRAY['1', NULL] AS INT[]) -> [1, None]",
 )

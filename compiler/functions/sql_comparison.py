@@ -84,8 +84,8 @@ for _op, _sign in SYMBOLS.items():
         same_for_all(_TESTS[_op]),
         duckdb=_duckdb(_sign),
         spark=exact(sign_between(_sign)),
-        summary=f"The comparison {_sign}; unknown, which is NULL, when a side is NULL.",
-        example=f"{PREFIX}{_op}(1, 2) -> {_op in ('ne', 'lt', 'le')}",
+        summary="Comparison; NULL if a side is NULL.",
+        example=f"1 {_sign} 2 -> {_op in ('ne', 'lt', 'le')}",
     )
 
 
@@ -109,6 +109,6 @@ define(
     null_propagating=False,
     duckdb=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
     spark=exact(lambda a: list_sql(a) if len(a) > 1 else ""),
-    summary="Whether a value is one of a list; unknown for NULL, and where only a NULL of the list could be it.",
-    example="sql_in(1, 2, NULL) -> None",
+    summary="Whether a value is in a list; NULL for NULL, and for a missing value if the list contains NULL.",
+    example="1 IN (2, NULL) -> NULL",
 )

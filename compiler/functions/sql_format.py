@@ -80,13 +80,13 @@ standard(
     takes_many(STRING, STRING, gives=STRING, at_least=0),
     by=formatted,
     null_propagating=False,
-    summary="A string with values in it: `%s` as strings, `%I` as names, `%L` as constants, `%2$s` the second, `%-8s` in so many places.",
-    example="sql_format('%s: %2$s', 'n', 'a') -> 'n: a'",
+    summary="Puts values into a string: `%s` as strings, `%I` as names, `%L` as constants, `%2$s` the second, `%-8s` with a width.",
+    example="FORMAT('%s: %2$s', 'n', 'a') -> 'n: a'",
 )
 for _name, _by, _summary, _example in (
-    ("QUOTE_IDENT", quote_ident, "A string as a name of SQL, in double quotes where it needs them.", "sql_quote_ident('My col') -> '\"My col\"'"),
-    ("QUOTE_LITERAL", quote_literal, "A string as a constant of SQL.", "LENGTH(sql_quote_literal('a')) -> 3"),
-    ("QUOTE_NULLABLE", quote_nullable, "A string as a constant of SQL, NULL as the word.", "sql_quote_nullable(NULL) -> 'NULL'"),
+    ("QUOTE_IDENT", quote_ident, "Quotes a string as a name in SQL, if needed.", 'QUOTE_IDENT(\'My col\') -> \'"My col"\''),
+    ("QUOTE_LITERAL", quote_literal, "Quotes a string as a constant in SQL.", 'QUOTE_LITERAL(\'a\') -> "\'a\'"'),
+    ("QUOTE_NULLABLE", quote_nullable, "Quotes a string as a constant in SQL; NULL becomes the word.", "QUOTE_NULLABLE(NULL) -> 'NULL'"),
 ):  # fmt: skip
     standard(
         _name,

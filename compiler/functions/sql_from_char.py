@@ -400,8 +400,8 @@ standard(
     takes(STRING, STRING, gives=DATE),
     by=read_date,
     name="sql_to_date_by",
-    summary="The date that a string is by a pattern of PostgreSQL.",
-    example="sql_date_part('doy', sql_to_date_by('05 Feb 2024', 'DD Mon YYYY')) -> 36.0",
+    summary="Parses a date by a PostgreSQL pattern.",
+    example="TO_DATE('05 Feb 2024', 'DD Mon YYYY') -> '2024-02-05'",
 )
 standard(
     "TO_TIMESTAMP",
@@ -409,13 +409,13 @@ standard(
     takes(DOUBLE, gives=TIMESTAMPTZ),
     by_types=lambda r: read_moment if len(r.args) == 2 else seconds_to_moment,
     name="sql_to_timestamp_by",
-    summary="The moment that a string, in UTC, is by a pattern of PostgreSQL; or so many seconds after 1970.",
-    example="sql_date_part('hour', sql_to_timestamp_by('05.02.2024 17:30', 'DD.MM.YYYY HH24:MI')) -> 17.0",
+    summary="Parses a time, in UTC, by a PostgreSQL pattern; or converts seconds since 1970.",
+    example="TO_TIMESTAMP('05.02.2024 17:30', 'DD.MM.YYYY HH24:MI') -> '2024-02-05 17:30:00+00'",
 )
 scalar(
     "sql_to_timestamp_micros",
     takes(DOUBLE, gives=MICROSTZ),
     by=seconds_to_micros,
-    summary="So many seconds after 1970, which is TO_TIMESTAMP of a number with microseconds.",
-    example="sql_date_part('microseconds', sql_to_timestamp_micros(0.5)) -> 500000.0",
+    summary="Converts seconds since 1970, with microseconds.",
+    example="TO_TIMESTAMP(1.000001) -> '1970-01-01 00:00:01.000001+00'",
 )

@@ -62,22 +62,20 @@ standard(
     "DATE_BIN",
     *_of_moments(INTERVAL, TIMESTAMP, TIMESTAMP),
     by_types=by_unit(binned, binned_micros),
-    summary="The beginning of the step that a moment is in: steps of one length from an origin on.",
-    example="sql_date_part('minute', sql_date_bin(sql_interval(0, 0, 900000000), sql_make_timestamp(2024, 1, 1, 9, 40, 0), "
-    "sql_make_timestamp(2024, 1, 1, 0, 5, 0))) -> 35.0",
+    summary="Start of the step of equal length, counted from an origin, that contains a time.",
+    example="DATE_BIN(INTERVAL '15 minutes', TIMESTAMP '2024-01-01 09:40', TIMESTAMP '2024-01-01 00:05') -> '2024-01-01 09:35:00'",
 )
-for _name, _moved, _exact, _what in (
-    ("DATE_ADD", later, later_micros, "later"),
-    ("DATE_SUBTRACT", earlier, earlier_micros, "earlier"),
+for _name, _moved, _exact, _what, _day in (
+    ("DATE_ADD", later, later_micros, "Adds", 29),
+    ("DATE_SUBTRACT", earlier, earlier_micros, "Subtracts", 27),
 ):
     standard(
         _name,
         takes(TIMESTAMPTZ, INTERVAL, gives=TIMESTAMPTZ),
         takes(MICROSTZ, INTERVAL, gives=MICROSTZ),
         by_types=by_unit(_moved, _exact),
-        summary=f"The moment that is an interval {_what}; the time zone is UTC.",
-        example=f"sql_date_part('day', sql_{_name.lower()}(sql_to_timestamptz('2024-02-28'), sql_interval(0, 1, 0))) -> "
-        f"{29.0 if _what == 'later' else 27.0}",
+        summary=f"{_what} an interval, in UTC.",
+        example=f"{_name}(TIMESTAMPTZ '2024-02-28', INTERVAL '1 day') -> '2024-02-{_day} 00:00:00+00'",
     )
 
 
@@ -119,8 +117,8 @@ standard(
     "AGE",
     *_of_moments(TIMESTAMP, TIMESTAMP, gives=INTERVAL),
     by_types=by_unit(age, age_micros),
-    summary="Years, months, days and time from the second moment to the first.",
-    example="sql_date_part('month', sql_age(sql_make_timestamp(2024, 3, 15, 0, 0, 0), sql_make_timestamp(2023, 1, 20, 0, 0, 0))) -> 1.0",
+    summary="Interval from the second time to the first.",
+    example="AGE(TIMESTAMP '2024-03-15', TIMESTAMP '2023-01-20') -> '1 year 1 mon 26 days'",
 )
 
 
@@ -168,18 +166,18 @@ def justified(a: Interval) -> Interval:
     return interval(months, *_with_one_sign(days, micros, DAY_MICROS))
 
 
-_UNITS: tuple[tuple[str, Callable[[Interval], Interval], str, str, str, float], ...] = (
-    ("JUSTIFY_HOURS", justified_hours, "24 hours as a day", "sql_interval(0, 0, 97200000000)", "day", 1.0),
-    ("JUSTIFY_DAYS", justified_days, "30 days as a month", "sql_interval(0, 65, 0)", "month", 2.0),
-    ("JUSTIFY_INTERVAL", justified, "24 hours as a day and 30 days as a month, with one sign", "sql_interval(1, 0, -3600000000)", "day", 29.0),
+_UNITS: tuple[tuple[str, Callable[[Interval], Interval], str, str, str], ...] = (
+    ("JUSTIFY_HOURS", justified_hours, "24 hours into a day", "27 hours", "1 day 03:00:00"),
+    ("JUSTIFY_DAYS", justified_days, "30 days into a month", "65 days", "2 mons 5 days"),
+    ("JUSTIFY_INTERVAL", justified, "24 hours into a day and 30 days into a month, with one sign", "1 month -1 hour", "29 days 23:00:00"),
 )  # fmt: skip
-for _name, _unit, _summary, _given, _part, _shown in _UNITS:
+for _name, _unit, _summary, _given, _shown in _UNITS:
     standard(
         _name,
         takes(INTERVAL, gives=INTERVAL),
         by=_unit,
-        summary=f"The interval with {_summary}.",
-        example=f"sql_date_part('{_part}', sql_{_name.lower()}({_given})) -> {_shown}",
+        summary=f"Turns {_summary}.",
+        example=f"{_name}(INTERVAL '{_given}') -> '{_shown}'",
     )
 
 
@@ -203,8 +201,8 @@ standard(
     "MAKE_INTERVAL",
     resolve=_make_types,
     by=_made,
-    summary="The interval of so many years, months, weeks, days, hours, minutes and seconds; those left out are 0.",
-    example="sql_date_part('month', sql_make_interval(1, 2)) -> 2.0",
+    summary="Interval from years, months, weeks, days, hours, minutes and seconds; omitted ones are 0.",
+    example="MAKE_INTERVAL(1, 2) -> '1 year 2 mons'",
 )
 
 
@@ -218,6 +216,6 @@ standard(
     *_of_moments(TIMESTAMP, gives=BOOLEAN),
     takes(INTERVAL, gives=BOOLEAN),
     by=_always,
-    summary="Whether a time is one: TRUE, as there is no infinite one.",
-    example="sql_isfinite(sql_make_date(2024, 1, 1)) -> True",
+    summary="Always TRUE: there are no infinite times.",
+    example="ISFINITE(DATE '2024-01-01') -> True",
 )

@@ -146,8 +146,8 @@ define(
     _of_numbers,
     lambda _r: interval,
     duckdb=lambda a, _r: interval_sql(*a),
-    summary="An interval of so many months, days and microseconds; only inside expressions.",
-    example="sql_interval_micros(sql_interval(1, 2, 3000)) -> 2764800003000",
+    summary="Months, days and microseconds; only inside expressions.",
+    example="INTERVAL '1 month 2 days' -> '1 mon 2 days'",
 )
 
 
@@ -211,7 +211,7 @@ define(
     "sql_interval_total",
     _of_numbers,
     lambda _r: lambda months, days, micros: (months, days, micros),
-    summary="The sum of intervals, of the sums of their months, days and microseconds.",
+    summary="Sum of intervals, separately for months, days and microseconds.",
     example="sql_interval_micros(sql_interval_total(0, 1, 0)) -> 86400000000",
 )
 
@@ -230,6 +230,6 @@ define(
     "sql_interval_average",
     _of_sum,
     lambda _r: average,
-    summary="The average of so many intervals, to a microsecond.",
+    summary="Average of intervals, to the microsecond.",
     example="sql_interval_micros(sql_interval_average(sql_interval(0, 1, 0), 2)) -> 43200000000",
 )

@@ -65,29 +65,31 @@ def _of_steps(give: Callable[[Any], str | None]) -> Callable[..., str | None]:
     return lambda text, *path: give(_at(read_json(text), path))
 
 
-for _gives, _give, _end, _what in ((JSONB, _as_json, "", "JSONB"), (STRING, _as_text, "_TEXT", "a string")):
-    _arrow = "->>" if _end else "->"
+for _gives, _give, _end, _what, _gt, _shown in (
+    (JSONB, _as_json, "", "JSONB", ">", "'\"x\"'"),
+    (STRING, _as_text, "_TEXT", "a string", ">>", "'x'"),
+):
     standard(
         f"JSONB_FIELD{_end}",
         takes(JSONB, STRING, gives=_gives),
         takes(JSONB, INT, gives=_gives),
         by=_of_part(_give),
-        summary=f"A field of an object, or an element of an array at a place from 0, as {_what}; NULL where there is none. Written `j {_arrow} 'a'`.",
-        example=f"sql_jsonb_field{_end.lower()}(sql_to_jsonb(ARRAY[7, 8]), 1) -> '8'",
+        summary=f"Field of an object, or element of an array (from 0), as {_what}; NULL if missing.",
+        example=f"""JSONB '{{"a": "x"}}' -{_gt} 'a' -> {_shown}""",
     )
     standard(
         f"JSONB_PATH{_end}",
         takes(JSONB, TEXTS, gives=_gives),
         by=_of_path(_give),
-        summary=f"The value at a path of keys and places, as {_what}. Written `j #{_arrow[1:]} '{{a,0}}'`.",
-        example=f"sql_jsonb_path{_end.lower()}(sql_to_jsonb(ARRAY[7, 8]), ARRAY['0']) -> '7'",
+        summary=f"Value at a path of keys and positions, as {_what}.",
+        example=f"""JSONB '{{"a": [7, 8]}}' #{_gt} '{{a,0}}' -> '7'""",
     )
     standard(
         f"JSONB_EXTRACT_PATH{_end}",
         takes_many(JSONB, STRING, gives=_gives),
         by=_of_steps(_give),
-        summary=f"The value at a path of keys and places, as {_what}.",
-        example=f"sql_jsonb_extract_path{_end.lower()}(sql_to_jsonb(ARRAY[7, 8]), '0') -> '7'",
+        summary=f"Value at a path of keys and positions, as {_what}.",
+        example=f"""JSONB_EXTRACT_PATH{_end}('{{"a": [7, 8]}}', 'a', '0') -> '7'""",
     )
 
 
@@ -127,37 +129,40 @@ standard(
     "JSONB_CONTAINS",
     takes(JSONB, JSONB, gives=BOOLEAN),
     by=lambda a, b: contains(read_json(a), read_json(b)),
-    summary="Whether a value has all fields and elements of another one. Written `a @> b`.",
-    example="sql_jsonb_contains(sql_to_jsonb(ARRAY[1, 2]), sql_to_jsonb(ARRAY[2])) -> True",
+    summary="Whether the left value has all fields and elements of the right.",
+    example="JSONB '[1, 2]' @> JSONB '[2]' -> True",
 )
 standard(
     "JSONB_IS_IN",
     takes(JSONB, JSONB, gives=BOOLEAN),
     by=lambda a, b: contains(read_json(b), read_json(a)),
-    summary="Whether all fields and elements of a value are in another one. Written `a <@ b`.",
-    example="sql_jsonb_is_in(sql_to_jsonb(ARRAY[2]), sql_to_jsonb(ARRAY[1, 2])) -> True",
+    summary="Whether the right value has all fields and elements of the left.",
+    example="JSONB '[2]' <@ JSONB '[1, 2]' -> True",
 )
 standard(
     "JSONB_HAS",
     takes(JSONB, STRING, gives=BOOLEAN),
     by=lambda text, key: key in _texts(read_json(text)),
-    summary="Whether a string is a key of an object or an element of an array. Written `j ? 'a'`.",
-    example="sql_jsonb_has(sql_to_jsonb(ARRAY['a', 'b']), 'b') -> True",
+    summary="Whether a string is a key of an object or an element of an array.",
+    example="JSONB '[\"a\", \"b\"]' ? 'b' -> True",
 )
-for _name, _test, _sign, _what in (("JSONB_HAS_ANY", any, "?|", "one"), ("JSONB_HAS_ALL", all, "?&", "each")):
+for _name, _test, _sign, _what in (
+    ("JSONB_HAS_ANY", any, "?|", "any of the strings is"),
+    ("JSONB_HAS_ALL", all, "?&", "all strings are"),
+):
     standard(
         _name,
         takes(JSONB, TEXTS, gives=BOOLEAN),
         by=lambda text, keys, test=_test: _has(text, keys, test),
-        summary=f"Whether {_what} of several strings is a key of an object or an element of an array. Written `j {_sign} ARRAY['a', 'b']`.",
-        example=f"sql_{_name.lower()}(sql_to_jsonb(ARRAY['a']), ARRAY['a', 'c']) -> {_test is any}",
+        summary=f"Whether {_what} in the keys of an object or the elements of an array.",
+        example=f"JSONB '[\"a\"]' {_sign} ARRAY['a', 'c'] -> {_test is any}",
     )
 standard(
     "JSONB_TYPEOF",
     takes(JSONB, gives=STRING),
     by=lambda text: kind_of(read_json(text)),
-    summary="What a value is: object, array, string, number, boolean or null.",
-    example="sql_jsonb_typeof(sql_to_jsonb(TRUE)) -> 'boolean'",
+    summary="Type of a value: object, array, string, number, boolean or null.",
+    example="JSONB_TYPEOF('true') -> 'boolean'",
 )
 
 
@@ -183,8 +188,8 @@ standard(
     "JSONB_ARRAY_LENGTH",
     takes(JSONB, gives=INT),
     by=lambda text: len(_list(text, "get the length")),
-    summary="The number of elements of an array.",
-    example="sql_jsonb_array_length(sql_to_jsonb(ARRAY[7, 8])) -> 2",
+    summary="Length of an array.",
+    example="JSONB_ARRAY_LENGTH('[7, 8]') -> 2",
 )
 
 # --- rows of it ---
@@ -204,18 +209,18 @@ def _values(text: str) -> list[Any]:
 
 
 for _name, _gives, _by, _summary, _example in (
-    ("JSONB_ELEMENTS", array(JSONB), lambda text: [write_json(v) for v in _list(text, "get the elements")], "The elements of an array", "sql_to_jsonb(ARRAY[7, 8])) -> ['7', '8']"),
-    ("JSONB_ELEMENTS_TEXT", TEXTS, lambda text: [shown(v) for v in _list(text, "get the elements")], "The elements of an array as strings", "sql_to_jsonb(ARRAY['a', NULL])) -> ['a', None]"),
-    ("JSONB_KEYS", TEXTS, lambda text: keys_of(_object(text, "get the keys")), "The keys of an object", "sql_jsonb_build_object('b', 1)) -> ['b']"),
-    ("JSONB_VALUES", array(JSONB), lambda text: [write_json(v) for v in _values(text)], "The values of the fields of an object", "sql_jsonb_build_object('b', 1)) -> ['1']"),
-    ("JSONB_VALUES_TEXT", TEXTS, lambda text: [shown(v) for v in _values(text)], "The values of the fields of an object as strings", "sql_jsonb_build_object('b', 1)) -> ['1']"),
+    ("JSONB_ELEMENTS", array(JSONB), lambda text: [write_json(v) for v in _list(text, "get the elements")], "Elements of an array", "'[7, 8]') -> ['7', '8']"),
+    ("JSONB_ELEMENTS_TEXT", TEXTS, lambda text: [shown(v) for v in _list(text, "get the elements")], "Elements of an array as strings", "'[\"a\", null]') -> ['a', None]"),
+    ("JSONB_KEYS", TEXTS, lambda text: keys_of(_object(text, "get the keys")), "Keys of an object", "'{\"b\": 1}') -> ['b']"),
+    ("JSONB_VALUES", array(JSONB), lambda text: [write_json(v) for v in _values(text)], "Values of an object", "'{\"b\": 1}') -> ['1']"),
+    ("JSONB_VALUES_TEXT", TEXTS, lambda text: [shown(v) for v in _values(text)], "Values of an object as strings", "'{\"b\": 1}') -> ['1']"),
 ):  # fmt: skip
     standard(
         _name,
         takes(JSONB, gives=_gives),
         by=_by,
-        summary=f"{_summary}, in an array.",
-        example=f"sql_{_name.lower()}({_example}",
+        summary=f"{_summary}, as an ARRAY.",
+        example=f"{_name}({_example}",
     )
 
 
@@ -299,8 +304,8 @@ standard(
     "JSONB_CONCAT",
     takes(JSONB, JSONB, gives=JSONB),
     by=_joined,
-    summary="The fields or elements of two values together. Written `a || b`.",
-    example="sql_jsonb_concat(sql_to_jsonb(ARRAY[1]), sql_to_jsonb(2)) -> '[1, 2]'",
+    summary="Combines fields or elements of two values.",
+    example="JSONB '[1]' || JSONB '2' -> '[1, 2]'",
 )
 standard(
     "JSONB_WITHOUT",
@@ -308,28 +313,28 @@ standard(
     takes(JSONB, INT, gives=JSONB),
     takes(JSONB, TEXTS, gives=JSONB),
     by=without,
-    summary="A value without a field, an element at a place, or several fields. Written `j - 'a'`.",
-    example="sql_jsonb_without(sql_to_jsonb(ARRAY[1, 2]), 0) -> '[2]'",
+    summary="Removes a field, an element by position, or several fields.",
+    example="JSONB '[1, 2]' - 0 -> '[2]'",
 )
 standard(
     "JSONB_STRIP_NULLS",
     takes(JSONB, gives=JSONB),
     by=lambda text: write_json(_without_nulls(read_json(text))),
-    summary="A value without fields that are null, at any depth.",
-    example="sql_jsonb_strip_nulls(sql_jsonb_build_object('a', NULL)) -> '{}'",
+    summary="Removes fields that are null, at any depth.",
+    example="JSONB_STRIP_NULLS('{\"a\": null}') -> '{}'",
 )
 standard(
     "JSONB_SET",
     takes(JSONB, TEXTS, JSONB, gives=JSONB),
     takes(JSONB, TEXTS, JSONB, BOOLEAN, gives=JSONB),
     by=_set,
-    summary="A value with another one at a path; one that is not there is made, unless the fourth argument is FALSE.",
-    example="sql_jsonb_set(sql_jsonb_build_object('a', 1), ARRAY['a'], sql_to_jsonb(2)) -> '{\"a\": 2}'",
+    summary="Replaces the value at a path; adds a missing one unless the fourth argument is FALSE.",
+    example="JSONB_SET('{\"a\": 1}', ARRAY['a'], '2') -> '{\"a\": 2}'",
 )
 standard(
     "JSONB_PRETTY",
     takes(JSONB, gives=STRING),
     by=_pretty,
-    summary="The string of a value over several lines.",
-    example="LENGTH(sql_jsonb_pretty(sql_to_jsonb(ARRAY[1]))) -> 9",
+    summary="Formats a value on several lines.",
+    example="JSONB_PRETTY('[1]') -> '[\\n    1\\n]'",
 )

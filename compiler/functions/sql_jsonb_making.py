@@ -125,24 +125,24 @@ standard(
     also=("TO_JSON", "ROW_TO_JSON"),
     resolve=_one,
     by_types=_to_jsonb,
-    summary="A value as JSONB: arrays, rows and maps with all that is in them, times as strings of ISO 8601.",
-    example="sql_to_jsonb(ARRAY[1, NULL]) -> '[1, null]'",
+    summary="Converts a value, with nested values; times become ISO 8601 strings.",
+    example="TO_JSONB(ARRAY[1, NULL]) -> '[1, null]'",
 )
 standard(
     "JSONB_BUILD_ARRAY",
     resolve=_any,
     by_types=_built_array,
     null_propagating=False,
-    summary="An array of values of any types.",
-    example="sql_jsonb_build_array(1, 'a', NULL) -> '[1, \"a\", null]'",
+    summary="Array of values of any types.",
+    example="JSONB_BUILD_ARRAY(1, 'a', NULL) -> '[1, \"a\", null]'",
 )
 standard(
     "JSONB_BUILD_OBJECT",
     resolve=_pairs,
     by_types=_built_object,
     null_propagating=False,
-    summary="An object of keys and values by turns.",
-    example="sql_jsonb_build_object('b', 1, 'a', NULL) -> '{\"a\": null, \"b\": 1}'",
+    summary="Object from alternating keys and values.",
+    example="JSONB_BUILD_OBJECT('b', 1, 'a', NULL) -> '{\"a\": null, \"b\": 1}'",
 )
 
 
@@ -162,13 +162,13 @@ standard(
     takes(TEXTS, gives=JSONB),
     takes(TEXTS, TEXTS, gives=JSONB),
     by=_of_texts,
-    summary="An object of strings: keys and values by turns in one array, or in two arrays.",
-    example="sql_jsonb_object(ARRAY['a', '1']) -> '{\"a\": \"1\"}'",
+    summary="Object of strings, from an array of alternating keys and values, or from two arrays.",
+    example="JSONB_OBJECT(ARRAY['a', '1']) -> '{\"a\": \"1\"}'",
 )
 standard(
     "JSONB_OF_ENTRIES",
     resolve=_entries,
     by_types=_of_entries,
-    summary="An object of rows of a key and a value; of equal keys the last one counts. JSONB_OBJECT_AGG is one of all rows of a group.",
-    example="sql_jsonb_of_entries(NULL) -> None",
+    summary="Object from rows of key and value; the last of equal keys counts. JSONB_OBJECT_AGG aggregates a group.",
+    example="JSONB_OF_ENTRIES(NULL) -> None",
 )

@@ -97,6 +97,6 @@ standard(
     "JSONB_ORDER",
     takes(JSONB, gives=STRING),
     by=order_text,
-    summary="A string that values of JSONB are ordered by: the order of these strings is that of the values.",
-    example="sql_jsonb_order(sql_to_jsonb(TRUE)) -> '0401'",
+    summary="A string that sorts as the JSONB value does.",
+    example="JSONB_ORDER(JSONB 'true') -> '0401'",
 )

@@ -65,6 +65,6 @@ define(
     "sql_rounded_moment",
     _rounded_types,
     lambda _r: rounded,
-    summary="A moment to so many digits of a second, which is CAST AS TIMESTAMP(0) to (5); halves go away from the year 2000.",
-    example="sql_date_part('second', sql_rounded_moment(sql_to_micros('2024-01-01 00:00:00.123456'), 4)) -> 0.1235",
+    summary="Rounds to 0 to 5 digits of a second, halves away from the year 2000.",
+    example="CAST('2024-01-01 00:00:00.567' AS TIMESTAMP(0)) -> '2024-01-01 00:00:01'",
 )

@@ -284,13 +284,13 @@ define(
     "sql_number_to_char",
     resolver("TO_CHAR", *(takes(t, STRING, gives=STRING) for t in (INT, BIGINT, DEC, DOUBLE))),
     lambda _r: written,
-    summary="A number as a string, by a pattern of PostgreSQL (`FM999,990.00`, with S, MI, SG or PR for its sign).",
-    example="sql_number_to_char(-1234, '9,999.00') -> '-1,234.00'",
+    summary="Formats a number by a PostgreSQL pattern (`FM999,990.00`, with S, MI, SG or PR for the sign).",
+    example="TO_CHAR(-1234, '9,999.00') -> '-1,234.00'",
 )
 standard(
     "TO_NUMBER",
     takes(STRING, STRING, gives=_READ),
     by_types=_number,
-    summary="The number that a string is by a pattern of PostgreSQL.",
-    example="LENGTH(sql_number_to_char(sql_to_number('1,234.5-', '9,999.99S'), 'S0000.0')) -> 7",
+    summary="Parses a number by a PostgreSQL pattern.",
+    example="TO_NUMBER('1,234.5-', '9,999.99S') -> Decimal('-1234.50')",
 )

@@ -51,8 +51,8 @@ standard(
     by_types=_absolute,
     duckdb=lambda a, r: f"TRY(abs({a[0]}))" if r.result.kind in RANGES else f"abs({a[0]})",
     declines=_least_declines,
-    summary="The number without its sign.",
-    example="sql_abs(-3) -> 3",
+    summary="Absolute value.",
+    example="ABS(-3) -> 3",
 )
 
 
@@ -101,10 +101,10 @@ _TO_WHOLE = (
     takes(DEC, gives=_whole_type),
 )
 _MODES: tuple[tuple[str, Callable[[float], float], str, str, str], ...] = (
-    ("CEIL", _stepped(math.ceil), ROUND_CEILING, "The nearest whole number above", "-1.0"),
-    ("FLOOR", _stepped(math.floor), ROUND_FLOOR, "The nearest whole number below", "-2.0"),
-    ("ROUND", _nearest, ROUND_HALF_UP, "The nearest number, halves of decimals away from zero and of doubles to the even one", "-2.0"),
-    ("TRUNC", _stepped(math.trunc), ROUND_DOWN, "The number cut towards zero", "-1.0"),
+    ("CEIL", _stepped(math.ceil), ROUND_CEILING, "Next whole number above", "-1.0"),
+    ("FLOOR", _stepped(math.floor), ROUND_FLOOR, "Next whole number below", "-2.0"),
+    ("ROUND", _nearest, ROUND_HALF_UP, "Rounds: decimals half away from zero, doubles half to even", "-2.0"),
+    ("TRUNC", _stepped(math.trunc), ROUND_DOWN, "Cuts towards zero", "-1.0"),
 )  # fmt: skip
 
 
@@ -144,8 +144,8 @@ for _name, _f, _mode, _summary, _shown in _MODES:
         also={"CEIL": ("CEILING",), "TRUNC": ("TRUNCATE",)}.get(_name, ()),
         duckdb=_whole_sql(_name),
         declines=_without_digits(_name),
-        summary=_summary + ("; of a DECIMAL also to a number of digits." if _has_digits else "."),
-        example=f"sql_{_name.lower()}(-1.5e0) -> {_shown}",
+        summary=_summary + ("; a DECIMAL optionally to a number of digits." if _has_digits else "."),
+        example=f"{_name}(-1.5e0) -> {_shown}",
     )
 
 
@@ -162,8 +162,8 @@ standard(
     takes(DOUBLE, gives=DOUBLE),
     takes(DEC, gives=decimal(1, 0)),
     by_types=_sign,
-    summary="-1, 0 or 1 for negative, zero and positive.",
-    example="sql_sign(-7) -> -1.0",
+    summary="-1, 0 or 1 for negative, zero or positive.",
+    example="SIGN(-7) -> -1.0",
 )
 
 
@@ -177,8 +177,8 @@ standard(
     "MIN_SCALE",
     takes(DEC, gives=INT),
     by=_needed_digits,
-    summary="How many digits behind the point a number needs: 2 of 8.4100.",
-    example="sql_min_scale(1200) -> 0",
+    summary="Decimal places that a number needs: 2 for 8.4100.",
+    example="MIN_SCALE(1200) -> 0",
 )
 
 
@@ -284,11 +284,11 @@ def _exact_or_double(f: Callable[..., Any]) -> Callable[[Resolution], Reference]
 
 
 for _name, _function, _most, _summary, _example in (
-    ("SQRT", _root, 1, "The square root.", "sql_sqrt(9) -> 3.0"),
-    ("EXP", _exponential, 1, "e to a power.", "sql_exp(0) -> 1.0"),
-    ("LN", _natural, 1, "The natural logarithm.", "sql_ln(1) -> 0.0"),
-    ("LOG10", _logarithm, 1, "The logarithm to base 10.", "sql_log10(100) -> 2.0"),
-    ("LOG", _logarithm, 2, "The logarithm to base 10, or `LOG(base, x)`.", "sql_log(2, 8) -> 3.0"),
+    ("SQRT", _root, 1, "Square root.", "SQRT(9) -> 3.0"),
+    ("EXP", _exponential, 1, "e raised to a power.", "EXP(0) -> 1.0"),
+    ("LN", _natural, 1, "Natural logarithm.", "LN(1) -> 0.0"),
+    ("LOG10", _logarithm, 1, "Logarithm to base 10.", "LOG10(100) -> 2.0"),
+    ("LOG", _logarithm, 2, "Logarithm to base 10, or `LOG(base, x)`.", "LOG(2, 8) -> 3.0"),
 ):
     standard(
         _name,
@@ -302,8 +302,8 @@ standard(
     resolve=_analytic("POWER", 2, 2),
     by_types=_exact_or_double(_power),
     also=("POW",),
-    summary="A number to a power. Also `x ^ y`.",
-    example="sql_power(2, 10) -> 1024.0",
+    summary="Power. Also `x ^ y`.",
+    example="POWER(2, 10) -> 1024.0",
 )
 
 
@@ -321,16 +321,16 @@ def _angle(f: Callable[[float], float]) -> Callable[[float], float]:
 
 
 for _name, _of, _summary, _at in (
-    ("ACOS", math.acos, "The inverse cosine, in radians.", 1),
-    ("ASIN", math.asin, "The inverse sine, in radians.", 0),
-    ("COS", math.cos, "The cosine of radians.", 0),
-    ("SIN", math.sin, "The sine of radians.", 0),
-    ("TAN", math.tan, "The tangent of radians.", 0),
+    ("ACOS", math.acos, "Inverse cosine, in radians.", 1),
+    ("ASIN", math.asin, "Inverse sine, in radians.", 0),
+    ("COS", math.cos, "Cosine of radians.", 0),
+    ("SIN", math.sin, "Sine of radians.", 0),
+    ("TAN", math.tan, "Tangent of radians.", 0),
 ):
     standard(
         _name,
         takes(DOUBLE, gives=DOUBLE),
         by=_angle(_of),
         summary=_summary,
-        example=f"sql_{_name.lower()}({_at}) -> {_of(_at)}",
+        example=f"{_name}({_at}) -> {_of(_at)}",
     )

@@ -50,21 +50,21 @@ standard(
     takes(STRING, STRING, gives=STRING),
     takes(STRING, STRING, INT, gives=STRING),
     **pattern_calls("sql_regexp_extract", _extract, STRING, (STRING, STRING), (STRING, STRING, INT)),
-    summary="The first match of a pattern in a string, or one of its groups; NULL when nothing matches.",
-    example="sql_regexp_extract('big river', '(.*) (.*)', 2) -> 'river'",
+    summary="First match of a pattern, or one of its groups; NULL without a match.",
+    example="REGEXP_EXTRACT('big river', '(.*) (.*)', 2) -> 'river'",
 )
 standard(
     "REGEXP_EXTRACT_ALL",
     takes(STRING, STRING, INT, gives=array(STRING)),
     **pattern_calls("sql_regexp_extract_all", _extract_all, array(STRING), (STRING, STRING, INT)),
-    summary="One group of each match of a pattern in a string; 0 is the whole match. Where the group is left out systems differ: it must be given.",
-    example="sql_regexp_extract_all('abacad', 'a(.)', 1) -> ['b', 'c', 'd']",
+    summary="One group of each match; 0 is the whole match. Systems differ in the default, so the group is required.",
+    example="REGEXP_EXTRACT_ALL('abacad', 'a(.)', 1) -> ['b', 'c', 'd']",
 )
 standard(
     "REGEXP_SPLIT_TO_ARRAY",
     takes(STRING, STRING, gives=array(STRING)),
     takes(STRING, STRING, STRING, gives=array(STRING)),
     **pattern_calls("sql_regexp_split_to_array", _split, array(STRING), (STRING, STRING), (STRING, STRING, STRING)),
-    summary="The parts of a string between matches of a POSIX regular expression; with the flag i whatever the case.",
-    example="sql_regexp_split_to_array('the fox', '') -> ['t', 'h', 'e', ' ', 'f', 'o', 'x']",
+    summary="Splits at the matches of a POSIX regular expression; flag i ignores case.",
+    example="REGEXP_SPLIT_TO_ARRAY('the fox', '') -> ['t', 'h', 'e', ' ', 'f', 'o', 'x']",
 )

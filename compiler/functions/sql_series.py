@@ -77,7 +77,7 @@ define(
     "sql_series",
     _series_types,
     _series,
-    summary="The numbers or times from one to another, in steps; without a step 1. Written `generate_series` in FROM.",
+    summary="Numbers or times from one to another; the default step is 1.",
     example="sql_series(1, 7, 3) -> [1, 4, 7]",
 )
 

@@ -201,24 +201,24 @@ standard(
     by=len,
     also=("CHARACTER_LENGTH",),
     duckdb=lambda a, _r: f"CAST(length({a[0]}) AS INTEGER)",
-    summary="The number of characters of a string.",
-    example="sql_char_length('flow') -> 4",
+    summary="Number of characters.",
+    example="CHAR_LENGTH('flow') -> 4",
 )
 standard(
     "OCTET_LENGTH",
     *_ANY,
     by_types=_octets,
     duckdb=_octets_sql(""),
-    summary="The number of bytes: of a string in UTF-8.",
-    example="sql_octet_length('é') -> 2",
+    summary="Number of bytes, in UTF-8 for a string.",
+    example="OCTET_LENGTH('é') -> 2",
 )
 standard(
     "BIT_LENGTH",
     *_ANY,
     by_types=lambda r: lambda v: 8 * _octets(r)(v),
     duckdb=_octets_sql(" * 8"),
-    summary="The number of bits: of a string in UTF-8.",
-    example="sql_bit_length('ab') -> 16",
+    summary="Number of bits, in UTF-8 for a string.",
+    example="BIT_LENGTH('ab') -> 16",
 )
 standard(
     "SUBSTRING",
@@ -231,30 +231,29 @@ standard(
     also=("SUBSTR",),
     duckdb=_substring_sql,
     declines=lambda a, r: (_DESCRIBED["declines"](a, r) if _by_pattern(r) else _substring_declines(a)),
-    summary="So many characters (or bytes) from a position; places before the first one count and are empty. Also `SUBSTRING(x FROM 2 FOR 3)`. "
-    "For a string, also the first match of a POSIX regular expression, or its first group: `SUBSTRING(x FROM 'a(.)')`.",
-    example="sql_substring('stream', 0, 3) -> 'st'",
+    summary="Characters (or bytes) from a position; positions before the first count and are empty. Also `SUBSTRING(x, 2, 3)`, and the first match of a POSIX regular expression or its first group: `SUBSTRING(x FROM 'a(.)')`.",
+    example="SUBSTRING('stream' FROM 0 FOR 3) -> 'st'",
 )  # fmt: skip
 standard(
     "OVERLAY",
     takes(STRING, STRING, INT, gives=STRING),
     takes(STRING, STRING, INT, INT, gives=STRING),
     by=overlay,
-    summary="A string with a part of it replaced. Also `OVERLAY(x PLACING y FROM 2 FOR 3)`.",
-    example="sql_overlay('stream', 'lu', 3) -> 'stluam'",
+    summary="Replaces a part of a string. Also with `FOR` and a length.",
+    example="OVERLAY('stream' PLACING 'lu' FROM 3) -> 'stluam'",
 )
 standard(
     "STRPOS",
     takes(STRING, STRING, gives=INT),
     by=lambda s, part: s.find(part) + 1,
     duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)",
-    summary="Where a part begins in a string, 0 when it is not there. Also `POSITION(part IN string)`.",
-    example="sql_strpos('stream', 're') -> 3",
+    summary="Position of a part, 0 if it is missing. Also `POSITION(part IN string)`.",
+    example="STRPOS('stream', 're') -> 3",
 )
 for _name, _by, _summary in (
-    ("BTRIM", str.strip, "both ends. Also `TRIM(x)` and `TRIM(BOTH y FROM x)`"),
-    ("LTRIM", str.lstrip, "its beginning. Also `TRIM(LEADING y FROM x)`"),
-    ("RTRIM", str.rstrip, "its end. Also `TRIM(TRAILING y FROM x)`"),
+    ("BTRIM", str.strip, "at both ends. Also `TRIM(x)` and `TRIM(BOTH y FROM x)`"),
+    ("LTRIM", str.lstrip, "at the beginning. Also `TRIM(LEADING y FROM x)`"),
+    ("RTRIM", str.rstrip, "at the end. Also `TRIM(TRAILING y FROM x)`"),
 ):
     standard(
         _name,
@@ -264,8 +263,8 @@ for _name, _by, _summary in (
         also=("TRIM",) if _name == "BTRIM" else (),
         duckdb=_strip_sql("trim" if _name == "BTRIM" else _name.lower()),
         declines=_strip_declines,
-        summary=f"The string without blanks, or without any of the given characters, at {_summary}.",
-        example=f"sql_{_name.lower()}('xxaxx', 'x') -> {_by('xxaxx', 'x')!r}",
+        summary=f"Removes blanks, or any of the given characters, {_summary}.",
+        example=f"{_name}('xxaxx', 'x') -> {_by('xxaxx', 'x')!r}",
     )
 for _name, _side, _shown in (("LPAD", "left", "xxxab"), ("RPAD", "right", "abxxx")):
     standard(
@@ -275,8 +274,8 @@ for _name, _side, _shown in (("LPAD", "left", "xxxab"), ("RPAD", "right", "abxxx
         by=_pad(left=_side == "left"),
         duckdb=_pad_sql(_name.lower()),
         declines=_pad_declines,
-        summary=f"The string cut to a length, or filled up to it at the {_side}, with blanks if nothing is given.",
-        example=f"sql_{_name.lower()}('ab', 5, 'x') -> {_shown!r}",
+        summary=f"Cuts or pads the string at the {_side}, by default with blanks.",
+        example=f"{_name}('ab', 5, 'x') -> {_shown!r}",
     )
 standard(
     "SPLIT_PART",
@@ -284,8 +283,8 @@ standard(
     by=split_part,
     duckdb=lambda a, _r: f"split_part({', '.join(a)})",
     declines=lambda a, _r: f"({a[1]} = '' OR {a[2]} NOT BETWEEN 1 AND 1000000000)",
-    summary="The n-th part of a string between delimiters, from the end when negative; empty when there is none.",
-    example="sql_split_part('a-b-c', '-', -1) -> 'c'",
+    summary="The n-th part between delimiters, from the end if negative; empty if there is none.",
+    example="SPLIT_PART('a-b-c', '-', -1) -> 'c'",
 )
 standard(
     "REPLACE",
@@ -293,23 +292,23 @@ standard(
     by=lambda s, a, b: replace(s, a, b) if a else s,
     duckdb=lambda a, _r: replace_sql(*a),
     declines=lambda a, _r: f"({a[1]} = '')",
-    summary="The string with every occurrence of a part replaced; with an empty part as it is.",
-    example="sql_replace('banana', 'an', '-') -> 'b--a'",
+    summary="Replaces every occurrence of a part; an empty part changes nothing.",
+    example="REPLACE('banana', 'an', '-') -> 'b--a'",
 )
 standard(
     "TRANSLATE",
     takes(STRING, STRING, STRING, gives=STRING),
     by=translate,
-    summary="The string with characters replaced by those at the same places of another list, or removed.",
-    example="sql_translate('12345', '143', 'ax') -> 'a2x5'",
+    summary="Replaces characters by those at the same positions of another list, or removes them.",
+    example="TRANSLATE('12345', '143', 'ax') -> 'a2x5'",
 )
 standard(
     "REVERSE",
     takes(STRING, gives=STRING),
     by=_reversed,
     **beyond_ascii("reverse", _reversed),
-    summary="The characters in the opposite order.",
-    example="sql_reverse('abc') -> 'cba'",
+    summary="Reverses the string.",
+    example="REVERSE('abc') -> 'cba'",
 )
 standard(
     "REPEAT",
@@ -319,46 +318,46 @@ standard(
         f"repeat({a[0]}, CASE WHEN {a[1]} BETWEEN 0 AND 1000 AND strlen({a[0]}) <= 10000 THEN {a[1]} WHEN {a[1]} < 0 THEN 0 END)"
     ),
     declines=lambda a, _r: f"({a[1]} > 1000 OR strlen({a[0]}) > 10000)",
-    summary="The string so many times.",
-    example="sql_repeat('ab', 3) -> 'ababab'",
+    summary="Repeats the string.",
+    example="REPEAT('ab', 3) -> 'ababab'",
 )
-for _name, _f in (("LEFT", left), ("RIGHT", right)):
+for _name, _f, _first, _last in (("LEFT", left, "first", "last"), ("RIGHT", right, "last", "first")):
     standard(
         _name,
         takes(STRING, INT, gives=STRING),
         by=_f,
         duckdb=named(_name.lower()),
         declines=lambda a, _r: f"({a[1]} NOT BETWEEN -1000000000 AND 1000000000)",
-        summary=f"The {'first' if _name == 'LEFT' else 'last'} n characters; all but the {'last' if _name == 'LEFT' else 'first'} n when negative.",
-        example=f"sql_{_name.lower()}('stream', -2) -> {_f('stream', -2)!r}",
+        summary=f"{_first.capitalize()} n characters; all but the {_last} n if negative.",
+        example=f"{_name}('stream', -2) -> {_f('stream', -2)!r}",
     )
 standard(
     "INITCAP",
     takes(STRING, gives=STRING),
     by=initcap,
-    summary="The string with each word capitalised; words are runs of letters and digits.",
-    example="sql_initcap('the fOx-hole') -> 'The Fox-Hole'",
+    summary="Capitalises each word. Words are runs of letters and digits.",
+    example="INITCAP('the fOx-hole') -> 'The Fox-Hole'",
 )
 standard(
     "NORMALIZE",
     takes(STRING, gives=STRING),
     takes(STRING, STRING, gives=STRING),
     by=normalized,
-    summary="The string in a normal form of Unicode: NFC, NFD, NFKC or NFKD, written `NORMALIZE(x, NFKC)`.",
-    example="LENGTH(sql_normalize('é', 'NFD')) -> 2",
+    summary="Unicode normal form NFC, NFD, NFKC or NFKD.",
+    example="NORMALIZE('é', NFC) -> 'é'",
 )
 standard(
     "ASCII",
     takes(STRING, gives=INT),
     by=lambda s: ord(s[0]) if s else 0,
     duckdb=lambda a, _r: f"CAST(ascii({a[0]}) AS INTEGER)",
-    summary="The code point of the first character, 0 of an empty string.",
-    example="sql_ascii('flow') -> 102",
+    summary="Code point of the first character, 0 for an empty string.",
+    example="ASCII('flow') -> 102",
 )
 standard(
     "CHR",
     takes(INT, gives=STRING),
     by=character,
-    summary="The character of a code point.",
-    example="sql_chr(75) -> 'K'",
+    summary="Character of a code point.",
+    example="CHR(75) -> 'K'",
 )

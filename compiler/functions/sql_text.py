@@ -26,6 +26,6 @@ define(
     same_for_all(lambda a, b: a + b),
     duckdb=lambda a, r: f"({a[0]} || {a[1]})" if r.result.kind is Kind.STRING else "",
     spark=lambda a, r: f"concat({a[0]}, {a[1]})" if r.result.kind is Kind.STRING else "",
-    summary="The strings (or bytes) one after the other; NULL where one is NULL.",
-    example="sql_concat('a', 'b') -> 'ab'",
+    summary="Concatenates strings or bytes; NULL if one is NULL.",
+    example="'a' || 'b' -> 'ab'",
 )

@@ -214,22 +214,22 @@ _DATE_SQL = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _reads(
     TIMESTAMP,
     read_timestamp,
-    "The moment that a string names: a date, and behind a blank or a T a time of day.",
-    "sql_to_timestamp('1970-01-01 00:00:01') -> 1000",
+    "Parses a date, optionally followed by a blank or T and a time of day.",
+    "CAST('2024-05-01 12:00' AS TIMESTAMP) -> '2024-05-01 12:00:00'",
     _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,3})?",
     "CAST(TRY_CAST({} AS TIMESTAMP) AS TIMESTAMP_MS)",
 )
 _reads(
     TIMESTAMPTZ,
     read_timestamptz,
-    "The moment that a string names, at the offset from UTC that stands behind it.",
-    "sql_date_part('hour', sql_to_timestamptz('2024-05-01 12:00:00+02')) -> 10.0",
+    "Parses a time, optionally followed by its offset from UTC.",
+    "CAST('2024-05-01 12:00+02' AS TIMESTAMPTZ) -> '2024-05-01 10:00:00+00'",
 )
 _reads(
     MICROS,
     read_micros,
-    "The moment that a string names, to a microsecond.",
-    "sql_date_part('microseconds', sql_to_micros('2024-05-01 12:00:00.123456')) -> 123456.0",
+    "Parses a timestamp to the microsecond.",
+    "CAST('2024-05-01 12:00:00.123456' AS TIMESTAMP(6)) -> '2024-05-01 12:00:00.123456'",
     _DATE_SQL + "[ T][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?",
     "TRY_CAST({} AS TIMESTAMP)",
     name="micros",
@@ -237,32 +237,32 @@ _reads(
 _reads(
     MICROSTZ,
     read_microstz,
-    "The moment that a string names, to a microsecond, at the offset from UTC that stands behind it.",
-    "sql_date_part('hour', sql_to_microstz('2024-05-01 12:00:00.123456+02')) -> 10.0",
+    "Parses a time to the microsecond, optionally followed by its offset.",
+    "CAST('2024-05-01 12:00:00.123456+02' AS TIMESTAMPTZ(6)) -> '2024-05-01 10:00:00.123456+00'",
     name="microstz",
 )
 _reads(
     DATE,
     read_date,
-    "The date that a string names.",
-    "sql_date_part('doy', sql_to_date('2024-02-01')) -> 32.0",
+    "Parses a date.",
+    "CAST('2024-02-01' AS DATE) -> '2024-02-01'",
     _DATE_SQL,
     "TRY_CAST({} AS DATE)",
 )
-_reads(TIME, read_time, "The time of day that a string names.", "sql_date_part('hour', sql_to_time('08:15')) -> 8.0")
+_reads(TIME, read_time, "Parses a time of day.", "CAST('08:15' AS TIME) -> '08:15:00'")
 _reads(
     DOUBLE,
     read_double,
-    "The number that a string names.",
-    "sql_to_double('1e3') -> 1000.0",
+    "Parses a number.",
+    "CAST('1e3' AS DOUBLE PRECISION) -> 1000.0",
     "-?[0-9]{1,15}([.][0-9]{1,15})?",
     "TRY_CAST({} AS DOUBLE)",
 )
 _reads(
     BYTES,
     bytes_of_text,
-    "The bytes that a string names: hexadecimal digits after \\\\x, or characters with octal escapes.",
-    "sql_encode(sql_to_bytes('ab'), 'hex') -> '6162'",
+    "Parses hexadecimal digits after \\\\x, or characters with octal escapes.",
+    "CAST('\\x6162' AS BYTEA) -> b'ab'",
 )
 
 
@@ -356,8 +356,8 @@ define(
     "sql_to_text",
     cast_resolver(STRING),
     lambda r: text_writer(r.args[0]),
-    summary="A value as PostgreSQL writes it: a floating point number, a time, an array, a struct, ...",
-    example="sql_to_text(1e20) -> '1e+20'",
+    summary="Writes any value as PostgreSQL does.",
+    example="CAST(1e20 AS VARCHAR) -> '1e+20'",
 )
 
 
@@ -389,6 +389,6 @@ standard(
     by_types=lambda r: lambda _: _name_of(r.args[0]),
     duckdb=lambda _, r: f"'{_name_of(r.args[0])}'",
     null_propagating=False,
-    summary="The name of a value's type in PostgreSQL.",
-    example="sql_pg_typeof(1) -> 'integer'",
+    summary="PostgreSQL's name of the value's type.",
+    example="PG_TYPEOF(1) -> 'integer'",
 )

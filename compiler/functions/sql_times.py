@@ -215,8 +215,8 @@ standard(
     by_types=_extract,
     duckdb=_part_sql,
     declines=_range_declines(1),
-    summary="A part of a date, time, timestamp or interval, as a DECIMAL: `EXTRACT(YEAR FROM t)`.",
-    example="sql_extract('year', sql_make_date(2024, 2, 29)) > 2000 -> True",
+    summary="A part of a date, time, timestamp or interval, as a DECIMAL.",
+    example="EXTRACT(YEAR FROM DATE '2024-02-29') -> Decimal('2024')",
 )
 standard(
     "DATE_PART",
@@ -225,7 +225,7 @@ standard(
     duckdb=_part_sql,
     declines=_range_declines(1),
     summary="A part of a date, time, timestamp or interval, as a DOUBLE.",
-    example="sql_date_part('doy', sql_make_date(2024, 12, 31)) -> 366.0",
+    example="DATE_PART('doy', DATE '2024-12-31') -> 366.0",
 )
 
 
@@ -287,8 +287,8 @@ standard(
     ),
     duckdb=_trunc_sql,
     declines=_range_declines(1),
-    summary="The beginning of the unit (second, minute, hour, day, week from Monday, month, quarter, year, ...) that a timestamp is in.",
-    example="sql_date_part('dow', sql_date_trunc('week', sql_make_timestamp(2024, 5, 5, 1, 2, 3.5))) -> 1.0",
+    summary="Start of the unit (second, minute, hour, day, week from Monday, month, quarter, year, ...) that contains a timestamp.",
+    example="DATE_TRUNC('week', TIMESTAMP '2024-05-05 01:02') -> '2024-04-29 00:00:00'",
 )
 
 
@@ -319,22 +319,22 @@ standard(
     "MAKE_DATE",
     takes(INT, INT, INT, gives=DATE),
     by=made_date,
-    summary="The date of a year, month and day.",
-    example="sql_date_part('doy', sql_make_date(2024, 2, 1)) -> 32.0",
+    summary="Date from year, month and day.",
+    example="MAKE_DATE(2024, 2, 1) -> '2024-02-01'",
 )
 standard(
     "MAKE_TIME",
     takes(INT, INT, DOUBLE, gives=TIME),
     by=made_time,
-    summary="The time of day of an hour, minute and second.",
-    example="sql_date_part('minute', sql_make_time(8, 15, 23.5)) -> 15.0",
+    summary="Time of day from hour, minute and second.",
+    example="MAKE_TIME(8, 15, 23.5) -> '08:15:23.5'",
 )
 standard(
     "MAKE_TIMESTAMP",
     takes(INT, INT, INT, INT, INT, DOUBLE, gives=TIMESTAMP),
     by=made_timestamp,
-    summary="The timestamp of a year, month, day, hour, minute and second.",
-    example="sql_date_part('hour', sql_make_timestamp(2024, 5, 5, 1, 2, 3.5)) -> 1.0",
+    summary="Timestamp from year, month, day, hour, minute and second.",
+    example="MAKE_TIMESTAMP(2024, 5, 5, 1, 2, 3.5) -> '2024-05-05 01:02:03.5'",
 )
 standard(
     "NOW",
@@ -342,7 +342,7 @@ standard(
     by=lambda: Clock.now_ms(),
     deterministic=False,
     also=("CURRENT_TIMESTAMP", "TRANSACTION_TIMESTAMP", "STATEMENT_TIMESTAMP"),
-    summary="The present moment; in a view only beside a time in WHERE.",
+    summary="Current time; in views only in WHERE, compared with a time.",
     example="sql_date_part('year', sql_now()) > 2000 -> True",
 )
 standard(
@@ -350,7 +350,7 @@ standard(
     takes(gives=TIMESTAMP),
     by=lambda: Clock.now_ms(),
     deterministic=False,
-    summary="What a clock in UTC shows; in a view only beside a time in WHERE.",
+    summary="Current time in UTC; in views only in WHERE, compared with a time.",
     example="sql_date_part('year', sql_localtimestamp()) > 2000 -> True",
 )
 standard(
@@ -358,7 +358,7 @@ standard(
     takes(gives=DATE),
     by=lambda: Clock.now_ms() // DAY_MS,
     deterministic=False,
-    summary="Today's date in UTC; in a view only beside a time in WHERE.",
+    summary="Today's date in UTC; in views only in WHERE, compared with a time.",
     example="sql_date_part('year', sql_current_date()) > 2000 -> True",
 )
 
@@ -389,8 +389,8 @@ standard(
     *(takes(t, t, t, t, gives=BOOLEAN) for t in (TIMESTAMP, TIMESTAMPTZ, DATE, TIME, MICROS, MICROSTZ)),
     by=_overlaps,
     null_propagating=False,
-    summary="Whether two spans of time have a moment in common. Written `(a, b) OVERLAPS (c, d)`.",
-    example="sql_overlaps(sql_make_date(2024, 1, 1), sql_make_date(2024, 2, 1), sql_make_date(2024, 1, 31), sql_make_date(2024, 3, 1)) -> True",
+    summary="Whether two time spans overlap.",
+    example="(DATE '2024-01-01', DATE '2024-02-01') OVERLAPS (DATE '2024-01-31', DATE '2024-03-01') -> True",
 )
 
 
@@ -427,6 +427,6 @@ standard(
     takes(STRING, MICROS, MICROS, gives=BIGINT),
     takes(STRING, MICROSTZ, MICROSTZ, gives=BIGINT),
     by_types=by_unit(_between, partial(_between, per_ms=1000)),
-    summary="How many whole units (`SECOND` ... `YEAR`) lie between two timestamps: `TIMESTAMPDIFF(DAY, a, b)`.",
-    example="sql_timestampdiff('MONTH', sql_make_timestamp(2024, 1, 31, 0, 0, 0), sql_make_timestamp(2024, 3, 1, 0, 0, 0)) -> 1",
+    summary="Whole units (`SECOND` ... `YEAR`) between two timestamps.",
+    example="TIMESTAMPDIFF(MONTH, TIMESTAMP '2024-01-31', TIMESTAMP '2024-03-01') -> 1",
 )

@@ -154,7 +154,6 @@ standard(
     takes(MICROS, STRING, gives=STRING),
     takes(MICROSTZ, STRING, gives=STRING),
     by_types=lambda r: partial(by_unit(to_char, to_char_micros)(r), zoned=r.args[0].zoned),
-    summary="A timestamp as a string, by a pattern of PostgreSQL (`YYYY-MM-DD HH24:MI:SS.MS`, `Mon`, `Day`, `IW`, `Q`, `AM`, with FM and TH); "
-    "or a number (`FM999,990.00`, with S, MI, SG or PR for its sign).",
-    example="sql_to_char(sql_make_timestamp(2024, 2, 9, 15, 4, 5.5), 'FMDDth Mon YYYY, HH12:MI AM') -> '9th Feb 2024, 03:04 PM'",
+    summary="Formats a timestamp by a PostgreSQL pattern (`YYYY-MM-DD HH24:MI:SS.MS`, `Mon`, `Day`, `IW`, `Q`, `AM`, with FM and TH).",
+    example="TO_CHAR(TIMESTAMP '2024-02-09 15:04:05', 'FMDDth Mon YYYY, HH12:MI AM') -> '9th Feb 2024, 03:04 PM'",
 )

@@ -30,8 +30,8 @@ standard(
     by=_tried,
     null_propagating=False,
     lazy=True,
-    summary="The value, or NULL where it fails: a division by zero, a string that is no number. Also `TRY_CAST(x AS type)`.",
-    example="sql_try(sql_to_boolean('maybe')) -> NULL",
+    summary="Value, or NULL if it fails: division by zero, malformed string. Also `TRY_CAST(x AS type)`.",
+    example="TRY(CAST('maybe' AS BOOLEAN)) -> NULL",
 )
 
 define(
@@ -41,6 +41,6 @@ define(
     null_propagating=False,
     lazy=True,
     duckdb=lambda args, _r: args[0],  # a row for which it fails is declined by what it calls
-    summary="The value of a join's key, or NULL with a dead letter where it fails.",
+    summary="Value of a join's key, or NULL with a dead letter where it fails.",
     example="null_if_failed(sql_to_boolean('yes')) -> True",
 )

@@ -29,8 +29,8 @@ standard(
     takes(BIGINT, gives=STRING),
     takes(BIGINT, STRING, gives=STRING),
     by=lambda seconds, pattern=PATTERN: format_timestamp(seconds * 1000, pattern),
-    summary="The string of a number of seconds since 1970, in UTC, by a java.time pattern (yyyy-MM-dd HH:mm:ss).",
-    example="sql_from_unixtime(5) -> '1970-01-01 00:00:05'",
+    summary="Formats seconds since 1970, in UTC, by a java.time pattern (default yyyy-MM-dd HH:mm:ss).",
+    example="FROM_UNIXTIME(5) -> '1970-01-01 00:00:05'",
 )
 standard(
     "UNIX_TIMESTAMP",
@@ -40,6 +40,6 @@ standard(
     takes(STRING, STRING, gives=BIGINT),
     by=_seconds,
     deterministic=False,
-    summary="Seconds since 1970 of a timestamp, of a string by a java.time pattern (yyyy-MM-dd HH:mm:ss), or of now.",
-    example="sql_unix_timestamp('1970-01-01 00:00:05') -> 5",
+    summary="Seconds since 1970 of a timestamp, of a string by a java.time pattern (default yyyy-MM-dd HH:mm:ss), or of the current time.",
+    example="UNIX_TIMESTAMP('1970-01-01 00:00:05') -> 5",
 )

@@ -82,12 +82,12 @@ standard(
     name="sql_quotient",  # `/` is sql_div
     resolve=_quotient_types,
     by=_quotient,
-    summary="The whole part of a quotient, as a DECIMAL without places; a zero divisor is an error.",
-    example="sql_to_int(sql_quotient(-7, 2)) -> -3",
+    summary="Integer quotient, as a DECIMAL; division by zero is an error.",
+    example="DIV(-7, 2) -> Decimal('-3')",
 )
 for _name, _of, _summary, _example in (
-    ("GCD", math.gcd, "The greatest common divisor.", "(12, -18) -> 6"),
-    ("LCM", math.lcm, "The least common multiple.", "(4, 6) -> 12"),
+    ("GCD", math.gcd, "Greatest common divisor.", "(12, -18) -> 6"),
+    ("LCM", math.lcm, "Least common multiple.", "(4, 6) -> 12"),
 ):
     standard(
         _name,
@@ -95,32 +95,32 @@ for _name, _of, _summary, _example in (
         takes(BIGINT, BIGINT, gives=BIGINT),
         by_types=_in_range(_of),
         summary=_summary,
-        example=f"sql_{_name.lower()}{_example}",
+        example=f"{_name}{_example}",
     )
 standard(
     "FACTORIAL",
     takes(BIGINT, gives=decimal(MAX_PRECISION, 0)),
     by=_factorial,
-    summary="The product of the whole numbers up to this one.",
-    example="sql_to_int(sql_factorial(5)) -> 120",
+    summary="Factorial.",
+    example="FACTORIAL(5) -> Decimal('120')",
 )
 standard(
     "WIDTH_BUCKET",
     takes(DOUBLE, DOUBLE, DOUBLE, INT, gives=INT),
     by=_bucket,
-    summary="Which of n equal parts from one number to another this one is in: 0 below them, n + 1 above.",
-    example="sql_width_bucket(5.35e0, 0.024e0, 10.06e0, 5) -> 3",
+    summary="Which of n equal buckets between two bounds a number is in: 0 below, n + 1 above.",
+    example="WIDTH_BUCKET(5.35e0, 0.024e0, 10.06e0, 5) -> 3",
 )
 standard(
     "LOG2",
     takes(DOUBLE, gives=DOUBLE),
     by=_logarithm,
-    summary="The logarithm to base 2.",
-    example="sql_log2(8) -> 3.0",
+    summary="Logarithm to base 2.",
+    example="LOG2(8) -> 3.0",
 )
 for _name, _base, _summary, _example in (
-    ("TO_BIN", "b", "The number in binary digits; negative numbers as their two's complement.", "(6) -> '110'"),
-    ("TO_OCT", "o", "The number in octal digits; negative numbers as their two's complement.", "(8) -> '10'"),
+    ("TO_BIN", "b", "Binary digits; two's complement if negative.", "(6) -> '110'"),
+    ("TO_OCT", "o", "Octal digits; two's complement if negative.", "(8) -> '10'"),
 ):
     standard(
         _name,
@@ -128,5 +128,5 @@ for _name, _base, _summary, _example in (
         takes(BIGINT, gives=STRING),
         by_types=_digits(_base),
         summary=_summary,
-        example=f"sql_{_name.lower()}{_example}",
+        example=f"{_name}{_example}",
     )

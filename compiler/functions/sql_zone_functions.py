@@ -95,17 +95,16 @@ standard(
     "TIMEZONE",
     *(takes(by, t, gives=to) for by in (STRING, INTERVAL) for t, to in _PAIRS),
     by_types=_at_zone,
-    summary="The moment when clocks of a zone show a timestamp, or what they show at a moment. Also `x AT TIME ZONE 'Europe/Oslo'`. "
-    "As in PostgreSQL, `'+02:00'` and `'UTC+2'` are west of UTC, and `INTERVAL '02:00'` is east of it.",
-    example="sql_date_part('hour', sql_timezone('Europe/Oslo', sql_make_timestamp(2024, 1, 1, 12, 0, 0))) -> 11.0",
+    summary="The time when clocks of a zone show a timestamp, or the timestamp that they show at a time. Also `TIMEZONE(zone, x)`. As in PostgreSQL, `'+02:00'` and `'UTC+2'` are west of UTC, and `INTERVAL '02:00'` is east of it.",
+    example="TIMESTAMP '2024-01-01 12:00' AT TIME ZONE 'Europe/Oslo' -> '2024-01-01 11:00:00+00'",
 )
 standard(
     "MAKE_TIMESTAMPTZ",
     takes(INT, INT, INT, INT, INT, DOUBLE, gives=TIMESTAMPTZ),
     takes(INT, INT, INT, INT, INT, DOUBLE, STRING, gives=TIMESTAMPTZ),
     by=_moment_of,
-    summary="The moment when clocks, of UTC or of a zone, show a year, month, day, hour, minute and second.",
-    example="sql_date_part('hour', sql_make_timestamptz(2024, 1, 1, 12, 0, 0, 'Europe/Oslo')) -> 11.0",
+    summary="Time from year, month, day, hour, minute and second in UTC or a time zone.",
+    example="MAKE_TIMESTAMPTZ(2024, 1, 1, 12, 0, 0, 'Europe/Oslo') -> '2024-01-01 11:00:00+00'",
 )
 define(
     "sql_date_trunc_in",
@@ -115,6 +114,6 @@ define(
         takes(STRING, MICROSTZ, STRING, gives=MICROSTZ),
     ),
     _truncated,
-    summary="The beginning of the unit of a zone's calendar that a moment is in: `DATE_TRUNC('day', t, 'Europe/Oslo')`.",
-    example="sql_date_part('hour', sql_date_trunc_in('day', sql_make_timestamptz(2024, 1, 1, 12, 0, 0), 'Europe/Oslo')) -> 23.0",
+    summary="Start of the unit that contains a time, in a time zone.",
+    example="DATE_TRUNC('day', TIMESTAMPTZ '2024-01-01 23:30+00', 'Europe/Oslo') -> '2024-01-01 23:00:00+00'",
 )

@@ -95,9 +95,9 @@ def _register(name: str, count: int, result: Callable[[Any], float], summary: st
     )
 
 
-_register("STDDEV_SAMP", 1, _variance, "The sample variance, 0.0 below two values (the name is ksqlDB's).")
-_register("STDDEV_SAMPLE", 1, lambda acc: math.sqrt(_variance(acc)), "The sample standard deviation.")
-_register("CORRELATION", 2, _correlation, "Pearson's correlation of two columns; NaN when undefined.")
+_register("STDDEV_SAMP", 1, _variance, "Sample variance (despite ksqlDB's name), 0.0 below two values.")
+_register("STDDEV_SAMPLE", 1, lambda acc: math.sqrt(_variance(acc)), "Sample standard deviation.")
+_register("CORRELATION", 2, _correlation, "Pearson's correlation of two columns; NaN if undefined.")
 
 
 # --- standard SQL ---
@@ -171,19 +171,17 @@ _register_variance(
     "VAR_POP",
     sample=False,
     root=False,
-    summary="The population variance; NULLs are left out, NULL when there is nothing.",
+    summary="Population variance; ignores NULLs, NULL without values.",
 )
-_register_variance(
-    "VAR_SAMP", "VARIANCE", sample=True, root=False, summary="The sample variance; NULL below two values."
-)
+_register_variance("VAR_SAMP", "VARIANCE", sample=True, root=False, summary="Sample variance; NULL below two values.")
 _register_variance(
     "STDDEV_POP",
     sample=False,
     root=True,
-    summary="The population standard deviation; NULLs are left out, NULL when there is nothing.",
+    summary="Population standard deviation; ignores NULLs, NULL without values.",
 )
 _register_variance(
-    "STDDEV_SAMP", "STDDEV", sample=True, root=True, summary="The sample standard deviation; NULL below two values."
+    "STDDEV_SAMP", "STDDEV", sample=True, root=True, summary="Sample standard deviation; NULL below two values."
 )
 
 Sums = tuple[int, ...]  # n, pairs that are not finite, then m and e of the five sums
@@ -290,7 +288,7 @@ def _register_pairs(function: str) -> None:
         return BIGINT if function == "REGR_COUNT" and _number(types) else _number(types)
 
     relation = OverRelations((function,), result, linear=linear, arguments=2)
-    linear_aggregate(relation, summary="The statistic over rows where neither is NULL.", takes="two numbers")
+    linear_aggregate(relation, summary="Statistic over rows where neither is NULL.", takes="two numbers")
 
 
 for _function in _OF_PAIRS:

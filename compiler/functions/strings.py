@@ -224,7 +224,7 @@ scalar(
     aliases=("LENGTH",),
     duckdb=_texts_only(lambda a: f"CAST(length({a[0]}) AS INTEGER)"),
     spark=lambda a, r: f"{'char' if r.args[0].kind is Kind.STRING else 'octet'}_length({a[0]})",
-    summary="The number of characters of a string, or of bytes.",
+    summary="Number of characters of a string, or of bytes.",
     example="LEN('flow') -> 4",
 )
 scalar(
@@ -234,7 +234,7 @@ scalar(
     aliases=("UPPER",),
     **beyond_ascii("upper", upper),
     spark=named("upper"),  # of characters that came after Unicode 14 Spark knows more than Python
-    summary="The string in upper case.",
+    summary="Upper case.",
     example="UCASE('Flow') -> 'FLOW'",
 )
 scalar(
@@ -244,7 +244,7 @@ scalar(
     aliases=("LOWER",),
     **beyond_ascii("lower", lower),
     spark=named("lower"),
-    summary="The string in lower case.",
+    summary="Lower case.",
     example="LCASE('Flow') -> 'flow'",
 )
 scalar(
@@ -254,7 +254,7 @@ scalar(
     duckdb=text(lambda a: f"trim({a}, ' ')"),  # without characters it takes all spaces of Unicode
     declines=lambda a, _r: rf"regexp_matches({a[0]}, '[\x00-\x1f]')",
     spark=text(lambda a: f"trim(BOTH {constant_text(_CONTROLS)} FROM {a})"),
-    summary="The string without white space and control characters at its ends.",
+    summary="Removes white space and control characters at both ends.",
     example="TRIM('  a b ') -> 'a b'",
 )
 scalar(
@@ -265,7 +265,7 @@ scalar(
     null_propagating=False,
     duckdb=_texts_only(lambda a: f"concat({', '.join(a)})"),
     spark=_texts_only(lambda a: f"concat({', '.join(f'coalesce({x}, {chr(39) * 2})' for x in a)})"),
-    summary="The strings (or bytes) one after the other; NULLs are left out.",
+    summary="Concatenates strings or bytes, omitting NULLs.",
     example="CONCAT('a', NULL, 'b') -> 'ab'",
 )
 scalar(
@@ -276,7 +276,7 @@ scalar(
     null_propagating=False,
     duckdb=_texts_only(_concat_ws_sql),
     spark=_texts_only(_concat_ws_sql),
-    summary="The strings with a separator between them; NULLs are left out, a NULL separator gives NULL.",
+    summary="Concatenates strings with a separator, omitting NULLs; a NULL separator gives NULL.",
     example="CONCAT_WS('-', 'a', NULL, 'b') -> 'a-b'",
 )
 scalar(
@@ -294,7 +294,7 @@ scalar(
         + f" OR strlen({a[0]}) <> length({a[0]}))"
     ),
     spark=_texts_only(_substring_on_spark),
-    summary="A part of a string (or bytes) from a position, counted from 1 or from the end when negative.",
+    summary="Part of a string (or bytes) from a position, from 1, or from the end if negative.",
     example="SUBSTRING('stream', 2, 3) -> 'tre'",
 )
 scalar(
@@ -302,7 +302,7 @@ scalar(
     takes(STRING, INT, gives=STRING),
     takes(STRING, INT, INT, gives=STRING),
     by=legacy_substring,
-    summary="SUBSTRING as under the property ksql.functions.substring.legacy.args: 0-based start and end.",
+    summary="SUBSTRING with ksql.functions.substring.legacy.args: 0-based start and end.",
     example="LEGACY_SUBSTRING('stream', 1, 3) -> 'tr'",
 )
 
@@ -340,7 +340,7 @@ for _name, _pad, _shown in (("LPAD", pad_left, "'xxxab'"), ("RPAD", pad_right, "
         declines=lambda a, _r: f"({a[1]} NOT BETWEEN 0 AND 100000 OR {a[2]} = '')",
         spark=_padded_on_spark(_name.lower()),
         spark_fails=_too_long,
-        summary="The string cut or padded to a length.",
+        summary="Cuts or pads a string to a length.",
         example=f"{_name}('ab', 5, 'x') -> {_shown}",
     )
 scalar(
@@ -350,7 +350,7 @@ scalar(
     duckdb=lambda a, _r: replace_sql(*a),
     declines=lambda a, _r: f"({a[1]} = '')",
     spark=_texts_only(_replaced_on_spark),
-    summary="The string with every occurrence of a part replaced.",
+    summary="Replaces every occurrence of a part.",
     example="REPLACE('banana', 'an', '-') -> 'b--a'",
 )
 scalar(
@@ -361,7 +361,7 @@ scalar(
     by=instr,
     duckdb=lambda a, _r: f"CAST(instr({a[0]}, {a[1]}) AS INTEGER)" if len(a) == 2 else "",
     spark=lambda a, _r: f"instr({a[0]}, {a[1]})" if len(a) == 2 else "",
-    summary="The position of a part in a string, 0 when it is not there; backwards from a negative position.",
+    summary="Position of a part, 0 if missing; a negative start searches backwards.",
     example="INSTR('corporate floor', 'or', -4, 2) -> 2",
 )
 scalar(
@@ -369,14 +369,14 @@ scalar(
     takes(STRING, gives=STRING),
     by=lambda s: hashlib.md5(s.encode(), usedforsecurity=False).hexdigest(),
     duckdb=named("md5"),
-    summary="The MD5 hash of the string in hexadecimal digits.",
+    summary="MD5 hash in hexadecimal digits.",
     example="MD5('a') -> '0cc175b9c0f1b6a831c399e269772661'",
 )
 scalar(
     "INITCAP",
     takes(STRING, gives=STRING),
     by=initcap,
-    summary="The string with each word capitalised.",
+    summary="Capitalises each word.",
     example="INITCAP('the fOx') -> 'The Fox'",
 )
 scalar(
@@ -387,14 +387,14 @@ scalar(
     duckdb=_texts_only(lambda a: f"string_split({a[0]}, {a[1]})"),
     declines=_texts_only(lambda a: f"({a[1]} IS NULL OR {a[1]} = '')"),
     spark=_texts_only(_split_on_spark),
-    summary="The parts of a string between delimiters.",
+    summary="Splits a string at delimiters.",
     example="SPLIT('a.b', '.') -> ['a', 'b']",
 )
 scalar(
     "SPLIT_TO_MAP",
     takes(STRING, STRING, STRING, gives=map_of(STRING, STRING)),
     by=split_to_map,
-    summary="A map from a string of entries and key-value pairs.",
+    summary="Map from a string of entries and key-value pairs.",
     example="SPLIT_TO_MAP('a:1/b:2', '/', ':') -> {'a': '1', 'b': '2'}",
 )
 scalar(
@@ -402,7 +402,7 @@ scalar(
     takes(INT, gives=STRING),
     takes(STRING, gives=STRING),
     by_types=lambda r: code_point if r.args[0].kind is Kind.INT else escaped_code_point,
-    summary="The character of a code point, or the characters of Unicode escapes such as \\\\u004B.",
+    summary="Character of a code point, or of Unicode escapes such as \\\\u004B.",
     example="CHR(75) -> 'K'",
 )
 

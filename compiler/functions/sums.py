@@ -150,7 +150,7 @@ define_aggregate(
     arrow=("sum",),
     spark=OnSpark(_sum_on_spark, partial(_reason_against, "SUM")),
     from_partial=_sum_from_partial,
-    summary="The sum in the type of the argument; NULLs are left out, 0 when there is nothing.",
+    summary="Sum in the argument's type, ignoring NULLs; 0 without values.",
     example="SUM(x)",
 )
 
@@ -196,7 +196,7 @@ define_aggregate(
     arrow=("sum", "count"),
     spark=OnSpark(_average_on_spark, partial(_reason_against, "AVG")),
     from_partial=_avg_from_partial,
-    summary="The mean as a DOUBLE; NULLs are left out, 0.0 when there is nothing. Integers are summed in 64 bits.",
+    summary="Mean as a DOUBLE, ignoring NULLs; 0.0 without values. Integers are summed in 64 bits.",
     example="AVG(x)",
 )
 
@@ -229,7 +229,7 @@ define_aggregate(
     undo=_list_sum(-1),
     merge=lambda r, _i: summing(r.result),
     result=_identity,
-    summary="The sum of all elements of arrays; NULLs are left out.",
+    summary="Sum of all elements of arrays, ignoring NULLs.",
     example="SUM_LIST(xs)",
 )
 
@@ -491,7 +491,7 @@ define_aggregate(
         linear=lambda args, result: linear_sum(args, result, mean=False),
         asked=lambda call: _asked(call, mean=False),
     ),
-    summary="The sum in a wider type; NULLs are left out, NULL when there is nothing.",
+    summary="Sum in a wider type; ignores NULLs, NULL without values.",
     example="SUM(x)",
 )
 define_aggregate(
@@ -511,6 +511,6 @@ define_aggregate(
         linear=lambda args, result: linear_sum(args, result, mean=True),
         asked=lambda call: _asked(call, mean=True),
     ),
-    summary="The mean, exact to 18 places of whole numbers and decimals; NULLs are left out, NULL when there is nothing.",
+    summary="Mean, exact to 18 places for whole numbers and decimals; ignores NULLs, NULL without values.",
     example="AVG(x)",
 )

@@ -23,7 +23,7 @@ scalar(
     takes(ArrayOf(T), gives=T),
     by=list,
     table=True,
-    summary="One row for each element of an array.",
+    summary="One row for each element.",
     example="EXPLODE(ARRAY[1, 2]) -> [1, 2]",
 )
 scalar(
@@ -31,6 +31,6 @@ scalar(
     takes(ArrayOf(T), gives=ArrayOf(T)),
     by=cube,
     table=True,
-    summary="One row for each combination of the elements of an array and NULL.",
+    summary="One row for each combination of the elements and NULL.",
     example="CUBE_EXPLODE(ARRAY[1, 2]) -> [[None, None], [None, 2], [1, None], [1, 2]]",
 )

@@ -63,27 +63,27 @@ for _name, _of, _shown in _PARTS:
         _name,
         takes(STRING, gives=INT if _what == "port" else STRING),
         by=_of,
-        summary=f"The {_what} of a URL{', decoded' if _what in _DECODED else ''}.",
+        summary=f"{_what.capitalize()} of a URL{', decoded' if _what in _DECODED else ''}.",
         example=f"{_name}('http://example.com:80/a?q=1#f') -> {_shown}",
     )
 scalar(
     "URL_EXTRACT_PARAMETER",
     takes(STRING, STRING, gives=STRING),
     by=_parameter,
-    summary="A parameter in the decoded query of a URL.",
+    summary="Parameter in a URL's query, decoded.",
     example="URL_EXTRACT_PARAMETER('http://example.com/?a=1&b=x%20y', 'b') -> 'x y'",
 )
 scalar(
     "URL_ENCODE_PARAM",
     takes(STRING, gives=STRING),
     by=lambda s: quote_plus(s, safe="*-._"),
-    summary="A string encoded for the query of a URL.",
+    summary="Encodes a string for a URL's query.",
     example="URL_ENCODE_PARAM('a b&c') -> 'a+b%26c'",
 )
 scalar(
     "URL_DECODE_PARAM",
     takes(STRING, gives=STRING),
     by=unquote_plus,
-    summary="A string decoded from the query of a URL.",
+    summary="Decodes a string from a URL's query.",
     example="URL_DECODE_PARAM('a+b%26c') -> 'a b&c'",
 )

@@ -43,37 +43,15 @@ OPERATORS = {
     "cast": "CAST(a AS type)", "array": "ARRAY[a, b]", "map": "MAP(a := b)", "struct": "STRUCT(a := b)",
     "subscript": "a[b]", "field": "a->b",
 }  # fmt: skip
-# What standard SQL writes for the functions that only it has, beside those in NAMES.
-STANDARD = {
-    **{
-        f"sql_{name}": OPERATORS[name]
-        for name in ("eq", "ne", "lt", "le", "gt", "ge", "in", "add", "sub", "mul", "div", "mod", "neg")
-    },
-    "sql_concat": "a || b",
-    "sql_to_int": "CAST(a AS INT)",
-    "sql_to_bigint": "CAST(a AS BIGINT)",
-    "sql_to_boolean": "CAST(a AS BOOLEAN)",
-    "sql_to_timestamp": "CAST(a AS TIMESTAMP)",
-    "sql_to_text": "CAST(a AS VARCHAR)",
-    "sql_to_date": "CAST(a AS DATE)",
-    "sql_to_timestamptz": "CAST(a AS TIMESTAMPTZ)",
-    "sql_to_micros": "CAST(a AS TIMESTAMP(6))",
-    "sql_to_microstz": "CAST(a AS TIMESTAMPTZ(6))",
-    "sql_rounded_moment": "CAST(a AS TIMESTAMP(0))",
-    "sql_to_time": "CAST(a AS TIME)",
-    "sql_to_double": "CAST(a AS DOUBLE PRECISION)",
-    "sql_to_bytes": "CAST(a AS BYTEA)",
-    "sql_to_array": "CAST(a AS INT[])",
-    "sql_to_nested": "CAST(a AS DATE[])",
-    "sql_in_range": "CAST(a AS SMALLINT)",
-    "sql_date_trunc_in": "DATE_TRUNC(a, b, zone)",
-    "sql_interval": "INTERVAL '1' DAY",
+# What standard SQL writes for those whose examples no statement of a view can be.
+UNTYPED = {
     "sql_series": "FROM generate_series(1, n)",
     "sql_single_row": "(SELECT x FROM t)",
     "sql_interval_total": "SUM(interval)",
     "sql_interval_average": "AVG(interval)",
-    "sql_number_to_char": "TO_CHAR(n, 'FM990.00')",
-    "sql_to_timestamp_micros": "TO_TIMESTAMP(1.000001)",
+    "sql_now": "NOW()",
+    "sql_localtimestamp": "LOCALTIMESTAMP",
+    "sql_current_date": "CURRENT_DATE",
 }
 # Parts of others above; no query names them.
 INTERNAL = {
@@ -108,7 +86,9 @@ NULL. `NULL` is a group of `GROUP BY`. A group is deleted with its last row. Int
 (`EXTRACT(EPOCH FROM a - b)`) or a string. Statements may use `NOW()` and `CURRENT_DATE`; views only in
 [conditions on the current time](statements/time-in-views.md#conditions-on-the-current-time).
 """
-ONLY_STANDARD = """\
+STANDARD = """\
+## Standard SQL
+
 These functions are PostgreSQL's, or Flink's where PostgreSQL has none. [Functions that differ](/docs/reference/dialects.md#functions-that-differ)
 compares the dialects.
 """
@@ -118,32 +98,52 @@ def pages() -> dict[str, str]:
     """The index with the operators, and the pages of the groups."""
     functions, aggregates = all_functions(), all_aggregates()
     operators = {n: f for n, f in functions.items() if not n.isupper()}
-    written = OPERATORS.keys() | STANDARD.keys() | set(NAMES.values()) | INTERNAL
-    assert operators.keys() == written, operators.keys() ^ written
+    standard = [f for n, f in operators.items() if n not in OPERATORS.keys() | set(NAMES.values()) | INTERNAL]
+    assert OPERATORS.keys() | INTERNAL <= operators.keys()
     by_module = _by_module(functions)
     groups = {title: _group(title, by_module, *modules) for title, modules in GROUPS.items()}
     groups["Aggregates"] = _aggregates(aggregates)
     listed = sum(len(names) for names in by_module.values())
     assert listed == sum(len(by_module.get(m, ())) for both in GROUPS.values() for m in (*both[0], *both[1]))
-    return {"functions.md": _index(operators, groups), **{f"functions/{_file(t)}": text for t, text in groups.items()}}
-
-
-def _index(operators: Mapping[str, Function], groups: Iterable[str]) -> str:
     links = [f"- [{title}](functions/{_file(title)})" for title in groups]
-    both = _rows([([_code(text)], operators[name].summary) for name, text in OPERATORS.items()])
-    standard = _rows([([_code(text)], operators[name].summary) for name, text in STANDARD.items()])
-    return "\n".join([HEAD, *links, "", "## Operators", "", *both, "", STANDARD_HEAD, *standard, ""])
+    both = _rows(([f"`{text}`"], operators[name].summary) for name, text in OPERATORS.items())
+    index = [
+        HEAD,
+        *links,
+        "",
+        "## Operators",
+        "",
+        *both,
+        "",
+        STANDARD_HEAD,
+        *_rows(_row(f, []) for f in sorted(standard, key=lambda f: f.example.startswith("CAST"))),
+    ]
+    return {"functions.md": "\n".join([*index, ""]), **{f"functions/{_file(t)}": text for t, text in groups.items()}}
 
 
 def _file(title: str) -> str:
     return re.sub(r"\W+", "-", title.lower()) + ".md"
 
 
-def _group(title: str, found: Mapping[str, list[Function]], both: tuple[str, ...], standard: tuple[str, ...]) -> str:
-    lines = [f"# {title}", "", "## Both dialects", "", *_rows([_row(f, [f.name]) for m in both for f in found[m]])]
+def _group(title: str, found: Mapping[str, list[Function]], ksql: tuple[str, ...], standard: tuple[str, ...]) -> str:
+    """What standard SQL describes in the same words is in both dialects, as is what it does not replace."""
+    own = {f.name: f for m in ksql for f in found[m]}
     only = sorted((f for m in standard for f in found.get(m, ())), key=lambda f: f.name)
-    named = [_row(f, [w for w, n in NAMES.items() if n == f.name]) for f in only]
-    return "\n".join([*lines, "", "## Standard SQL only", "", ONLY_STANDARD, *_rows(named), ""])
+    both = {f.name for f in own.values() if f.name not in NAMES}
+    both |= {n for f in only for n in _names(f) if n in own and own[n].summary == f.summary}
+    parts = {
+        "## Both dialects\n": [_row(f, [n]) for n, f in own.items() if n in both],
+        "## ksqlDB's dialect\n": [_row(f, [n]) for n, f in own.items() if n not in both],
+        STANDARD: [_row(f, _names(f)) for f in only if not both.intersection(_names(f))],
+    }
+    return "\n".join(
+        [f"# {title}\n", *(line for head, rows in parts.items() if rows for line in (head, *_rows(rows), ""))]
+    )
+
+
+def _names(function: Function) -> list[str]:
+    """The names of a function in standard SQL."""
+    return [written for written, name in NAMES.items() if name == function.name]
 
 
 def _aggregates(aggregates: Mapping[str, AggregateFunction]) -> str:
@@ -164,42 +164,30 @@ def _by_module(functions: Mapping[str, Function]) -> dict[str, list[Function]]:
             for m, text in sources.items()
             if m.startswith("sql_") != name.isupper() and any(f'"{n}"' in text for n in names)
         ]
-        module = spelt[0] if spelt else "sql_jsonb"  # which makes its names of others
+        module = name if name in spelt else spelt[0] if spelt else "sql_jsonb"  # which makes its names of others
         found.setdefault(module, []).append(functions[name])
     return found
 
 
 def _row(function: Function | AggregateFunction, names: list[str]) -> tuple[list[str], str]:
-    """Code and what it means: the example, and the names that it does not begin with."""
-    example = _as_written(function.example)
-    return [_code(example), *(f"`{n}`" for n in names if not example.startswith(f"{n}("))], function.summary
+    """Code and what it means: the example, and the names that it does not begin with; none where it is an operator."""
+    example = _code(UNTYPED.get(function.name, function.example))
+    others = [n for n in names if not re.match(rf"`{n}\b", example)] if re.match(r"`\w+\(", example) else []
+    return [example, *(f"`{n}`" for n in others)], function.summary
 
 
 def _rows(rows: Iterable[tuple[list[str], str]]) -> list[str]:
     """A line for each summary: several functions may have one."""
     by_summary: dict[str, list[str]] = {}
     for code, summary in rows:
-        by_summary.setdefault(_without_sign(summary), []).extend(code)
+        by_summary.setdefault(summary, []).extend(code)
     return [f"- {', '.join(dict.fromkeys(code))}: {summary}" for summary, code in by_summary.items()]
-
-
-def _without_sign(summary: str) -> str:
-    """The summary of an operator is the same for each of a kind."""
-    return re.sub(
-        r"^(The (?:unary )?operator|The comparison|The test) (?:[-+*/%=<>]+|IS (?:NOT )?NULL)(?=[.;])", r"\1", summary
-    )
-
-
-def _as_written(example: str) -> str:
-    """An example with the names that people write."""
-    written = {n: w for w, n in reversed(NAMES.items())}
-    text = re.sub(r"\bsql_\w+", lambda m: written.get(m[0], m[0]), example)
-    return text.replace("sql_to_bytes(", "bytea(").replace("sql_to_date(", "date(").replace("sql_to_time(", "time(")
 
 
 def _code(example: str) -> str:
     """As code; the result as SQL writes it."""
-    call, arrow, result = example.partition(" -> ")
+    call, arrow, result = example.rpartition(" -> ")
+    result = re.sub(r"Decimal\('(.*)'\)", r"\1", result)
     for python, sql in (("True", "TRUE"), ("False", "FALSE"), ("None", "NULL")):
         result = re.sub(rf"\b{python}\b", sql, result)
     return f"`{call + arrow + result}`"
