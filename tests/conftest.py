@@ -3,7 +3,7 @@
 Tests that take turns: of a group of long tests from end to end a few run each time, others from commit to commit, so that a run can be
 repeated elsewhere. `make test TURNS=all` runs all, a number as TURNS draws others. Whoever selects no more of a group than run each time
 gets all of what was selected.
-Files that start a session of Spark (`sessions`) take turns as a whole.
+In some groups files take turns as a whole.
 """
 
 from __future__ import annotations
@@ -55,9 +55,14 @@ TURNS = {
     "plants": 1,
     "disks": 3,
     "stories": 4,
-    "sessions": 1,
     "processes": 2,
+    "sessions": 1,
+    "functions": 2,
+    "instances": 4,
+    "servers": 1,
+    "queries": 2,
 }
+BY_FILE = {"sessions", "functions", "instances", "servers", "queries"}  # groups whose files take turns as a whole
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,7 +85,7 @@ def take_turns(items: list[pytest.Item], turns: str) -> None:
     for item in items:
         if (mark := item.get_closest_marker("turns")) is not None:
             group = mark.args[0]
-            groups[group][str(item.path) if group == "sessions" else item.nodeid].append(item)
+            groups[group][str(item.path) if group in BY_FILE else item.nodeid].append(item)
     for group, members in groups.items():
         drawn = random.Random(f"{turns} {group}").sample(sorted(members), min(TURNS[group], len(members)))
         for item in (i for name, of_it in members.items() if name not in drawn for i in of_it):

@@ -20,6 +20,8 @@ from flowql.runtime.functions import workers
 from flowql.testing.suite import load, run_all
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
+pytestmark = pytest.mark.turns("functions")
+
 YAML = "name: shop\nfunctions: [calls]\nsql: [shop.sql]\n"
 ORDERS = """
 CREATE STREAM ORDERS (CUSTOMER STRING KEY, ID BIGINT, MS BIGINT)

@@ -32,6 +32,8 @@ from tests.flowql.projects_with_modules import made, running, until
 from tests.flowql.query.test_copies import small_chunks
 from tests.runtime.app.harness import InstanceHarness
 
+pytestmark = pytest.mark.turns("functions")
+
 YAML = "name: shop\nfunctions: [prices]\nsql: [shop.sql]\n"
 PRICES = """
 from datetime import date, datetime, time

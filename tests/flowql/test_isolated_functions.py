@@ -35,6 +35,8 @@ from tests.flowql.projects_with_modules import made, running, state_of, until
 from tests.open_files import many_open_files
 from tests.processes import children_that_run
 
+pytestmark = pytest.mark.turns("functions")
+
 M = """
 import os, time
 from flowql import udf

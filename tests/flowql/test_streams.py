@@ -17,6 +17,8 @@ from flowql.runtime.spark.choose import choose
 from flowql.runtime.spark.settings import SparkSettings
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
+pytestmark = pytest.mark.turns("functions")
+
 YAML = "name: shop\nfunctions: [enrich]\nsql: [shop.sql]\n"
 SQL = """
 CREATE STREAM ORDERS (ID BIGINT KEY, CUSTOMER BIGINT, PRICE DOUBLE, STATE STRING)

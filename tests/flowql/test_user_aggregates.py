@@ -24,6 +24,8 @@ from flowql.runtime.spark.errors import SparkUnsupported
 from flowql.runtime.spark.settings import SparkSettings
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
+pytestmark = pytest.mark.turns("functions")
+
 YAML = "name: sensors\nfunctions: [stats]\nsql: [shop.sql]\n"
 STATS = """
 from collections.abc import Iterator

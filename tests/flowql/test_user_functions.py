@@ -26,6 +26,8 @@ from flowql.errors import CommandError, CompileError
 from flowql.runtime.functions.workers import FunctionFailed
 from tests.flowql.projects_with_modules import made, resumed, running, state_of, until
 
+pytestmark = pytest.mark.turns("functions")
+
 YAML = "name: shop\nfunctions: [scoring]\nsql: [shop.sql]\n"
 SQL = """
 CREATE STREAM ORDERS (ID BIGINT KEY, AMOUNT DOUBLE, COUNTRY STRING, AT TIMESTAMP, TAGS ARRAY<STRING>)

@@ -19,6 +19,8 @@ from flowql.runtime.functions.workers import FunctionFailed
 from flowql.runtime.operators.kernels import INPUT, compute
 from tests.flowql.projects_with_modules import made, running, until
 
+pytestmark = pytest.mark.turns("functions")
+
 YAML = "name: shop\nfunctions: [fast]\nsql: [shop.sql]\n"
 FAST = """
 from typing import Annotated

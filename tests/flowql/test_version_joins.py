@@ -15,6 +15,8 @@ from flowql.compiler.diagnostics.diagnostic import CompileError
 from tests.flowql.test_watermarks import CLOSE, MINUTE, START, TABLE, Oracle, at, shown, values, world
 from tests.slt.session import SqlSession
 
+pytestmark = pytest.mark.turns("queries")
+
 AS_OF = "b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k"
 VERSIONS = "(SELECT DISTINCT ON (k, ts) k, ts, id, v FROM b WHERE ts IS NOT NULL ORDER BY k, ts, id DESC) b ON a.k = b.k AND a.ts >= b.ts"
 VERSION = "(SELECT y.id FROM {} y WHERE y.k = x.{} AND y.ts <= x.ts ORDER BY y.ts DESC, y.id DESC LIMIT 1)"

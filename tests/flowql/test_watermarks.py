@@ -22,6 +22,8 @@ from flowql.runtime.log.base import TopicPartition
 from tests.runtime.log.records import read_all
 from tests.slt.session import Shape, SqlSession
 
+pytestmark = pytest.mark.turns("queries")
+
 DELAY_S = 20
 TABLE = (
     "CREATE TABLE {} (id INT, k INT, v INT, ts TIMESTAMP, "

@@ -23,6 +23,8 @@ from flowql.server.following import Following
 from tests.flowql.api.shop import TOKEN, WAIT_S, Shop, changes_threads, project, wait
 from tests.flowql.api.test_connection import AT, ORDERS, SQL, until
 
+pytestmark = pytest.mark.turns("servers")
+
 
 def test_rows_in_and_answers_out(shop: Shop) -> None:
     assert shop.remote.produce("orders", ORDERS) == 3

@@ -25,6 +25,8 @@ from flowql.errors import CommandError
 from flowql.runtime.log.files import DiskFile, DiskFiles
 from tests.flowql.backup.world import Feed, expected, found, hosted, settings_in, until_read
 
+pytestmark = pytest.mark.turns("queries")
+
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Settings:

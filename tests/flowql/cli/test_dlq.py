@@ -19,6 +19,8 @@ from tests.flowql.cli.program import Program
 from tests.flowql.cli.test_deploy import Site
 from tests.runtime.log.records import produce
 
+pytestmark = pytest.mark.turns("queries")
+
 SOURCE = """
 CREATE STREAM S (K STRING KEY, V INT, NOTE STRING) WITH (KAFKA_TOPIC = 'in', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
 CREATE STREAM L (K STRING KEY, A INT, B STRING) WITH (KAFKA_TOPIC = 'lines', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'DELIMITED');

@@ -15,6 +15,8 @@ from flowql.deploy.settings import settings_of
 from flowql.server.host import Host
 from tests.flowql.cli.program import CommandResult, Program
 
+pytestmark = pytest.mark.turns("queries")
+
 FILE = """
 CREATE TABLE users (id INT PRIMARY KEY, name TEXT NOT NULL, visits INT DEFAULT 0);
 CREATE TABLE notes (line TEXT, n INT);

@@ -38,6 +38,8 @@ from flowql.runtime.state.snapshot import StateSnapshot
 from flowql.server import parts
 from tests.flowql.query.harness import QueryHarness
 
+pytestmark = pytest.mark.turns("queries")
+
 MB = 1 << 20
 SQL = """
 CREATE STREAM S (K STRING KEY, V STRING) WITH (KAFKA_TOPIC = 's', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');

@@ -33,7 +33,7 @@ from tests.runtime.log.records import batch
 
 __all__ = ["flowql"]
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.turns("servers")]
 PARTITIONS, KEYS, RECORDS, WAIT_S = 4, 40, 1_000, 90.0
 SQL = """
 CREATE STREAM ORDERS (ID STRING KEY, CUSTOMER STRING, AMOUNT BIGINT)

@@ -25,7 +25,7 @@ from flowql.server.address import is_alive, read_address
 from flowql.server.running import connect
 from tests.query_consistency import check
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns("servers")]
 
 SOURCE = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 2, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');

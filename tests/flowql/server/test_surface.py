@@ -26,6 +26,8 @@ from flowql.server.host import Host
 from flowql.server.running import connect
 from tests.flowql.query.harness import plan_of
 
+pytestmark = pytest.mark.turns("servers")
+
 SQL = """
 CREATE STREAM S (K STRING KEY, V INT) WITH (KAFKA_TOPIC = 's', PARTITIONS = 1, KEY_FORMAT = 'KAFKA', VALUE_FORMAT = 'JSON');
 CREATE TABLE A AS SELECT K, COUNT(*) AS N FROM S GROUP BY K;

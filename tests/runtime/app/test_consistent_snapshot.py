@@ -16,6 +16,8 @@ from flowql.runtime.state.copy import StateCopy, copy_of
 from flowql.runtime.state.rocks import open_rocks
 from tests.runtime.app.harness import InstanceHarness, fail, function
 
+pytestmark = pytest.mark.turns("instances")
+
 SOURCE = """
 CREATE STREAM S (K BIGINT KEY, V BIGINT)
   WITH (KAFKA_TOPIC='s', PARTITIONS={n}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');

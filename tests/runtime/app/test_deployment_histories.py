@@ -15,6 +15,8 @@ from flowql.runtime.state.values import encode_metadata
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_isolation import COPY, GOOD, SOURCE, rows
 
+pytestmark = pytest.mark.turns("instances")
+
 LEFT = "CTAS_GOOD@2/0_0"
 
 

@@ -21,6 +21,8 @@ from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import BIG, COUNTS, OTHER, SOME, SOURCE, as_from_the_beginning, folded, sent
 from tests.runtime.app.test_swapping import leftovers
 
+pytestmark = pytest.mark.turns("instances")
+
 BEFORE = SOURCE + BIG.format(over=0) + COUNTS + SOME + OTHER
 NEWER = "CREATE TABLE NEWER AS SELECT K, COUNT(*) AS N FROM S WHERE V > 5 GROUP BY K;\n"
 AFTER = {

@@ -24,6 +24,8 @@ from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import CHAIN, SOURCE, as_from_the_beginning, same, sent
 from tests.runtime.app.test_swapping import MEMBER, LikeKafka
 
+pytestmark = pytest.mark.turns("instances")
+
 BY_VALUE = "CREATE TABLE BY_VALUE AS SELECT V, COUNT(*) AS N FROM S GROUP BY V;\n"
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests import nasty_values
 from tests.nasty_views import GOOD, TYPES, VIEWS, fits, live, wrong
 
+pytestmark = pytest.mark.turns("instances")
+
 SAMPLED = 10
 
 

@@ -30,6 +30,8 @@ from tests.change.machine import Killed, Life, Memory
 from tests.runtime.app.harness import InstanceHarness
 from tests.runtime.app.test_rebuilding import folded, reopened, sent
 
+pytestmark = pytest.mark.turns("instances")
+
 SOURCE = (
     "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS={s}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
     "CREATE TABLE T (K BIGINT PRIMARY KEY, V INT) WITH (KAFKA_TOPIC='t', PARTITIONS={t}, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"

@@ -19,6 +19,8 @@ from flowql.runtime.state.memory import MemoryPhysical
 from flowql.runtime.task.dead_letters import topic_name
 from tests.runtime.app.harness import InstanceHarness, plan_of
 
+pytestmark = pytest.mark.turns("instances")
+
 SOURCE = "CREATE STREAM S (K BIGINT KEY, V INT) WITH (KAFKA_TOPIC='s', PARTITIONS=2, KEY_FORMAT='KAFKA', VALUE_FORMAT='JSON');\n"
 BIG = "CREATE STREAM BIG AS SELECT K, V FROM S WHERE V > {over};\n"
 COUNTS = "CREATE TABLE COUNTS AS SELECT K, COUNT(*) AS N FROM BIG GROUP BY K;\n"

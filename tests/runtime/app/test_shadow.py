@@ -27,6 +27,8 @@ from tests.runtime.app.harness import InstanceHarness, plan_of
 from tests.runtime.app.test_rebuilding import CHAIN, SOURCE, as_from_the_beginning, reopened, same, sent
 from tests.runtime.app.test_swapping import LikeKafka
 
+pytestmark = pytest.mark.turns("instances")
+
 TWO = SOURCE + "".join(
     f"CREATE TABLE {name} AS SELECT K, COUNT(*) AS N FROM S WHERE V > {{{name.lower()}}} GROUP BY K;\n"
     for name in ("A", "B")

@@ -35,6 +35,8 @@ from tests.runtime.app.test_rebuilding import (
     sent,
 )
 
+pytestmark = pytest.mark.turns("instances")
+
 
 class LikeKafka(MemoryLog):
     """No redo, and a transaction cannot take records away."""

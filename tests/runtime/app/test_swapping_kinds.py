@@ -31,6 +31,8 @@ from tests.runtime.app.test_rebuilding import CHAIN
 from tests.runtime.app.test_replacing import put
 from tests.runtime.app.test_swapping import LikeKafka
 
+pytestmark = pytest.mark.turns("instances")
+
 APP = "flowql"
 
 

@@ -16,6 +16,8 @@ from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.test_replacing import Record, put, rows
 from tests.runtime.app.test_swapping import LikeKafka
 
+pytestmark = pytest.mark.turns("instances")
+
 T, S = TopicPartition("t", 0), TopicPartition("staging", 0)
 
 

@@ -17,6 +17,8 @@ from flowql.runtime.log.base import PRODUCE_SCHEMA, TopicPartition
 from flowql.runtime.log.memory import MemoryLog
 from tests.runtime.app.engine import COUNTS, DOUBLED, FullLog, make, plan, produce, read, resume, threaded
 
+pytestmark = pytest.mark.turns("instances")
+
 WAIT_S = 120.0
 
 
