@@ -1,15 +1,16 @@
 """The built distributions in fresh environments of several Pythons: a project beside modules of the same names, functions, and the guide to Python.
 
-    python -m tests.installed --python python3.12 --python python3.13
+    python -m tests.installed --python python3.12 --python python3.13 --keep dist
 
-Needs a package index. Builds sdist and wheel with `python -m build`, installs the wheel with pip, runs a program of a user there, and types the guide
-in another environment.
+Needs a package index. Builds sdist and wheel with `python -m build`, checks them with `twine check`, installs the wheel with pip, runs a program of a
+user there, and types the guide in another environment. --keep: a folder for sdist and wheel when all that went well.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -91,13 +92,15 @@ def run(*command: object, folder: Path) -> str:
 
 
 def built(folder: Path) -> Path:
-    """The wheel, built from the source distribution of the files of this checkout."""
+    """The wheel, built from the source distribution of the files of this checkout. Both stand in the folder `dist`."""
     tree = folder / "tree"
     copy_files(tree)
     run(sys.executable, "-m", "venv", folder / "building", folder=folder)
-    run(folder / "building/bin/pip", "install", "-q", "build", folder=folder)
+    run(folder / "building/bin/pip", "install", "-q", "build", "twine", folder=folder)
     run(folder / "building/bin/python", "-m", "build", "-o", folder / "dist", tree, folder=folder)
-    return next((folder / "dist").glob("*.whl"))
+    wheel, archive = next((folder / "dist").glob("*.whl")), next((folder / "dist").glob("*.tar.gz"))
+    run(folder / "building/bin/twine", "check", "--strict", wheel, archive, folder=folder)
+    return wheel
 
 
 def lived(python: str, wheel: Path, folder: Path) -> str:
@@ -130,6 +133,7 @@ def program_of(python: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", default=[], help="an interpreter; this one if none is given")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="flowql-installed-") as name:
         wheel = built(Path(name))
@@ -138,6 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             folder = Path(name) / str(n)
             folder.mkdir()
             print(lived(python, wheel, folder), end="", flush=True)
+        if options.keep:
+            shutil.copytree(wheel.parent, options.keep, dirs_exist_ok=True)
 
 
 if __name__ == "__main__":
